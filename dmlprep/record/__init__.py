@@ -1,0 +1,17 @@
+"""What a run leaves behind: findings, verdicts, steps, and the run record that holds them."""
+
+from dmlprep.record.findings import CODES, Code, Finding, Severity, finding
+from dmlprep.record.run import DeviceInfo, OutputMetrics, RunRecord, StepRecord, Verdict
+
+__all__ = [
+    "CODES",
+    "Code",
+    "DeviceInfo",
+    "Finding",
+    "OutputMetrics",
+    "RunRecord",
+    "Severity",
+    "StepRecord",
+    "Verdict",
+    "finding",
+]

@@ -1,0 +1,13 @@
+"""Codes DP0xx: the model file."""
+
+from __future__ import annotations
+
+from dmlprep.record.codes.row import Code
+
+__all__ = ["ROWS"]
+
+ROWS: dict[str, Code] = {
+    "DP001": Code("not an ONNX model", "error", "pass a file that an ONNX exporter wrote"),
+    "DP002": Code("external data refused", "error", "keep the data files beside the model and inside its folder"),
+    "DP003": Code("the model is invalid", "error", "export the model again; onnx.checker names the fault"),
+}

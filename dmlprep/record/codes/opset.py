@@ -1,0 +1,13 @@
+"""Codes DP1xx: opset and IR version."""
+
+from __future__ import annotations
+
+from dmlprep.record.codes.row import Code
+
+__all__ = ["ROWS"]
+
+ROWS: dict[str, Code] = {
+    "DP101": Code("opset lowered", "note"),
+    "DP102": Code("node cannot be lowered", "error", "choose a newer target, or export without this operator"),
+    "DP103": Code("IR version clamped", "note"),
+}

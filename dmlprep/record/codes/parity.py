@@ -1,0 +1,13 @@
+"""Codes DP7xx: parity."""
+
+from __future__ import annotations
+
+from dmlprep.record.codes.row import Code
+
+__all__ = ["ROWS"]
+
+ROWS: dict[str, Code] = {
+    "DP701": Code("outputs differ", "error", "run dmlprep bisect to find the first node that differs"),
+    "DP702": Code("outputs are not finite", "error", "keep the nodes that overflow in FP32"),
+    "DP703": Code("parity did not run", "warning", "run it on a machine that has the device"),
+}

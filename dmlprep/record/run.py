@@ -1,0 +1,156 @@
+"""The record of one run: steps, verdicts and findings. Reports are views of it; ``run.json`` is its JSON form."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+from dmlprep.record.findings import Finding
+
+__all__ = ["DeviceInfo", "OutputMetrics", "RunRecord", "StepRecord", "Verdict"]
+
+FORMAT = 1
+"""Version of the JSON form. Raised when a field changes its meaning or goes away."""
+
+
+class DeviceInfo(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Which device answered.
+
+    Attributes:
+        name: ``cpu``, ``true-fp16 reference``, ``dml on linux: lavapipe`` or ``dml on windows: ADAPTER``.
+        details: versions and traits, in the order they are printed (``DirectML 1.15.4``, ``no native FP16``).
+    """
+
+    name: str
+    details: list[str] = []
+
+    def __str__(self) -> str:
+        return ", ".join([self.name, *self.details])
+
+
+class OutputMetrics(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How one output compares with the reference, worst over all feeds.
+
+    Attributes:
+        output: name of the graph output.
+        max_abs: max |d|.
+        max_rel: max |d| / max |reference|.
+        cosine: cosine of the two, flattened.
+        out_of_tolerance: share of elements out of tolerance, 0 to 1.
+        non_finite: NaN or infinite elements where the reference is finite.
+        share_equal: for integer, boolean and string outputs, share of equal elements.
+        note: the rule used where it is not element by element (sets of boxes).
+    """
+
+    output: str
+    passed: bool
+    max_abs: float = 0.0
+    max_rel: float = 0.0
+    cosine: float = 1.0
+    out_of_tolerance: float = 0.0
+    non_finite: int = 0
+    share_equal: float = 1.0
+    note: str = ""
+
+
+class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The outcome of one check. Not run is never passed.
+
+    Attributes:
+        check: what was checked (``parity on cpu``).
+        outcome: ``passed``, ``failed`` or ``not-run``.
+        reason: why it failed or did not run; empty when it passed.
+        device: which device answered, ``None`` when none did.
+        tolerance: name of the tolerance and its numbers.
+    """
+
+    check: str
+    outcome: Literal["passed", "failed", "not-run"]
+    reason: str = ""
+    device: DeviceInfo | None = None
+    tolerance: str = ""
+    feeds: int = 0
+    seconds: float = 0.0
+    outputs: list[OutputMetrics] = []
+    findings: list[Finding] = []
+
+    def __post_init__(self) -> None:
+        if self.outcome != "passed" and not self.reason:
+            raise ValueError("a verdict that did not pass says why")
+
+
+class StepRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What one step did.
+
+    Attributes:
+        outcome: ``changed``, ``unchanged``, ``undone`` (the guard took it back) or ``refused``.
+        seconds: wall time.
+        nodes_before: nodes of all graphs, subgraphs and functions.
+        bytes_before: bytes of all tensors held by the model.
+    """
+
+    step: str
+    outcome: Literal["changed", "unchanged", "undone", "refused"]
+    seconds: float
+    nodes_before: int
+    nodes_after: int
+    bytes_before: int
+    bytes_after: int
+    options: dict[str, Any] = {}
+    findings: list[Finding] = []
+    facts: dict[str, Any] = {}
+
+
+class RunRecord(msgspec.Struct, omit_defaults=True):
+    """One run of ``prepare``, ``check`` or ``compare``.
+
+    Attributes:
+        exit_code: what the command line returns for it.
+        input_sha256: digest of the model file (not of its external data).
+        output: path of the prepared model, empty when nothing was written.
+        opset_before: opset by domain.
+    """
+
+    command: str
+    input: str
+    format: int = FORMAT
+    version: str = ""
+    target: str = ""
+    recipe: str = ""
+    input_sha256: str = ""
+    output: str = ""
+    output_sha256: str = ""
+    exit_code: int = 0
+    seconds: float = 0.0
+    opset_before: dict[str, int] = {}
+    opset_after: dict[str, int] = {}
+    ir_before: int = 0
+    ir_after: int = 0
+    steps: list[StepRecord] = []
+    verdicts: list[Verdict] = []
+    findings: list[Finding] = []
+    facts: dict[str, Any] = {}
+    error: str = ""
+
+    def all_findings(self) -> list[Finding]:
+        """Findings of the run, its steps and its verdicts, in the order they were made."""
+        found = list(self.findings)
+        for step in self.steps:
+            found += step.findings
+        for verdict in self.verdicts:
+            found += verdict.findings
+        return found
+
+    def to_json(self) -> bytes:
+        """The record as indented JSON, UTF-8."""
+        return msgspec.json.format(msgspec.json.encode(self), indent=2) + b"\n"
+
+    @classmethod
+    def from_json(cls, data: bytes) -> RunRecord:
+        """Read a record back.
+
+        Raises:
+            msgspec.ValidationError: the bytes are not a run record.
+        """
+        return msgspec.json.decode(data, type=cls)
