@@ -9,5 +9,6 @@ __all__ = ["ROWS"]
 ROWS: dict[str, Code] = {
     "DP001": Code("not an ONNX model", "error", "pass a file that an ONNX exporter wrote"),
     "DP002": Code("external data refused", "error", "keep the data files beside the model and inside its folder"),
+    "DP004": Code("part of the model cannot be kept", "error", "export the inference model in dense form"),
     "DP003": Code("the model is invalid", "error", "export the model again; onnx.checker names the fault"),
 }

@@ -6,6 +6,4 @@ from dmlprep.record.codes.row import Code
 
 __all__ = ["ROWS"]
 
-ROWS: dict[str, Code] = {
-
-}
+ROWS: dict[str, Code] = {}

@@ -9,5 +9,7 @@ __all__ = ["ROWS"]
 ROWS: dict[str, Code] = {
     "DP401": Code("constant beyond the FP16 range", "warning", "keep the nodes that read it in FP32"),
     "DP402": Code("constant flushed to zero in FP16", "warning", "keep the nodes that read it in FP32"),
-    "DP403": Code("model cannot be converted to FP16", "error", "keep the named node in FP32, or choose another engine"),
+    "DP403": Code(
+        "model cannot be converted to FP16", "error", "keep the named node in FP32, or choose another engine"
+    ),
 }

@@ -1,0 +1,19 @@
+"""The model in memory: open, save, walk, check. Weights stay in their files until a pass needs their values."""
+
+from dmlprep.model.frozen import Frozen, freeze, thaw
+from dmlprep.model.model import Model, Statistics
+from dmlprep.model.saving import EXTERNAL_OVER, Saved, Writer
+from dmlprep.model.tensors import MappedTensor, chunks
+
+__all__ = [
+    "EXTERNAL_OVER",
+    "Frozen",
+    "MappedTensor",
+    "Model",
+    "Saved",
+    "Statistics",
+    "Writer",
+    "chunks",
+    "freeze",
+    "thaw",
+]

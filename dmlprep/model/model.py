@@ -1,0 +1,89 @@
+"""The model: a file, its graph in memory (onnx-ir), and where its weights lie."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+import onnx_ir as ir
+
+from dmlprep.model import opening, saving
+from dmlprep.model.frozen import Frozen, freeze, thaw
+from dmlprep.model.walk import count_nodes, tensors
+
+__all__ = ["Model", "Statistics"]
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """Nodes of all graphs; bytes of all tensors, a shared tensor counted once; opset by domain (``""`` is ai.onnx)."""
+
+    nodes: int
+    nbytes: int
+    opsets: dict[str, int]
+    ir_version: int
+
+
+class Model:
+    """A model on its way through the pipeline.
+
+    Attributes:
+        path: the file it was opened from, ``None`` for a model made in memory.
+        ir: the graph. Passes change it in place, or put a new one here.
+    """
+
+    def __init__(self, graph: ir.Model, path: Path | None = None) -> None:
+        self.ir = graph
+        self.path = path
+
+    @classmethod
+    def open(cls, path: Path | str) -> Model:
+        """Open a model file; weights stay in it.
+
+        Raises:
+            InputError: the file is missing, not ONNX, cut short or hostile.
+            ModelRefused: it holds what dmlprep cannot keep.
+        """
+        path = Path(path)
+        return cls(opening.read(path), path)
+
+    def save(
+        self,
+        path: Path | str,
+        *,
+        external_over: int = saving.EXTERNAL_OVER,
+        force: bool = False,
+        progress: saving.Progress | None = None,
+    ) -> saving.Saved:
+        """Write the model to ``path``; see ``saving.write``."""
+        return saving.write(self.ir, Path(path), external_over=external_over, force=force, progress=progress)
+
+    def snapshot(self) -> Frozen:
+        """The model as it is now. Tensors are shared, not copied."""
+        return freeze(self.ir)
+
+    def restore(self, frozen: Frozen) -> None:
+        """Put a snapshot back."""
+        self.ir = thaw(frozen)
+
+    def copy(self) -> Model:
+        """A model of its own with the same tensors."""
+        return Model(thaw(freeze(self.ir)), self.path)
+
+    @property
+    def opset(self) -> int:
+        """Version of the default domain; 1 where the model names none."""
+        return int(self.ir.opset_imports.get("", 1))
+
+    def statistics(self) -> Statistics:
+        """Count nodes and bytes; reads no weights."""
+        unique = {id(t): t.nbytes for t in tensors(self.ir)}
+        return Statistics(count_nodes(self.ir), sum(unique.values()), dict(self.ir.opset_imports), self.ir.ir_version)
+
+    def digest(self) -> str:
+        """SHA-256 of the model file, in hexadecimal; of the frozen graph for a model made in memory."""
+        if self.path is None:
+            return hashlib.sha256(freeze(self.ir).proto.SerializeToString(deterministic=True)).hexdigest()
+        with open(self.path, "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()

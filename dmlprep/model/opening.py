@@ -1,0 +1,201 @@
+"""Open a model file: the door where a file from outside is checked.
+
+Refused here: what is not ONNX, is cut short, names data files outside its folder (``..``, absolute, symbolic or hard
+links), or describes tensors whose sizes do not match their bytes. Opening reads kilobytes of a 5 GB model.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from pathlib import Path
+
+import onnx
+import onnx_ir as ir
+from google.protobuf.message import DecodeError
+
+from dmlprep.errors import InputError, ModelRefused
+from dmlprep.model.tensors import MappedTensor
+from dmlprep.model.walk import map_tensors
+from dmlprep.model.wire import SELF, skeleton
+
+__all__ = ["read"]
+
+_NOT_ONNX = "pass a file that an ONNX exporter wrote"
+
+
+def read(path: Path) -> ir.Model:
+    """Read a model; its large tensors stay in their files.
+
+    Raises:
+        InputError: the file is missing, not ONNX, cut short or hostile.
+        ModelRefused: the file is ONNX, but holds what dmlprep cannot keep (sparse initializers, training graphs, maps).
+    """
+    proto = _parse(path)
+    _refuse_what_would_be_lost(proto, path)
+    try:
+        model = ir.from_proto(proto)
+    except NotImplementedError as error:
+        raise ModelRefused(
+            f"the model uses a type that dmlprep cannot keep: {error}",
+            where=str(path),
+            code="DP004",
+            fix="export the model without map types (ZipMap)",
+        ) from error
+    except (ir.serde.SerdeError, ValueError, TypeError, KeyError, RecursionError) as error:
+        raise InputError(
+            f"the model is invalid: {_first_line(error)}", where=str(path), code="DP003", fix="export the model again"
+        ) from error
+    _map_external(model, path)
+    return model
+
+
+def _first_line(error: BaseException) -> str:
+    cause = error
+    while cause.__cause__ is not None:
+        cause = cause.__cause__
+    return next((line.strip() for line in str(cause).splitlines() if line.strip()), type(cause).__name__)
+
+
+def _parse(path: Path) -> onnx.ModelProto:
+    where = str(path)
+    try:
+        if path.is_dir():
+            raise InputError("this is a directory", where=where, code="DP001", fix="pass the .onnx file inside it")
+        size = path.stat().st_size
+        if size == 0:
+            raise InputError("the file is empty", where=where, code="DP001", fix="export or copy the model again")
+        with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            light = skeleton(data)
+    except FileNotFoundError as error:
+        raise InputError("no such file", where=where, code="DP001", fix="check the path") from error
+    except OSError as error:
+        raise InputError(
+            f"cannot be read: {error.strerror or error}",
+            where=where,
+            code="DP001",
+            fix="check the path and its permissions",
+        ) from error
+    except InputError as error:
+        raise InputError(error.what, where=error.where or where, code=error.code, fix=error.fix) from None
+    proto = onnx.ModelProto()
+    try:
+        proto.ParseFromString(light)
+    except DecodeError as error:
+        raise InputError("the file is not an ONNX model", where=where, code="DP001", fix=_NOT_ONNX) from error
+    if not proto.HasField("graph") or not proto.ir_version or not (proto.graph.node or proto.graph.output):
+        raise InputError("the file is not an ONNX model", where=where, code="DP001", fix=_NOT_ONNX)
+    if not proto.opset_import and proto.ir_version >= 3:
+        raise InputError("the model names no opset", where=where, code="DP003", fix="export the model again")
+    return proto
+
+
+def _refuse_what_would_be_lost(proto: onnx.ModelProto, path: Path) -> None:
+    """onnx-ir 1.1 does not hold these: dropping them in silence would change the model."""
+    kind = ""
+    if proto.training_info:
+        kind = "training information"
+    elif proto.graph.sparse_initializer:
+        kind = "sparse initializers"
+    if kind:
+        raise ModelRefused(
+            f"the model has {kind}, which dmlprep does not keep",
+            where=str(path),
+            code="DP004",
+            fix="export the inference model with dense weights",
+        )
+
+
+def _map_external(model: ir.Model, path: Path) -> None:
+    folder = path.parent.resolve()
+    checked: dict[str, tuple[Path, int]] = {}
+
+    def mapped(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
+        if not isinstance(tensor, ir.ExternalTensor):
+            _check_size(tensor, path)
+            return tensor
+        location = str(tensor.location)
+        if location not in checked:
+            checked[location] = (path, path.stat().st_size) if location == SELF else _data_file(location, folder, path)
+        file, size = checked[location]
+        offset, length = tensor.offset or 0, tensor.length
+        needed = _nbytes(tensor, path)
+        if length is None:
+            length = needed
+        where = f"{path}: tensor {tensor.name!r}"
+        if offset < 0 or length < 0 or offset + length > size:
+            raise InputError(
+                f"its data (offset {offset}, {length} bytes) lies outside {file.name} ({size} bytes)",
+                where=where,
+                code="DP002",
+                fix="copy the data file again, whole",
+            )
+        if length != needed:
+            raise InputError(
+                f"shape and type need {needed} bytes, the file gives {length}",
+                where=where,
+                code="DP002",
+                fix="export the model again",
+            )
+        return MappedTensor(
+            file, offset, length, tensor.dtype, ir.Shape(tensor.shape.numpy()), tensor.name or "", tensor.doc_string
+        )
+
+    map_tensors(model, mapped)
+
+
+def _nbytes(tensor: ir.TensorProtocol, path: Path) -> int:
+    if any(d < 0 for d in tensor.shape.numpy()):
+        raise InputError("a tensor has a negative size", where=f"{path}: tensor {tensor.name!r}", code="DP003")
+    return int(tensor.nbytes)
+
+
+def _check_size(tensor: ir.TensorProtocol, path: Path) -> None:
+    """A small tensor holds its own bytes: they must be as many as its shape says, before anything is allocated."""
+    raw = getattr(tensor, "raw", None)
+    if not isinstance(raw, onnx.TensorProto) or not raw.HasField("raw_data"):
+        return
+    needed = _nbytes(tensor, path)
+    if len(raw.raw_data) != needed:
+        raise InputError(
+            f"shape and type need {needed} bytes, the file gives {len(raw.raw_data)}",
+            where=f"{path}: tensor {tensor.name!r}",
+            code="DP003",
+            fix="export the model again",
+        )
+
+
+def _data_file(location: str, folder: Path, path: Path) -> tuple[Path, int]:
+    """The data file of a location, proved to be a plain file inside the model's folder."""
+    where = f"{path}: external data {location!r}"
+
+    def refuse(what: str) -> InputError:
+        return InputError(
+            what,
+            where=where,
+            code="DP002",
+            fix="keep the data file itself, not a link, in the model's folder or below it",
+        )
+
+    pure = location.replace("\\", "/")
+    if not location or "\x00" in location or pure.startswith("/") or pure[1:2] == ":" or ".." in pure.split("/"):
+        raise refuse("the path leaves the model's folder")
+    file = folder / pure
+    step = folder
+    for part in Path(pure).parts:
+        step = step / part
+        if step.is_symlink():
+            raise refuse("the path goes through a symbolic link")
+    if not file.exists():
+        raise InputError(
+            "the data file is missing",
+            where=where,
+            code="DP002",
+            fix="copy it beside the model, under the name that the model has for it",
+        )
+    if not file.is_file():
+        raise refuse("the path is no regular file")
+    status = os.stat(file)
+    if status.st_nlink > 1:
+        raise refuse("the file has more than one hard link")
+    return file, status.st_size

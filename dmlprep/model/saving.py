@@ -1,0 +1,253 @@
+"""Save a model: weights stream one tensor at a time, files appear whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+import onnx
+import onnx_ir as ir
+
+from dmlprep.errors import OutputError
+from dmlprep.model.frozen import Frozen, freeze, stub_index
+from dmlprep.model.tensors import MappedTensor
+from dmlprep.model.wire import varint
+
+__all__ = ["EXTERNAL_OVER", "Saved", "Writer", "write"]
+
+EXTERNAL_OVER = 1 << 30
+"""Models with more tensor bytes than this get a data file: protobuf stops at 2 GiB, and some readers earlier."""
+
+_ALIGN_BIG, _ALIGN_SMALL, _BIG = 4096, 64, 1 << 20
+
+Progress = Callable[[int], None]
+
+
+@dataclass(frozen=True)
+class Saved:
+    """What was written.
+
+    Attributes:
+        files: the model file, and its data file where there is one.
+        nbytes: of all files.
+        sha256: of the model file (its data file is not read again).
+    """
+
+    files: tuple[Path, ...]
+    nbytes: int
+    sha256: str
+
+
+class Writer:
+    """Write files beside their targets, then rename them all: ``with Writer() as w: w.open(path) ...; w.commit()``.
+
+    Leaving without ``commit``, by any exception or Ctrl-C, removes what was begun.
+    """
+
+    def __init__(self) -> None:
+        self._open: list[tuple[Path, Path, BinaryIO]] = []
+
+    def __enter__(self) -> Writer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for temporary, _, file in self._open:
+            file.close()
+            with contextlib.suppress(OSError):
+                temporary.unlink()
+        self._open.clear()
+
+    def open(self, target: Path) -> BinaryIO:
+        """Begin a file that will become ``target``."""
+        temporary = target.with_name(f".{target.name}.{os.getpid()}.part")
+        file = open(temporary, "xb")  # noqa: SIM115 - closed in commit or __exit__
+        self._open.append((temporary, target, file))
+        return file
+
+    def commit(self) -> None:
+        """Rename every file to its target, in the order they were begun."""
+        for _, _, file in self._open:
+            file.close()
+        while self._open:
+            temporary, target, _ = self._open[0]
+            os.replace(temporary, target)
+            self._open.pop(0)
+
+
+@contextlib.contextmanager
+def _plain_errors(target: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        raise OutputError(
+            "the disk is full" if full else f"cannot be written: {error.strerror or error}",
+            where=str(target),
+            fix="free some space, or write elsewhere with -o" if full else "check the folder and its permissions",
+        ) from error
+
+
+def write(
+    model: ir.Model,
+    target: Path,
+    *,
+    external_over: int = EXTERNAL_OVER,
+    force: bool = False,
+    progress: Progress | None = None,
+) -> Saved:
+    """Write ``model`` to ``target``, with ``target.data`` beside it when its tensors exceed ``external_over`` bytes.
+
+    Args:
+        force: replace files that are there.
+        progress: called with the number of tensor bytes written since the last call.
+
+    Raises:
+        OutputError: the target exists, is one of the model's own files, or the disk is full.
+    """
+    frozen = freeze(model, attributes=False)
+    external = sum(t.nbytes for t in frozen.tensors) > external_over
+    data_target = target.with_name(target.name + ".data")
+    targets = [target, data_target] if external else [target]
+    with _plain_errors(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        _check_targets(targets, frozen, force)
+        needed = sum(t.nbytes for t in frozen.tensors) + frozen.proto.ByteSize()
+        if shutil.disk_usage(target.parent).free < needed:
+            raise OutputError(
+                f"the disk is full: {needed / 1e6:.0f} MB are needed",
+                where=str(target),
+                fix="free some space, or write elsewhere with -o",
+            )
+        with Writer() as writer:
+            if external:
+                _data_file(frozen, data_target.name, writer.open(data_target), progress)
+                payload = frozen.proto.SerializeToString()
+                writer.open(target).write(payload)
+                sha = hashlib.sha256(payload).hexdigest()
+            else:
+                file = writer.open(target)
+                _inline(frozen, file, progress)
+                file.flush()
+                with open(file.name, "rb") as again:
+                    sha = hashlib.file_digest(again, "sha256").hexdigest()
+            writer.commit()
+        if not external and force:
+            data_target.unlink(missing_ok=True)  # of an earlier, larger model of the same name
+        return Saved(tuple(targets), sum(t.stat().st_size for t in targets), sha)
+
+
+def _check_targets(targets: list[Path], frozen: Frozen, force: bool) -> None:
+    sources = {t.path.resolve() for t in frozen.tensors if isinstance(t, MappedTensor)}
+    for target in targets:
+        if target.resolve() in sources:
+            raise OutputError(
+                "this is a file of the input model, and input is never overwritten",
+                where=str(target),
+                fix="choose another folder with -o",
+            )
+        if target.is_dir():
+            raise OutputError("this is a directory", where=str(target), fix="name a file, or a folder with -o")
+        if target.exists() and not force:
+            raise OutputError("the file exists", where=str(target), fix="pass --force to replace it")
+
+
+def _write_tensor(tensor: ir.TensorProtocol, file: BinaryIO, progress: Progress | None) -> None:
+    before = file.tell()
+    tensor.tofile(file)
+    file.flush()
+    # copy_file_range moves the descriptor behind the buffer's back: ask the descriptor where it is
+    file.seek(os.lseek(file.fileno(), 0, os.SEEK_CUR))
+    if file.tell() - before != tensor.nbytes:
+        raise OSError(f"tensor {tensor.name!r} wrote {file.tell() - before} bytes instead of {tensor.nbytes}")
+    if progress:
+        progress(tensor.nbytes)
+
+
+def _data_file(frozen: Frozen, location: str, file: BinaryIO, progress: Progress | None) -> None:
+    """Write all tensors to the data file and point the proto at it."""
+    offsets: dict[int, int] = {}  # one copy for a tensor that several initializers share
+    for proto in _stubs(frozen.proto):
+        tensor = frozen.tensors[stub_index(proto) or 0]
+        if id(tensor) not in offsets:
+            align = _ALIGN_BIG if tensor.nbytes >= _BIG else _ALIGN_SMALL
+            file.write(b"\0" * (-file.tell() % align))
+            offsets[id(tensor)] = file.tell()
+            _write_tensor(tensor, file, progress)
+        del proto.external_data[:]
+        for key, value in (("location", location), ("offset", offsets[id(tensor)]), ("length", tensor.nbytes)):
+            proto.external_data.add(key=key, value=str(value))
+
+
+def _stubs(proto: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
+    stack = [proto.graph]
+    while stack:
+        graph = stack.pop()
+        yield from (t for t in graph.initializer if stub_index(t) is not None)
+        stack += _subgraphs(graph.node)
+    for function in proto.functions:
+        stack = list(_subgraphs(function.node))
+        while stack:
+            graph = stack.pop()
+            yield from (t for t in graph.initializer if stub_index(t) is not None)
+            stack += _subgraphs(graph.node)
+
+
+def _subgraphs(nodes: object) -> Iterator[onnx.GraphProto]:
+    for node in nodes:  # type: ignore[attr-defined]
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                yield attribute.g
+            yield from attribute.graphs
+
+
+def _tag(field: int, length: int) -> bytes:
+    return varint(field << 3 | 2) + varint(length)
+
+
+def _inline(frozen: Frozen, file: BinaryIO, progress: Progress | None) -> None:
+    """Write one protobuf file, streaming the main graph's initializers into it.
+
+    Protobuf lets the fields of a message stand in any order, and a message field in several pieces: the graph's own
+    fields come first, then one initializer after another with its raw_data last.
+    """
+    proto = frozen.proto
+    for stub in _stubs(proto):
+        index = stub_index(stub)
+        if index is not None and not any(stub is t for t in proto.graph.initializer):
+            del stub.external_data[:]
+            stub.ClearField("data_location")
+            stub.raw_data = frozen.tensors[index].tobytes()
+    heads: list[tuple[bytes, ir.TensorProtocol | None]] = []
+    size = 0
+    for tensor in proto.graph.initializer:
+        index = stub_index(tensor)
+        held = None if index is None else frozen.tensors[index]
+        if held is not None:
+            del tensor.external_data[:]
+            tensor.ClearField("data_location")
+        head = tensor.SerializeToString()
+        length = len(head)
+        if held is not None:
+            raw = _tag(9, held.nbytes)
+            head += raw
+            length += len(raw) + held.nbytes
+        head = _tag(5, length) + head
+        heads.append((head, held))
+        size += len(head) + (held.nbytes if held is not None else 0)
+    del proto.graph.initializer[:]
+    graph = proto.graph.SerializeToString()
+    proto.ClearField("graph")
+    file.write(proto.SerializeToString())
+    file.write(_tag(7, len(graph) + size))
+    file.write(graph)
+    for head, held in heads:
+        file.write(head)
+        if held is not None:
+            _write_tensor(held, file, progress)

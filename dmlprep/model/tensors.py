@@ -1,0 +1,152 @@
+"""Tensors that stay in their file until somebody needs their values."""
+
+from __future__ import annotations
+
+import math
+import mmap
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+
+__all__ = ["CHUNK_BYTES", "MappedTensor", "chunks", "copy_range"]
+
+CHUNK_BYTES = 16 << 20
+"""How much of a tensor is read at once where values stream, in bytes."""
+
+
+def copy_range(source: Path, offset: int, length: int, out: BinaryIO) -> None:
+    """Append ``length`` bytes of a file to ``out`` without holding them in memory."""
+    with open(source, "rb", buffering=0) as file:
+        file.seek(offset)
+        left = length
+        out.flush()
+        while left and hasattr(os, "copy_file_range"):
+            try:
+                done = os.copy_file_range(file.fileno(), out.fileno(), left)
+            except OSError:
+                break  # other file system, or not regular files: read and write below
+            if done == 0:
+                break
+            left -= done
+        buffer = memoryview(bytearray(min(left, CHUNK_BYTES) or 1))
+        while left:
+            done = file.readinto(buffer[: min(left, len(buffer))])
+            if not done:
+                raise OSError(f"{source} ended {left} bytes early")
+            out.write(buffer[:done])
+            left -= done
+
+
+class MappedTensor:
+    """A tensor (onnx-ir's TensorProtocol) that lies in a file: [dims] elements of ``dtype``, little-endian, at ``offset`` bytes.
+
+    ``numpy()`` maps just this tensor and keeps nothing: the pages go when the array goes.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        offset: int,
+        length: int,
+        dtype: ir.DataType,
+        shape: ir.Shape,
+        name: str,
+        doc_string: str | None = None,
+    ) -> None:
+        self.name: str | None = name
+        self.doc_string = doc_string
+        self.metadata_props: dict[str, str] = {}
+        self.meta: dict[str, Any] = {}
+        self.path = path
+        self.offset = offset
+        self.length = length
+        self._dtype = dtype
+        self._shape = shape
+        shape.freeze()
+
+    @property
+    def dtype(self) -> ir.DataType:
+        return self._dtype
+
+    @property
+    def shape(self) -> ir.Shape:
+        return self._shape
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return math.prod(self._shape.numpy())
+
+    @property
+    def nbytes(self) -> int:
+        """Number of bytes in the file."""
+        return self.length
+
+    @property
+    def raw(self) -> Path:
+        """What backs the tensor: its file (asked for by onnx-ir's TensorProtocol)."""
+        return self.path
+
+    def _map(self, start: int, length: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
+        if length == 0:
+            return np.empty(0, np.uint8)
+        page = mmap.ALLOCATIONGRANULARITY
+        at = self.offset + start
+        base = at // page * page
+        with open(self.path, "rb") as file:
+            mapped = mmap.mmap(file.fileno(), length + at - base, access=mmap.ACCESS_READ, offset=base)
+        return np.frombuffer(mapped, np.uint8, length, at - base)
+
+    def _as_numpy(self, raw: np.ndarray[Any, Any], shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
+        if self._dtype.bitwidth < 8 or self._dtype.numpy().itemsize * 8 != self._dtype.bitwidth:
+            proto = onnx.TensorProto(data_type=self._dtype.value, dims=shape, raw_data=raw.tobytes())
+            return ir.serde.TensorProtoTensor(proto).numpy()  # type: ignore[no-any-return]
+        return raw.view(np.dtype(self._dtype.numpy())).reshape(shape)
+
+    def numpy(self) -> np.ndarray[Any, Any]:
+        """The values, [dims], read only, mapped from the file."""
+        return self._as_numpy(self._map(0, self.length), tuple(self._shape.numpy()))
+
+    def elements(self, start: int, stop: int) -> np.ndarray[Any, Any]:
+        """Elements ``start`` to ``stop`` of the flattened tensor; whole-byte element types only."""
+        size = self._dtype.bitwidth // 8
+        return self._as_numpy(self._map(start * size, (stop - start) * size), (stop - start,))
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        array = self.numpy()
+        return array if dtype is None else array.astype(dtype)
+
+    def __dlpack__(self, *, stream: Any = None) -> Any:
+        return self.numpy().__dlpack__()
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self.numpy().__dlpack_device__()
+
+    def tobytes(self) -> bytes:
+        with open(self.path, "rb") as file:
+            file.seek(self.offset)
+            return file.read(self.length)
+
+    def tofile(self, file: BinaryIO) -> None:
+        copy_range(self.path, self.offset, self.length, file)
+
+    def __repr__(self) -> str:
+        return f"MappedTensor({self.name}, {self._dtype}, {self._shape}, {self.path.name}@{self.offset})"
+
+
+def chunks(tensor: ir.TensorProtocol, chunk_bytes: int = CHUNK_BYTES) -> Iterator[np.ndarray[Any, Any]]:
+    """The flattened values of a tensor, piece by piece; at most ``chunk_bytes`` of a mapped tensor stand in memory."""
+    if isinstance(tensor, MappedTensor) and tensor.dtype.bitwidth >= 8:
+        step = max(1, chunk_bytes * 8 // tensor.dtype.bitwidth)
+        for start in range(0, tensor.size, step):
+            yield tensor.elements(start, min(tensor.size, start + step))
+        return
+    flat = np.asarray(tensor.numpy()).reshape(-1)
+    step = max(1, chunk_bytes // max(1, flat.itemsize))
+    for start in range(0, flat.size, step):
+        yield flat[start : start + step]

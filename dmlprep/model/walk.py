@@ -1,0 +1,124 @@
+"""Walk a model: every graph, node and tensor, with subgraphs and model-local functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import onnx_ir as ir
+
+__all__ = [
+    "attribute_graphs",
+    "count_nodes",
+    "graph_path",
+    "graphs",
+    "label",
+    "map_tensors",
+    "nodes",
+    "tensors",
+]
+
+GraphLike = ir.Graph | ir.Function
+
+
+def attribute_graphs(node: ir.Node) -> Iterator[tuple[str, ir.Graph]]:
+    """The subgraphs of a node, each with the name of its attribute (``then_branch``)."""
+    for name, attr in node.attributes.items():
+        if attr.is_ref():
+            continue
+        if attr.type == ir.AttributeType.GRAPH:
+            yield name, attr.as_graph()
+        elif attr.type == ir.AttributeType.GRAPHS:
+            yield from ((f"{name}[{i}]", graph) for i, graph in enumerate(attr.as_graphs()))
+
+
+def _below(path: str, graph: GraphLike) -> Iterator[tuple[str, GraphLike]]:
+    # An explicit stack: nesting depth is the model's choice, not ours.
+    stack: list[tuple[str, GraphLike]] = [(path, graph)]
+    while stack:
+        path, graph = stack.pop()
+        yield path, graph
+        inner: list[tuple[str, GraphLike]] = []
+        for node in graph:
+            for name, sub in attribute_graphs(node):
+                inner.append((f"{path}/{label(node)}/{name}" if path else f"{label(node)}/{name}", sub))
+        stack.extend(reversed(inner))
+
+
+def graphs(model: ir.Model) -> Iterator[tuple[str, GraphLike]]:
+    """Every graph of the model with its path: ``""`` is the main graph, ``If_3/then_branch`` a subgraph,
+    ``function my::Gelu2`` a model-local function."""
+    yield from _below("", model.graph)
+    for function in model.functions.values():
+        yield from _below(f"function {function.domain}::{function.name}", function)
+
+
+def nodes(model: ir.Model) -> Iterator[ir.Node]:
+    """Every node of every graph, subgraph and function."""
+    for _, graph in graphs(model):
+        yield from graph
+
+
+def count_nodes(model: ir.Model) -> int:
+    """How many nodes the model has, subgraphs and functions included."""
+    return sum(len(graph) for _, graph in graphs(model))
+
+
+def label(node: ir.Node) -> str:
+    """A name to call a node by: its own, or its operator and first output where it has none."""
+    if node.name:
+        return str(node.name)
+    output = next((v.name for v in node.outputs if v.name), "")
+    return f"{node.op_type}({output})"
+
+
+def graph_path(node: ir.Node) -> str:
+    """The path of the graph that holds a node, as ``graphs`` gives it."""
+    parts: list[str] = []
+    graph = node.graph
+    while isinstance(graph, ir.Graph) and graph.parent_node is not None:
+        parent = graph.parent_node
+        name = next((n for n, sub in attribute_graphs(parent) if sub is graph), "")
+        parts.append(f"{label(parent)}/{name}")
+        graph = parent.graph
+    if isinstance(graph, ir.Function):
+        parts.append(f"function {graph.domain}::{graph.name}")
+    return "/".join(reversed(parts))
+
+
+def map_tensors(
+    model: ir.Model, change: Callable[[ir.TensorProtocol], ir.TensorProtocol], *, attributes: bool = True
+) -> None:
+    """Replace every initializer, and with ``attributes`` every tensor attribute, by ``change(tensor)``."""
+    for _, graph in graphs(model):
+        if isinstance(graph, ir.Graph):
+            for value in graph.initializers.values():
+                if value.const_value is not None:
+                    new = change(value.const_value)
+                    if new is not value.const_value:
+                        value.const_value = new
+        if not attributes:
+            continue
+        for node in graph:
+            for name, attr in list(node.attributes.items()):
+                if attr.is_ref() or attr.value is None:
+                    continue
+                if attr.type == ir.AttributeType.TENSOR:
+                    one = change(attr.value)
+                    if one is not attr.value:
+                        node.attributes[name] = ir.Attr(name, attr.type, one, attr.doc_string)
+                elif attr.type == ir.AttributeType.TENSORS:
+                    many = [change(t) for t in attr.value]
+                    if any(a is not b for a, b in zip(many, attr.value, strict=True)):
+                        node.attributes[name] = ir.Attr(name, attr.type, many, attr.doc_string)
+
+
+def tensors(model: ir.Model) -> Iterator[ir.TensorProtocol]:
+    """Every tensor of the model: initializers and tensor attributes of all graphs."""
+    seen: list[ir.TensorProtocol] = []
+
+    def note(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
+        seen.append(tensor)
+        return tensor
+
+    map_tensors(model, note)
+    yield from seen

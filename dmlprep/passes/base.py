@@ -1,0 +1,122 @@
+"""What a pass is.
+
+A pass changes a model's graph in memory. It knows no files, no sessions and no command line; the pipeline runs it as a
+transaction (``pipeline/transaction.py``): snapshot, needs, run, contract, record. A pass that cannot do its work whole
+raises ``ModelRefused``, and the snapshot comes back.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Protocol, TypeVar
+
+import msgspec
+
+from dmlprep.model import Model
+from dmlprep.record import Finding
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from dmlprep.target import Target
+
+__all__ = ["Bound", "Context", "Fact", "Options", "Pass", "Runner"]
+
+Fact = Literal["opset", "static", "simplified", "fp16", "denoted"]
+"""What a step may promise of a model: its opset is within the target's, its shapes are fixed, constants are folded,
+weights are FP16, dimensions carry denotations."""
+
+Bound = Literal["exact", "rounding", "fp16"]
+"""How far the outputs on the CPU may move: not at all, by FP32 reordering (1e-5 of the largest value), or by FP16."""
+
+
+class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Base of a pass's options: the fields of its table in a recipe. Each field has a default."""
+
+
+class Runner(Protocol):
+    """Runs models for passes that need values (range profile, island search, the guard of simplify).
+
+    The pipeline hands one in; passes never open sessions of their own.
+    """
+
+    def run(
+        self, model: Model, feeds: Mapping[str, np.ndarray[Any, Any]], outputs: Sequence[str] | None = None
+    ) -> dict[str, np.ndarray[Any, Any]]:
+        """Run ``model`` on the CPU at FP32 with graph optimisation as it is by default.
+
+        Raises:
+            ModelRefused: the model does not load or run, or its child process died.
+        """
+        ...
+
+    def feeds(self, model: Model, count: int = 1) -> list[dict[str, np.ndarray[Any, Any]]]:
+        """Feeds for the model's inputs: the user's, or seeded ones."""
+        ...
+
+
+@dataclass
+class Context:
+    """What surrounds a pass while it runs.
+
+    Attributes:
+        target: what the model is made ready for.
+        findings: filled by the pass with ``report``.
+        facts: numbers for the step's record, filled by the pass.
+        runner: runs models, where the pipeline has one.
+        progress: called with a share done (0 to 1) and a word about it.
+        should_stop: whether the user wants an early end (long searches ask).
+    """
+
+    target: Target
+    findings: list[Finding] = field(default_factory=list)
+    facts: dict[str, Any] = field(default_factory=dict)
+    runner: Runner | None = None
+    progress: Callable[[float, str], None] = lambda share, text: None
+
+    def report(self, finding: Finding) -> None:
+        """Add a finding to the step's record."""
+        self.findings.append(finding)
+
+
+O = TypeVar("O", bound=Options)  # noqa: E741
+
+
+class Pass(ABC, Generic[O]):
+    """One pass.
+
+    Class attributes:
+        name: as recipes write it.
+        summary: one line for lists and help.
+        options_type: its ``Options``.
+        needs: facts that must hold before it runs.
+        gives: facts that hold after it.
+        drops: facts that it may break.
+        bound: how far CPU outputs may move.
+        changes_signature: whether inputs and outputs may change type or shape (their names never change).
+    """
+
+    name: ClassVar[str]
+    summary: ClassVar[str]
+    options_type: ClassVar[type[Options]]
+    needs: ClassVar[frozenset[Fact]] = frozenset()
+    gives: ClassVar[frozenset[Fact]] = frozenset()
+    drops: ClassVar[frozenset[Fact]] = frozenset()
+    bound: ClassVar[Bound] = "exact"
+    changes_signature: ClassVar[bool] = False
+
+    def __init__(self, options: O) -> None:
+        self.options = options
+
+    @abstractmethod
+    def run(self, model: Model, context: Context) -> bool:
+        """Change ``model`` in place.
+
+        Returns:
+            whether anything changed. The pipeline checks that this is the truth.
+
+        Raises:
+            ModelRefused: the pass cannot do its work on this model; what it did so far is taken back.
+        """

@@ -1,0 +1,66 @@
+"""Every pass by its name. Modules are imported only when a pass is used: most of them are heavy."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+import msgspec
+
+from dmlprep.errors import RecipeError
+from dmlprep.passes.base import Pass
+
+__all__ = ["CATALOG", "find_pass", "make_pass", "suggest"]
+
+CATALOG: dict[str, str] = {
+    "opset": "dmlprep.passes.opset:OpsetPass",
+    "pin": "dmlprep.passes.pin:PinPass",
+    "denote": "dmlprep.passes.denote:DenotePass",
+    "simplify": "dmlprep.passes.simplify:SimplifyPass",
+    "fix-quirks": "dmlprep.passes.fix_quirks:FixQuirksPass",
+    "fp16": "dmlprep.passes.fp16:Fp16Pass",
+}
+"""Name -> ``module:class``. A test holds it equal to the modules in this room and to ``docs/passes``."""
+
+
+def suggest(word: str, words: list[str]) -> str:
+    """``did you mean X`` for a close match, else the list."""
+    from difflib import get_close_matches
+
+    close = get_close_matches(word, words, 1, 0.6)
+    return f"did you mean {close[0]!r}?" if close else f"known: {', '.join(sorted(words))}"
+
+
+def find_pass(name: str, where: str = "") -> type[Pass[Any]]:
+    """The class of a pass.
+
+    Raises:
+        RecipeError: there is no such pass.
+    """
+    if name not in CATALOG:
+        raise RecipeError(f"unknown step {name!r}", where=where, fix=suggest(name, list(CATALOG)), code="DP901")
+    module, _, cls = CATALOG[name].partition(":")
+    found: type[Pass[Any]] = getattr(import_module(module), cls)
+    return found
+
+
+def make_pass(name: str, options: dict[str, Any], where: str = "") -> Pass[Any]:
+    """A pass with its options.
+
+    Raises:
+        RecipeError: unknown pass or field, or a value of the wrong type; ``where`` names the field.
+    """
+    cls = find_pass(name, where)
+    known = {f.name for f in msgspec.structs.fields(cls.options_type)}
+    for key in options:
+        if key not in known:
+            raise RecipeError(
+                f"unknown field {key!r}",
+                where=where or f"step {name}",
+                fix=suggest(key, sorted(known)) if known else "this step has no fields",
+                code="DP901",
+            )
+    try:
+        return cls(msgspec.convert(options, cls.options_type))
+    except msgspec.ValidationError as error:
+        raise RecipeError(str(error), where=where or f"step {name}", fix="see docs/recipes.md", code="DP901") from error
