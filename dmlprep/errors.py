@@ -5,7 +5,7 @@
     │   ├── InputError      exit 2   a file given is missing, broken, hostile or not ONNX
     │   ├── OutputError     exit 2   the output cannot be written (exists, disk full, no permission)
     │   └── RecipeError     exit 2   a recipe field is unknown, of the wrong type, or steps do not fit together
-    ├── ModelRefused        exit 1   the model is valid, but a step cannot make it ready without changing what it computes
+    ├── ModelRefused        exit 1   a valid model that a step cannot make ready without changing its results
     ├── CheckNotRun         exit 3   a check that was demanded could not run here
     └── InternalError       exit 70  a bug of dmlprep: a pass broke its contract
 

@@ -34,7 +34,7 @@ class Frozen:
         )
 
 
-class _Stub(ir.ExternalTensor):  # type: ignore[misc]
+class _Stub(ir.ExternalTensor):
     """Stands for a tensor while the graph is written."""
 
     def __init__(self, index: int, tensor: ir.TensorProtocol) -> None:
@@ -43,7 +43,7 @@ class _Stub(ir.ExternalTensor):  # type: ignore[misc]
             None,
             None,
             tensor.dtype,
-            shape=tensor.shape,
+            shape=ir.Shape(tensor.shape.numpy()),
             name=tensor.name or "",
             doc_string=tensor.doc_string,
             metadata_props=dict(tensor.metadata_props) or None,

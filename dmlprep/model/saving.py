@@ -17,7 +17,7 @@ import onnx_ir as ir
 
 from dmlprep.errors import OutputError
 from dmlprep.model.frozen import Frozen, freeze, stub_index
-from dmlprep.model.tensors import MappedTensor
+from dmlprep.model.tensors import as_mapped, write_to
 from dmlprep.model.wire import varint
 
 __all__ = ["EXTERNAL_OVER", "Saved", "Writer", "write"]
@@ -58,7 +58,7 @@ class Writer:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for temporary, _, file in self._open:
+        for temporary, _target, file in self._open:
             file.close()
             with contextlib.suppress(OSError):
                 temporary.unlink()
@@ -144,7 +144,7 @@ def write(
 
 
 def _check_targets(targets: list[Path], frozen: Frozen, force: bool) -> None:
-    sources = {t.path.resolve() for t in frozen.tensors if isinstance(t, MappedTensor)}
+    sources = {m.path.resolve() for m in map(as_mapped, frozen.tensors) if m is not None}
     for target in targets:
         if target.resolve() in sources:
             raise OutputError(
@@ -160,7 +160,7 @@ def _check_targets(targets: list[Path], frozen: Frozen, force: bool) -> None:
 
 def _write_tensor(tensor: ir.TensorProtocol, file: BinaryIO, progress: Progress | None) -> None:
     before = file.tell()
-    tensor.tofile(file)
+    write_to(tensor, file)
     file.flush()
     # copy_file_range moves the descriptor behind the buffer's back: ask the descriptor where it is
     file.seek(os.lseek(file.fileno(), 0, os.SEEK_CUR))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import mmap
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, MutableMapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -13,7 +13,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-__all__ = ["CHUNK_BYTES", "MappedTensor", "chunks", "copy_range"]
+__all__ = ["CHUNK_BYTES", "MappedTensor", "as_mapped", "chunks", "copy_range", "write_to"]
 
 CHUNK_BYTES = 16 << 20
 """How much of a tensor is read at once where values stream, in bytes."""
@@ -43,7 +43,7 @@ def copy_range(source: Path, offset: int, length: int, out: BinaryIO) -> None:
 
 
 class MappedTensor:
-    """A tensor (onnx-ir's TensorProtocol) that lies in a file: [dims] elements of ``dtype``, little-endian, at ``offset`` bytes.
+    """A tensor (onnx-ir's TensorProtocol) that lies in a file: [dims] elements, little-endian, at ``offset`` bytes.
 
     ``numpy()`` maps just this tensor and keeps nothing: the pages go when the array goes.
     """
@@ -60,37 +60,25 @@ class MappedTensor:
     ) -> None:
         self.name: str | None = name
         self.doc_string = doc_string
-        self.metadata_props: dict[str, str] = {}
-        self.meta: dict[str, Any] = {}
+        self.metadata_props: MutableMapping[str, str] = {}
+        self.meta: MutableMapping[str, Any] = {}
         self.path = path
         self.offset = offset
         self.length = length
-        self._dtype = dtype
-        self._shape = shape
+        self.dtype = dtype
+        self.shape: ir.ShapeProtocol = shape
+        self.raw: Any = path  # TensorProtocol: what backs the tensor
         shape.freeze()
-
-    @property
-    def dtype(self) -> ir.DataType:
-        return self._dtype
-
-    @property
-    def shape(self) -> ir.Shape:
-        return self._shape
 
     @property
     def size(self) -> int:
         """Number of elements."""
-        return math.prod(self._shape.numpy())
+        return math.prod(self.shape.numpy())
 
     @property
     def nbytes(self) -> int:
         """Number of bytes in the file."""
         return self.length
-
-    @property
-    def raw(self) -> Path:
-        """What backs the tensor: its file (asked for by onnx-ir's TensorProtocol)."""
-        return self.path
 
     def _map(self, start: int, length: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
         if length == 0:
@@ -103,18 +91,18 @@ class MappedTensor:
         return np.frombuffer(mapped, np.uint8, length, at - base)
 
     def _as_numpy(self, raw: np.ndarray[Any, Any], shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
-        if self._dtype.bitwidth < 8 or self._dtype.numpy().itemsize * 8 != self._dtype.bitwidth:
-            proto = onnx.TensorProto(data_type=self._dtype.value, dims=shape, raw_data=raw.tobytes())
-            return ir.serde.TensorProtoTensor(proto).numpy()  # type: ignore[no-any-return]
-        return raw.view(np.dtype(self._dtype.numpy())).reshape(shape)
+        if self.dtype.bitwidth < 8 or self.dtype.numpy().itemsize * 8 != self.dtype.bitwidth:
+            proto = onnx.TensorProto(data_type=self.dtype.value, dims=shape, raw_data=raw.tobytes())
+            return ir.serde.TensorProtoTensor(proto).numpy()
+        return raw.view(np.dtype(self.dtype.numpy())).reshape(shape)
 
     def numpy(self) -> np.ndarray[Any, Any]:
         """The values, [dims], read only, mapped from the file."""
-        return self._as_numpy(self._map(0, self.length), tuple(self._shape.numpy()))
+        return self._as_numpy(self._map(0, self.length), tuple(self.shape.numpy()))
 
     def elements(self, start: int, stop: int) -> np.ndarray[Any, Any]:
         """Elements ``start`` to ``stop`` of the flattened tensor; whole-byte element types only."""
-        size = self._dtype.bitwidth // 8
+        size = self.dtype.bitwidth // 8
         return self._as_numpy(self._map(start * size, (stop - start) * size), (stop - start,))
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
@@ -136,17 +124,32 @@ class MappedTensor:
         copy_range(self.path, self.offset, self.length, file)
 
     def __repr__(self) -> str:
-        return f"MappedTensor({self.name}, {self._dtype}, {self._shape}, {self.path.name}@{self.offset})"
+        return f"MappedTensor({self.name}, {self.dtype}, {self.shape}, {self.path.name}@{self.offset})"
+
+
+def as_mapped(tensor: object) -> MappedTensor | None:
+    """The tensor as a mapped one, ``None`` where it lies in memory."""
+    return tensor if isinstance(tensor, MappedTensor) else None
 
 
 def chunks(tensor: ir.TensorProtocol, chunk_bytes: int = CHUNK_BYTES) -> Iterator[np.ndarray[Any, Any]]:
     """The flattened values of a tensor, piece by piece; at most ``chunk_bytes`` of a mapped tensor stand in memory."""
-    if isinstance(tensor, MappedTensor) and tensor.dtype.bitwidth >= 8:
-        step = max(1, chunk_bytes * 8 // tensor.dtype.bitwidth)
-        for start in range(0, tensor.size, step):
-            yield tensor.elements(start, min(tensor.size, start + step))
+    mapped = as_mapped(tensor)
+    if mapped is not None and mapped.dtype.bitwidth >= 8:
+        step = max(1, chunk_bytes * 8 // mapped.dtype.bitwidth)
+        for start in range(0, mapped.size, step):
+            yield mapped.elements(start, min(mapped.size, start + step))
         return
     flat = np.asarray(tensor.numpy()).reshape(-1)
     step = max(1, chunk_bytes // max(1, flat.itemsize))
     for start in range(0, flat.size, step):
         yield flat[start : start + step]
+
+
+def write_to(tensor: ir.TensorProtocol, file: BinaryIO) -> None:
+    """Append a tensor's bytes to a file, streaming where the tensor can."""
+    stream = getattr(tensor, "tofile", None)
+    if stream is None:
+        file.write(tensor.tobytes())
+    else:
+        stream(file)

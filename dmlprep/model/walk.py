@@ -9,7 +9,6 @@ import onnx_ir as ir
 __all__ = [
     "attribute_graphs",
     "count_nodes",
-    "graph_path",
     "graphs",
     "label",
     "map_tensors",
@@ -69,20 +68,6 @@ def label(node: ir.Node) -> str:
         return str(node.name)
     output = next((v.name for v in node.outputs if v.name), "")
     return f"{node.op_type}({output})"
-
-
-def graph_path(node: ir.Node) -> str:
-    """The path of the graph that holds a node, as ``graphs`` gives it."""
-    parts: list[str] = []
-    graph = node.graph
-    while isinstance(graph, ir.Graph) and graph.parent_node is not None:
-        parent = graph.parent_node
-        name = next((n for n, sub in attribute_graphs(parent) if sub is graph), "")
-        parts.append(f"{label(parent)}/{name}")
-        graph = parent.graph
-    if isinstance(graph, ir.Function):
-        parts.append(f"function {graph.domain}::{graph.name}")
-    return "/".join(reversed(parts))
 
 
 def map_tensors(
