@@ -1,0 +1,33 @@
+"""The only door to ONNX Runtime and DirectML: sessions in child processes, which can die without the caller.
+
+``open_cpu`` and ``open_dml`` load a model; ``cpu_host`` and ``dml_host`` keep one worker for many models;
+``dml_status`` says whether DirectML can be had here, after a self-test.
+"""
+
+from dmlprep.runtime.failure import FailureKind, SessionFailure
+from dmlprep.runtime.served import SessionHost
+from dmlprep.runtime.session import cpu_host, open_cpu
+from dmlprep.runtime.types import (
+    DmlStatus,
+    NodePlacement,
+    NodeTiming,
+    RunValue,
+    Session,
+    SessionOptions,
+    ValueInfo,
+)
+
+__all__ = [
+    "DmlStatus",
+    "FailureKind",
+    "NodePlacement",
+    "NodeTiming",
+    "RunValue",
+    "Session",
+    "SessionFailure",
+    "SessionHost",
+    "SessionOptions",
+    "ValueInfo",
+    "cpu_host",
+    "open_cpu",
+]

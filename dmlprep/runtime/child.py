@@ -1,0 +1,222 @@
+"""One worker process: started, asked, watched and ended, so that nothing it does reaches the caller.
+
+A worker that crashes, hangs, eats memory or is killed from outside becomes a ``SessionFailure``. It leads a process
+group of its own, which is killed as a whole; on Linux it dies with its parent, whatever the parent died of.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from pathlib import Path
+
+from dmlprep.runtime.failure import SessionFailure, failure
+from dmlprep.runtime.hresult import plain_text
+from dmlprep.runtime.memory import private_bytes
+from dmlprep.runtime.wire import decode, encode
+
+__all__ = ["Child"]
+
+_POLL = 0.1
+"""Seconds between two looks at the worker's memory while it works."""
+
+_CLOSE_GRACE = 5.0
+"""Seconds a worker has to end by itself before its process group is killed."""
+
+
+@cache
+def _spawner() -> ThreadPoolExecutor:
+    """The thread that starts all workers.
+
+    Linux kills a process with ``PR_SET_PDEATHSIG`` when the *thread* that started it ends, so workers are not started
+    from threads that callers may end early.
+    """
+    return ThreadPoolExecutor(1, thread_name_prefix="dmlprep-spawner")
+
+
+class Child:
+    """A worker process and the exchange folder it shares with this process.
+
+    Args:
+        command: makes the command line when it is given the exchange folder.
+        name: what the worker is called in error texts.
+        start_limit: seconds until the worker must have answered its first request.
+    """
+
+    def __init__(self, command: Callable[[Path], Sequence[str]], name: str, start_limit: float = 120.0) -> None:
+        self.name = name
+        self.exchange = Path(tempfile.mkdtemp(prefix="dmlprep-session-"))
+        self._log = self.exchange / "worker.log"
+        self._lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+        self._closed = False
+        self.start_limit = start_limit
+        try:
+            self._process = _spawner().submit(self._start, command(self.exchange)).result()
+        except OSError as error:
+            self._remove_exchange()
+            raise failure("crash", f"{name} cannot be started: {error}") from error
+        except BaseException:
+            self._remove_exchange()
+            raise
+        threading.Thread(target=self._read, name="dmlprep-reader", daemon=True).start()
+
+    def _start(self, command: Sequence[str]) -> subprocess.Popen[bytes]:
+        with self._log.open("wb") as log:
+            return subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                start_new_session=True,
+                creationflags=getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0) if sys.platform == "win32" else 0,
+            )
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        with contextlib.suppress(OSError, ValueError):
+            for line in self._process.stdout:
+                self._lines.put(line)
+        self._lines.put(b"")
+
+    @property
+    def alive(self) -> bool:
+        """Whether requests can still be sent."""
+        return not self._closed and self._process.poll() is None
+
+    @property
+    def pid(self) -> int:
+        """Process id of the worker, which is its process group as well."""
+        return self._process.pid
+
+    def ask(
+        self, lines: Iterable[Sequence[str]], *, limit: float, memory: int | None = None, where: str = ""
+    ) -> list[list[str]]:
+        """Send one request and wait for its whole answer, without the closing ``ok``.
+
+        Args:
+            limit: seconds.
+            memory: bytes of private memory the worker may hold meanwhile.
+            where: what the request is about, for the error text.
+
+        Raises:
+            SessionFailure: the worker refused, died, took too long or too much. After all but a refusal it is gone.
+        """
+        if self._closed:
+            raise failure("crash", f"{self.name} has ended", where)
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(b"".join(encode(line) for line in lines))
+            self._process.stdin.flush()
+        except (OSError, ValueError):
+            raise self._died(where) from None
+        answer: list[list[str]] = []
+        deadline = time.monotonic() + limit
+        while True:
+            try:
+                line = self._lines.get(timeout=max(0.0, min(_POLL, deadline - time.monotonic())))
+            except queue.Empty:
+                self._watch(deadline, limit, memory, where)
+                continue
+            if not line:
+                raise self._died(where)
+            fields = decode(line)
+            if fields == ["ok"]:
+                return answer
+            if fields[0] == "fail" and len(fields) == 3:
+                raise failure(
+                    "load" if fields[1] == "load" else "run" if fields[1] == "run" else "protocol", fields[2], where
+                )
+            answer.append(fields)
+
+    def _watch(self, deadline: float, limit: float, memory: int | None, where: str) -> None:
+        # Processes that the worker left behind can hold the pipe open, so its end is no sure sign.
+        if self._process.poll() is not None and self._lines.empty():
+            raise self._died(where)
+        if time.monotonic() >= deadline:
+            self.kill()
+            raise failure("timeout", f"{self.name} did not answer within {limit:g} s and was ended", where)
+        if memory is not None and (held := private_bytes(self._process.pid)) > memory:
+            self.kill()
+            text = f"{self.name} held {held / 2**20:.0f} MiB, the limit is {memory / 2**20:.0f} MiB, and was ended"
+            raise failure("memory", text, where)
+
+    def _died(self, where: str) -> SessionFailure:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(2.0)
+        status = self._process.poll()
+        tail = self.log_tail()
+        self.kill()
+        if status is not None and status < 0:
+            try:
+                how = f"was ended by {signal.Signals(-status).name}"
+            except ValueError:
+                how = f"was ended by signal {-status}"
+        elif status is not None and status > 0x80000000:
+            how = f"ended with {status:08X}"  # a Windows exception code, such as C0000005
+        else:
+            how = f"ended with exit code {status}"
+        if status == -9:
+            how += " (the system's out-of-memory killer does that)"
+        text = f"{self.name} {how}" + (f"; its last words: {tail}" if tail else "")
+        return failure("memory" if "bad_alloc" in tail or "MemoryError" in tail else "crash", text, where)
+
+    def log_tail(self, size: int = 1500) -> str:
+        """The end of what the worker wrote to its standard error, as plain text."""
+        try:
+            with self._log.open("rb") as log:
+                log.seek(max(0, self._log.stat().st_size - size))
+                return plain_text(log.read())
+        except OSError:
+            return ""
+
+    def log(self) -> bytes:
+        """All that the worker wrote to its standard error."""
+        try:
+            return self._log.read_bytes()
+        except OSError:
+            return b""
+
+    def kill(self) -> None:
+        """End the worker and every process of its group at once, and remove the exchange folder."""
+        self._closed = True
+        if sys.platform == "win32":
+            self._process.kill()
+        else:
+            # The group can outlive its leader (Wine leaves servers behind), so it is killed in any case.
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(10.0)
+        for pipe in (self._process.stdin, self._process.stdout):
+            with contextlib.suppress(OSError, ValueError):
+                if pipe is not None:
+                    pipe.close()
+        self._remove_exchange()
+
+    def close(self) -> None:
+        """Let the worker end by itself, then make sure of it."""
+        if self.alive and self._process.stdin is not None:
+            with contextlib.suppress(OSError, ValueError):
+                self._process.stdin.write(b"quit\n")
+                self._process.stdin.close()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(_CLOSE_GRACE)
+        self.kill()
+
+    def _remove_exchange(self) -> None:
+        shutil.rmtree(self.exchange, ignore_errors=True)
+
+    def __del__(self) -> None:
+        if not getattr(self, "_closed", True) and hasattr(self, "_process"):
+            self.kill()

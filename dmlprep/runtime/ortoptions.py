@@ -1,0 +1,87 @@
+"""What the option lines of a load request mean to ONNX Runtime's Python package.
+
+Sources: the option keys are those of ``onnxruntime_session_options_config_keys.h`` and
+``dml_session_options_config_keys.h``; the provider options are those that ``dml_provider_factory.cc`` reads (others it
+ignores without a word, so nothing else is passed).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+__all__ = ["config_entries", "provider_options", "providers", "session_settings"]
+
+_LEVEL = {
+    "disabled": "ORT_DISABLE_ALL",
+    "basic": "ORT_ENABLE_BASIC",
+    "extended": "ORT_ENABLE_EXTENDED",
+    "all": "ORT_ENABLE_ALL",
+}
+
+
+def _flag(options: Mapping[str, str], name: str) -> bool:
+    return options.get(name, "0") == "1"
+
+
+def config_entries(options: Mapping[str, str], device: str) -> dict[str, str]:
+    """Session config entries for these options, the caller's own entries last."""
+    entries: dict[str, str] = {}
+    if _flag(options, "record_placement"):
+        entries["session.record_ep_graph_assignment_info"] = "1"
+    if device == "dml":
+        if _flag(options, "unfused"):
+            entries["ep.dml.disable_graph_fusion"] = "1"
+        if not _flag(options, "cpu_fallback"):
+            entries["session.disable_cpu_ep_fallback"] = "1"
+    entries.update({key.removeprefix("config:"): value for key, value in options.items() if key.startswith("config:")})
+    return entries
+
+
+def provider_options(options: Mapping[str, str]) -> dict[str, str]:
+    """Provider options of DmlExecutionProvider. ``device_id`` makes the provider ignore the preference."""
+    chosen: dict[str, str] = {}
+    if "device_id" in options:
+        chosen["device_id"] = options["device_id"]
+    elif "performance_preference" in options:
+        chosen["performance_preference"] = options["performance_preference"]
+    if _flag(options, "disable_metacommands"):
+        chosen["disable_metacommands"] = "true"
+    return chosen
+
+
+def providers(options: Mapping[str, str], device: str) -> list[Any]:
+    """The provider list of ``InferenceSession``."""
+    if device != "dml":
+        return ["CPUExecutionProvider"]
+    dml = ("DmlExecutionProvider", provider_options(options))
+    # With the fallback disabled, naming the CPU provider as well would make session creation fail for that alone.
+    return [dml, "CPUExecutionProvider"] if _flag(options, "cpu_fallback") else [dml]
+
+
+def session_settings(settings: Any, options: Mapping[str, str], device: str, profile: str, levels: Any) -> None:
+    """Set an ``onnxruntime.SessionOptions``.
+
+    Args:
+        profile: prefix of the profile's path.
+        levels: ``onnxruntime.GraphOptimizationLevel``.
+    """
+    settings.graph_optimization_level = getattr(levels, _LEVEL[options.get("optimization", "all")])
+    settings.log_severity_level = int(options.get("log_level", "3"))
+    if int(options.get("threads", "0")):
+        settings.intra_op_num_threads = int(options["threads"])
+    if device == "dml":
+        # DirectML supports neither; recent releases correct both themselves, older ones fail.
+        settings.enable_mem_pattern = False
+    settings.execution_mode = type(settings.execution_mode).ORT_SEQUENTIAL
+    if _flag(options, "profile"):
+        settings.enable_profiling = True
+        settings.profile_file_prefix = profile
+    for key, value in options.items():
+        kind, _, name = key.partition(":")
+        if kind == "dim":
+            settings.add_free_dimension_override_by_name(name, int(value))
+        elif kind == "denotation":
+            settings.add_free_dimension_override_by_denotation(name, int(value))
+    for key, value in config_entries(options, device).items():
+        settings.add_session_config_entry(key, value)

@@ -1,0 +1,293 @@
+"""Sessions served by a worker process, whatever device the worker speaks for."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+
+import numpy as np
+
+from dmlprep.errors import UsageError
+from dmlprep.record import DeviceInfo
+from dmlprep.runtime.child import Child
+from dmlprep.runtime.failure import failure
+from dmlprep.runtime.types import NodePlacement, NodeTiming, RunValue, SessionOptions, ValueInfo
+from dmlprep.runtime.wire import dims_from_fields, dims_to_fields, read_tensor, write_tensor
+
+__all__ = ["ServedSession", "SessionHost", "parse_profile"]
+
+_LARGE = 1 << 26
+"""Bytes from which an output is read from the page cache in place, not copied."""
+
+
+class SessionHost:
+    """Serves models one after another, or several at once, from one worker process.
+
+    Starting a worker costs 0.4 s (CPU) to seconds (DirectML on Linux), so callers with many models keep one host. A
+    worker that died is started again at the next ``open``; sessions that it served stay dead and say so.
+
+    Args:
+        start: makes a fresh worker.
+        device: makes the device's description from what the worker says of itself.
+        stage: puts a model where the worker can see it and gives the name to send; also the release of it.
+    """
+
+    def __init__(
+        self,
+        start: Callable[[], Child],
+        device: Callable[[Mapping[str, str]], DeviceInfo],
+        stage: Callable[[Child, Path], str] | None = None,
+    ) -> None:
+        self._start = start
+        self._describe = device
+        self._stage = stage or (lambda _child, path: str(path.resolve()))
+        self._child: Child | None = None
+        self._facts: dict[str, str] = {}
+        self._ids = itertools.count(1)
+
+    @property
+    def facts(self) -> Mapping[str, str]:
+        """What the worker said of itself: versions, driver, adapter."""
+        self.worker()
+        return self._facts
+
+    def worker(self) -> Child:
+        """The living worker, started when there is none.
+
+        Raises:
+            SessionFailure: it does not start.
+        """
+        if self._child is None or not self._child.alive:
+            if self._child is not None:
+                self._child.kill()
+            child = self._start()
+            try:
+                answer = child.ask([["hello"]], limit=child.start_limit, where=child.name)
+            except BaseException:
+                child.kill()
+                raise
+            self._facts = {row[1]: row[2] for row in answer if row[0] == "device" and len(row) == 3}
+            self._child = child
+        return self._child
+
+    def open(self, path: Path, options: SessionOptions | None = None) -> ServedSession:
+        """Load a model.
+
+        Raises:
+            SessionFailure: it cannot be loaded; ``where`` names the model.
+        """
+        options = options or SessionOptions()
+        child = self.worker()
+        number = next(self._ids)
+        lines = _option_lines(options)
+        answer = child.ask(
+            [*lines, ["load", str(number), self._stage(child, path)]],
+            limit=options.time_limit,
+            memory=options.memory_limit,
+            where=str(path),
+        )
+        values = {
+            kind: tuple(ValueInfo(r[1], r[2], dims_from_fields(r[3:])) for r in answer if r[0] == kind)
+            for kind in ("input", "output")
+        }
+        return ServedSession(
+            child, number, path, options, self._describe(self._facts), values["input"], values["output"]
+        )
+
+    def close(self) -> None:
+        """End the worker, and with it all sessions of this host."""
+        if self._child is not None:
+            self._child.close()
+            self._child = None
+
+    def __enter__(self) -> SessionHost:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _option_lines(options: SessionOptions) -> list[list[str]]:
+    lines = [
+        ["option", "optimization", options.optimization],
+        ["option", "threads", str(options.threads)],
+        ["option", "log_level", str(options.log_level)],
+    ]
+    flags = ("profile", "record_placement", "unfused", "disable_metacommands", "cpu_fallback")
+    lines += [["option", name, "1" if getattr(options, name) else "0"] for name in flags]
+    if options.device_id is not None:
+        lines.append(["option", "device_id", str(options.device_id)])
+    if options.performance_preference != "default":
+        lines.append(["option", "performance_preference", options.performance_preference])
+    lines += [["option", f"dim:{name}", str(size)] for name, size in options.free_dimensions.items()]
+    lines += [["option", f"denotation:{name}", str(size)] for name, size in options.denotations.items()]
+    lines += [["option", f"config:{key}", value] for key, value in options.config.items()]
+    return lines
+
+
+class ServedSession:
+    """One loaded model in a worker."""
+
+    def __init__(
+        self,
+        child: Child,
+        number: int,
+        path: Path,
+        options: SessionOptions,
+        device: DeviceInfo,
+        inputs: tuple[ValueInfo, ...],
+        outputs: tuple[ValueInfo, ...],
+    ) -> None:
+        self._child = child
+        self._number = number
+        self._options = options
+        self.path = path
+        self.device = device
+        self.inputs = inputs
+        self.outputs = outputs
+        self._owner: SessionHost | None = None
+        self._timings: tuple[NodeTiming, ...] | None = None
+        self._closed = False
+
+    def owned_by(self, host: SessionHost) -> ServedSession:
+        """End ``host`` with this session."""
+        self._owner = host
+        return self
+
+    def run(self, feeds: Mapping[str, np.ndarray], outputs: Sequence[str] | None = None) -> dict[str, np.ndarray]:
+        """See ``Session.run``."""
+        result: dict[str, np.ndarray] = {}
+        for name, value in self.run_any(feeds, outputs).items():
+            if not isinstance(value, np.ndarray):
+                raise failure("run", f"output {name} is a sequence or optional, not a tensor", str(self.path))
+            result[name] = value
+        return result
+
+    def run_any(
+        self, feeds: Mapping[str, np.ndarray | list[np.ndarray]], outputs: Sequence[str] | None = None
+    ) -> dict[str, RunValue]:
+        """See ``Session.run_any``."""
+        if not self._child.alive:
+            raise failure("crash", f"{self._child.name} has ended", str(self.path))
+        declared = {value.name: value for value in self.inputs}
+        lines: list[list[str]] = []
+        files: list[Path] = []
+        folder = self._child.exchange
+        try:
+            for name, value in feeds.items():
+                dtype = declared[name].dtype if name in declared else ""
+                if isinstance(value, list):
+                    lines.append(["feedsequence", name, str(len(value)), dtype])
+                for index, array in enumerate(value if isinstance(value, list) else [value]):
+                    file = folder / f"feed{len(files)}-{index}"
+                    files.append(file)
+                    element = dtype.removeprefix("seq(tensor(").rstrip(")") if isinstance(value, list) else dtype
+                    lines.append(_feed_line(name, element, array, file))
+            lines += [["want", name] for name in (outputs if outputs is not None else ())]
+            answer = self._ask([*lines, ["run", str(self._number)]])
+        except OSError as error:
+            raise failure("protocol", f"the exchange folder cannot be written: {error}", str(self.path)) from error
+        finally:
+            for file in files:
+                file.unlink(missing_ok=True)
+        return self._values(answer)
+
+    def _values(self, answer: list[list[str]]) -> dict[str, RunValue]:
+        result: dict[str, RunValue] = {}
+        rows = iter(answer)
+        for row in rows:
+            if row[0] == "value":
+                result[row[1]] = self._tensor(row)
+            elif row[0] == "sequence":
+                result[row[1]] = [self._tensor(next(rows)) for _ in range(int(row[2]))]
+            elif row[0] == "none":
+                result[row[1]] = None
+        return result
+
+    def _tensor(self, row: list[str]) -> np.ndarray:
+        path = self._child.exchange / Path(row[3]).name
+        shape = tuple(int(size) for size in row[4:])
+        try:
+            return read_tensor(path, row[2], shape, mapped=path.stat().st_size >= _LARGE)
+        except (OSError, ValueError, TypeError) as error:
+            raise failure("protocol", f"output {row[1]}: {error}", str(self.path)) from error
+        finally:
+            path.unlink(missing_ok=True)
+
+    def placement(self) -> tuple[NodePlacement, ...]:
+        """See ``Session.placement``."""
+        if not self._options.record_placement:
+            raise UsageError("the session was opened without record_placement")
+        answer = self._ask([["placement", str(self._number)]])
+        return tuple(NodePlacement(r[4], r[2], r[3], r[1]) for r in answer if r[0] == "node")
+
+    def timings(self) -> tuple[NodeTiming, ...]:
+        """See ``Session.timings``."""
+        if not self._options.profile:
+            raise UsageError("the session was opened without profile")
+        if self._timings is None:
+            answer = self._ask([["timings", str(self._number)]])
+            path = self._child.exchange / Path(answer[0][1]).name
+            try:
+                self._timings = parse_profile(path.read_bytes())
+            except (OSError, ValueError) as error:
+                raise failure("protocol", f"the profile cannot be read: {error}", str(self.path)) from error
+        return self._timings
+
+    def _ask(self, lines: list[list[str]]) -> list[list[str]]:
+        return self._child.ask(
+            lines, limit=self._options.time_limit, memory=self._options.memory_limit, where=str(self.path)
+        )
+
+    def close(self) -> None:
+        """See ``Session.close``."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._owner is not None:
+            self._owner.close()
+        elif self._child.alive:
+            self._ask([["close", str(self._number)]])
+
+    def __enter__(self) -> ServedSession:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _feed_line(name: str, dtype: str, array: np.ndarray, file: Path) -> list[str]:
+    array = np.asarray(array)
+    write_tensor(file, array)
+    kind = "string" if array.dtype.kind in "OUST" else array.dtype.name
+    # A bfloat16 or float8 feed may come as the bare bits: what the model declares then says what they mean.
+    if dtype in ("bfloat16", "float8_e4m3fn", "float8_e5m2") and kind in ("uint16", "uint8"):
+        kind = dtype
+    return ["feed", name, kind, file.name, *dims_to_fields(array.shape)]
+
+
+def parse_profile(raw: bytes) -> tuple[NodeTiming, ...]:
+    """Time of each kernel from a profile of ONNX Runtime, in the order of their first call.
+
+    Raises:
+        ValueError: the bytes are no profile.
+    """
+    text = raw.decode("utf-8", "replace").rstrip().rstrip(",")
+    events = json.loads(text if text.endswith("]") else text + "]")
+    found: dict[tuple[str, str, str], tuple[float, int]] = {}
+    for event in events:
+        name = event.get("name", "")
+        args = event.get("args", {})
+        if event.get("cat") != "Node" or not name.endswith("_kernel_time") or not isinstance(args, dict):
+            continue
+        key = (name.removesuffix("_kernel_time"), str(args.get("op_name", "")), str(args.get("provider", "")))
+        seconds, calls = found.get(key, (0.0, 0))
+        found[key] = (seconds + float(event.get("dur", 0)) * 1e-6, calls + 1)
+    return tuple(NodeTiming(*key, seconds, calls) for key, (seconds, calls) in found.items())

@@ -1,0 +1,57 @@
+"""Open a session: on the CPU, or on DirectML where there is one."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from dmlprep.record import DeviceInfo
+from dmlprep.runtime.child import Child
+from dmlprep.runtime.served import ServedSession, SessionHost
+from dmlprep.runtime.types import SessionOptions
+
+__all__ = ["cpu_host", "open_cpu"]
+
+
+def _python_worker(device: str, name: str) -> Child:
+    def command(exchange: Path) -> Sequence[str]:
+        return [sys.executable, "-m", "dmlprep.runtime.worker", device, str(os.getpid()), str(exchange)]
+
+    return Child(command, name)
+
+
+def _cpu_device(facts: Mapping[str, str]) -> DeviceInfo:
+    return DeviceInfo("cpu", [f"ONNX Runtime {facts.get('onnxruntime', '?')}"])
+
+
+def cpu_host() -> SessionHost:
+    """A host for sessions on the CPU provider of the installed ONNX Runtime."""
+    return SessionHost(lambda: _python_worker("cpu", "the CPU worker"), _cpu_device)
+
+
+def open_cpu(path: Path, options: SessionOptions | None = None, host: SessionHost | None = None) -> ServedSession:
+    """Load a model on the CPU, in a child process.
+
+    Args:
+        host: the host to serve it from; without one the session has a worker of its own, which ends with it.
+
+    Raises:
+        SessionFailure: the model cannot be loaded, or the worker died of it.
+    """
+    return open_on(host, cpu_host, path, options)
+
+
+def open_on(
+    host: SessionHost | None, make: Callable[[], SessionHost], path: Path, options: SessionOptions | None
+) -> ServedSession:
+    """Open on ``host``, or on a fresh one that ends with the session."""
+    if host is not None:
+        return host.open(path, options)
+    own = make()
+    try:
+        return own.open(path, options).owned_by(own)
+    except BaseException:
+        own.close()
+        raise

@@ -1,0 +1,173 @@
+"""The words of the room: what a session is asked, what it answers, and the protocol that every session keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Literal, Protocol
+
+import numpy as np
+
+from dmlprep.record import DeviceInfo
+
+__all__ = [
+    "Dim",
+    "DmlStatus",
+    "NodePlacement",
+    "NodeTiming",
+    "Optimization",
+    "RunValue",
+    "Session",
+    "SessionOptions",
+    "ValueInfo",
+]
+
+Dim = int | str | None
+"""A size, the name of a free dimension, or nothing known."""
+
+RunValue = np.ndarray | list[np.ndarray] | None
+"""What a session gives for one output: a tensor, a sequence of tensors, or an empty optional."""
+
+Optimization = Literal["disabled", "basic", "extended", "all"]
+
+
+@dataclass(frozen=True)
+class SessionOptions:
+    """How a model is loaded and run.
+
+    Attributes:
+        optimization: graph optimisation level of ONNX Runtime.
+        threads: threads of the CPU provider, 0 for all cores.
+        time_limit: seconds that one load or one run may take.
+        memory_limit: bytes of private memory that the worker may hold (mapped weight files do not count), ``None`` for
+            no limit.
+        free_dimensions: size by dim_param name, applied to the graph inputs.
+        denotations: size by dimension denotation (``DATA_BATCH``), applied to the graph inputs.
+        config: further session config entries of ONNX Runtime.
+        device_id: DirectML adapter, ``None`` for the default one.
+        performance_preference: DirectML adapter by preference; not together with ``device_id``.
+        disable_metacommands: DirectML's own shaders in place of the vendor's kernels.
+        unfused: DirectML runs each node by itself (``ep.dml.disable_graph_fusion``).
+        cpu_fallback: nodes that DirectML does not take run on the CPU; else loading such a model fails.
+        profile: record the time of each node, for ``Session.timings``.
+        record_placement: record which provider each node went to, for ``Session.placement``.
+        log_level: least severity that ONNX Runtime writes to the log of the worker, 0 (verbose) to 4 (fatal).
+    """
+
+    optimization: Optimization = "all"
+    threads: int = 0
+    time_limit: float = 600.0
+    memory_limit: int | None = None
+    free_dimensions: Mapping[str, int] = field(default_factory=dict)
+    denotations: Mapping[str, int] = field(default_factory=dict)
+    config: Mapping[str, str] = field(default_factory=dict)
+    device_id: int | None = None
+    performance_preference: Literal["default", "high_performance", "minimum_power"] = "default"
+    disable_metacommands: bool = False
+    unfused: bool = False
+    cpu_fallback: bool = True
+    profile: bool = False
+    record_placement: bool = False
+    log_level: int = 3
+
+
+@dataclass(frozen=True)
+class ValueInfo:
+    """A graph input or output as the session declares it.
+
+    Attributes:
+        dtype: numpy's name of the element type (``float32``, ``bfloat16``, ``string``), or ONNX's name of a type that is no
+            tensor (``seq(tensor(float))``).
+        shape: sizes, names of free dimensions, ``None`` for unknown; empty for what is no tensor.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[Dim, ...]
+
+
+@dataclass(frozen=True)
+class NodePlacement:
+    """Where one node went: ``provider`` is ONNX Runtime's name (``DmlExecutionProvider``, ``CPUExecutionProvider``)."""
+
+    name: str
+    op_type: str
+    domain: str
+    provider: str
+
+
+@dataclass(frozen=True)
+class NodeTiming:
+    """Time of one kernel, over all runs of the session: ``seconds`` in all, in ``calls`` calls.
+
+    A fused DirectML partition is one kernel. On DirectML the time is that of recording the work on the CPU side, not
+    of the work itself: the queue runs on.
+    """
+
+    name: str
+    op_type: str
+    provider: str
+    seconds: float
+    calls: int
+
+
+@dataclass(frozen=True)
+class DmlStatus:
+    """Whether a DirectML session can be had here, and what it does with FP16.
+
+    Attributes:
+        reason: why not, empty when it can.
+        fp16_rounding: how FP32 becomes FP16 on this device.
+        fp16_overflow: what an FP32 value beyond 65504 becomes.
+        fp16_denormals: whether FP16 denormals survive.
+        native_fp16: FP16 arithmetic in 16 bits; else in FP32 with FP16 stores. ``None``: not known.
+    """
+
+    available: bool
+    reason: str = ""
+    device: DeviceInfo | None = None
+    fp16_rounding: Literal["nearest-even", "toward-zero", "other", "unknown"] = "unknown"
+    fp16_overflow: Literal["infinity", "saturates", "unknown"] = "unknown"
+    fp16_denormals: Literal["kept", "flushed", "unknown"] = "unknown"
+    native_fp16: bool | None = None
+
+
+class Session(Protocol):
+    """A loaded model that answers. Every method may raise ``SessionFailure``."""
+
+    @property
+    def device(self) -> DeviceInfo: ...
+
+    @property
+    def path(self) -> Path: ...
+
+    @property
+    def inputs(self) -> tuple[ValueInfo, ...]: ...
+
+    @property
+    def outputs(self) -> tuple[ValueInfo, ...]: ...
+
+    def run(self, feeds: Mapping[str, np.ndarray], outputs: Sequence[str] | None = None) -> dict[str, np.ndarray]:
+        """Outputs by name, all of them unless named. Refuses outputs that are no tensors: see ``run_any``."""
+
+    def run_any(
+        self, feeds: Mapping[str, np.ndarray | list[np.ndarray]], outputs: Sequence[str] | None = None
+    ) -> dict[str, RunValue]:
+        """As ``run``, with sequences and optionals on both sides."""
+
+    def placement(self) -> tuple[NodePlacement, ...]:
+        """Which provider each node went to, before fusion; needs ``record_placement``."""
+
+    def timings(self) -> tuple[NodeTiming, ...]:
+        """Time of each kernel over all runs so far; needs ``profile``. Ends the profiling."""
+
+    def close(self) -> None:
+        """Release the model; ends the worker when it was made for this session alone."""
+
+    def __enter__(self) -> Session: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...

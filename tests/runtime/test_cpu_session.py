@@ -1,0 +1,155 @@
+"""Sessions on the CPU, in a real worker."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from dmlprep.runtime import NodePlacement, SessionFailure, SessionOptions, ValueInfo, cpu_host, open_cpu
+from tests.runtime.conftest import save
+
+ONES = np.ones((2, 3), np.float32)
+
+
+def test_one_worker_serves_models_and_runs(add_relu: Path, tmp_path: Path) -> None:
+    with cpu_host() as host:
+        pid = host.worker().pid
+        session = host.open(add_relu, SessionOptions(profile=True, record_placement=True))
+        assert session.inputs == (ValueInfo("x", "float32", ("N", 3)), ValueInfo("y", "float32", ("N", 3)))
+        assert str(session.device).startswith("cpu, ONNX Runtime ")
+        for scale in (1.0, 3.0):
+            out = session.run({"x": ONES, "y": np.float32(-scale) * ONES})
+            np.testing.assert_array_equal(out["z"], ONES * np.float32(1 - scale))
+        assert list(session.run({"x": ONES, "y": ONES}, ["r"])) == ["r"]
+        assert session.placement() == (
+            NodePlacement("add", "Add", "", "CPUExecutionProvider"),
+            NodePlacement("relu", "Relu", "", "CPUExecutionProvider"),
+        )
+        assert {(t.name, t.calls) for t in session.timings()} == {("add", 3), ("relu", 3)}
+        second = host.open(add_relu)
+        assert second.run({"x": ONES, "y": ONES})["r"][0, 0] == 2
+        session.close()
+        assert second.run({"x": ONES, "y": ONES})["r"][0, 0] == 2
+        assert host.worker().pid == pid
+        exchange = host.worker().exchange
+    assert not exchange.exists()
+
+
+def test_a_refusal_leaves_the_worker_alive(add_relu: Path, tmp_path: Path) -> None:
+    broken = tmp_path / "broken.onnx"
+    broken.write_bytes(b"\x08\x07not a model")
+    with cpu_host() as host:
+        with pytest.raises(SessionFailure, match="broken") as caught:
+            host.open(broken)
+        assert caught.value.kind == "load"
+        session = host.open(add_relu)
+        with pytest.raises(SessionFailure, match="y") as caught:
+            session.run({"x": ONES})
+        assert caught.value.kind == "run"
+        assert session.run({"x": ONES, "y": ONES})["r"][0, 0] == 2
+
+
+def test_free_dimensions(add_relu: Path) -> None:
+    with open_cpu(add_relu, SessionOptions(free_dimensions={"N": 2})) as session:
+        assert session.inputs[0].shape == (2, 3)
+
+
+@pytest.mark.parametrize(
+    ("kind", "array"),
+    [
+        (TensorProto.FLOAT16, np.array([[1.5, 65504, 6e-8]], np.float16)),
+        (TensorProto.BFLOAT16, np.array([[1.5, 3e38, -2]], ml_dtypes.bfloat16)),
+        (TensorProto.DOUBLE, np.array([[1e300, 1, 2]], np.float64)),
+        (TensorProto.INT64, np.array([[-(2**62), 1, 2]], np.int64)),
+        (TensorProto.UINT8, np.array([[255, 1, 2]], np.uint8)),
+        (TensorProto.BOOL, np.array([[True, False, True]])),
+        (TensorProto.STRING, np.array([["a", "", "žluť"]], dtype=object)),
+        (TensorProto.FLOAT, np.zeros((0, 3), np.float32)),
+    ],
+)
+def test_every_type_survives(tmp_path: Path, kind: int, array: np.ndarray) -> None:
+    info = helper.make_tensor_value_info
+    model = save(
+        tmp_path / "m.onnx",
+        [helper.make_node("Identity", ["x"], ["y"])],
+        [info("x", kind, ["N", 3])],
+        [info("y", kind, ["N", 3])],
+    )
+    with open_cpu(model) as session:
+        out = session.run({"x": array})["y"]
+    assert out.shape == array.shape
+    assert out.dtype == array.dtype
+    np.testing.assert_array_equal(out, array)
+
+
+def test_scalars_and_sequences(tmp_path: Path) -> None:
+    info = helper.make_tensor_value_info
+    model = save(
+        tmp_path / "m.onnx",
+        [helper.make_node("SplitToSequence", ["x"], ["s"], axis=0), helper.make_node("SequenceLength", ["t"], ["n"])],
+        [info("x", TensorProto.FLOAT, [2, 3]), helper.make_tensor_sequence_value_info("t", TensorProto.FLOAT, None)],
+        [helper.make_tensor_sequence_value_info("s", TensorProto.FLOAT, None), info("n", TensorProto.INT64, [])],
+    )
+    with open_cpu(model) as session:
+        out = session.run_any({"x": ONES, "t": [ONES, ONES[:1]]})
+        parts = out["s"]
+        assert isinstance(parts, list)
+        assert [part.shape for part in parts] == [(1, 3), (1, 3)]
+        assert np.asarray(out["n"]).shape == ()
+        assert out["n"] == 2
+        with pytest.raises(SessionFailure, match="sequence"):
+            session.run({"x": ONES, "t": [ONES]})  # type: ignore[dict-item]
+
+
+def test_external_data(tmp_path: Path) -> None:
+    info = helper.make_tensor_value_info
+    weight = np.arange(3 * 3, dtype=np.float32).reshape(3, 3)
+    model = save(
+        tmp_path / "m.onnx",
+        [helper.make_node("MatMul", ["x", "w"], ["y"])],
+        [info("x", TensorProto.FLOAT, [2, 3])],
+        [info("y", TensorProto.FLOAT, [2, 3])],
+        initializer=[onnx.numpy_helper.from_array(weight, "w")],
+    )
+    onnx.save(onnx.load(model), model, save_as_external_data=True, size_threshold=0, location="m.data")
+    with open_cpu(model) as session:
+        np.testing.assert_array_equal(session.run({"x": ONES})["y"], ONES @ weight)
+
+
+def test_a_worker_outlives_the_thread_that_started_it(add_relu: Path) -> None:
+    hosts = []
+    thread = threading.Thread(target=lambda: hosts.append(cpu_host()) or hosts[0].worker())
+    thread.start()
+    thread.join()
+    with hosts[0] as host:
+        pid = host.worker().pid
+        assert host.open(add_relu).run({"x": ONES, "y": ONES})["r"][0, 0] == 2
+        assert host.worker().pid == pid
+
+
+def test_memory_limit(tmp_path: Path) -> None:
+    info = helper.make_tensor_value_info
+    model = save(
+        tmp_path / "m.onnx",
+        [
+            helper.make_node("Expand", ["x", "s"], ["y"]),
+            helper.make_node("Exp", ["y"], ["z"]),
+            helper.make_node("ReduceSum", ["z"], ["r"]),
+        ],
+        [info("x", TensorProto.FLOAT, [1]), info("s", TensorProto.INT64, [1])],
+        [info("r", TensorProto.FLOAT, None)],
+    )
+    with cpu_host() as host:
+        session = host.open(model, SessionOptions(memory_limit=400 << 20))
+        with pytest.raises(SessionFailure, match="limit is 400 MiB") as caught:
+            session.run({"x": np.ones(1, np.float32), "s": np.array([1 << 29])})
+        assert caught.value.kind == "memory"
+        with pytest.raises(SessionFailure, match="has ended"):
+            session.run({"x": np.ones(1, np.float32), "s": np.array([4])})
+        assert host.open(model).run({"x": np.ones(1, np.float32), "s": np.array([4])})
