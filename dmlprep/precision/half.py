@@ -1,0 +1,230 @@
+"""FP16 numbers: limits, what a tensor loses on the way there, and weights that are cast while they are saved.
+
+Limits are IEEE 754 binary16's: largest finite 65504, smallest normal 2**-14, smallest subnormal 2**-24.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, MutableMapping
+from dataclasses import dataclass
+from typing import Any, BinaryIO
+
+import numpy as np
+import onnx_ir as ir
+
+from dmlprep.model import chunks
+
+__all__ = [
+    "FP16_MAX",
+    "FP16_NORMAL",
+    "FP16_TINY",
+    "WIDE",
+    "CastTensor",
+    "Loss",
+    "cast_tensor",
+    "measure",
+    "to_half",
+]
+
+FP16_MAX = 65504.0
+"""Largest finite FP16 value."""
+FP16_NORMAL = 2.0**-14
+"""Smallest normal FP16 value: below it, digits are lost."""
+FP16_TINY = 2.0**-24
+"""Smallest FP16 value above zero; half of it and less rounds to zero."""
+OVERFLOW = 65520.0
+"""From here on, rounding to nearest gives infinity."""
+
+WIDE = frozenset({ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.BFLOAT16})
+"""Floating types that come down to FP16."""
+
+_CHUNK = 1 << 20  # bytes: a piece and its copies stay in the processor's cache
+
+
+def to_half(values: np.ndarray[Any, Any], limit: float | None = FP16_MAX) -> np.ndarray[Any, np.dtype[np.float16]]:
+    """Round to FP16, to nearest even; finite values beyond ``limit`` become ``limit``, infinities stay.
+
+    Args:
+        limit: ``None`` lets what overflows become infinite.
+    """
+    wide = values if values.dtype in (np.float32, np.float64) else values.astype(np.float32)
+    if limit is not None and wide.size and bool(np.max(np.abs(wide)) > limit):
+        wide = np.where(np.isfinite(wide), np.clip(wide, -limit, limit), wide)
+    with np.errstate(over="ignore", under="ignore"):
+        return wide.astype(np.float16)
+
+
+@dataclass(frozen=True)
+class Loss:
+    """What a tensor would lose in FP16.
+
+    Attributes:
+        size: number of elements.
+        peak: largest finite absolute value.
+        over: elements that are finite and would become infinite.
+        flushed: elements that are not zero and would become zero.
+        subnormal: elements that would keep fewer than 11 bits, flushed ones included.
+        norm: root of the sum of squares of the finite values.
+        error: root of the sum of squares of what rounding changes; values beyond the range count as clamped.
+    """
+
+    size: int
+    peak: float
+    over: int
+    flushed: int
+    subnormal: int
+    norm: float
+    error: float
+
+    @property
+    def relative(self) -> float:
+        """``error / norm``: 2**-12 or so where every value is normal, 1 where all is lost."""
+        return self.error / self.norm if self.norm else 0.0
+
+
+def measure(tensor: ir.TensorProtocol) -> Loss:
+    """Read a floating tensor once, in pieces, and tell what FP16 would make of it."""
+    size = over = flushed = subnormal = 0
+    peak = squares = lost = 0.0
+    for part in chunks(tensor, _CHUNK):
+        values = part if part.dtype in (np.float32, np.float64) else part.astype(np.float32)
+        size += values.size
+        magnitude = np.abs(values)
+        top = float(magnitude.max(initial=0.0))
+        if not math.isfinite(top):
+            magnitude = np.where(np.isfinite(magnitude), magnitude, 0)
+            values = np.where(np.isfinite(values), values, 0)
+            top = float(magnitude.max(initial=0.0))
+        peak = max(peak, top)
+        # FP32 squares overflow from 1.8e19 on; scale such pieces first
+        scale = top if top > 1e15 or (0 < top < 1e-15) else 1.0
+        unit = values / scale if scale != 1.0 else values
+        square = float(np.vdot(unit, unit)) * scale * scale
+        squares += square
+        small = int(np.count_nonzero(magnitude < FP16_NORMAL))
+        zeros = int(np.count_nonzero(values == 0)) if small else 0
+        if small > zeros:
+            subnormal += small - zeros
+            flushed += int(np.count_nonzero(magnitude <= FP16_TINY / 2)) - zeros
+        if top >= OVERFLOW:
+            over += int(np.count_nonzero(magnitude >= OVERFLOW))
+        if small > zeros or top >= OVERFLOW:
+            difference = (values - to_half(values).astype(values.dtype)).astype(np.float64)
+            lost += float(np.vdot(difference, difference))
+        else:
+            lost += square * 2.0**-24  # normal values: at most 2**-11 each, 2**-12 in the mean
+    return Loss(size, peak, over, flushed, subnormal, math.sqrt(squares), math.sqrt(lost))
+
+
+class CastTensor:
+    """A floating tensor of [dims] elements in another floating type, cast piece by piece while it is read or saved.
+
+    Args:
+        source: the tensor as it was; not read until this one is.
+        dtype: FLOAT16, FLOAT or DOUBLE.
+        limit: finite values beyond it become it, where ``dtype`` is FLOAT16; ``None`` lets them become infinite.
+        exponent: values are multiplied by ``2**exponent`` first, which is exact.
+        through_half: round to FP16 on the way to a wider type (weights of the true-FP16 reference).
+    """
+
+    def __init__(
+        self,
+        source: ir.TensorProtocol,
+        dtype: ir.DataType,
+        *,
+        name: str | None = None,
+        limit: float | None = FP16_MAX,
+        exponent: int = 0,
+        through_half: bool = False,
+    ) -> None:
+        self.name: str | None = name if name is not None else source.name
+        self.doc_string: str | None = source.doc_string
+        self.metadata_props: MutableMapping[str, str] = {}
+        self.meta: MutableMapping[str, Any] = {}
+        self.dtype = dtype
+        self.shape: ir.ShapeProtocol = source.shape
+        self.source = source
+        self.limit = limit
+        self.exponent = exponent
+        self.through_half = through_half
+        self.raw: Any = source
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return int(self.source.size)
+
+    @property
+    def nbytes(self) -> int:
+        """Number of bytes after the cast."""
+        return self.size * self.dtype.bitwidth // 8
+
+    def _cast(self, part: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        if self.exponent:
+            part = np.ldexp(part if part.dtype == np.float64 else part.astype(np.float32), self.exponent)
+        if self.dtype == ir.DataType.FLOAT16:
+            return to_half(part, self.limit)
+        if self.through_half:
+            part = to_half(part, self.limit)
+        with np.errstate(over="ignore", under="ignore"):
+            return part.astype(self.dtype.numpy())
+
+    def pieces(self) -> Iterator[np.ndarray[Any, Any]]:
+        """The flattened values, piece by piece."""
+        for part in chunks(self.source, _CHUNK):
+            yield self._cast(part)
+
+    def numpy(self) -> np.ndarray[Any, Any]:
+        """All values, [dims]."""
+        flat = np.empty(self.size, self.dtype.numpy())
+        at = 0
+        for part in self.pieces():
+            flat[at : at + part.size] = part
+            at += part.size
+        return flat.reshape(tuple(self.shape.numpy()))
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        array = self.numpy()
+        return array if dtype is None else array.astype(dtype)
+
+    def __dlpack__(self, *, stream: Any = None) -> Any:
+        return self.numpy().__dlpack__()
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self.numpy().__dlpack_device__()
+
+    def tobytes(self) -> bytes:
+        """All values, little-endian."""
+        return b"".join(_little(part) for part in self.pieces())
+
+    def tofile(self, file: BinaryIO) -> None:
+        """Append the values to a file; one piece stands in memory at a time."""
+        for part in self.pieces():
+            file.write(_little(part))
+
+    def __repr__(self) -> str:
+        return f"CastTensor({self.name}, {self.dtype}, {self.shape}, from {self.source.dtype})"
+
+
+def _little(part: np.ndarray[Any, Any]) -> bytes:
+    return part.astype(part.dtype.newbyteorder("<"), copy=False).tobytes()
+
+
+_EAGER = 4096  # bytes: below it, a lazy tensor costs more than it saves
+
+
+def cast_tensor(
+    tensor: ir.TensorProtocol,
+    dtype: ir.DataType,
+    *,
+    name: str | None = None,
+    limit: float | None = FP16_MAX,
+    exponent: int = 0,
+    through_half: bool = False,
+) -> ir.TensorProtocol:
+    """A tensor in another floating type: at once where it is small, lazily where it is large."""
+    lazy = CastTensor(tensor, dtype, name=name, limit=limit, exponent=exponent, through_half=through_half)
+    if lazy.nbytes > _EAGER:
+        return lazy
+    return ir.Tensor(lazy.numpy(), dtype=dtype, name=lazy.name, doc_string=lazy.doc_string)
