@@ -1,1 +1,1 @@
-"""See docs/architecture.md."""
+"""The command line. Each command is a module, imported only when it is called."""

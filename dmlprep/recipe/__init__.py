@@ -1,1 +1,16 @@
-"""See docs/architecture.md."""
+"""Recipes: TOML files that name steps in the order they run."""
+
+from dmlprep.recipe.plan import Plan, PlannedStep, make_plan
+from dmlprep.recipe.recipe import ParitySettings, Recipe, apply_settings, builtin_names, load_recipe, parse_recipe
+
+__all__ = [
+    "ParitySettings",
+    "Plan",
+    "PlannedStep",
+    "Recipe",
+    "apply_settings",
+    "builtin_names",
+    "load_recipe",
+    "make_plan",
+    "parse_recipe",
+]

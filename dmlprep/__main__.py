@@ -1,0 +1,5 @@
+"""``python -m dmlprep``."""
+
+from dmlprep.cli.main import main
+
+main()

@@ -1,0 +1,193 @@
+"""The whole public surface: ``prepare``, ``check``, ``plan``, ``compare``.
+
+    import dmlprep
+
+    record = dmlprep.prepare("model.onnx", recipe="@vision-fp16", pins={"batch": 1}, out="out")
+    if record.exit_code == 0:
+        print(record.output, [str(v.device) for v in record.verdicts])
+
+Paths may be strings or ``pathlib.Path``. Errors are ``dmlprep.errors.DmlprepError`` and say what, where and how to fix.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+
+from dmlprep.errors import OutputError
+from dmlprep.record import RunRecord, Verdict
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from dmlprep.pipeline import Observer
+    from dmlprep.recipe import Plan
+
+__all__ = ["Device", "check", "compare", "plan", "prepare", "write_record"]
+
+Device = Literal["auto", "cpu", "dml"]
+
+
+def plan(
+    recipe: str | Path = "@static-fp32",
+    *,
+    pins: Mapping[str, int] | None = None,
+    target: str | None = None,
+    settings: Sequence[str] = (),
+) -> Plan:
+    """Read a recipe and prove that its steps fit together; no model is opened.
+
+    Args:
+        recipe: a built-in recipe (``@vision-fp16``) or a path.
+        pins: sizes by dimension name (``batch``) or input and axis (``pixel_values:0``), in elements.
+        target: a name of ``dmlprep target list`` in place of the recipe's.
+        settings: overrides as on the command line (``step.fp16.keep_io=false``).
+
+    Raises:
+        RecipeError: unknown recipe, step or field, or steps that do not fit together.
+        UsageError: unknown target.
+    """
+    from dmlprep.recipe import apply_settings, load_recipe, make_plan
+
+    loaded = apply_settings(load_recipe(str(recipe)), list(settings))
+    if target is not None:
+        loaded = msgspec.structs.replace(loaded, target=target)
+    return make_plan(loaded, dict(pins or {}))
+
+
+def prepare(
+    path: str | Path,
+    *,
+    out: str | Path,
+    recipe: str | Path = "@static-fp32",
+    pins: Mapping[str, int] | None = None,
+    target: str | None = None,
+    settings: Sequence[str] = (),
+    feeds: Sequence[str | Path | Mapping[str, np.ndarray[Any, Any]]] = (),
+    device: Device = "auto",
+    device_id: int | None = None,
+    require_dml: bool = False,
+    force: bool = False,
+    observer: Observer | None = None,
+) -> RunRecord:
+    """Make a model ready for DirectML, prove that it still computes the same, and write it.
+
+    Args:
+        path: the model; never modified.
+        out: folder for ``model.onnx`` and ``run.json``, or a path that ends in ``.onnx``.
+        recipe, pins, target, settings: as in ``plan``.
+        feeds: inputs to prove with: ``.npz`` files, ``NAME=file.npy``, folders, or arrays by input name; seeded ones
+            are made where this is empty.
+        device: ``auto`` proves on the CPU, and on DirectML where a session can run; ``dml`` demands it.
+        device_id: DirectML adapter, in DXGI order.
+        require_dml: as ``device="dml"``: without a DirectML session the exit code is 3 and nothing is written.
+        force: replace files that are there.
+
+    Returns:
+        the record; ``exit_code`` is 0 when the result is in place, 1 when a step refused or parity failed, 3 when a
+        demanded check could not run. With 1 and 3 nothing was written.
+
+    Raises:
+        UsageError: the input, the output or the recipe is wrong.
+    """
+    from dmlprep.parity import load_feeds
+    from dmlprep.pipeline import Observer, PrepareRequest
+    from dmlprep.pipeline import prepare as run
+    from dmlprep.runtime import SessionOptions
+
+    overrides = list(settings)
+    if require_dml or device == "dml":
+        overrides.append('parity.dml="require"')
+    elif device == "cpu":
+        overrides.append('parity.dml="off"')
+    request = PrepareRequest(
+        source=Path(path),
+        out=Path(out),
+        plan=plan(recipe, pins=pins, target=target, settings=overrides),
+        feeds=load_feeds(feeds),
+        force=force,
+        session=SessionOptions(device_id=device_id),
+        observer=observer or Observer(),
+    )
+    return run(request)
+
+
+def compare(
+    reference: str | Path,
+    candidate: str | Path,
+    *,
+    feeds: Sequence[str | Path | Mapping[str, np.ndarray[Any, Any]]] = (),
+    device: Literal["cpu", "dml"] = "cpu",
+    device_id: int | None = None,
+    tolerance: str = "auto",
+    sizes: Mapping[str, int] | None = None,
+    seeds: int = 2,
+    time_limit: float = 600.0,
+) -> Verdict:
+    """Compare the outputs of ``candidate`` on a device with those of ``reference`` on the CPU.
+
+    Args:
+        feeds: as in ``prepare``.
+        tolerance: name of a tolerance (docs/parity.md); ``auto`` is FP16's where the candidate holds FP16 weights.
+        sizes: sizes for free dimensions, by name.
+        seeds: how many seeded feeds where none are given.
+        time_limit: seconds for one load or run.
+
+    Returns:
+        the verdict: ``passed``, ``failed`` or ``not-run``, with the device that answered.
+
+    Raises:
+        InputError: a model or feed cannot be read, or does not fit.
+    """
+    from dmlprep.pipeline.proof import compare_models
+    from dmlprep.runtime import SessionOptions
+
+    return compare_models(
+        Path(reference),
+        Path(candidate),
+        feeds=feeds,
+        device=device,
+        session=SessionOptions(device_id=device_id, time_limit=time_limit),
+        tolerance=tolerance,
+        sizes=dict(sizes or {}),
+        seeds=seeds,
+    )
+
+
+def check(path: str | Path, *, target: str = "latest") -> RunRecord:
+    """Say what of a model DirectML runs; edits and runs nothing.
+
+    Returns:
+        the record: findings, and under ``facts["placement"]`` the summary of where the nodes go. ``exit_code`` is 1
+        where a finding is an error.
+
+    Raises:
+        InputError: the model cannot be read.
+        UsageError: unknown target.
+    """
+    from dmlprep.placement.report import check_model
+
+    return check_model(Path(path), target)
+
+
+def write_record(record: RunRecord, path: str | Path) -> None:
+    """Write a record as JSON, whole or not at all.
+
+    Raises:
+        OutputError: the path cannot be written.
+    """
+    path = Path(path)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        temporary.write_bytes(record.to_json())
+        os.replace(temporary, path)
+    except OSError as error:
+        raise OutputError(
+            f"cannot be written: {error.strerror or error}", where=str(path), fix="check the folder and its permissions"
+        ) from error
+    finally:
+        temporary.unlink(missing_ok=True)

@@ -1,0 +1,86 @@
+"""What a person sees: progress on stderr, tables on stdout; plain text when piped."""
+
+from __future__ import annotations
+
+import sys
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
+
+from dmlprep.pipeline.observer import Observer
+from dmlprep.record import StepRecord, Verdict
+
+__all__ = ["ProgressObserver", "out"]
+
+
+def out() -> Console:
+    """The console of results: no colour when piped or with NO_COLOR, and no wrapping by a terminal that is not there."""
+    return Console(
+        file=sys.stdout, highlight=False, soft_wrap=not sys.stdout.isatty(), width=None if sys.stdout.isatty() else 120
+    )
+
+
+class ProgressObserver(Observer):
+    """A bar per step on stderr; one line per finished step where stderr is no terminal."""
+
+    def __init__(self, quiet: bool = False) -> None:
+        self._console = Console(file=sys.stderr, highlight=False, quiet=quiet)
+        self._bars = Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("{task.percentage:>3.0f}%"),
+            TimeElapsedColumn(),
+            TextColumn("{task.fields[text]}"),
+            console=self._console,
+            disable=quiet or not sys.stderr.isatty(),
+            transient=False,
+        )
+        self._task: TaskID | None = None
+        self._plain = not quiet and not sys.stderr.isatty()
+
+    def __enter__(self) -> ProgressObserver:
+        self._bars.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._bars.stop()
+
+    def _begin(self, name: str) -> None:
+        self._task = self._bars.add_task(name, total=1.0, text="")
+
+    def _end(self, text: str, name: str) -> None:
+        if self._task is not None:
+            self._bars.update(self._task, completed=1.0, text=text)
+            self._task = None
+        if self._plain:
+            self._console.print(f"{name}: {text}", markup=False)
+
+    def step_started(self, name: str, index: int, total: int) -> None:
+        self._begin(f"{index}/{total} {name}")
+
+    def step_progress(self, share: float, text: str) -> None:
+        if self._task is not None:
+            self._bars.update(self._task, completed=min(share, 1.0), text=text)
+
+    def step_finished(self, record: StepRecord) -> None:
+        text = record.outcome
+        if record.nodes_after != record.nodes_before:
+            text += f", {record.nodes_before} -> {record.nodes_after} nodes"
+        self._end(text, record.step)
+
+    def saving(self, done: int, total: int) -> None:
+        if self._task is None:
+            self._begin("save")
+        self.step_progress(done / total if total else 1.0, f"{done / 1e6:.0f} of {total / 1e6:.0f} MB")
+        if done >= total:
+            self._end(f"{total / 1e6:.0f} MB", "save")
+
+    def check_started(self, name: str) -> None:
+        self._begin(name)
+
+    def check_finished(self, verdict: Verdict) -> None:
+        self._end(verdict.outcome, verdict.check)

@@ -1,0 +1,114 @@
+"""Entry of the command line: finds the command, turns errors into one clear line and the right exit code."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from importlib import import_module
+from typing import Any, NoReturn
+
+import click
+
+from dmlprep._version import __version__
+from dmlprep.errors import DmlprepError
+
+__all__ = ["cli", "main"]
+
+COMMANDS: dict[str, tuple[str, str]] = {
+    "prepare": ("dmlprep.cli.prepare", "Make a model ready for DirectML, prove it, and write it."),
+    "check": ("dmlprep.cli.check", "Say what of a model DirectML runs, and why not the rest. Edits nothing."),
+    "plan": ("dmlprep.cli.plan", "Show the steps that prepare would run."),
+    "compare": ("dmlprep.cli.compare", "Compare the outputs of two models."),
+    "bisect": ("dmlprep.cli.bisect", "Find the first node at which two models differ."),
+    "report": ("dmlprep.cli.report", "Show the record of a run."),
+    "recipe": ("dmlprep.cli.recipe", "List, show and validate recipes."),
+    "target": ("dmlprep.cli.target", "List, show and compare DirectML releases."),
+    "explain": ("dmlprep.cli.explain", "Explain a finding code, or the placement of one node."),
+    "doctor": ("dmlprep.cli.doctor", "Look for trouble in this environment."),
+    "runtime": ("dmlprep.cli.runtime", "Install, show or remove the DirectML runtime for Linux."),
+}
+"""Command -> module with an object ``command``, and its line in the help: the list shows without importing them."""
+
+
+class _LazyGroup(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command = import_module(COMMANDS[cmd_name][0]).command
+        assert isinstance(command, click.Command)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            from difflib import get_close_matches
+
+            close = get_close_matches(args[0], COMMANDS, 1)
+            hint = f" Did you mean {close[0]!r}?" if close else f" Commands: {', '.join(COMMANDS)}."
+            raise click.UsageError(f"No such command {args[0]!r}.{hint}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+
+
+@click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(__version__, "-V", "--version", prog_name="dmlprep")
+@click.option("--debug", is_flag=True, help="Show the traceback of an internal error.")
+def cli(debug: bool) -> None:  # noqa: ARG001 - main reads it
+    """Prepare ONNX models for ONNX Runtime's DirectML execution provider, and prove the result.
+
+    Exit codes: 0 good, 1 the model fails, 2 bad command, recipe or input, 3 a demanded check could not run, 70 a bug.
+    """
+
+
+def _terminate(_signal: int, _frame: Any) -> NoReturn:
+    # Leave through the same door as Ctrl-C, so that half-written output goes.
+    raise KeyboardInterrupt
+
+
+def _fail(error: DmlprepError) -> None:
+    click.secho("error: ", fg="red", bold=True, nl=False, err=True)
+    head = f"{error.where}: {error.what}" if error.where else error.what
+    click.echo(head + (f" [{error.code}]" if error.code else ""), err=True)
+    if error.fix:
+        click.echo(f"  fix: {error.fix}", err=True)
+
+
+def main() -> NoReturn:
+    """Run the command line and exit with its code."""
+    if hasattr(signal, "SIGTERM"):
+        signal.signal(signal.SIGTERM, _terminate)
+    try:
+        code = cli(standalone_mode=False)
+    except click.exceptions.Exit as done:
+        sys.exit(done.exit_code)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except DmlprepError as error:
+        _fail(error)
+        sys.exit(error.exit_code)
+    except (KeyboardInterrupt, click.Abort):
+        click.echo("stopped; nothing was left half-written", err=True)
+        sys.exit(130)
+    except BrokenPipeError:
+        # The reader (head, less) went away: no error of ours. Keep Python from complaining at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)
+    except MemoryError:
+        click.echo("error: out of memory\n  fix: close other programs, or use a machine with more memory", err=True)
+        sys.exit(1)
+    except Exception as error:  # our bug, said in one line; the traceback on request
+        if "--debug" in sys.argv:
+            raise
+        click.echo(f"internal error: {type(error).__name__}: {error}", err=True)
+        click.echo("  fix: please report this; dmlprep --debug COMMAND shows where it happened", err=True)
+        sys.exit(70)
+    sys.exit(code if isinstance(code, int) else 0)

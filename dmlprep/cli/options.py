@@ -1,0 +1,112 @@
+"""Options that several commands share, each written once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from dmlprep.errors import UsageError
+
+__all__ = ["device_options", "feeds_option", "format_option", "read_pins", "recipe_options"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def recipe_options(function: F) -> F:
+    """``--recipe``, ``--pin``, ``--set``, ``--target``."""
+    for option in (
+        click.option("--target", metavar="NAME", help="DirectML release to prepare for (dmlprep target list)."),
+        click.option(
+            "--set",
+            "settings",
+            multiple=True,
+            metavar="FIELD=VALUE",
+            help="Override a recipe field: step.fp16.keep_io=false.",
+        ),
+        click.option(
+            "-p",
+            "--pin",
+            "pins",
+            multiple=True,
+            metavar="DIM=SIZE",
+            help="Fix a dimension: by name (batch=1) or by input and axis (pixel_values:0=1).",
+        ),
+        click.option(
+            "-r",
+            "--recipe",
+            default="@static-fp32",
+            show_default=True,
+            metavar="NAME",
+            help="Built-in recipe (@vision-fp16; dmlprep recipe list) or a .toml file.",
+        ),
+    ):
+        function = option(function)
+    return function
+
+
+def feeds_option(function: F) -> F:
+    """``--feeds``."""
+    return click.option(
+        "--feeds",
+        multiple=True,
+        metavar="WHAT",
+        help="Inputs to prove with: an .npz, NAME=file.npy, a folder of .npy, or an ONNX test_data_set folder. Seeded ones else.",
+    )(function)
+
+
+def device_options(function: F) -> F:
+    """``--device``, ``--device-id``, ``--require-dml``."""
+    for option in (
+        click.option("--require-dml", is_flag=True, help="Exit 3 unless a DirectML session ran."),
+        click.option("--device-id", type=click.IntRange(0), help="DirectML adapter, in DXGI order."),
+        click.option(
+            "--device",
+            type=click.Choice(["auto", "cpu", "dml"]),
+            default="auto",
+            show_default=True,
+            help="Where to prove it: auto is the CPU, and DirectML where a session can run.",
+        ),
+    ):
+        function = option(function)
+    return function
+
+
+def format_option(*formats: str) -> Callable[[F], F]:
+    """``--format``; the first is the default."""
+    return click.option(
+        "--format",
+        "output_format",
+        type=click.Choice(list(formats)),
+        default=formats[0],
+        show_default=True,
+        help="Form of the result on stdout.",
+    )
+
+
+def read_pins(pins: tuple[str, ...]) -> dict[str, int]:
+    """``batch=1`` -> ``{"batch": 1}``.
+
+    Raises:
+        UsageError: not NAME=SIZE, or one name with two sizes.
+    """
+    sizes: dict[str, int] = {}
+    for pin in pins:
+        name, equals, text = pin.rpartition("=")
+        try:
+            size = int(text)
+        except ValueError:
+            size = -1
+        if not equals or not name.strip() or size < 0:
+            raise UsageError(
+                f"{pin!r} is no pin", where="--pin", fix="write NAME=SIZE (batch=1) or INPUT:AXIS=SIZE (x:0=1)"
+            )
+        if sizes.setdefault(name.strip(), size) != size:
+            raise UsageError(
+                f"{name!r} is given two sizes, {sizes[name.strip()]} and {size}",
+                where="--pin",
+                fix="give each dimension one size",
+                code="DP204",
+            )
+    return sizes

@@ -1,0 +1,63 @@
+"""``dmlprep plan``."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from dmlprep.cli.options import format_option, read_pins, recipe_options
+
+__all__ = ["command"]
+
+
+@click.command("plan")
+@recipe_options
+@format_option("text", "json")
+def command(
+    recipe: str, pins: tuple[str, ...], settings: tuple[str, ...], target: str | None, output_format: str
+) -> int:
+    """Show the steps that prepare would run, with their options, and prove that they fit together.
+
+    \b
+    dmlprep plan --recipe @vision-fp16 --pin batch=1 --set step.fp16.keep_io=false
+    """
+    import msgspec
+
+    from dmlprep import api
+
+    made = api.plan(recipe, pins=read_pins(pins), target=target, settings=list(settings))
+    steps = [
+        {
+            "step": s.name,
+            "pass": s.pass_.name,
+            "summary": s.pass_.summary,
+            "options": msgspec.to_builtins(s.pass_.options),
+        }
+        for s in made.steps
+    ]
+    if output_format == "json":
+        click.echo(
+            json.dumps(
+                {
+                    "recipe": made.recipe.name,
+                    "target": made.target.name,
+                    "steps": steps,
+                    "parity": msgspec.to_builtins(made.recipe.parity),
+                },
+                indent=2,
+            )
+        )
+        return 0
+    click.echo(f"{made.recipe.name}: {made.recipe.doc}")
+    click.echo(f"target {made.target.name} (ONNX Runtime {made.target.ort_version})")
+    for number, step in enumerate(steps, 1):
+        click.echo(f"{number}. {step['step']}: {step['summary']}")
+        for key, value in step["options"].items():
+            click.echo(f"     {key} = {json.dumps(value)}")
+    parity = made.recipe.parity
+    click.echo(
+        f"then: parity on {'the CPU' if parity.cpu else ''}{' and ' if parity.cpu and parity.dml != 'off' else ''}"
+        f"{'' if parity.dml == 'off' else f'DirectML ({parity.dml})'}, tolerance {parity.tolerance}"
+    )
+    return 0

@@ -1,0 +1,86 @@
+"""``dmlprep prepare``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from dmlprep.cli.options import device_options, feeds_option, format_option, recipe_options
+
+__all__ = ["command"]
+
+
+@click.command("prepare")
+@click.argument("model", type=click.Path(path_type=Path))
+@click.option(
+    "-o",
+    "--out",
+    type=click.Path(path_type=Path),
+    required=True,
+    help="Folder for model.onnx and run.json, or a path that ends in .onnx.",
+)
+@recipe_options
+@feeds_option
+@device_options
+@click.option("--force", is_flag=True, help="Replace files that are there.")
+@click.option(
+    "--record",
+    "record_to",
+    type=click.Path(path_type=Path),
+    help="Write the run's record here as well, also when the model is refused.",
+)
+@click.option("-q", "--quiet", is_flag=True, help="No progress.")
+@format_option("text", "json")
+def command(
+    model: Path,
+    out: Path,
+    recipe: str,
+    pins: tuple[str, ...],
+    settings: tuple[str, ...],
+    target: str | None,
+    feeds: tuple[str, ...],
+    device: str,
+    device_id: int | None,
+    require_dml: bool,
+    force: bool,
+    record_to: Path | None,
+    quiet: bool,
+    output_format: str,
+) -> int:
+    """Make MODEL ready for DirectML, prove that it still computes the same, and write it.
+
+    \b
+    dmlprep prepare model.onnx -o out/ --pin batch=1
+    dmlprep prepare model.onnx -o out/ --recipe @transformer-fp16 --pin batch=1 --pin sequence=128
+
+    Exit codes: 0 written and proved; 1 a step refused the model or parity failed, nothing written; 2 bad command, recipe
+    or input; 3 a demanded check could not run, nothing written.
+    """
+    from dmlprep import api
+    from dmlprep.cli.console import ProgressObserver, out as console
+    from dmlprep.cli.options import read_pins
+    from dmlprep.cli.tables import show_record
+
+    with ProgressObserver(quiet) as observer:
+        record = api.prepare(
+            model,
+            recipe=recipe,
+            pins=read_pins(pins),
+            out=out,
+            target=target,
+            settings=list(settings),
+            feeds=list(feeds),
+            device=device,
+            device_id=device_id,
+            require_dml=require_dml,
+            force=force,
+            observer=observer,
+        )
+    if record_to is not None:
+        api.write_record(record, record_to)
+    if output_format == "json":
+        click.echo(record.to_json(), nl=False)
+    else:
+        show_record(record, console())
+    return record.exit_code

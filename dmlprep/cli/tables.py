@@ -1,0 +1,122 @@
+"""A run record as tables for a terminal."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from dmlprep.record import Finding, RunRecord, StepRecord, Verdict
+
+__all__ = ["megabytes", "show_findings", "show_record", "show_verdicts"]
+
+_COLOUR = {"error": "red", "warning": "yellow", "note": "cyan"}
+_OUTCOME = {"passed": "green", "failed": "red", "not-run": "yellow"}
+_SHOWN = 12
+
+
+def megabytes(count: int) -> str:
+    """Bytes as megabytes, with as many digits as tell something."""
+    return f"{count / 1e6:.1f} MB" if count >= 1e5 else f"{count / 1e3:.1f} kB"
+
+
+def _steps(steps: list[StepRecord]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name, right in (
+        ("step", False),
+        ("outcome", False),
+        ("seconds", True),
+        ("nodes", True),
+        ("weights", True),
+        ("findings", True),
+    ):
+        table.add_column(name, justify="right" if right else "left", no_wrap=True)
+    for step in steps:
+        nodes = f"{step.nodes_before}"
+        if step.nodes_after != step.nodes_before:
+            nodes += f" → {step.nodes_after}"
+        size = megabytes(step.bytes_before)
+        if step.bytes_after != step.bytes_before:
+            size += f" → {megabytes(step.bytes_after)}"
+        table.add_row(step.step, step.outcome, f"{step.seconds:.2f}", nodes, size, str(len(step.findings) or ""))
+    return table
+
+
+def show_findings(findings: list[Finding], console: Console) -> None:
+    """One line a finding, errors first; findings of one code beyond a dozen are counted."""
+    order = ["error", "warning", "note"]
+    shown: dict[str, int] = {}
+    for finding in sorted(findings, key=lambda f: order.index(f.severity)):
+        shown[finding.code] = shown.get(finding.code, 0) + 1
+        if shown[finding.code] > _SHOWN:
+            continue
+        line = Text(f"{finding.severity} ", style=_COLOUR[finding.severity])
+        line.append(finding.code, style="bold")
+        line.append(f" {finding.node}: {finding.message}" if finding.node else f" {finding.message}", style="default")
+        console.print(line)
+        if finding.remedy and finding.severity != "note":
+            console.print(Text(f"  fix: {finding.remedy}", style="dim"))
+    for code, count in shown.items():
+        if count > _SHOWN:
+            console.print(Text(f"  ... and {count - _SHOWN} more of {code}; all are in the record", style="dim"))
+
+
+def show_verdicts(verdicts: list[Verdict], console: Console) -> None:
+    """One line a verdict with its worst output; where it failed, one line for each output that did."""
+    for verdict in verdicts:
+        line = Text(f"{verdict.check}: ")
+        line.append(verdict.outcome, style=f"bold {_OUTCOME[verdict.outcome]}")
+        if verdict.outcome != "passed":
+            line.append(f", {verdict.reason}")
+        if verdict.outputs:
+            worst = max(verdict.outputs, key=lambda o: o.max_rel)
+            line.append(
+                f" (worst relative error {worst.max_rel:.2g} at {worst.output}, {verdict.feeds} feeds, "
+                f"tolerance {verdict.tolerance})"
+            )
+        console.print(line)
+        if verdict.device is not None:
+            console.print(Text(f"  by {verdict.device}", style="dim"))
+        if verdict.outcome == "failed":
+            for output in verdict.outputs:
+                if not output.passed:
+                    console.print(
+                        Text(
+                            f"  {output.output}: max abs {output.max_abs:.3g}, relative {output.max_rel:.3g}, "
+                            f"cosine {output.cosine:.6f}, non-finite {output.non_finite}"
+                        )
+                    )
+
+
+def show_record(record: RunRecord, console: Console) -> None:
+    """The whole record: what was done, what was found, what was proved, where the result is."""
+    if record.steps:
+        console.print(_steps(record.steps))
+    versions = (record.opset_before, record.opset_after)
+    if all(versions):
+        before, after = (v.get("", "?") for v in versions)
+        console.print(
+            Text(f"\nopset {before} → {after}, IR {record.ir_before} → {record.ir_after}, target {record.target}")
+        )
+    placed = [record.facts.get(key) for key in ("placement_before", "placement_after")]
+    if all(placed):
+        show_placement(placed[0], placed[1], console)
+    findings = record.all_findings()
+    if findings:
+        console.print()
+        show_findings(findings, console)
+    if record.verdicts:
+        console.print()
+        show_verdicts(record.verdicts, console)
+    if record.output:
+        console.print(Text(f"\nwrote {record.output}", style="bold"))
+    elif record.command == "prepare":
+        console.print(Text("\nnothing was written", style="bold"))
+
+
+def show_placement(before: object, after: object, console: Console) -> None:
+    """The share of nodes on DirectML, before and after."""
+    if not isinstance(before, dict) or not isinstance(after, dict):
+        return
+    parts = [f"{p.get('nodes_dml', '?')} of {p.get('nodes', '?')} nodes" for p in (before, after)]
+    console.print(Text(f"on DirectML: {parts[0]} → {parts[1]}, {after.get('partitions', '?')} fused partitions"))

@@ -1,0 +1,29 @@
+"""Who watches a run: the command line's progress bars, or nobody."""
+
+from __future__ import annotations
+
+from dmlprep.record import StepRecord, Verdict
+
+__all__ = ["Observer"]
+
+
+class Observer:
+    """Told what a run does. Every method may be left as it is."""
+
+    def step_started(self, name: str, index: int, total: int) -> None:
+        """Step ``index`` of ``total`` begins, counted from 1."""
+
+    def step_progress(self, share: float, text: str) -> None:
+        """The running step is ``share`` done, 0 to 1."""
+
+    def step_finished(self, record: StepRecord) -> None:
+        """A step is done."""
+
+    def saving(self, done: int, total: int) -> None:
+        """``done`` of ``total`` tensor bytes are written."""
+
+    def check_started(self, name: str) -> None:
+        """A check (``parity on cpu``) begins."""
+
+    def check_finished(self, verdict: Verdict) -> None:
+        """A check has its verdict."""

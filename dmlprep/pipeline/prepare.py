@@ -1,0 +1,257 @@
+"""The whole way: open, check, run the steps, save aside, prove, and only then let the result appear."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dmlprep._version import __version__
+from dmlprep.errors import CheckNotRun, DmlprepError, InputError, ModelRefused, OutputError
+from dmlprep.model import Model
+from dmlprep.model.checking import check
+from dmlprep.passes import Context
+from dmlprep.pipeline.observer import Observer
+from dmlprep.pipeline.proof import prove
+from dmlprep.pipeline.runner import CpuRunner
+from dmlprep.pipeline.transaction import run_step
+from dmlprep.recipe import Plan
+from dmlprep.record import RunRecord, Verdict
+from dmlprep.record.findings import Finding, finding
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from dmlprep.runtime import SessionOptions
+
+__all__ = ["PrepareRequest", "prepare"]
+
+
+@dataclass(frozen=True)
+class PrepareRequest:
+    """What a run of ``prepare`` is asked for.
+
+    Attributes:
+        source: the model to prepare; never modified.
+        out: folder of the result (``model.onnx``, ``run.json``), or a path that ends in ``.onnx``.
+        plan: the steps.
+        feeds: the user's feeds; seeded ones are made where this is empty.
+        force: replace files that are there.
+        session: options of the DirectML session (device, overrides).
+    """
+
+    source: Path
+    out: Path
+    plan: Plan
+    feeds: Sequence[Mapping[str, np.ndarray[Any, Any]]] = ()
+    force: bool = False
+    session: SessionOptions | None = None
+    observer: Observer = field(default_factory=Observer)
+
+    @property
+    def model_path(self) -> Path:
+        """Where the prepared model goes."""
+        return self.out if self.out.suffix == ".onnx" else self.out / "model.onnx"
+
+    @property
+    def record_path(self) -> Path:
+        """Where the record goes."""
+        return self.out.with_suffix(".run.json") if self.out.suffix == ".onnx" else self.out / "run.json"
+
+
+def prepare(request: PrepareRequest) -> RunRecord:
+    """Prepare a model.
+
+    Returns:
+        the record. With ``exit_code`` 0 the result is in place. With 1 (a step refused, or parity failed) or 3 (a
+        demanded check did not run) nothing was written, and ``error`` says why.
+
+    Raises:
+        UsageError: the input, the output or the recipe is wrong.
+        InternalError: a pass broke its contract.
+    """
+    began = time.perf_counter()
+    _check_out(request)
+    record = RunRecord(
+        command="prepare",
+        input=str(request.source),
+        version=__version__,
+        target=request.plan.target.name,
+        recipe=request.plan.recipe.name,
+    )
+    try:
+        model = Model.open(request.source)
+        record.input_sha256 = model.digest()
+        record.opset_before, record.ir_before = _versions(model)
+        _check_input(model, request.source)
+        _place(record, "placement_before", model, request)
+        _run_steps(model, request, record)
+        record.opset_after, record.ir_after = _versions(model)
+        _place(record, "placement_after", model, request)
+        _check_result(model, request.source)
+        _save_and_prove(model, request, record)
+    except (ModelRefused, CheckNotRun) as refused:
+        record.exit_code = refused.exit_code
+        record.error = str(refused)
+        record.findings.append(_as_finding(refused))
+    record.seconds = round(time.perf_counter() - began, 3)
+    if record.exit_code == 0:
+        _write_record(request, record)
+    return record
+
+
+def _check_out(request: PrepareRequest) -> None:
+    """Fail before the work, not after it."""
+    if request.source.exists() and request.model_path.exists() and os.path.samefile(request.source, request.model_path):
+        raise OutputError(
+            "this is the input model, and input is never overwritten",
+            where=str(request.model_path),
+            fix="choose another folder with -o",
+        )
+    if request.out.suffix != ".onnx" and request.out.exists() and not request.out.is_dir():
+        raise OutputError("a file of this name exists", where=str(request.out), fix="name a folder, or a .onnx file")
+    data = request.model_path.with_name(request.model_path.name + ".data")
+    for path in (request.model_path, data, request.record_path):
+        if path.is_dir():
+            raise OutputError("this is a directory", where=str(path), fix="choose another name with -o")
+        if path.exists() and not request.force:
+            raise OutputError("the file exists", where=str(path), fix="pass --force to replace it")
+
+
+def _versions(model: Model) -> tuple[dict[str, int], int]:
+    numbers = model.statistics()
+    return numbers.opsets, numbers.ir_version
+
+
+def _check_input(model: Model, source: Path) -> None:
+    wrong = check(model.ir, full=False)
+    if wrong:
+        raise InputError(
+            f"the model is not valid ONNX: {wrong}",
+            where=str(source),
+            code="DP003",
+            fix="export it again; onnx.checker names the fault",
+        )
+
+
+def _check_result(model: Model, source: Path) -> None:
+    wrong = check(model.ir)
+    if wrong:
+        raise ModelRefused(
+            f"the prepared model would not be valid: {wrong}",
+            where=str(source),
+            code="DP003",
+            fix="export the model again: its types or shapes contradict each other",
+        )
+
+
+def _run_steps(model: Model, request: PrepareRequest, record: RunRecord) -> None:
+    plan = request.plan
+    runner = CpuRunner(request.feeds, plan.recipe.parity.sizes, plan.recipe.parity.time_limit)
+    within = False
+    for index, step in enumerate(plan.steps, 1):
+        request.observer.step_started(step.name, index, len(plan.steps))
+        context = Context(plan.target, runner=runner, progress=request.observer.step_progress)
+        done = run_step(step.name, step.pass_, model, context, step.options, within_target=within)
+        within = within or "opset" in step.pass_.gives
+        record.steps.append(done)
+        request.observer.step_finished(done)
+
+
+def _place(record: RunRecord, key: str, model: Model, request: PrepareRequest) -> None:
+    from dmlprep.placement import place
+
+    record.facts[key] = place(model, request.plan.target).summary()
+
+
+@contextlib.contextmanager
+def _staging(folder: Path) -> Iterator[Path]:
+    """A folder beside the result, so that letting it appear is a rename; gone afterwards, also after Ctrl-C."""
+    made = [p for p in [folder, *folder.parents] if not p.exists()]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        staging = Path(tempfile.mkdtemp(prefix=".dmlprep-", dir=folder))
+    except OSError as error:
+        raise OutputError(
+            f"cannot be written: {error.strerror or error}",
+            where=str(folder),
+            fix="check the folder and its permissions, or choose another with -o",
+        ) from error
+    try:
+        yield staging
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+        for path in made:  # folders that this run made and left empty
+            with contextlib.suppress(OSError):
+                path.rmdir()
+
+
+def _save_and_prove(model: Model, request: PrepareRequest, record: RunRecord) -> None:
+    target = request.model_path
+    total = model.statistics().nbytes
+    done = 0
+
+    def progress(count: int) -> None:
+        nonlocal done
+        done += count
+        request.observer.saving(done, total)
+
+    with _staging(target.parent) as staging:
+        saved = model.save(staging / target.name, progress=progress)
+        record.output_sha256 = saved.sha256
+        record.verdicts = prove(request.source, saved.files[0], request, record)
+        _judge(record.verdicts, request.plan)
+        try:
+            # The data file first: a model never stands without its data.
+            for path in reversed(saved.files):
+                os.replace(path, target.parent / path.name)
+        except OSError as error:
+            raise OutputError(
+                f"cannot be written: {error.strerror or error}",
+                where=str(target),
+                fix="check the folder and its permissions",
+            ) from error
+        if len(saved.files) == 1 and request.force:
+            target.with_name(target.name + ".data").unlink(missing_ok=True)
+    record.output = str(target)
+
+
+def _judge(verdicts: list[Verdict], plan: Plan) -> None:
+    for verdict in verdicts:
+        if verdict.outcome == "failed":
+            raise ModelRefused(
+                f"{verdict.check} failed: {verdict.reason}",
+                code="DP701",
+                fix="dmlprep bisect finds the first node that differs",
+            )
+    for verdict in verdicts:
+        if verdict.outcome == "not-run" and plan.recipe.parity.dml == "require" and "dml" in verdict.check:
+            raise CheckNotRun(
+                f"{verdict.check} was demanded and did not run: {verdict.reason}",
+                code="DP703",
+                fix="dmlprep runtime install (Linux), or run on Windows with a GPU; dmlprep doctor tells",
+            )
+
+
+def _as_finding(error: DmlprepError) -> Finding:
+    return finding(error.code or "DP003", error.what, node=error.where, severity="error", remedy=error.fix)
+
+
+def _write_record(request: PrepareRequest, record: RunRecord) -> None:
+    path = request.record_path
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        temporary.write_bytes(record.to_json())
+        os.replace(temporary, path)
+    except OSError as error:
+        raise OutputError(
+            f"cannot be written: {error.strerror or error}", where=str(path), fix="check the folder and its permissions"
+        ) from error
+    finally:
+        temporary.unlink(missing_ok=True)

@@ -1,0 +1,146 @@
+"""A step as a transaction: snapshot, run, hold the pass to its contract, record; on failure the snapshot comes back."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+
+import onnx
+
+from dmlprep.errors import DmlprepError, InternalError, ModelRefused
+from dmlprep.model import Frozen, Model
+from dmlprep.model.checking import check
+from dmlprep.model.walk import nodes
+from dmlprep.passes import Context, Pass
+from dmlprep.record import StepRecord
+
+__all__ = ["run_step"]
+
+
+def run_step(
+    name: str,
+    step: Pass[object],
+    model: Model,
+    context: Context,  # type: ignore[type-var]
+    options: dict[str, object] | None = None,
+    *,
+    within_target: bool = False,
+) -> StepRecord:
+    """Run one pass on ``model``.
+
+    Args:
+        within_target: whether an earlier step brought opset and IR version within the target; from then on they stay.
+
+    Returns:
+        the step's record.
+
+    Raises:
+        ModelRefused: the pass refused, or its result is not valid; the model is as it was before the step.
+        InternalError: the pass broke its contract; the model is as it was before the step.
+    """
+    before = model.snapshot()
+    counts = model.statistics()
+    began = time.perf_counter()
+    try:
+        changed = step.run(model, context)
+        _hold_to_contract(name, step, before, model, changed, context, within_target or "opset" in step.gives)
+    except DmlprepError as error:
+        model.restore(before)
+        if not error.where.startswith("step "):
+            error.where = f"step {name}: {error.where}" if error.where else f"step {name}"
+        raise
+    except (KeyboardInterrupt, MemoryError):
+        model.restore(before)
+        raise
+    except Exception as error:
+        model.restore(before)
+        raise InternalError(
+            f"{type(error).__name__}: {error}",
+            where=f"step {name}",
+            fix="please report this with the model's structure; leave the step out meanwhile",
+        ) from error
+    after = model.statistics()
+    undone = any(f.code == "DP301" for f in context.findings) and not changed
+    return StepRecord(
+        step=name,
+        outcome="undone" if undone else "changed" if changed else "unchanged",
+        seconds=round(time.perf_counter() - began, 3),
+        nodes_before=counts.nodes,
+        nodes_after=after.nodes,
+        bytes_before=counts.nbytes,
+        bytes_after=after.nbytes,
+        options=dict(options or {}),
+        findings=list(context.findings),
+        facts=dict(context.facts),
+    )
+
+
+def _hold_to_contract(
+    name: str,
+    step: Pass[object],
+    before: Frozen,
+    model: Model,
+    changed: bool,  # type: ignore[type-var]
+    context: Context,
+    within_target: bool,
+) -> None:
+    now = model.snapshot()
+    same = now.same_as(before)
+    if same == changed:
+        said = "changed something" if changed else "changed nothing"
+        raise InternalError(
+            f"the pass says that it {said}, which is not so", where=f"step {name}", fix="please report this"
+        )
+    if not changed:
+        return
+    _same_signature(name, step, before.proto.graph, now.proto.graph)
+    if within_target:
+        if model.opset > context.target.max_opset:
+            raise InternalError(
+                f"the model stands at opset {model.opset}, above {context.target.name}",
+                where=f"step {name}",
+                fix="please report this",
+            )
+        if model.ir.ir_version > context.target.max_ir:
+            raise InternalError(
+                f"the model stands at IR version {model.ir.ir_version}, above {context.target.name}",
+                where=f"step {name}",
+                fix="please report this",
+            )
+    names = Counter(n.name for n in nodes(model.ir) if n.name)
+    doubled = sorted(n for n, times in names.items() if times > 1)
+    if doubled and not _doubled_before(before, doubled):
+        raise InternalError(f"two nodes are called {doubled[0]!r}", where=f"step {name}", fix="please report this")
+    wrong = check(model.ir)
+    if wrong:
+        raise ModelRefused(
+            f"the result is not valid: {wrong}",
+            where=f"step {name}",
+            fix="leave this step out, and report the model's structure",
+            code="DP003",
+        )
+
+
+def _doubled_before(before: Frozen, names: list[str]) -> bool:
+    """Whether the names were doubled in the user's own model already."""
+    from dmlprep.model import thaw
+
+    seen = Counter(n.name for n in nodes(thaw(before)) if n.name)
+    return all(seen[name] > 1 for name in names)
+
+
+def _same_signature(name: str, step: Pass[object], old: onnx.GraphProto, new: onnx.GraphProto) -> None:  # type: ignore[type-var]
+    weights = {t.name for t in old.initializer} | {t.name for t in new.initializer}
+    for kind, olds, news in (("inputs", old.input, new.input), ("outputs", old.output, new.output)):
+        # Before IR 4 weights are inputs as well; a pass may mend that.
+        was = [v for v in olds if kind == "outputs" or v.name not in weights]
+        is_ = [v for v in news if kind == "outputs" or v.name not in weights]
+        if [v.name for v in was] != [v.name for v in is_]:
+            raise InternalError(f"the pass changed the model's {kind}", where=f"step {name}", fix="please report this")
+        if step.changes_signature:
+            continue
+        for a, b in zip(was, is_, strict=True):
+            if a.type.tensor_type.elem_type != b.type.tensor_type.elem_type:
+                raise InternalError(
+                    f"the pass changed the type of {a.name!r}", where=f"step {name}", fix="please report this"
+                )

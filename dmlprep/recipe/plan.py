@@ -1,0 +1,86 @@
+"""Turn a recipe into a plan: passes with checked options, each step's needs proved to be met by the steps before it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from dmlprep.errors import RecipeError
+from dmlprep.passes import Fact, Pass, find_pass, make_pass
+from dmlprep.recipe.recipe import Recipe
+from dmlprep.target import Target, find_target
+
+__all__ = ["Plan", "PlannedStep", "make_plan"]
+
+
+@dataclass(frozen=True)
+class PlannedStep:
+    """One step, ready to run. ``options`` are those written in the recipe or set on the command line."""
+
+    name: str
+    pass_: Pass[Any]
+    options: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Steps in the order they run, for one target."""
+
+    recipe: Recipe
+    target: Target
+    steps: tuple[PlannedStep, ...]
+    facts: frozenset[Fact]
+
+
+def make_plan(recipe: Recipe, pins: dict[str, int] | None = None) -> Plan:
+    """Check a recipe whole and make its plan.
+
+    Args:
+        pins: sizes given on the command line; they go to the step ``pin``.
+
+    Raises:
+        RecipeError: unknown step or field, a need that no earlier step meets, or pins without a pin step.
+        UsageError: the target does not exist.
+    """
+    target = find_target(recipe.target)
+    steps: list[PlannedStep] = []
+    facts: set[Fact] = set()
+    pinned = False
+    for name, table in recipe.step.items():
+        where = f"{recipe.name}: step.{name}"
+        options = dict(table)
+        use = options.pop("use", name)
+        if not isinstance(use, str):
+            raise RecipeError("field 'use' names a pass", where=where, fix="write it as a string", code="DP901")
+        cls = find_pass(use, where)
+        if pins and use == "pin":
+            sizes = options.get("sizes", {})
+            options["sizes"] = {**sizes, **pins} if isinstance(sizes, dict) else sizes
+            pinned = True
+        step = make_pass(use, options, where)
+        missing = sorted(cls.needs - facts)
+        if missing:
+            raise RecipeError(
+                f"this step needs {', '.join(missing)}, which no step before it gives",
+                where=where,
+                fix=_giver(missing[0]),
+                code="DP903",
+            )
+        facts -= cls.drops
+        facts |= cls.gives
+        steps.append(PlannedStep(name, step, options))
+    if pins and not pinned:
+        raise RecipeError(
+            "sizes were given, but the recipe has no step 'pin'",
+            where=recipe.name,
+            fix="add [step.pin] to the recipe, or use a recipe that pins",
+            code="DP903",
+        )
+    return Plan(recipe, target, tuple(steps), frozenset(facts))
+
+
+def _giver(fact: str) -> str:
+    from dmlprep.passes import CATALOG
+
+    givers = [name for name in CATALOG if fact in find_pass(name).gives]
+    return f"put one of these before it: {', '.join(givers)}" if givers else "no pass gives it"

@@ -1,0 +1,176 @@
+"""Read recipes: ``@name`` for the built-in ones, a path for a file. Neither can shadow the other."""
+
+from __future__ import annotations
+
+import tomllib
+from importlib import resources
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from dmlprep.errors import RecipeError
+from dmlprep.passes.catalog import suggest
+
+__all__ = ["ParitySettings", "Recipe", "apply_settings", "builtin_names", "load_recipe", "parse_recipe", "recipe_text"]
+
+
+class ParitySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The table ``[parity]``: how the result is proved.
+
+    Attributes:
+        cpu: compare on the CPU provider.
+        dml: compare on DirectML: ``auto`` where a session can run, ``require`` (exit 3 where none can), ``off``.
+        tolerance: name of a tolerance, or ``auto``: FP16's when a step made the weights FP16, FP32's otherwise.
+        seeds: how many seeded feeds when the user gives none.
+        sizes: sizes for dimensions that stay free, by name.
+        time_limit: seconds for one load or run.
+    """
+
+    cpu: bool = True
+    dml: Literal["auto", "require", "off"] = "auto"
+    tolerance: str = "auto"
+    seeds: int = 2
+    sizes: dict[str, int] = {}
+    time_limit: float = 600.0
+
+
+class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A recipe as written.
+
+    Attributes:
+        name: ``@vision-fp16`` or the file's path.
+        doc: one line.
+        target: name of the target.
+        step: the steps in the order they run; the key names the pass, or ``use`` in the table does.
+    """
+
+    doc: str
+    format: Literal[1] = 1
+    name: str = ""
+    target: str = "latest"
+    step: dict[str, dict[str, Any]] = {}
+    parity: ParitySettings = ParitySettings()
+
+
+def _builtin_folder() -> Any:
+    """The folder of built-in recipes: inside the package when installed, ``recipes/`` in a checkout."""
+    inside = resources.files("dmlprep.recipe") / "builtin"
+    if inside.is_dir():
+        return inside
+    return Path(__file__).resolve().parents[2] / "recipes"
+
+
+def builtin_names() -> list[str]:
+    """Names of the built-in recipes, ``@`` first."""
+    return sorted("@" + entry.name[:-5] for entry in _builtin_folder().iterdir() if entry.name.endswith(".toml"))
+
+
+def load_recipe(name: str) -> Recipe:
+    """Read a built-in recipe (``@vision-fp16``) or a recipe file.
+
+    Raises:
+        RecipeError: no such recipe, not TOML, or an unknown or ill-typed field; ``where`` names the field.
+    """
+    return parse_recipe(recipe_text(name), name)
+
+
+def recipe_text(name: str) -> str:
+    """The text of a recipe as it is written.
+
+    Raises:
+        RecipeError: no such recipe, or not UTF-8 text.
+    """
+    if name.startswith("@"):
+        if name not in builtin_names():
+            raise RecipeError(f"no built-in recipe {name}", fix=suggest(name, builtin_names()), code="DP902")
+        return str((_builtin_folder() / f"{name[1:]}.toml").read_text(encoding="utf-8"))
+    path = Path(name)
+    if path.is_dir():
+        raise RecipeError("this is a directory", where=name, fix="name a .toml file", code="DP902")
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        fix = suggest("@" + name, builtin_names()) if "/" not in name else "check the path"
+        raise RecipeError("no such recipe file", where=name, fix=fix, code="DP902") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise RecipeError(f"cannot be read: {error}", where=name, fix="a recipe is UTF-8 TOML", code="DP902") from error
+
+
+def parse_recipe(text: str, name: str) -> Recipe:
+    """Read a recipe from its text; ``name`` is what errors call it.
+
+    Raises:
+        RecipeError: not TOML, or an unknown or ill-typed field.
+    """
+    try:
+        data = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise RecipeError(f"not TOML: {error}", where=name, fix="see docs/recipes.md", code="DP902") from error
+    return _convert(data, name)
+
+
+def _convert(data: dict[str, Any], name: str) -> Recipe:
+    for where, table, known in (("", data, Recipe), ("parity.", data.get("parity", {}), ParitySettings)):
+        if not isinstance(table, dict):
+            continue
+        fields = [f.name for f in msgspec.structs.fields(known) if f.name != "name"]
+        for key in table:
+            if key not in fields:
+                raise RecipeError(f"unknown field '{where}{key}'", where=name, fix=suggest(key, fields), code="DP901")
+    try:
+        recipe = msgspec.convert({**data, "name": name}, Recipe)
+    except msgspec.ValidationError as error:
+        text = str(error).replace("`$.", "`")
+        raise RecipeError(text, where=name, fix="see docs/recipes.md", code="DP901") from error
+    if not recipe.doc.strip():
+        raise RecipeError(
+            "field 'doc' is empty", where=name, fix="say in one line what the recipe is for", code="DP901"
+        )
+    return recipe
+
+
+def apply_settings(recipe: Recipe, settings: list[str]) -> Recipe:
+    """Override fields: ``step.fp16.keep_io=false``, ``parity.seeds=4``, ``target="ort-1.20"``.
+
+    The value is TOML; a bare word stands for a string.
+
+    Raises:
+        RecipeError: the setting is not ``field=value``, or names a step or field that the recipe does not have.
+    """
+    data = msgspec.to_builtins(recipe)
+    data.pop("name")
+    for setting in settings:
+        field, equals, text = setting.partition("=")
+        keys = field.strip().split(".")
+        if not equals or not all(keys):
+            raise RecipeError(
+                "a setting is FIELD=VALUE", where=f"--set {setting}", fix="e.g. step.fp16.keep_io=false", code="DP901"
+            )
+        if keys[0] == "step" and len(keys) > 1 and keys[1] not in recipe.step:
+            raise RecipeError(
+                f"the recipe has no step {keys[1]!r}",
+                where=f"--set {setting}",
+                fix=suggest(keys[1], list(recipe.step)),
+                code="DP901",
+            )
+        if keys == ["step"] or (keys[0] == "step" and len(keys) == 2):
+            raise RecipeError(
+                "name a field of the step", where=f"--set {setting}", fix="e.g. step.fp16.keep_io=false", code="DP901"
+            )
+        at = data
+        for key in keys[:-1]:
+            at = at.setdefault(key, {})
+            if not isinstance(at, dict):
+                raise RecipeError(
+                    f"{key!r} has no fields", where=f"--set {setting}", fix="see docs/recipes.md", code="DP901"
+                )
+        at[keys[-1]] = _value(text.strip())
+    return _convert(data, recipe.name)
+
+
+def _value(text: str) -> Any:
+    try:
+        return tomllib.loads(f"v = {text}")["v"]
+    except tomllib.TOMLDecodeError:
+        return text

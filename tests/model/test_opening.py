@@ -1,0 +1,182 @@
+"""The door: what is read, and what is refused with one clear line."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from dmlprep.errors import InputError, ModelRefused
+from dmlprep.model import MappedTensor, Model
+from dmlprep.model.walk import nodes, tensors
+from dmlprep.model.wire import varint
+from tests.model.conftest import mlp
+
+
+def _values(model: Model) -> dict[str, np.ndarray]:
+    return {t.name or "": np.asarray(t.numpy()) for t in tensors(model.ir)}
+
+
+def test_large_tensors_stay_in_the_file(mlp_path: Path) -> None:
+    model = Model.open(mlp_path)
+    mapped = [t for t in tensors(model.ir) if isinstance(t, MappedTensor)]
+    assert {t.name for t in mapped} >= {"w", "w_in"}
+    assert all(t.path == mlp_path for t in mapped)
+
+
+@pytest.mark.parametrize("which", ["mlp_path", "external_path"])
+def test_values_are_those_of_the_file(which: str, request: pytest.FixtureRequest) -> None:
+    path: Path = request.getfixturevalue(which)
+    want = {t.name: onnx.numpy_helper.to_array(t) for t in mlp().graph.initializer}
+    got = _values(Model.open(path))
+    for name, value in want.items():
+        np.testing.assert_array_equal(got[name], value)
+
+
+def test_opening_reads_no_weights(external_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_read(*_: object) -> None:
+        raise AssertionError("weights were read")
+
+    monkeypatch.setattr(MappedTensor, "_map", no_read)
+    model = Model.open(external_path)
+    assert model.statistics().nodes == len(list(nodes(model.ir))) == 9
+    assert model.statistics().nbytes > 64 * 64 * 4 * 2
+
+
+def test_packed_float_data_is_mapped_as_well(tmp_path: Path) -> None:
+    model = mlp()
+    values = np.arange(4096, dtype=np.float32)
+    model.graph.initializer.append(helper.make_tensor("old", TensorProto.FLOAT, [4096], values))
+    onnx.save(model, tmp_path / "m.onnx")
+    tensor = next(t for t in tensors(Model.open(tmp_path / "m.onnx").ir) if t.name == "old")
+    assert isinstance(tensor, MappedTensor)
+    np.testing.assert_array_equal(tensor.numpy(), values)
+
+
+def _broken(path: Path, change: Callable[[Path], None]) -> str:
+    change(path)
+    with pytest.raises(InputError) as caught:
+        Model.open(path)
+    assert caught.value.exit_code == 2
+    text = str(caught.value)
+    assert "\n" not in text
+    assert caught.value.fix
+    return text
+
+
+def test_no_such_file(tmp_path: Path) -> None:
+    assert "no such file" in _broken(tmp_path / "x.onnx", lambda _: None)
+
+
+def test_directory(tmp_path: Path) -> None:
+    assert "directory" in _broken(tmp_path, lambda _: None)
+
+
+def test_empty(tmp_path: Path) -> None:
+    assert "empty" in _broken(tmp_path / "x.onnx", lambda p: p.write_bytes(b"") and None)
+
+
+@pytest.mark.parametrize(
+    "content", [b"hello, this is text\n" * 50, b"\x00" * 500, b"PK\x03\x04" + b"a" * 200, b"\xff" * 99]
+)
+def test_not_onnx(tmp_path: Path, content: bytes) -> None:
+    assert "ONNX" in _broken(tmp_path / "x.onnx", lambda p: p.write_bytes(content) and None)
+
+
+@pytest.mark.parametrize("share", [0.02, 0.3, 0.9, 0.999])
+def test_truncated(mlp_path: Path, share: float) -> None:
+    def cut(path: Path) -> None:
+        data = path.read_bytes()
+        path.write_bytes(data[: int(len(data) * share)])
+
+    text = _broken(mlp_path, cut)
+    assert "truncated" in text or "not an ONNX" in text or "not ONNX" in text
+
+
+def _relocate(path: Path, location: str, **more: str) -> None:
+    proto = onnx.load(path, load_external_data=False)
+    for tensor in proto.graph.initializer:
+        if tensor.data_location == TensorProto.EXTERNAL:
+            for entry in tensor.external_data:
+                if entry.key == "location":
+                    entry.value = location
+                elif entry.key in more:
+                    entry.value = more[entry.key]
+    onnx.save(proto, path)
+
+
+def test_missing_data_file(external_path: Path) -> None:
+    assert "missing" in _broken(external_path, lambda p: (p.parent / "mlp.data").unlink())
+
+
+@pytest.mark.parametrize("location", ["../secret", "a/../../secret", "/etc/passwd", "C:\\secret", "..\\secret", ""])
+def test_paths_that_leave_the_folder(external_path: Path, location: str) -> None:
+    (external_path.parent.parent / "secret").write_bytes(b"\0" * 100_000)
+    assert "leaves" in _broken(external_path, lambda p: _relocate(p, location))
+
+
+def test_symbolic_link(external_path: Path) -> None:
+    def link(path: Path) -> None:
+        (path.parent / "mlp.data").rename(path.parent.parent / "elsewhere")
+        (path.parent / "mlp.data").symlink_to(path.parent.parent / "elsewhere")
+
+    assert "symbolic link" in _broken(external_path, link)
+
+
+def test_folder_that_is_a_symbolic_link(external_path: Path) -> None:
+    def link(path: Path) -> None:
+        outside = path.parent.parent / "outside"
+        outside.mkdir()
+        (path.parent / "mlp.data").rename(outside / "mlp.data")
+        (path.parent / "sub").symlink_to(outside, target_is_directory=True)
+        _relocate(path, "sub/mlp.data")
+
+    assert "symbolic link" in _broken(external_path, link)
+
+
+def test_hard_link(external_path: Path) -> None:
+    data = external_path.parent / "mlp.data"
+    assert "hard link" in _broken(external_path, lambda p: os.link(data, p.parent.parent / "other"))
+
+
+def test_offset_outside_the_file(external_path: Path) -> None:
+    assert "lies outside" in _broken(external_path, lambda p: _relocate(p, "mlp.data", offset="999999999"))
+
+
+def test_size_that_does_not_match(external_path: Path) -> None:
+    assert "shape and type need" in _broken(external_path, lambda p: _relocate(p, "mlp.data", length="128"))
+
+
+def test_huge_dimension(mlp_path: Path) -> None:
+    def lie(path: Path) -> None:
+        proto = onnx.load(path)
+        proto.graph.initializer[0].dims[0] = 1 << 40
+        onnx.save(proto, path)
+
+    assert "shape and type need" in _broken(mlp_path, lie)
+
+
+def test_deep_nesting_is_refused_not_a_crash(tmp_path: Path) -> None:
+    def field(number: int, payload: bytes) -> bytes:
+        return varint(number << 3 | 2) + varint(len(payload)) + payload
+
+    graph = field(10, b"x" * 2000)
+    for _ in range(400):  # graph -> node -> attribute -> graph, far beyond what protobuf reads
+        graph = field(1, field(5, field(6, graph)))
+    path = tmp_path / "deep.onnx"
+    path.write_bytes(varint(1 << 3) + varint(8) + field(7, graph))
+    with pytest.raises(InputError, match="nested too deep"):
+        Model.open(path)
+
+
+def test_sparse_initializers_are_refused(tmp_path: Path) -> None:
+    model = mlp()
+    model.graph.sparse_initializer.add(dims=[4])
+    (tmp_path / "s.onnx").write_bytes(model.SerializeToString())
+    with pytest.raises(ModelRefused, match="sparse"):
+        Model.open(tmp_path / "s.onnx")
