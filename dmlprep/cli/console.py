@@ -15,7 +15,7 @@ __all__ = ["ProgressObserver", "out"]
 
 
 def out() -> Console:
-    """The console of results: no colour when piped or with NO_COLOR, and no wrapping by a terminal that is not there."""
+    """The console of results: no colour when piped or with NO_COLOR, no wrapping where there is no terminal."""
     return Console(
         file=sys.stdout, highlight=False, soft_wrap=not sys.stdout.isatty(), width=None if sys.stdout.isatty() else 120
     )
@@ -67,7 +67,7 @@ class ProgressObserver(Observer):
             self._bars.update(self._task, completed=min(share, 1.0), text=text)
 
     def step_finished(self, record: StepRecord) -> None:
-        text = record.outcome
+        text: str = record.outcome
         if record.nodes_after != record.nodes_before:
             text += f", {record.nodes_before} -> {record.nodes_after} nodes"
         self._end(text, record.step)

@@ -61,7 +61,7 @@ class _LazyGroup(click.Group):
 @click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(__version__, "-V", "--version", prog_name="dmlprep")
 @click.option("--debug", is_flag=True, help="Show the traceback of an internal error.")
-def cli(debug: bool) -> None:  # noqa: ARG001 - main reads it
+def cli(debug: bool) -> None:
     """Prepare ONNX models for ONNX Runtime's DirectML execution provider, and prove the result.
 
     Exit codes: 0 good, 1 the model fails, 2 bad command, recipe or input, 3 a demanded check could not run, 70 a bug.

@@ -52,7 +52,7 @@ def feeds_option(function: F) -> F:
         "--feeds",
         multiple=True,
         metavar="WHAT",
-        help="Inputs to prove with: an .npz, NAME=file.npy, a folder of .npy, or an ONNX test_data_set folder. Seeded ones else.",
+        help="Inputs to prove with: an .npz, NAME=file.npy, a folder of .npy, or an ONNX test_data_set folder.",
     )(function)
 
 

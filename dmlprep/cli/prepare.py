@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import cast
 
 import click
 
@@ -54,11 +55,12 @@ def command(
     dmlprep prepare model.onnx -o out/ --pin batch=1
     dmlprep prepare model.onnx -o out/ --recipe @transformer-fp16 --pin batch=1 --pin sequence=128
 
-    Exit codes: 0 written and proved; 1 a step refused the model or parity failed, nothing written; 2 bad command, recipe
-    or input; 3 a demanded check could not run, nothing written.
+    Exit codes: 0 written and proved; 1 a step refused the model or parity failed, nothing written;
+    2 bad command, recipe or input; 3 a demanded check could not run, nothing written.
     """
     from dmlprep import api
-    from dmlprep.cli.console import ProgressObserver, out as console
+    from dmlprep.cli.console import ProgressObserver
+    from dmlprep.cli.console import out as console
     from dmlprep.cli.options import read_pins
     from dmlprep.cli.tables import show_record
 
@@ -71,7 +73,7 @@ def command(
             target=target,
             settings=list(settings),
             feeds=list(feeds),
-            device=device,
+            device=cast(api.Device, device),
             device_id=device_id,
             require_dml=require_dml,
             force=force,

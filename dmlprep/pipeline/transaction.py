@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from typing import Any
 
 import onnx
 
@@ -19,9 +20,9 @@ __all__ = ["run_step"]
 
 def run_step(
     name: str,
-    step: Pass[object],
+    step: Pass[Any],
     model: Model,
-    context: Context,  # type: ignore[type-var]
+    context: Context,
     options: dict[str, object] | None = None,
     *,
     within_target: bool = False,
@@ -77,10 +78,10 @@ def run_step(
 
 def _hold_to_contract(
     name: str,
-    step: Pass[object],
+    step: Pass[Any],
     before: Frozen,
     model: Model,
-    changed: bool,  # type: ignore[type-var]
+    changed: bool,
     context: Context,
     within_target: bool,
 ) -> None:
@@ -129,7 +130,7 @@ def _doubled_before(before: Frozen, names: list[str]) -> bool:
     return all(seen[name] > 1 for name in names)
 
 
-def _same_signature(name: str, step: Pass[object], old: onnx.GraphProto, new: onnx.GraphProto) -> None:  # type: ignore[type-var]
+def _same_signature(name: str, step: Pass[Any], old: onnx.GraphProto, new: onnx.GraphProto) -> None:
     weights = {t.name for t in old.initializer} | {t.name for t in new.initializer}
     for kind, olds, news in (("inputs", old.input, new.input), ("outputs", old.output, new.output)):
         # Before IR 4 weights are inputs as well; a pass may mend that.

@@ -1,1 +1,1 @@
-"""See docs/architecture.md."""
+"""Views of a run record: HTML, SARIF, and the placement's JSON."""

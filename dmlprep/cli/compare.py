@@ -1,0 +1,85 @@
+"""``dmlprep compare``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from dmlprep.cli.options import feeds_option, format_option, read_pins
+
+__all__ = ["command"]
+
+
+@click.command("compare")
+@click.argument("reference", type=click.Path(path_type=Path))
+@click.argument("candidate", type=click.Path(path_type=Path))
+@feeds_option
+@click.option(
+    "--device",
+    type=click.Choice(["cpu", "dml"]),
+    default="cpu",
+    show_default=True,
+    help="Where CANDIDATE runs; REFERENCE runs on the CPU.",
+)
+@click.option("--device-id", type=click.IntRange(0), help="DirectML adapter, in DXGI order.")
+@click.option(
+    "--tolerance",
+    default="auto",
+    show_default=True,
+    metavar="NAME",
+    help="Named tolerance (docs/parity.md); auto goes by the candidate's weights.",
+)
+@click.option("--size", "sizes", multiple=True, metavar="DIM=SIZE", help="Size of a free dimension.")
+@click.option(
+    "--seeds", type=click.IntRange(1), default=2, show_default=True, help="Seeded feeds where none are given."
+)
+@click.option(
+    "--time-limit",
+    type=click.FloatRange(0, min_open=True),
+    default=600.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="For one load or run.",
+)
+@format_option("text", "json")
+def command(
+    reference: Path,
+    candidate: Path,
+    feeds: tuple[str, ...],
+    device: str,
+    device_id: int | None,
+    tolerance: str,
+    sizes: tuple[str, ...],
+    seeds: int,
+    time_limit: float,
+    output_format: str,
+) -> int:
+    """Compare the outputs of CANDIDATE with those of REFERENCE, on the same inputs.
+
+    Exit codes: 0 within the tolerance; 1 not; 2 bad input; 3 the comparison could not run.
+    """
+    import msgspec
+
+    from dmlprep import api
+
+    verdict = api.compare(
+        reference,
+        candidate,
+        feeds=list(feeds),
+        device="dml" if device == "dml" else "cpu",
+        device_id=device_id,
+        tolerance=tolerance,
+        sizes=read_pins(sizes),
+        seeds=seeds,
+        time_limit=time_limit,
+    )
+    if output_format == "json":
+        click.echo(msgspec.json.format(msgspec.json.encode(verdict), indent=2))
+    else:
+        from dmlprep.cli.console import out
+        from dmlprep.cli.tables import show_findings, show_verdicts
+
+        show_verdicts([verdict], out())
+        show_findings(verdict.findings, out())
+    return {"passed": 0, "failed": 1, "not-run": 3}[verdict.outcome]

@@ -1,0 +1,41 @@
+"""A run record as one HTML file that loads nothing from elsewhere."""
+
+from __future__ import annotations
+
+import os
+from importlib import resources
+from pathlib import Path
+
+import jinja2
+
+from dmlprep.errors import OutputError
+from dmlprep.record import RunRecord
+
+__all__ = ["render_html", "write_html"]
+
+
+def render_html(record: RunRecord) -> str:
+    """The record as HTML. Every name of the model is escaped: a model is hostile until checked."""
+    page = (resources.files("dmlprep.report") / "run.html.jinja").read_text(encoding="utf-8")
+    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
+    return environment.from_string(page).render(record=record, findings=record.all_findings())
+
+
+def write_html(record: RunRecord, path: Path, *, force: bool = False) -> None:
+    """Write the report, whole or not at all.
+
+    Raises:
+        OutputError: the file exists, or cannot be written.
+    """
+    if path.exists() and not force:
+        raise OutputError("the file exists", where=str(path), fix="pass --force to replace it")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        temporary.write_text(render_html(record), encoding="utf-8")
+        os.replace(temporary, path)
+    except OSError as error:
+        raise OutputError(
+            f"cannot be written: {error.strerror or error}", where=str(path), fix="check the folder and its permissions"
+        ) from error
+    finally:
+        temporary.unlink(missing_ok=True)
