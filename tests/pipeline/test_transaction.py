@@ -1,0 +1,143 @@
+"""A step keeps its contract, or everything is as it was before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+
+from dmlprep.errors import InternalError, ModelRefused
+from dmlprep.model import Model
+from dmlprep.passes import Context, Options, Pass
+from dmlprep.pipeline import run_step
+from dmlprep.target import find_target
+
+Change = Callable[[Model], bool]
+
+
+class _Toy(Pass[Options]):
+    name = "toy"
+    summary = "does what the test says"
+    options_type = Options
+
+    def __init__(self, change: Change) -> None:
+        super().__init__(Options())
+        self._change = change
+
+    def run(self, model: Model, context: Context) -> bool:
+        return self._change(model)
+
+
+def _model(tmp_path: Path) -> Model:
+    import onnx
+    from onnx import parser
+
+    proto = parser.parse_model(
+        """<ir_version: 8, opset_import: ["" : 17]>
+        g (float[batch, 4] x) => (float[batch, 4] y) <float[4] b = {1, 2, 3, 4}> { a = Add(x, b)  y = Relu(a) }"""
+    )
+    onnx.save(proto, tmp_path / "m.onnx")
+    return Model.open(tmp_path / "m.onnx")
+
+
+def _run(tmp_path: Path, change: Change) -> tuple[Model, object]:
+    model = _model(tmp_path)
+    return model, run_step("toy", _Toy(change), model, Context(find_target()))
+
+
+def _first(model: Model) -> ir.Node:
+    return next(iter(model.ir.graph))
+
+
+def test_record(tmp_path: Path) -> None:
+    def change(model: Model) -> bool:
+        _first(model).name = "add"
+        return True
+
+    _, record = _run(tmp_path, change)
+    assert record.outcome == "changed"  # type: ignore[attr-defined]
+    assert _run(tmp_path, lambda _: False)[1].outcome == "unchanged"  # type: ignore[attr-defined]
+
+
+def _rename_output(model: Model) -> bool:
+    model.ir.graph.outputs[0].name = "z"
+    return True
+
+
+def _lie(model: Model) -> bool:
+    _first(model).name = "add"
+    return False
+
+
+def _wrong_type(model: Model) -> bool:
+    model.ir.graph.outputs[0].type = ir.TensorType(ir.DataType.FLOAT16)
+    return True
+
+
+def _twice(model: Model) -> bool:
+    for node in model.ir.graph:
+        node.name = "same"
+    return True
+
+
+def _crash(_: Model) -> bool:
+    raise KeyError("oops")
+
+
+def _too_new(model: Model) -> bool:
+    model.ir.opset_imports[""] = 27
+    return True
+
+
+@pytest.mark.parametrize("change", [_rename_output, _lie, lambda _: True, _wrong_type, _twice, _crash])
+def test_a_broken_contract_is_our_bug_and_taken_back(tmp_path: Path, change: Change) -> None:
+    model = _model(tmp_path)
+    before = model.snapshot()
+    with pytest.raises(InternalError, match="step toy"):
+        run_step("toy", _Toy(change), model, Context(find_target()))
+    assert model.snapshot().same_as(before)
+
+
+def test_opset_beyond_the_target(tmp_path: Path) -> None:
+    with pytest.raises(InternalError, match="opset 27"):
+        run_step("toy", _Toy(_too_new), _model(tmp_path), Context(find_target()), within_target=True)
+
+
+def test_an_invalid_result_is_refused_and_taken_back(tmp_path: Path) -> None:
+    def change(model: Model) -> bool:
+        _first(model).op_type = "NoSuchOperator"
+        return True
+
+    model = _model(tmp_path)
+    before = model.snapshot()
+    with pytest.raises(ModelRefused, match="NoSuchOperator"):
+        run_step("toy", _Toy(change), model, Context(find_target()))
+    assert model.snapshot().same_as(before)
+
+
+def test_a_refusal_names_the_step_and_leaves_the_model(tmp_path: Path) -> None:
+    def change(model: Model) -> bool:
+        _first(model).name = "half done"
+        model.ir.graph.initializers["b"].const_value = ir.tensor(np.zeros(4, np.float32), name="b")
+        raise ModelRefused("cannot", where="node a", fix="export otherwise")
+
+    model = _model(tmp_path)
+    before = model.snapshot()
+    with pytest.raises(ModelRefused, match="step toy: node a: cannot"):
+        run_step("toy", _Toy(change), model, Context(find_target()))
+    assert model.snapshot().same_as(before)
+
+
+def test_ctrl_c_leaves_the_model(tmp_path: Path) -> None:
+    def change(model: Model) -> bool:
+        _first(model).name = "half done"
+        raise KeyboardInterrupt
+
+    model = _model(tmp_path)
+    before = model.snapshot()
+    with pytest.raises(KeyboardInterrupt):
+        run_step("toy", _Toy(change), model, Context(find_target()))
+    assert model.snapshot().same_as(before)
