@@ -1,1 +1,7 @@
-"""See docs/architecture.md."""
+"""Which node goes to DirectML and which to the CPU, why, what fuses, where tensors cross. All of it offline."""
+
+from dmlprep.placement.opset import choose_opset
+from dmlprep.placement.place import place
+from dmlprep.placement.placement import Crossing, PlacedNode, Placement
+
+__all__ = ["Crossing", "PlacedNode", "Placement", "choose_opset", "place"]

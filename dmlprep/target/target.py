@@ -1,10 +1,17 @@
-"""Targets: an ONNX Runtime release with DirectML, and what it loads."""
+"""Targets: a release of ONNX Runtime with DirectML, and what it can run."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
+from importlib import resources
+
+import msgspec
 
 from dmlprep.errors import UsageError
+from dmlprep.target.facts import NodeFacts
+from dmlprep.target.kernels import Tables, load_tables
+from dmlprep.target.support import Support, node_support
 
 __all__ = ["Target", "find_target", "target_names"]
 
@@ -20,6 +27,10 @@ class Target:
         max_opset: highest ai.onnx opset whose models load.
         max_ir: highest IR version that loads.
         dml_opset: highest opset at which no operator of note loses its DirectML kernel by a version bump.
+        title: what it is, for people.
+        feature_level: of that DirectML.dll.
+        opset_only: only opset and IR version are known (Windows ML in the box), no kernels.
+        sources: where its numbers come from.
     """
 
     name: str
@@ -28,14 +39,79 @@ class Target:
     max_opset: int
     max_ir: int
     dml_opset: int
+    title: str = ""
+    feature_level: str = ""
+    opset_only: bool = False
+    sources: tuple[str, ...] = ()
+
+    @property
+    def release(self) -> tuple[int, int]:
+        """Major and minor version of ONNX Runtime, ``(0, 0)`` for a target of opset and IR version only."""
+        if self.opset_only:
+            return 0, 0
+        major, minor = self.ort_version.split(".")[:2]
+        return int(major), int(minor)
+
+    @property
+    def tables(self) -> Tables:
+        """Its kernel tables, read at first use.
+
+        Raises:
+            UsageError: only its opset and IR version are known.
+        """
+        if self.opset_only:
+            raise UsageError(
+                f"no kernels are known for {self.name}",
+                fix=f"choose one of {', '.join(target_names())}",
+            )
+        return load_tables(self.name)
+
+    def support(self, node: NodeFacts) -> Support:
+        """Which provider has a kernel for a node, and why DirectML has none.
+
+        Raises:
+            UsageError: only opset and IR version of this target are known.
+        """
+        return node_support(self.tables, node)
 
 
-_TARGETS = {"ort-1.24": Target("ort-1.24", "1.24.4", "1.15.4", 25, 13, 21)}
+class _Head(msgspec.Struct):
+    name: str
+    title: str
+    ort_version: str
+    directml_version: str
+    feature_level: str
+    max_opset: int
+    max_ir: int
+    dml_opset: int
+    sources: list[str]
+    opset_only: bool = False
 
 
-def target_names() -> list[str]:
-    """Names of all targets, oldest first."""
-    return list(_TARGETS)
+def _order(name: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in name.removeprefix("ort-").split(".") if part.isdigit())
+
+
+@lru_cache(maxsize=1)
+def _files() -> tuple[list[str], list[str]]:
+    folder = resources.files("dmlprep.target") / "data"
+    names = [f.name.removesuffix(".json") for f in folder.iterdir() if f.name.endswith(".json")]
+    return sorted((n for n in names if n.startswith("ort-")), key=_order), sorted(
+        n for n in names if n.startswith("winml-")
+    )
+
+
+def target_names(*, opset_only: bool = False) -> list[str]:
+    """Names of all targets, oldest first; with ``opset_only``, of those whose kernels are not known."""
+    return list(_files()[1 if opset_only else 0])
+
+
+@lru_cache(maxsize=32)
+def _load(name: str) -> Target:
+    data = (resources.files("dmlprep.target") / "data" / f"{name}.json").read_bytes()
+    head = msgspec.json.decode(data, type=_Head)
+    fields = {field: getattr(head, field) for field in head.__struct_fields__}
+    return Target(**{**fields, "sources": tuple(head.sources)})
 
 
 def find_target(name: str = "latest") -> Target:
@@ -46,6 +122,7 @@ def find_target(name: str = "latest") -> Target:
     """
     if name == "latest":
         name = target_names()[-1]
-    if name not in _TARGETS:
-        raise UsageError(f"unknown target {name!r}", fix=f"known: latest, {', '.join(target_names())}")
-    return _TARGETS[name]
+    if name not in target_names() and name not in target_names(opset_only=True):
+        known = ["latest", *target_names(), *target_names(opset_only=True)]
+        raise UsageError(f"unknown target {name!r}", fix=f"known: {', '.join(known)}")
+    return _load(name)

@@ -1,0 +1,76 @@
+"""Tensors that are made on one device and read on the other."""
+
+from __future__ import annotations
+
+import onnx
+
+from dmlprep.placement.placement import Crossing
+from dmlprep.target.facts import GraphFacts, NodeFacts, Value
+from dmlprep.target.kernels import Kernel
+
+__all__ = ["crossings", "feed_bytes", "nbytes"]
+
+_BITS = {"string": 0, "bool": 8, "int4": 4, "uint4": 4, "bfloat16": 16, "float8e4m3fn": 8, "float8e5m2": 8}
+
+
+def _bits(kind: str) -> int:
+    if kind in _BITS:
+        return _BITS[kind]
+    try:
+        number = onnx.TensorProto.DataType.Value(kind.upper())
+        return int(onnx.helper.tensor_dtype_to_np_dtype(number).itemsize) * 8
+    except (ValueError, KeyError):
+        return 0
+
+
+def nbytes(value: Value) -> int | None:
+    """Bytes of a tensor, ``None`` where its size or type is not known."""
+    bits = _bits(value.type)
+    return None if value.size is None or not bits else (value.size * bits + 7) // 8
+
+
+def crossings(graph: GraphFacts, on_dml: set[int], kernels: dict[int, Kernel]) -> list[Crossing]:
+    """Every value of every graph that a node makes on one device and another node reads on the other.
+
+    Feeds and results of the main graph, and initializers, are not counted: they move whatever the placement is.
+    """
+    found: list[Crossing] = []
+    for inner in graph.all_graphs():
+        for node in inner.nodes:
+            kernel = kernels.get(id(node)) if id(node) in on_dml else None
+            for index, value in enumerate(node.outputs):
+                if value is None:
+                    continue
+                made_on_dml = kernel is not None and index not in kernel.cpu_out
+                reader = next((c for c in value.consumers if _crosses(c, value, made_on_dml, on_dml, kernels)), None)
+                if reader is not None:
+                    found.append(
+                        Crossing(
+                            value.name,
+                            inner.path,
+                            "cpu" if made_on_dml else "dml",
+                            node.label,
+                            reader.label,
+                            nbytes(value),
+                        )
+                    )
+    return found
+
+
+def _crosses(
+    reader: NodeFacts, value: Value, made_on_dml: bool, on_dml: set[int], kernels: dict[int, Kernel]
+) -> bool:
+    places = [i for i, v in enumerate(reader.inputs) if v is value]
+    if not places:
+        return False  # read inside its subgraph: the reader there counts
+    if id(reader) not in on_dml:
+        return made_on_dml
+    kernel = kernels[id(reader)]
+    return any((i in kernel.cpu_in) == made_on_dml for i in places)
+
+
+def feed_bytes(graph: GraphFacts) -> int | None:
+    """Bytes of the main graph's inputs and outputs, ``None`` where one is not known."""
+    sizes = [nbytes(v) for v in [*graph.inputs, *graph.outputs] if not v.initializer]
+    known = [s for s in sizes if s is not None]
+    return sum(known) if len(known) == len(sizes) else None

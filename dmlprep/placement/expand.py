@@ -1,0 +1,181 @@
+"""Inline functions as ONNX Runtime does before it places nodes.
+
+Model-local functions always; operators that ONNX defines by a function body where no provider has a kernel for this
+node (GroupNormalization, Mish; Gelu in FP16). Works on a ModelProto; remembers which node each new one comes from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+import onnx
+from onnx import AttributeProto
+
+from dmlprep.target.facts import GraphFacts, NodeFacts, schema_of
+
+__all__ = ["MAX_ROUNDS", "expand", "expand_local", "schema_body"]
+
+MAX_ROUNDS = 16
+"""Functions call functions; a body that calls itself is invalid, and stops here."""
+
+Rename = Callable[[str], str]
+
+
+def expand_local(model: onnx.ModelProto, origins: dict[str, str]) -> None:
+    """Inline every call of a model-local function, in place; ``origins`` gets first output -> label of the call."""
+    functions = {(f.domain, f.name, f.overload): f for f in model.functions}
+    if not functions:
+        return
+
+    def body_of(node: onnx.NodeProto) -> onnx.FunctionProto | None:
+        return functions.get((node.domain, node.op_type, node.overload))
+
+    imported = {o.domain for o in model.opset_import}
+    for function in model.functions:
+        for opset in function.opset_import:
+            if opset.domain not in imported:
+                imported.add(opset.domain)
+                model.opset_import.append(opset)
+    for _ in range(MAX_ROUNDS):
+        if not _expand_graph(model.graph, body_of, origins):
+            break
+    del model.functions[:]
+
+
+def expand(
+    model: onnx.ModelProto, graph: GraphFacts, wanted: Callable[[NodeFacts], bool], origins: dict[str, str]
+) -> bool:
+    """Inline the nodes of ``graph`` (built from ``model``) that are ``wanted``, in place; whether there were any."""
+    bodies: dict[str, onnx.FunctionProto] = {}
+    for inner in graph.all_graphs():
+        for node in inner.nodes:
+            first = next((o.name for o in node.outputs if o is not None), "")
+            if first and wanted(node):
+                body = schema_body(node)
+                if body is not None:
+                    bodies[first] = body
+    if not bodies:
+        return False
+
+    def body_of(node: onnx.NodeProto) -> onnx.FunctionProto | None:
+        return bodies.get(next((o for o in node.output if o), ""))
+
+    return _expand_graph(model.graph, body_of, origins)
+
+
+def schema_body(node: NodeFacts) -> onnx.FunctionProto | None:
+    schema = schema_of(node.domain, node.op, node.since)
+    if schema is None:
+        return None
+    versions = [v for v in schema.function_opset_versions if v <= node.opset]
+    if schema.has_function and versions:
+        return onnx.FunctionProto.FromString(schema.get_function_with_opset_version(max(versions)))
+    versions = [v for v in schema.context_dependent_function_opset_versions if v <= node.opset]
+    if not schema.has_context_dependent_function or not versions:
+        return None
+    types = [_type_proto(value) for value in node.inputs]
+    try:
+        data = schema.get_context_dependent_function_with_opset_version(
+            max(versions), node.proto.SerializeToString(), types
+        )
+    except (RuntimeError, ValueError, onnx.defs.SchemaError):
+        return None
+    return onnx.FunctionProto.FromString(data) if data else None
+
+
+def _type_proto(value: object) -> bytes:
+    from dmlprep.target.facts import Value
+
+    if not isinstance(value, Value) or not value.type or "(" in value.type:
+        return onnx.TypeProto().SerializeToString()
+    number = onnx.TensorProto.DataType.Value(value.type.upper())
+    return onnx.helper.make_tensor_type_proto(
+        number, None if value.shape is None else list(value.shape)
+    ).SerializeToString()
+
+
+def _label(node: onnx.NodeProto) -> str:
+    return node.name or f"{node.op_type}({next((o for o in node.output if o), '')})"
+
+
+def _expand_graph(
+    graph: onnx.GraphProto,
+    body_of: Callable[[onnx.NodeProto], onnx.FunctionProto | None],
+    origins: dict[str, str],
+) -> bool:
+    changed = False
+    kept: list[onnx.NodeProto] = []
+    for node in graph.node:
+        for attribute in node.attribute:
+            for inner in [attribute.g] if attribute.type == AttributeProto.GRAPH else attribute.graphs:
+                changed = _expand_graph(inner, body_of, origins) or changed
+        body = body_of(node)
+        if body is None:
+            kept.append(node)
+            continue
+        changed = True
+        first = next((o for o in node.output if o), "")
+        origin = origins.get(first) or _label(node)
+        for inner_node in _instantiate(node, body):
+            kept.append(inner_node)
+            output = next((o for o in inner_node.output if o), "")
+            if output:
+                origins[output] = origin
+    if any(a is not b for a, b in zip(kept, graph.node, strict=False)) or len(kept) != len(graph.node):
+        copies = [onnx.NodeProto.FromString(n.SerializeToString()) for n in kept]
+        del graph.node[:]
+        graph.node.extend(copies)
+    return changed
+
+
+def _instantiate(call: onnx.NodeProto, body: onnx.FunctionProto) -> Iterable[onnx.NodeProto]:
+    """The nodes of a body with the call's names and attributes."""
+    prefix = _label(call)
+    names: dict[str, str] = {"": ""}
+    names.update({formal: "" for formal in body.input})
+    names.update(zip(body.input, call.input, strict=False))
+    outputs = {formal: actual for formal, actual in zip(body.output, call.output, strict=False) if actual}
+    names.update({k: v for k, v in outputs.items() if k not in body.input})
+    attributes = {a.name: a for a in body.attribute_proto}
+    attributes.update({a.name: a for a in call.attribute})
+
+    def rename(name: str) -> str:
+        return names.setdefault(name, f"{prefix}/{name}")
+
+    for index, node in enumerate(body.node):
+        new = onnx.NodeProto.FromString(node.SerializeToString())
+        new.name = f"{prefix}/{node.name or f'{node.op_type}_{index}'}"
+        _rewrite(new, rename, attributes)
+        yield new
+    for formal, actual in outputs.items():
+        if formal in body.input:  # an output that is an input as it is
+            yield onnx.helper.make_node("Identity", [names[formal]], [actual], name=f"{prefix}/Identity")
+
+
+def _rewrite(node: onnx.NodeProto, rename: Rename, attributes: Mapping[str, AttributeProto]) -> None:
+    inputs, outputs = [rename(i) for i in node.input], [rename(o) for o in node.output]
+    while inputs and not inputs[-1]:
+        inputs.pop()  # trailing optional inputs that the call left out
+    del node.input[:], node.output[:]
+    node.input.extend(inputs)
+    node.output.extend(outputs)
+    kept: list[AttributeProto] = []
+    for attribute in node.attribute:
+        if attribute.ref_attr_name:
+            actual = attributes.get(attribute.ref_attr_name)
+            if actual is None:
+                continue
+            copy = AttributeProto.FromString(actual.SerializeToString())
+            copy.name = attribute.name
+            kept.append(copy)
+            continue
+        for graph in [attribute.g] if attribute.type == AttributeProto.GRAPH else attribute.graphs:
+            for value in [*graph.input, *graph.output, *graph.value_info]:
+                value.name = rename(value.name)
+            for tensor in graph.initializer:
+                tensor.name = rename(tensor.name)
+            for inner in graph.node:
+                _rewrite(inner, rename, attributes)
+        kept.append(AttributeProto.FromString(attribute.SerializeToString()))
+    del node.attribute[:]
+    node.attribute.extend(kept)

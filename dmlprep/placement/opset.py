@@ -1,0 +1,91 @@
+"""Choose the opset at which most of a model runs on DirectML."""
+
+from __future__ import annotations
+
+from dmlprep.model import Model
+from dmlprep.placement.flops import flops
+from dmlprep.placement.reading import read_facts
+from dmlprep.placement.roles import roles
+from dmlprep.placement.traps import GELU_OPSET, gelu_trap
+from dmlprep.target import Target
+from dmlprep.target.facts import NodeFacts, schema_of, since_version
+
+__all__ = ["LOWEST", "choose_opset"]
+
+LOWEST = 7
+"""DirectML's kernels begin here (OperatorVersions.h)."""
+
+
+def choose_opset(model: Model, target: Target) -> int:
+    """The opset at which fewest compute nodes leave DirectML, then fewest floating-point operations; of equals the one
+    nearest to the model's own.
+
+    Supposes that the model is converted with each operator kept: a node counts by the version that its operator has at
+    the candidate. An operator that a candidate opset does not have yet counts as off DirectML, so that no candidate is
+    chosen to which it could not be lowered, unless it leaves DirectML at every opset.
+
+    Raises:
+        UsageError: the target's kernels are not known.
+    """
+    graph = read_facts(model)
+    own = model.opset
+    top = target.max_opset
+    kind = roles(graph)
+    nodes = [n for inner in graph.all_graphs() for n in inner.nodes if kind[id(n)] in ("compute", "control")]
+    ours = [n for n in nodes if not n.domain]
+    trap_size = len(gelu_trap(graph)) if target.release >= (1, 20) else 0
+    best: tuple[int, int, int, int] | None = None
+    chosen = min(own, top)
+    for opset in range(LOWEST, top + 1):
+        count, work = _off_dml(ours, opset, target)
+        if trap_size and opset >= GELU_OPSET:
+            count += trap_size
+        score = (count, work, abs(opset - own), opset)
+        if best is None or score < best:
+            best, chosen = score, opset
+    return chosen
+
+
+def _off_dml(nodes: list[NodeFacts], opset: int, target: Target) -> tuple[int, int]:
+    count = work = 0
+    known: dict[tuple[object, ...], bool] = {}
+    for node in nodes:
+        key = (node.op, node.since, *(v.type if v is not None else None for v in (*node.inputs, *node.outputs)))
+        plain = not any(k.query for k in target.tables.dml.get(node.op, {}).values())
+        if not plain or node.implicit or key not in known:
+            known[key] = _on_dml(node, opset, target)
+        if not known[key]:
+            count += 1
+            work += flops(node) or 0
+    return count, work
+
+
+def _on_dml(node: NodeFacts, opset: int, target: Target) -> bool:
+    written_since, written_opset = node.since, node.opset
+    since = since_version("", node.op, opset)
+    if since == 0:
+        return False
+    node.since, node.opset = since, opset
+    try:
+        answer = target.support(node)
+        if not answer.inlined:
+            return answer.provider == "dml"
+        return _body_on_dml(node, opset, target)
+    finally:
+        node.since, node.opset = written_since, written_opset
+
+
+def _body_on_dml(node: NodeFacts, opset: int, target: Target) -> bool:
+    """Whether DirectML has kernels of the right versions for every operator of a function's body."""
+    from dmlprep.placement.expand import schema_body
+
+    schema = schema_of("", node.op, node.since)
+    body = schema_body(node) if schema is not None else None
+    if body is None:
+        return False
+    tables = target.tables
+    return all(
+        n.op_type == "Constant" or since_version("", n.op_type, opset) in tables.dml.get(n.op_type, {})
+        for n in body.node
+    )
+
