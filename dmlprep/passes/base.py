@@ -110,6 +110,10 @@ class Pass(ABC, Generic[O]):
     def __init__(self, options: O) -> None:
         self.options = options
 
+    def promises(self) -> frozenset[Fact]:
+        """Facts that hold after this pass with these options: ``gives``, and what an option adds to it."""
+        return self.gives
+
     @abstractmethod
     def run(self, model: Model, context: Context) -> bool:
         """Change ``model`` in place.

@@ -15,5 +15,6 @@ ROWS: dict[str, Code] = {
     ),
     "DP203": Code("unknown dimension name", "error", "use one of the names listed"),
     "DP204": Code("contradictory sizes", "error", "give each dimension one size"),
+    "DP206": Code("declared output shape corrected", "note"),
     "DP205": Code("free dimension", "note", "set it when the session is made"),
 }

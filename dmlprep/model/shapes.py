@@ -1,0 +1,356 @@
+"""Types and shapes of every value, inferred node by node, with the values of shape arithmetic carried along.
+
+onnx infers one node (``infer_node_outputs``); this walks the graph in order, hands each node the types and the small
+constants that reach it, and goes through If, Loop and Scan bodies itself. Nothing of the weights is read: of a tensor
+over ``CONSTANT_BYTES`` only type and dims are known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+from onnx import shape_inference
+
+from dmlprep.errors import ModelRefused
+from dmlprep.model import flow
+from dmlprep.model.folding import EVALUATORS, NUMPY_TYPES, Array, evaluate
+from dmlprep.model.walk import GraphLike, label
+
+__all__ = ["CONSTANT_BYTES", "Inference", "copy_shape", "dims_of", "is_static", "with_dims"]
+
+CONSTANT_BYTES = 1 << 20
+"""Integer and boolean values of at most so many bytes are computed (a 512 x 512 mask of int32)."""
+
+_FLOAT_BYTES = 1 << 18
+_HINT_BYTES = 4096  # constants that onnx's rules look at are shapes, axes, scales: a few numbers
+
+Dim = int | str | None
+"""Size of one dimension: a number, a name (dim_param), or unknown."""
+
+
+def dims_of(proto: onnx.TypeProto | None) -> tuple[Dim, ...] | None:
+    """Dims of a tensor type; ``None`` where its rank is unknown or it is no tensor."""
+    if proto is None or not proto.HasField("tensor_type") or not proto.tensor_type.HasField("shape"):
+        return None
+    return tuple(
+        d.dim_value if d.HasField("dim_value") and d.dim_value >= 0 else (d.dim_param or None)
+        for d in proto.tensor_type.shape.dim
+    )
+
+
+def tensor_type(elem_type: int, dims: Sequence[Dim] | None) -> onnx.TypeProto:
+    """A tensor type."""
+    return onnx.helper.make_tensor_type_proto(elem_type, dims)
+
+
+def is_static(dims: Sequence[Dim] | None) -> bool:
+    """Whether every size is a number."""
+    return dims is not None and all(isinstance(d, int) for d in dims)
+
+
+def copy_shape(shape: ir.Shape) -> ir.Shape:
+    """A copy of a shape that may be changed, denotations included (``ir.Shape(shape)`` drops them)."""
+    return ir.Shape(tuple(shape), [shape.get_denotation(i) for i in range(len(shape))])
+
+
+def with_dims(shape: ir.Shape | None, dims: Sequence[Dim]) -> ir.Shape:
+    """A shape of other sizes with the denotations of ``shape`` where the rank is the same."""
+    keep = shape is not None and len(shape) == len(dims)
+    names = [shape.get_denotation(i) for i in range(len(shape))] if keep and shape is not None else None
+    return ir.Shape(list(dims), names)
+
+
+def declared(value: ir.Value) -> onnx.TypeProto | None:
+    """The type that the model writes for a value; for a constant, that of its tensor."""
+    tensor = value.const_value
+    if tensor is not None:
+        return tensor_type(int(tensor.dtype), [int(d) for d in tensor.shape.numpy()])
+    if value.type is None:
+        return None
+    proto = ir.serde.serialize_type(value.type)
+    if value.shape is not None:
+        ir.serde.serialize_shape_into(proto, value.shape)
+    return proto
+
+
+@dataclass
+class Inference:
+    """What is known of the values of one model.
+
+    Attributes:
+        types: the type of each value that has one, shapes included.
+        constants: the values that are known numbers; those of large tensors are not read.
+        assumed: values whose shape is only declared by the model: their operator is not onnx's.
+    """
+
+    model: ir.Model
+    types: dict[ir.Value, onnx.TypeProto] = field(default_factory=dict)
+    constants: dict[ir.Value, Array] = field(default_factory=dict)
+    assumed: set[ir.Value] = field(default_factory=set)
+    substitute: Callable[[str], int | None] = field(default=lambda name: None)
+    _functions: list[onnx.FunctionProto] | None = None
+
+    @classmethod
+    def of(cls, model: ir.Model, substitute: Callable[[str], int | None] | None = None) -> Inference:
+        """Infer every value of a model's main graph and its subgraphs.
+
+        Args:
+            substitute: the size of a named dimension, for what is declared and cannot be inferred.
+
+        Raises:
+            ModelRefused: DP202, shapes contradict each other; ``where`` names the node.
+        """
+        found = cls(model)
+        if substitute is not None:
+            found.substitute = substitute
+        for value in model.graph.inputs:
+            found.set_type(value, declared(value))
+        found.walk(model.graph)
+        return found
+
+    def dims(self, value: ir.Value | None) -> tuple[Dim, ...] | None:
+        """Dims of a value, ``None`` where its rank is unknown."""
+        return dims_of(self.types.get(value)) if value is not None else None
+
+    def set_type(self, value: ir.Value, proto: onnx.TypeProto | None) -> None:
+        """Note what type a value has; whatever was known of it is forgotten."""
+        self.constants.pop(value, None)
+        self.assumed.discard(value)
+        if proto is None:
+            self.types.pop(value, None)
+        else:
+            self.types[value] = proto
+
+    def set_constant(self, value: ir.Value, array: Array) -> None:
+        """Note what numbers a value is."""
+        elem = next(code for code, dtype in NUMPY_TYPES.items() if dtype == array.dtype)
+        self.set_type(value, tensor_type(elem, array.shape))
+        self.constants[value] = array
+
+    def walk(self, graph: GraphLike, depth: int = 0) -> None:
+        """Infer the nodes of a graph whose inputs are known by now."""
+        if isinstance(graph, ir.Graph):
+            inputs = set(graph.inputs)
+            for value in graph.initializers.values():
+                if value.const_value is None:
+                    continue
+                self.set_type(value, declared(value))
+                # From IR 4 on, an initializer that is also an input is only a default: its numbers may change.
+                if value not in inputs or self.model.ir_version < 4:
+                    self._read(value, value.const_value)
+        for node in graph:
+            self.visit(node, depth)
+
+    def _read(self, value: ir.Value, tensor: ir.TensorProtocol) -> None:
+        dtype = NUMPY_TYPES.get(int(tensor.dtype))
+        if dtype is not None and tensor.nbytes <= (_HINT_BYTES if dtype.kind == "f" else CONSTANT_BYTES):
+            self.constants[value] = np.asarray(tensor.numpy())
+
+    def visit(self, node: ir.Node, depth: int = 0) -> None:
+        """Infer the outputs of one node."""
+        if node.domain in ("", "ai.onnx"):
+            if node.op_type == "Constant" and self._constant(node):
+                return
+            if node.op_type in flow.BODIES and flow.infer(self, node, depth):
+                return
+        found = self._by_onnx(node)
+        for output in node.outputs:
+            proto = found.get(output.name or "")
+            if proto is not None and proto.WhichOneof("value") is not None:
+                self.set_type(output, proto)
+            else:
+                self._assume(output)
+        self._check_reshape(node)
+        self._fold(node)
+
+    def _assume(self, output: ir.Value) -> None:
+        """What onnx has no rule for is as the model declares it, with pinned names replaced."""
+        proto = declared(output)
+        self.set_type(output, proto)
+        dims = dims_of(proto)
+        if proto is None or dims is None:
+            return
+        for dim in proto.tensor_type.shape.dim:
+            if dim.HasField("dim_value") and dim.dim_value < 0:
+                dim.ClearField("dim_value")
+            size = self.substitute(dim.dim_param) if dim.dim_param else None
+            if size is not None:
+                dim.dim_value = size
+        self.assumed.add(output)
+
+    def _constant(self, node: ir.Node) -> bool:
+        value = node.outputs[0]
+        tensor = constant_tensor(node)
+        if tensor is None:
+            return False
+        self.set_type(value, tensor_type(int(tensor.dtype), [int(d) for d in tensor.shape.numpy()]))
+        self._read(value, tensor)
+        return True
+
+    def version(self, node: ir.Node) -> int:
+        """The opset that a node is written in."""
+        graph = node.graph
+        imports = graph.opset_imports if isinstance(graph, ir.Function) else self.model.graph.opset_imports
+        return int(imports.get(node.domain, imports.get("", 1)))
+
+    def _by_onnx(self, node: ir.Node) -> dict[str, onnx.TypeProto]:
+        if (node.domain, node.op_type, node.overload) in self.model.functions:
+            return self._by_model(node)
+        domain = "" if node.domain == "ai.onnx" else node.domain
+        version = self.version(node)
+        try:
+            schema = onnx.defs.get_schema(node.op_type, version, domain)
+        except onnx.defs.SchemaError:
+            return {}
+        types: dict[str, onnx.TypeProto] = {}
+        data: dict[str, onnx.TensorProto] = {}
+        for value in node.inputs:
+            if value is None:
+                continue
+            if value not in self.types:
+                return {}
+            name = value.name or ""
+            types[name] = self.types[value]
+            array = self.constants.get(value)
+            if array is not None and array.nbytes <= _HINT_BYTES:
+                data[name] = onnx.numpy_helper.from_array(array, name)
+        imports = [onnx.helper.make_opsetid(domain, version)]
+        try:
+            found = shape_inference.infer_node_outputs(
+                schema, ir.to_proto(node), types, data, opset_imports=imports, ir_version=self.model.ir_version
+            )
+        except (shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError) as error:
+            raise self._contradiction(node, str(error)) from error
+        with_body = any(getattr(schema, f"has_{kind}", False) for kind in ("function", "context_dependent_function"))
+        if with_body and (not found or None in map(dims_of, found.values())):
+            # LessOrEqual-12 and others have a body that knows more than their own rule.
+            return self._by_model(node) or found
+        return found
+
+    def _by_model(self, node: ir.Node) -> dict[str, onnx.TypeProto]:
+        """onnx infers a model of this one node: through the body of a function, model-local or onnx's own."""
+        if self._functions is None:
+            self._functions = [ir.serde.serialize_function(f) for f in self.model.functions.values()]
+        given = [v for v in node.inputs if v is not None]
+        if any(v not in self.types for v in given):
+            return {}
+        graph = onnx.GraphProto(name="call", node=[ir.to_proto(node)])
+        for value in dict.fromkeys(given):
+            array = self.constants.get(value)
+            if array is not None and array.nbytes <= _HINT_BYTES:
+                graph.initializer.append(onnx.numpy_helper.from_array(array, value.name))
+            else:
+                graph.input.append(onnx.ValueInfoProto(name=value.name, type=self.types[value]))
+        graph.output.extend(onnx.ValueInfoProto(name=v.name) for v in node.outputs if v.name)
+        imports = [onnx.helper.make_opsetid(d, v) for d, v in self.model.graph.opset_imports.items()]
+        proto = onnx.ModelProto(
+            ir_version=self.model.ir_version, graph=graph, opset_import=imports, functions=self._functions
+        )
+        try:
+            done = shape_inference.infer_shapes(proto, strict_mode=True, data_prop=True)
+        except (shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError) as error:
+            raise self._contradiction(node, str(error)) from error
+        return {o.name: o.type for o in done.graph.output}
+
+    def _contradiction(self, node: ir.Node, why: str) -> ModelRefused:
+        shapes = ", ".join(f"{v.name}: {_text(self.dims(v))}" for v in node.inputs if v is not None)
+        lines = [line.strip() for line in why.splitlines() if line.strip()]
+        return ModelRefused(
+            f"{node.op_type} cannot take these shapes ({shapes}): {lines[0] if lines else 'shapes contradict'}",
+            where=f"node {label(node)}",
+            code="DP202",
+        )
+
+    def _check_reshape(self, node: ir.Node) -> None:
+        """onnx does not compare the number of elements: a baked batch would pass."""
+        if node.op_type != "Reshape" or node.domain not in ("", "ai.onnx") or not node.outputs:
+            return
+        before, after = self.dims(node.inputs[0]), self.dims(node.outputs[0])
+        if before is None or after is None:
+            return
+        if is_static(before) and is_static(after) and _count(before) != _count(after):
+            raise self._contradiction(node, f"{_count(before)} elements do not fill {_text(after)}")
+
+    def _fold(self, node: ir.Node) -> None:
+        domain_known = node.domain in ("", "ai.onnx")
+        if not domain_known or any(a.is_ref() for a in node.attributes.values()):
+            return
+        if node.op_type in ("Shape", "Size"):
+            dims = self.dims(node.inputs[0])
+            if dims is not None and is_static(dims):
+                self.set_constant(node.outputs[0], _shape_value(node, dims))
+            return
+        if node.op_type not in EVALUATORS or any(v is not None and v not in self.constants for v in node.inputs):
+            return
+        if not self._bounded(node):
+            return
+        inputs = [None if v is None else self.constants[v] for v in node.inputs]
+        arrays = evaluate(node.op_type, self.version(node), inputs, _attributes(node), len(node.outputs))
+        for output, array in zip(node.outputs, arrays or [], strict=False):
+            if array.dtype in NUMPY_TYPES.values():
+                self.set_constant(output, array)
+
+    def _bounded(self, node: ir.Node) -> bool:
+        """Whether the result is small; asked before it is computed: sizes are the model's choice."""
+        if node.op_type == "NonZero":
+            return True  # at most rank x size of an input that is bounded itself
+        for output in node.outputs:
+            proto = self.types.get(output)
+            dims = dims_of(proto)
+            dtype = NUMPY_TYPES.get(proto.tensor_type.elem_type) if proto is not None else None
+            if dims is None or not is_static(dims) or dtype is None:
+                return False
+            if _count(dims) * dtype.itemsize > (CONSTANT_BYTES if dtype.kind != "f" else _FLOAT_BYTES):
+                return False
+        return True
+
+
+def constant_tensor(node: ir.Node) -> ir.TensorProtocol | None:
+    """The tensor of a Constant node, whichever attribute holds it."""
+    for name, attr in node.attributes.items():
+        if attr.is_ref():
+            return None
+        if name == "value":
+            tensor: ir.TensorProtocol = attr.as_tensor()
+            return tensor
+        if name in ("value_int", "value_ints"):
+            return ir.Tensor(np.array(attr.value, np.int64))
+        if name in ("value_float", "value_floats"):
+            return ir.Tensor(np.array(attr.value, np.float32))
+    return None
+
+
+def _count(dims: Sequence[Any]) -> int:
+    total = 1
+    for dim in dims:
+        total *= int(dim)
+    return total
+
+
+def _text(dims: Sequence[Dim] | None) -> str:
+    return "unknown rank" if dims is None else "[" + ", ".join("?" if d is None else str(d) for d in dims) + "]"
+
+
+def _shape_value(node: ir.Node, dims: Sequence[Dim]) -> Array:
+    if node.op_type == "Size":
+        return np.array(_count(dims), np.int64)
+    start = node.attributes.get_int("start", 0)
+    end = node.attributes.get_int("end", len(dims))
+    return np.array(list(dims)[start:end], np.int64)
+
+
+def _attributes(node: ir.Node) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, attr in node.attributes.items():
+        if attr.type == ir.AttributeType.TENSOR:
+            tensor = attr.as_tensor()
+            if tensor.nbytes <= _HINT_BYTES:
+                found[name] = tensor.numpy()
+        elif attr.type not in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS):
+            found[name] = attr.value
+    return found

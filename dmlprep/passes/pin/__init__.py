@@ -1,0 +1,133 @@
+"""The pin step: fixed sizes for free dimensions, and the shapes that follow from them."""
+
+from __future__ import annotations
+
+import msgspec
+import onnx_ir as ir
+
+from dmlprep.errors import ModelRefused
+from dmlprep.model import Model
+from dmlprep.model.shapes import Inference, dims_of, is_static, with_dims
+from dmlprep.passes.base import Context, Fact, Options, Pass
+from dmlprep.passes.pin import left, rewrite
+from dmlprep.passes.pin.sizes import Sizes, input_dims, resolve
+from dmlprep.record import finding
+
+__all__ = ["PinOptions", "PinPass"]
+
+
+class PinOptions(Options, frozen=True, kw_only=True):
+    """Options of ``pin``.
+
+    Attributes:
+        sizes: size by dimension name (``batch``) or by input and axis (``pixel_values:0``).
+        shapes: whole shape by input name.
+        require_static: refuse a model with a dimension that stays free.
+    """
+
+    sizes: dict[str, int] = msgspec.field(default_factory=dict)
+    shapes: dict[str, list[int]] = msgspec.field(default_factory=dict)
+    require_static: bool = False
+
+
+class PinPass(Pass[PinOptions]):
+    """Pin sizes, infer every shape again, fold the shape arithmetic that became constant."""
+
+    name = "pin"
+    summary = "give free dimensions fixed sizes, infer all shapes again and fold shape arithmetic"
+    options_type = PinOptions
+    drops: frozenset[Fact] = frozenset()  # type: ignore[misc]
+    changes_signature = True
+
+    def promises(self) -> frozenset[Fact]:
+        """``static`` where a dimension that stays free is refused."""
+        return frozenset({"static"}) if self.options.require_static else frozenset()
+
+    def run(self, model: Model, context: Context) -> bool:
+        """Pin the model.
+
+        Raises:
+            UsageError: DP203 unknown dimension, DP204 contradictory sizes.
+            ModelRefused: DP202 the graph contradicts a size, DP201 a dimension stays free with ``require_static``.
+        """
+        before = model.snapshot()
+        sizes, unranked = resolve(model.ir.graph, self.options.sizes, self.options.shapes)
+        _set_inputs(model.ir.graph, sizes, unranked)
+        try:
+            known = Inference.of(model.ir, sizes.by_name)
+        except ModelRefused as error:
+            given = ", ".join(f"{k}={v}" for k, v in {**self.options.sizes, **self.options.shapes}.items())
+            raise ModelRefused(
+                error.what,
+                where=error.where,
+                code=error.code,
+                fix=f"the graph does not take {given}: pin the sizes that it was exported with, "
+                "or export it with this dimension dynamic"
+                if given
+                else "export the model again: its shapes contradict each other",
+            ) from error
+        _note_corrections(model.ir.graph, known, sizes, context)
+        rewrite.put_constants(model.ir, known, model.statistics().nbytes)
+        removed = rewrite.remove_dead(model.ir)
+        rewrite.write_types(model.ir, known)
+        dynamic = left.report(model.ir, known, context)
+        context.facts["pinned"] = dict(sorted(sizes.named.items())) | {
+            f"{name}:{axis}": size for (name, axis), size in sorted(sizes.placed.items())
+        }
+        context.facts["nodes_removed"] = removed
+        context.facts["static"] = not dynamic
+        if dynamic and self.options.require_static:
+            raise ModelRefused(
+                f"{dynamic[0]}" + (f" (and {len(dynamic) - 1} more)" if len(dynamic) > 1 else ""),
+                where="step pin",
+                code="DP201",
+                fix="pin the dimensions named, or use a recipe that takes dynamic shapes",
+            )
+        return not before.same_as(model.snapshot())
+
+
+def _set_inputs(graph: ir.Graph, sizes: Sizes, unranked: dict[str, list[int]]) -> None:
+    dims = input_dims(graph)
+    for value in graph.inputs:
+        name = value.name or ""
+        if name in unranked:
+            value.shape = ir.Shape(unranked[name])
+        found = dims.get(name)
+        if not found or value.shape is None:
+            continue
+        new = [sizes.of(d) if sizes.of(d) is not None else (d.name or None) for d in found]
+        value.shape = with_dims(value.shape, new)
+
+
+def _note_corrections(graph: ir.Graph, known: Inference, sizes: Sizes, context: Context) -> None:
+    """A model that declares an output with a wrong size runs on the CPU with a warning and fails on DirectML."""
+    for value in graph.outputs:
+        dims, old = dims_of(known.types.get(value)), value.shape
+        if dims is None or old is None:
+            continue
+        said = [d if isinstance(d, int) else sizes.by_name(d.value or "") for d in old]
+        wrong = len(said) != len(dims) or any(
+            isinstance(d, int) and s is not None and s >= 0 and s != d for d, s in zip(dims, said, strict=True)
+        )
+        if wrong and value not in known.assumed:
+            shown = [str(d) if isinstance(d, int) else d.value or "?" for d in old]
+            context.report(
+                finding(
+                    "DP206",
+                    f"output {value.name} was declared [{', '.join(shown)}] and is "
+                    f"[{', '.join('?' if d is None else str(d) for d in dims)}]",
+                    node=value.name or "",
+                    declared=shown,
+                    inferred=["?" if d is None else str(d) for d in dims],
+                )
+            )
+
+
+def static(model: Model) -> bool:
+    """Whether every value of the main graph has a static shape."""
+    return all(
+        v.shape is not None and is_static([d if isinstance(d, int) else None for d in v.shape])
+        for node in model.ir.graph
+        for v in node.outputs
+        if v.name
+    )

@@ -1,0 +1,89 @@
+"""What stays dynamic after pinning, and why."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from dmlprep.model.shapes import Inference, is_static
+from dmlprep.model.walk import label
+from dmlprep.passes.base import Context
+from dmlprep.passes.pin.rewrite import main_graphs
+from dmlprep.passes.pin.sizes import input_dims
+from dmlprep.record import finding
+
+__all__ = ["report"]
+
+_DATA_DEPENDENT = {
+    "NonMaxSuppression": "how many boxes it selects depends on the scores",
+    "NonZero": "how many elements are not zero depends on the data",
+    "Unique": "how many values are different depends on the data",
+    "Compress": "how many elements are kept depends on the condition",
+    "TopK": "its k is computed from data",
+    "Range": "its bounds are computed from data",
+    "ConstantOfShape": "its shape is computed from data",
+    "Expand": "its shape is computed from data",
+    "Reshape": "its shape is computed from data",
+    "Resize": "its sizes or scales are computed from data",
+    "Upsample": "its scales are computed from data",
+    "Slice": "its bounds are computed from data",
+    "Tile": "its repeats are computed from data",
+    "Pad": "its pads are computed from data",
+    "If": "its branches give different shapes",
+    "Loop": "a size grows from round to round, or the number of rounds depends on the data",
+    "Scan": "its body gives a dynamic shape",
+    "OneHot": "its depth is computed from data",
+    "Split": "its sizes are computed from data",
+    "SplitToSequence": "a sequence has no size",
+    "ConcatFromSequence": "a sequence has no size",
+    "SequenceAt": "a sequence's elements may differ in shape",
+    "SequenceConstruct": "a sequence has no size",
+    "SequenceEmpty": "a sequence has no size",
+    "StringSplit": "how many parts there are depends on the data",
+    "BlackmanWindow": "its size is computed from data",
+    "HannWindow": "its size is computed from data",
+    "HammingWindow": "its size is computed from data",
+    "CenterCropPad": "its shape is computed from data",
+    "DFT": "its length is computed from data",
+}
+_MOST = 20
+
+
+def report(model: ir.Model, known: Inference, context: Context) -> list[str]:
+    """Report each cause of a dynamic shape (DP201): free inputs, and nodes that make one out of static inputs.
+
+    Returns:
+        the causes, one sentence each.
+    """
+    causes: list[str] = []
+    for dims in input_dims(model.graph).values():
+        causes += [f"input dimension {d.name or d.key} ({d.key}) is free" for d in dims or () if d.size is None]
+    causes += [f"input {name} has no known rank" for name, dims in input_dims(model.graph).items() if dims is None]
+    for sentence in causes:
+        context.report(finding("DP201", sentence))
+    roots: list[tuple[str, str]] = []
+    for graph in main_graphs(model):
+        for node in graph:
+            if all(_static(v, known) for v in node.outputs if v.name) or any(
+                v is not None and not _static(v, known) for v in node.inputs
+            ):
+                continue
+            roots.append((label(node), f"{node.op_type} {label(node)}: {_why(node, model, known)}"))
+    for name, sentence in roots[:_MOST]:
+        context.report(finding("DP201", sentence, node=name))
+    if len(roots) > _MOST:
+        context.report(finding("DP201", f"{len(roots) - _MOST} more nodes give dynamic shapes", count=len(roots)))
+    return causes + [sentence for _, sentence in roots]
+
+
+def _static(value: ir.Value, known: Inference) -> bool:
+    return value in known.constants or is_static(known.dims(value))
+
+
+def _why(node: ir.Node, model: ir.Model, known: Inference) -> str:
+    if (node.domain, node.op_type, node.overload) in model.functions:
+        return "the function gives a dynamic shape"
+    if node.domain not in ("", "ai.onnx"):
+        return f"onnx has no shape rule for an operator of domain {node.domain}"
+    if node.op_type in _DATA_DEPENDENT:
+        return _DATA_DEPENDENT[node.op_type]
+    return "onnx's rule for this operator gives no static shape"

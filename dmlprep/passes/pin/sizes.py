@@ -1,0 +1,263 @@
+"""From the sizes that a user gives to the size of every input dimension."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import onnx_ir as ir
+
+from dmlprep.errors import UsageError
+from dmlprep.passes.pin.expressions import Expression, parse, solve
+
+__all__ = ["ANONYMOUS", "LARGEST", "InputDim", "Sizes", "input_dims", "resolve"]
+
+ANONYMOUS = frozenset({"", "None", "none", "?", "-1"})
+"""Names that exporters write where they have none. Two dimensions called so are not the same dimension."""
+
+LARGEST = 2**31 - 1
+"""DirectML holds sizes in 32 bits."""
+
+
+@dataclass(frozen=True)
+class InputDim:
+    """One dimension of one input: ``size`` where it is fixed, ``name`` where it has one."""
+
+    input: str
+    axis: int
+    size: int | None
+    name: str
+
+    @property
+    def key(self) -> str:
+        """How a user calls it whatever its name: ``pixel_values:0``."""
+        return f"{self.input}:{self.axis}"
+
+
+@dataclass
+class Sizes:
+    """Sizes by dimension name, and by ``(input, axis)`` where a dimension has no name."""
+
+    named: dict[str, int] = field(default_factory=dict)
+    placed: dict[tuple[str, int], int] = field(default_factory=dict)
+
+    def of(self, dim: InputDim) -> int | None:
+        """The size of a dimension, ``None`` where it stays free."""
+        if dim.size is not None:
+            return dim.size
+        return self.by_name(dim.name) if dim.name else self.placed.get((dim.input, dim.axis))
+
+    def by_name(self, name: str) -> int | None:
+        """The size of a name or of an expression over names."""
+        if name in ANONYMOUS:
+            return None
+        if name in self.named:
+            return self.named[name]
+        expression = parse(name)
+        return expression.value(self.named) if expression is not None else None
+
+
+def input_dims(graph: ir.Graph) -> dict[str, list[InputDim] | None]:
+    """Dims of every input that is no initializer; ``None`` where its rank is unknown."""
+    found: dict[str, list[InputDim] | None] = {}
+    for value in graph.inputs:
+        name = value.name or ""
+        if name in graph.initializers:
+            continue
+        if value.shape is None:
+            found[name] = None
+            continue
+        dims = []
+        for axis, dim in enumerate(value.shape):
+            size = dim if isinstance(dim, int) and dim >= 0 else None
+            text = "" if isinstance(dim, int) else (dim.value or "")
+            dims.append(InputDim(name, axis, size, "" if text in ANONYMOUS else text))
+        found[name] = dims
+    return found
+
+
+def resolve(
+    graph: ir.Graph, sizes: Mapping[str, int], shapes: Mapping[str, Sequence[int]] | None = None
+) -> tuple[Sizes, dict[str, list[int]]]:
+    """Match what the user gave with what the model has.
+
+    Args:
+        sizes: by dimension name (``batch``) or by input and axis (``pixel_values:0``).
+        shapes: whole shapes by input name; the only way for an input of unknown rank.
+
+    Returns:
+        the sizes, and the shapes of inputs of unknown rank.
+
+    Raises:
+        UsageError: DP203 a name that the model does not have, DP204 sizes that contradict each other or the model.
+    """
+    model = _Model(input_dims(graph), graph)
+    result = Sizes()
+    unranked: dict[str, list[int]] = {}
+    for name, shape in (shapes or {}).items():
+        dims = model.dims.get(name, ())
+        if dims is None:
+            unranked[name] = [_size(f"{name}:{axis}", size) for axis, size in enumerate(shape)]
+            continue
+        if name not in model.dims:
+            raise model.unknown(name)
+        if len(dims) != len(shape):
+            raise UsageError(
+                f"{name} has {len(dims)} dimensions, {len(shape)} sizes were given",
+                where=f"shape of {name}",
+                code="DP204",
+                fix=f"its dimensions are {_listed(dims)}",
+            )
+        for dim, size in zip(dims, shape, strict=True):
+            _place(result, dim, _size(dim.key, size), dim.key)
+    for key, size in sizes.items():
+        _size(key, size)
+        if key in model.names:
+            _name(result, key, size, key)
+        else:
+            _place(result, model.find(key), size, key)
+    _follow(result, model.expressions)
+    return result, unranked
+
+
+class _Model:
+    """What the model has, for matching and for messages."""
+
+    def __init__(self, dims: dict[str, list[InputDim] | None], graph: ir.Graph) -> None:
+        self.dims = dims
+        self.graph = graph
+        named = [d.name for ds in dims.values() for d in ds or () if d.name]
+        self.expressions: dict[str, Expression] = {}
+        for name in dict.fromkeys(named):
+            expression = parse(name)
+            if expression is not None:
+                self.expressions[name] = expression
+        parts = [n for e in self.expressions.values() for n in e.names]
+        # ``past_plus_seq`` is a plain name as well: its parts count as names only where an exporter wrote signs.
+        signed = [p for name, e in self.expressions.items() if "_plus_" not in name for p in e.names]
+        self.names = dict.fromkeys([*named, *signed])
+        self.parts = parts
+
+    def find(self, key: str) -> InputDim:
+        name, colon, axis = key.rpartition(":")
+        if not colon or name not in self.dims:
+            raise self.unknown(key)
+        dims = self.dims[name]
+        if dims is None:
+            raise UsageError(
+                f"the rank of {name} is unknown",
+                where=f"pin {key}",
+                code="DP203",
+                fix=f"give its whole shape: shapes.{name} = [sizes of all axes]",
+            )
+        try:
+            index = int(axis)
+        except ValueError:
+            raise self.unknown(key) from None
+        if not -len(dims) <= index < len(dims):
+            raise UsageError(
+                f"{name} has no axis {index}",
+                where=f"pin {key}",
+                code="DP203",
+                fix=f"its dimensions are {_listed(dims)}",
+            )
+        return dims[index]
+
+    def unknown(self, key: str) -> UsageError:
+        from difflib import get_close_matches
+
+        base = key.rpartition(":")[0] or key
+        if base in self.graph.initializers:
+            return UsageError(
+                f"{base!r} is a constant of the model and has the size it has",
+                where=f"pin {key}",
+                code="DP203",
+                fix="pin inputs only",
+            )
+        outputs = {str(d.value) for v in self.graph.outputs for d in v.shape or () if not isinstance(d, int)}
+        if key in outputs:
+            return UsageError(
+                f"{key!r} is a dimension of outputs only: its size follows from the inputs",
+                where=f"pin {key}",
+                code="DP203",
+                fix=f"the model has {self.listed()}",
+            )
+        words = [*self.names, *(d.key for ds in self.dims.values() for d in ds or ())]
+        close = get_close_matches(key, words, 1, 0.6)
+        hint = f"did you mean {close[0]!r}? " if close else ""
+        return UsageError(
+            f"the model has no dimension {key!r}",
+            where=f"pin {key}",
+            code="DP203",
+            fix=f"{hint}the model has {self.listed()}",
+        )
+
+    def listed(self) -> str:
+        """All inputs with their dimensions, some of very many."""
+        texts = [f"{n}: {_listed(ds) if ds is not None else 'unknown rank'}" for n, ds in self.dims.items()]
+        return "; ".join(texts[:12]) + (f"; and {len(texts) - 12} more inputs" if len(texts) > 12 else "")
+
+
+def _listed(dims: Sequence[InputDim]) -> str:
+    return "[" + ", ".join(str(d.size) if d.size is not None else d.name or f"({d.key})" for d in dims) + "]"
+
+
+def _size(key: str, size: int) -> int:
+    if not 0 <= size <= LARGEST:
+        raise UsageError(
+            f"{size} is no size of a dimension", where=f"pin {key}", fix=f"give a whole number from 0 to {LARGEST}"
+        )
+    return size
+
+
+def _clash(where: str, name: str, one: int, other: int) -> UsageError:
+    what = f"{name} is given as {one} and as {other}"
+    return UsageError(what, where=f"pin {where}", code="DP204", fix="give one size")
+
+
+def _name(result: Sizes, name: str, size: int, where: str) -> None:
+    if result.named.setdefault(name, size) != size:
+        raise _clash(where, repr(name), result.named[name], size)
+
+
+def _place(result: Sizes, dim: InputDim, size: int, where: str) -> None:
+    if dim.size is not None:
+        if dim.size != size:
+            raise UsageError(
+                f"{dim.key} is fixed to {dim.size} by the model and cannot be {size}",
+                where=f"pin {where}",
+                code="DP204",
+                fix="export the model with this dimension dynamic",
+            )
+    elif dim.name:
+        _name(result, dim.name, size, where)
+    elif result.placed.setdefault((dim.input, dim.axis), size) != size:
+        raise _clash(where, dim.key, result.placed[dim.input, dim.axis], size)
+
+
+def _follow(result: Sizes, expressions: Mapping[str, Expression]) -> None:
+    """Expressions follow from their parts, and one part follows from an expression and the other parts."""
+    changed = True
+    while changed:
+        changed = False
+        for name, expression in expressions.items():
+            value = expression.value(result.named)
+            given = result.named.get(name)
+            if value is not None and (value < 0 or (given is not None and given != value)):
+                what = f"is given as {given}, but its parts make {value}" if given is not None else f"would be {value}"
+                raise UsageError(f"{name!r} {what}", where=f"pin {name}", code="DP204", fix="give sizes that agree")
+            if value is not None and given is None:
+                result.named[name] = value
+                changed = True
+            elif value is None and given is not None:
+                solved = solve(expression, given, result.named)
+                if solved is not None:
+                    result.named[solved[0]] = solved[1]
+                    changed = True
+                elif all(n in result.named for n in expression.names):
+                    raise UsageError(
+                        f"{name!r} cannot be {given} with the sizes given",
+                        where=f"pin {name}",
+                        code="DP204",
+                        fix="give sizes that agree",
+                    )
