@@ -11,14 +11,12 @@ Paths may be strings or ``pathlib.Path``. Errors are ``dmlprep.errors.DmlprepErr
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from dmlprep.errors import OutputError
 from dmlprep.record import RunRecord, Verdict
 
 if TYPE_CHECKING:
@@ -27,7 +25,7 @@ if TYPE_CHECKING:
     from dmlprep.pipeline import Observer
     from dmlprep.recipe import Plan
 
-__all__ = ["Device", "check", "compare", "plan", "prepare", "write_record"]
+__all__ = ["Device", "check", "compare", "plan", "prepare", "write_depfile", "write_record"]
 
 Device = Literal["auto", "cpu", "dml"]
 
@@ -180,14 +178,21 @@ def write_record(record: RunRecord, path: str | Path) -> None:
     Raises:
         OutputError: the path cannot be written.
     """
-    path = Path(path)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        temporary.write_bytes(record.to_json())
-        os.replace(temporary, path)
-    except OSError as error:
-        raise OutputError(
-            f"cannot be written: {error.strerror or error}", where=str(path), fix="check the folder and its permissions"
-        ) from error
-    finally:
-        temporary.unlink(missing_ok=True)
+    from dmlprep.model.saving import write_file
+
+    write_file(Path(path), record.to_json())
+
+
+def write_depfile(record: RunRecord, path: str | Path) -> None:
+    """Write the files that the result depends on, in the form that make and ninja read.
+
+    Raises:
+        OutputError: the path cannot be written.
+    """
+    from dmlprep.model.saving import write_file
+
+    def escaped(name: str) -> str:
+        return name.replace("\\", "/").replace("$", "$$").replace("#", "\\#").replace(" ", "\\ ")
+
+    sources = " \\\n  ".join(escaped(str(Path(f).absolute())) for f in record.facts.get("files", []))
+    write_file(Path(path), f"{escaped(str(Path(record.output).absolute()))}: \\\n  {sources}\n".encode())

@@ -1,1 +1,16 @@
-"""See docs/architecture.md."""
+"""Glue for build systems: CMake, MSBuild and hatch. ``python -m dmlprep.buildsys cmake`` prints its folder."""
+
+from pathlib import Path
+
+__all__ = ["folder"]
+
+
+def folder(system: str) -> Path:
+    """The folder of the files for ``cmake`` or ``msbuild``.
+
+    Raises:
+        KeyError: no such build system.
+    """
+    if system not in ("cmake", "msbuild"):
+        raise KeyError(system)
+    return Path(__file__).resolve().parent / system

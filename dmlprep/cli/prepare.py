@@ -31,6 +31,11 @@ __all__ = ["command"]
     type=click.Path(path_type=Path),
     help="Write the run's record here as well, also when the model is refused.",
 )
+@click.option(
+    "--depfile",
+    type=click.Path(path_type=Path),
+    help="Write the files that the result depends on, in the form that make and ninja read.",
+)
 @click.option("-q", "--quiet", is_flag=True, help="No progress.")
 @format_option("text", "json")
 def command(
@@ -46,6 +51,7 @@ def command(
     require_dml: bool,
     force: bool,
     record_to: Path | None,
+    depfile: Path | None,
     quiet: bool,
     output_format: str,
 ) -> int:
@@ -81,6 +87,8 @@ def command(
         )
     if record_to is not None:
         api.write_record(record, record_to)
+    if depfile is not None and record.exit_code == 0:
+        api.write_depfile(record, depfile)
     if output_format == "json":
         click.echo(record.to_json(), nl=False)
     else:

@@ -20,7 +20,7 @@ from dmlprep.model.frozen import Frozen, freeze, stub_index
 from dmlprep.model.tensors import as_mapped, write_to
 from dmlprep.model.wire import varint
 
-__all__ = ["EXTERNAL_OVER", "Saved", "Writer", "write"]
+__all__ = ["EXTERNAL_OVER", "Saved", "Writer", "write", "write_file"]
 
 EXTERNAL_OVER = 1 << 30
 """Models with more tensor bytes than this get a data file: protobuf stops at 2 GiB, and some readers earlier."""
@@ -92,6 +92,17 @@ def _plain_errors(target: Path) -> Iterator[None]:
             where=str(target),
             fix="free some space, or write elsewhere with -o" if full else "check the folder and its permissions",
         ) from error
+
+
+def write_file(path: Path, content: bytes) -> None:
+    """Write a small file, whole or not at all; what is there is replaced.
+
+    Raises:
+        OutputError: the path cannot be written.
+    """
+    with _plain_errors(path), Writer() as writer:
+        writer.open(path).write(content)
+        writer.commit()
 
 
 def write(

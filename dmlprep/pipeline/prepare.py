@@ -16,6 +16,9 @@ from dmlprep._version import __version__
 from dmlprep.errors import CheckNotRun, DmlprepError, InputError, ModelRefused, OutputError
 from dmlprep.model import Model
 from dmlprep.model.checking import check
+from dmlprep.model.saving import write_file
+from dmlprep.model.tensors import as_mapped
+from dmlprep.model.walk import tensors
 from dmlprep.passes import Context
 from dmlprep.pipeline.observer import Observer
 from dmlprep.pipeline.proof import prove
@@ -89,6 +92,7 @@ def prepare(request: PrepareRequest) -> RunRecord:
         model = Model.open(request.source)
         record.input_sha256 = model.digest()
         record.opset_before, record.ir_before = _versions(model)
+        record.facts["files"] = _files(model, request)
         _check_input(model, request.source)
         _place(record, "placement_before", model, request)
         _run_steps(model, request, record)
@@ -102,7 +106,7 @@ def prepare(request: PrepareRequest) -> RunRecord:
         record.findings.append(_as_finding(refused))
     record.seconds = round(time.perf_counter() - began, 3)
     if record.exit_code == 0:
-        _write_record(request, record)
+        write_file(request.record_path, record.to_json())
     return record
 
 
@@ -127,6 +131,13 @@ def _check_out(request: PrepareRequest) -> None:
 def _versions(model: Model) -> tuple[dict[str, int], int]:
     numbers = model.statistics()
     return numbers.opsets, numbers.ir_version
+
+
+def _files(model: Model, request: PrepareRequest) -> list[str]:
+    """The files that the result depends on: the model, its data files, and the recipe where it is a file."""
+    data = {m.path for m in map(as_mapped, tensors(model.ir)) if m is not None} - {request.source}
+    recipe = request.plan.recipe.name
+    return [str(request.source), *sorted(map(str, data)), *([] if recipe.startswith("@") else [recipe])]
 
 
 def _check_input(model: Model, source: Path) -> None:
@@ -241,17 +252,3 @@ def _judge(verdicts: list[Verdict], plan: Plan) -> None:
 
 def _as_finding(error: DmlprepError) -> Finding:
     return finding(error.code or "DP003", error.what, node=error.where, severity="error", remedy=error.fix)
-
-
-def _write_record(request: PrepareRequest, record: RunRecord) -> None:
-    path = request.record_path
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        temporary.write_bytes(record.to_json())
-        os.replace(temporary, path)
-    except OSError as error:
-        raise OutputError(
-            f"cannot be written: {error.strerror or error}", where=str(path), fix="check the folder and its permissions"
-        ) from error
-    finally:
-        temporary.unlink(missing_ok=True)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from importlib import resources
 from pathlib import Path
 
 import jinja2
 
 from dmlprep.errors import OutputError
+from dmlprep.model.saving import write_file
 from dmlprep.record import RunRecord
 
 __all__ = ["render_html", "write_html"]
@@ -29,13 +29,4 @@ def write_html(record: RunRecord, path: Path, *, force: bool = False) -> None:
     """
     if path.exists() and not force:
         raise OutputError("the file exists", where=str(path), fix="pass --force to replace it")
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        temporary.write_text(render_html(record), encoding="utf-8")
-        os.replace(temporary, path)
-    except OSError as error:
-        raise OutputError(
-            f"cannot be written: {error.strerror or error}", where=str(path), fix="check the folder and its permissions"
-        ) from error
-    finally:
-        temporary.unlink(missing_ok=True)
+    write_file(path, render_html(record).encode())
