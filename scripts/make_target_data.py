@@ -21,7 +21,7 @@ CPU_MEMORY_INPUTS = {"If": [0], "SequenceAt": [1], "SequenceErase": [1], "Sequen
 """Inputs that kernels of the DirectML provider read from CPU memory although they need not be constant
 (DmlExecutionProvider/src/Operators/OperatorRegistration.cpp and DmlCommon's CPU kernels)."""
 
-CPU_MEMORY_OUTPUTS = {"Shape": [0], "Size": [0], "SequenceLength": [0], "OptionalHasElement": [0]}
+CPU_MEMORY_OUTPUTS = {"Shape": [0], "Size": [0]}
 """Outputs that those kernels leave in CPU memory."""
 
 UNDOCUMENTED_CPU = {

@@ -14,9 +14,7 @@ __all__ = ["SMALL_INITIALIZER", "cpu_preferred"]
 SMALL_INITIALIZER = 100
 """Elements; kSmallInitializerThreshold in fallback_cpu_capability.cc."""
 
-_STOPS_SEARCH = frozenset(
-    "float16 bfloat16 float8e4m3fn float8e4m3fnuz float8e5m2 float8e5m2fnuz float4e2m1".split()
-)
+_STOPS_SEARCH = frozenset("float16 bfloat16 float8e4m3fn float8e4m3fnuz float8e5m2 float8e5m2fnuz float4e2m1".split())
 
 
 def cpu_preferred(graph: GraphFacts, kernels: dict[int, Kernel]) -> set[int]:

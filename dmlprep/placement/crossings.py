@@ -57,9 +57,7 @@ def crossings(graph: GraphFacts, on_dml: set[int], kernels: dict[int, Kernel]) -
     return found
 
 
-def _crosses(
-    reader: NodeFacts, value: Value, made_on_dml: bool, on_dml: set[int], kernels: dict[int, Kernel]
-) -> bool:
+def _crosses(reader: NodeFacts, value: Value, made_on_dml: bool, on_dml: set[int], kernels: dict[int, Kernel]) -> bool:
     places = [i for i, v in enumerate(reader.inputs) if v is value]
     if not places:
         return False  # read inside its subgraph: the reader there counts

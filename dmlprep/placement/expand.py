@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 import onnx
 from onnx import AttributeProto
 
-from dmlprep.target.facts import GraphFacts, NodeFacts, schema_of
+from dmlprep.target.facts import Dim, GraphFacts, NodeFacts, Value, schema_of
 
 __all__ = ["MAX_ROUNDS", "expand", "expand_local", "schema_body"]
 
@@ -74,24 +74,37 @@ def schema_body(node: NodeFacts) -> onnx.FunctionProto | None:
     if not schema.has_context_dependent_function or not versions:
         return None
     types = [_type_proto(value) for value in node.inputs]
+    if any(t is None for t in types):
+        return None  # onnx's builders read the types without asking
     try:
         data = schema.get_context_dependent_function_with_opset_version(
-            max(versions), node.proto.SerializeToString(), types
+            max(versions), node.proto.SerializeToString(), [t.SerializeToString() for t in types if t is not None]
         )
     except (RuntimeError, ValueError, onnx.defs.SchemaError):
         return None
     return onnx.FunctionProto.FromString(data) if data else None
 
 
-def _type_proto(value: object) -> bytes:
-    from dmlprep.target.facts import Value
+def _type_proto(value: Value | None) -> onnx.TypeProto | None:
+    """The type of an input; an empty one for an input left out, ``None`` where it is not known."""
+    if value is None:
+        return onnx.TypeProto()
+    return _parse_type(value.type, value.shape)
 
-    if not isinstance(value, Value) or not value.type or "(" in value.type:
-        return onnx.TypeProto().SerializeToString()
-    number = onnx.TensorProto.DataType.Value(value.type.upper())
-    return onnx.helper.make_tensor_type_proto(
-        number, None if value.shape is None else list(value.shape)
-    ).SerializeToString()
+
+def _parse_type(text: str, shape: tuple[Dim, ...] | None) -> onnx.TypeProto | None:
+    for prefix, make in (
+        ("seq(", onnx.helper.make_sequence_type_proto),
+        ("optional(", onnx.helper.make_optional_type_proto),
+        ("tensor(", None),
+    ):
+        if text.startswith(prefix):
+            inner = _parse_type(text[len(prefix) : -1], None)
+            return inner if make is None or inner is None else make(inner)
+    if text.upper() not in onnx.TensorProto.DataType.keys():  # noqa: SIM118 - a protobuf enum, no dict
+        return None
+    number = onnx.TensorProto.DataType.Value(text.upper())
+    return onnx.helper.make_tensor_type_proto(number, None if shape is None else list(shape))
 
 
 def _label(node: onnx.NodeProto) -> str:

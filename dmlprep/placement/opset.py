@@ -88,4 +88,3 @@ def _body_on_dml(node: NodeFacts, opset: int, target: Target) -> bool:
         n.op_type == "Constant" or since_version("", n.op_type, opset) in tables.dml.get(n.op_type, {})
         for n in body.node
     )
-

@@ -17,7 +17,11 @@ from dmlprep.target.support import dml_kernel
 
 __all__ = ["place", "place_facts"]
 
-_PROVIDER: dict[str, ProviderName] = {"dml": "DmlExecutionProvider", "cpu": "CPUExecutionProvider", "none": ""}
+_PROVIDER: dict[str, ProviderName] = {
+    "dml": "DmlExecutionProvider",
+    "cpu": "CPUExecutionProvider",
+    "none": "CPUExecutionProvider",
+}
 
 
 def place(model: Model, target: Target) -> Placement:
@@ -104,4 +108,3 @@ def _free_dimensions(graph: GraphFacts) -> dict[str, list[str]]:
             if not isinstance(size, int):
                 found.setdefault(size or f"{value.name}[{axis}]", []).append(f"{value.name}[{axis}]")
     return found
-

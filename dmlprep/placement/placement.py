@@ -11,7 +11,7 @@ __all__ = ["FORMAT", "Crossing", "PlacedNode", "Placement"]
 FORMAT = 1
 """Version of the JSON form. Raised when a field changes its meaning or goes away."""
 
-ProviderName = Literal["DmlExecutionProvider", "CPUExecutionProvider", ""]
+ProviderName = Literal["DmlExecutionProvider", "CPUExecutionProvider"]
 
 
 class PlacedNode(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -22,7 +22,7 @@ class PlacedNode(msgspec.Struct, frozen=True, omit_defaults=True):
         graph: path of its graph: ``""`` the main graph, ``If_3/then_branch`` a subgraph.
         op: ``Conv``, ``com.microsoft::Gelu``.
         since_version: of the operator at the model's opset.
-        provider: empty where no provider has a kernel: the session cannot be made.
+        provider: the CPU also where no provider has a kernel (``DP507``): ONNX Runtime leaves it there, and fails.
         code: why it runs where it runs (``DP500``: DirectML takes it; ``dmlprep explain CODE``).
         reason: one clause with this node's numbers.
         partition: number of its fused partition in its graph, ``None`` where it is not fused.
@@ -106,8 +106,8 @@ class Placement(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def runs(self) -> bool:
-        """Whether every node has a provider."""
-        return all(n.provider for n in self.nodes)
+        """Whether every node has a kernel somewhere, so that a session can be made."""
+        return all(n.code != "DP507" for n in self.nodes)
 
     def summary(self) -> dict[str, str | int | float | bool | None | list[str]]:
         """The numbers for a step's record."""

@@ -18,9 +18,7 @@ __all__ = ["Support", "cpu_kernel", "dml_kernel", "node_support"]
 
 Provider = Literal["dml", "cpu", "none"]
 
-_DML_TYPES = frozenset(
-    "float float16 double uint8 uint16 uint32 uint64 int8 int16 int32 int64 bool uint4 int4".split()
-)
+_DML_TYPES = frozenset("float float16 double uint8 uint16 uint32 uint64 int8 int16 int32 int64 bool uint4 int4".split())
 _SEQUENCE_OPS = frozenset(
     "SequenceAt SequenceConstruct SequenceEmpty SequenceLength SequenceErase SequenceInsert "
     "OptionalGetElement OptionalHasElement If ConcatFromSequence".split()
