@@ -115,8 +115,18 @@ def show_record(record: RunRecord, console: Console) -> None:
 
 
 def show_placement(before: object, after: object, console: Console) -> None:
-    """The share of nodes on DirectML, before and after."""
+    """The share of nodes and of operations on DirectML, before and after."""
     if not isinstance(before, dict) or not isinstance(after, dict):
         return
-    parts = [f"{p.get('nodes_dml', '?')} of {p.get('nodes', '?')} nodes" for p in (before, after)]
-    console.print(Text(f"on DirectML: {parts[0]} → {parts[1]}, {after.get('partitions', '?')} fused partitions"))
+    parts = []
+    for placed in (before, after):
+        text = f"{placed.get('dml_nodes', 0)} of {placed['nodes']} nodes"
+        if placed.get("flop_share") is not None:
+            text += f" ({100 * placed['flop_share']:.0f} % of operations)"
+        parts.append(text)
+    console.print(
+        Text(
+            f"on DirectML: {parts[0]} → {parts[1]}; fused partitions {before.get('partitions', 0)} → "
+            f"{after.get('partitions', 0)}, crossings {before['crossings']} → {after['crossings']}"
+        )
+    )

@@ -66,6 +66,7 @@ class Context:
         findings: filled by the pass with ``report``.
         facts: numbers for the step's record, filled by the pass.
         runner: runs models, where the pipeline has one.
+        choose_opset: the opset at which most of a model's compute runs on DirectML, where the pipeline can tell.
         progress: called with a share done (0 to 1) and a word about it.
         should_stop: whether the user wants an early end (long searches ask).
     """
@@ -74,6 +75,7 @@ class Context:
     findings: list[Finding] = field(default_factory=list)
     facts: dict[str, Any] = field(default_factory=dict)
     runner: Runner | None = None
+    choose_opset: Callable[[Model], int] | None = None
     progress: Callable[[float, str], None] = lambda share, text: None
 
     def report(self, finding: Finding) -> None:

@@ -163,14 +163,21 @@ def _check_result(model: Model, source: Path) -> None:
 
 
 def _run_steps(model: Model, request: PrepareRequest, record: RunRecord) -> None:
+    from dmlprep.placement import choose_opset
+
     plan = request.plan
     runner = CpuRunner(request.feeds, plan.recipe.parity.sizes, plan.recipe.parity.time_limit)
     within = False
     for index, step in enumerate(plan.steps, 1):
         request.observer.step_started(step.name, index, len(plan.steps))
-        context = Context(plan.target, runner=runner, progress=request.observer.step_progress)
+        context = Context(
+            plan.target,
+            runner=runner,
+            choose_opset=lambda m: choose_opset(m, plan.target),
+            progress=request.observer.step_progress,
+        )
         done = run_step(step.name, step.pass_, model, context, step.options, within_target=within)
-        within = within or "opset" in step.pass_.gives
+        within = within or "opset" in step.pass_.promises()
         record.steps.append(done)
         request.observer.step_finished(done)
 

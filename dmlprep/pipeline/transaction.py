@@ -44,7 +44,7 @@ def run_step(
     began = time.perf_counter()
     try:
         changed = step.run(model, context)
-        _hold_to_contract(name, step, before, model, changed, context, within_target or "opset" in step.gives)
+        _hold_to_contract(name, step, before, model, changed, context, within_target or "opset" in step.promises())
     except DmlprepError as error:
         model.restore(before)
         if not error.where.startswith("step "):

@@ -67,7 +67,7 @@ def make_plan(recipe: Recipe, pins: dict[str, int] | None = None) -> Plan:
                 code="DP903",
             )
         facts -= cls.drops
-        facts |= cls.gives
+        facts |= step.promises()
         steps.append(PlannedStep(name, step, options))
     if pins and not pinned:
         raise RecipeError(
