@@ -12,7 +12,7 @@ __all__ = ["CODES", "Code", "Finding", "Severity", "finding"]
 
 Severity = Literal["note", "warning", "error"]
 
-Fact = str | int | float | bool | None | list[str] | list[int]
+Fact = str | int | float | bool | None | list[str | int | float]
 
 
 class Finding(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-import xml.etree.ElementTree as ElementTree
 import zipfile
 from pathlib import Path
+from xml.etree import ElementTree
 
 import onnx
 import pytest
