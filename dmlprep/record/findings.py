@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -12,7 +12,7 @@ __all__ = ["CODES", "Code", "Finding", "Severity", "finding"]
 
 Severity = Literal["note", "warning", "error"]
 
-Fact = str | int | float | bool | None | list[str | int | float]
+Fact = str | int | float | bool | None | list[Any]
 
 
 class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
