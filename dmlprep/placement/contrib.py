@@ -11,9 +11,24 @@ from dmlprep.target.facts import GraphFacts, NodeFacts
 __all__ = ["infer_contrib"]
 
 _LIKE_FIRST = frozenset(
-    "Gelu FastGelu BiasGelu QuickGelu BiasAdd GroupNorm SkipLayerNormalization SkipSimplifiedLayerNormalization "
-    "RotaryEmbedding QLinearSigmoid QLinearLeakyRelu BiasSoftmax SimplifiedLayerNormalization LayerNormalization "
-    "Trilu Inverse".split()
+    [
+        "Gelu",
+        "FastGelu",
+        "BiasGelu",
+        "QuickGelu",
+        "BiasAdd",
+        "GroupNorm",
+        "SkipLayerNormalization",
+        "SkipSimplifiedLayerNormalization",
+        "RotaryEmbedding",
+        "QLinearSigmoid",
+        "QLinearLeakyRelu",
+        "BiasSoftmax",
+        "SimplifiedLayerNormalization",
+        "LayerNormalization",
+        "Trilu",
+        "Inverse",
+    ]
 )
 _TYPE_OF: dict[str, int] = {"DequantizeLinear": 1, "QuantizeLinear": 2, "EmbedLayerNormalization": 2, "QAttention": 2}
 

@@ -1,7 +1,7 @@
 """Shape arithmetic that ONNX Runtime keeps on the CPU although DirectML has kernels for it.
 
-Source: onnxruntime/core/framework/fallback_cpu_capability.cc (GetCpuPreferredNodes). The search starts at the readers of
-tensors that kernels leave in CPU memory (Shape, Size) and runs in topological order.
+Source: onnxruntime/core/framework/fallback_cpu_capability.cc (GetCpuPreferredNodes). The search starts at the readers
+of tensors that kernels leave in CPU memory (Shape, Size) and runs in topological order.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ __all__ = ["SMALL_INITIALIZER", "cpu_preferred"]
 SMALL_INITIALIZER = 100
 """Elements; kSmallInitializerThreshold in fallback_cpu_capability.cc."""
 
-_STOPS_SEARCH = frozenset("float16 bfloat16 float8e4m3fn float8e4m3fnuz float8e5m2 float8e5m2fnuz float4e2m1".split())
+_STOPS_SEARCH = frozenset(
+    ["float16", "bfloat16", "float8e4m3fn", "float8e4m3fnuz", "float8e5m2", "float8e5m2fnuz", "float4e2m1"]
+)
 
 
 def cpu_preferred(graph: GraphFacts, kernels: dict[int, Kernel]) -> set[int]:

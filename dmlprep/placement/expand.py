@@ -69,7 +69,10 @@ def schema_body(node: NodeFacts) -> onnx.FunctionProto | None:
         return None
     versions = [v for v in schema.function_opset_versions if v <= node.opset]
     if schema.has_function and versions:
-        return onnx.FunctionProto.FromString(schema.get_function_with_opset_version(max(versions)))
+        plain: onnx.FunctionProto = onnx.FunctionProto.FromString(
+            schema.get_function_with_opset_version(max(versions))
+        )
+        return plain
     versions = [v for v in schema.context_dependent_function_opset_versions if v <= node.opset]
     if not schema.has_context_dependent_function or not versions:
         return None
@@ -145,7 +148,7 @@ def _instantiate(call: onnx.NodeProto, body: onnx.FunctionProto) -> Iterable[onn
     """The nodes of a body with the call's names and attributes."""
     prefix = _label(call)
     names: dict[str, str] = {"": ""}
-    names.update({formal: "" for formal in body.input})
+    names.update(dict.fromkeys(body.input, ""))
     names.update(zip(body.input, call.input, strict=False))
     outputs = {formal: actual for formal, actual in zip(body.output, call.output, strict=False) if actual}
     names.update({k: v for k, v in outputs.items() if k not in body.input})

@@ -10,11 +10,59 @@ from dmlprep.target.facts import NodeFacts, Value
 __all__ = ["flops"]
 
 _MOVES = frozenset(
-    "Reshape Transpose Concat Split Slice Gather GatherElements GatherND Squeeze Unsqueeze Flatten Identity Expand Tile "
-    "Pad Shape Size Cast CastLike ConstantOfShape Range DepthToSpace SpaceToDepth ScatterElements ScatterND Scatter "
-    "EyeLike OneHot ReverseSequence Trilu Where If Loop Scan Dropout Compress NonZero Unique SequenceAt SequenceConstruct "
-    "SequenceEmpty SequenceErase SequenceInsert SequenceLength ConcatFromSequence SplitToSequence Optional "
-    "OptionalGetElement OptionalHasElement Constant SequenceMap".split()
+    [
+        "Reshape",
+        "Transpose",
+        "Concat",
+        "Split",
+        "Slice",
+        "Gather",
+        "GatherElements",
+        "GatherND",
+        "Squeeze",
+        "Unsqueeze",
+        "Flatten",
+        "Identity",
+        "Expand",
+        "Tile",
+        "Pad",
+        "Shape",
+        "Size",
+        "Cast",
+        "CastLike",
+        "ConstantOfShape",
+        "Range",
+        "DepthToSpace",
+        "SpaceToDepth",
+        "ScatterElements",
+        "ScatterND",
+        "Scatter",
+        "EyeLike",
+        "OneHot",
+        "ReverseSequence",
+        "Trilu",
+        "Where",
+        "If",
+        "Loop",
+        "Scan",
+        "Dropout",
+        "Compress",
+        "NonZero",
+        "Unique",
+        "SequenceAt",
+        "SequenceConstruct",
+        "SequenceEmpty",
+        "SequenceErase",
+        "SequenceInsert",
+        "SequenceLength",
+        "ConcatFromSequence",
+        "SplitToSequence",
+        "Optional",
+        "OptionalGetElement",
+        "OptionalHasElement",
+        "Constant",
+        "SequenceMap",
+    ]
 )
 
 

@@ -109,7 +109,7 @@ class Placement(msgspec.Struct, frozen=True, omit_defaults=True):
         """Whether every node has a kernel somewhere, so that a session can be made."""
         return all(n.code != "DP507" for n in self.nodes)
 
-    def summary(self) -> dict[str, str | int | float | bool | None | list[str]]:
+    def summary(self) -> dict[str, str | int | float | bool | list[str] | None]:
         """The numbers for a step's record."""
         return {
             "target": self.target,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import onnx
 from onnx import shape_inference
 
@@ -9,7 +11,8 @@ from dmlprep.model import Model
 from dmlprep.model.checking import weightless
 from dmlprep.placement.contrib import infer_contrib
 from dmlprep.placement.expand import MAX_ROUNDS, expand, expand_local
-from dmlprep.target.facts import GraphFacts, NodeFacts, build
+from dmlprep.target.building import build
+from dmlprep.target.facts import GraphFacts, NodeFacts
 from dmlprep.target.kernels import Tables
 from dmlprep.target.support import node_support
 
@@ -36,14 +39,13 @@ def read_facts(model: Model, tables: Tables | None = None) -> GraphFacts:
         infer_contrib(graph)
         if tables is None:
             return graph
-        held = tables
-
-        def wanted(node: NodeFacts) -> bool:
-            return node_support(held, node).inlined
-
-        if not expand(proto, graph, wanted, origins):
+        if not expand(proto, graph, partial(_inlined, tables), origins):
             return graph
     return graph
+
+
+def _inlined(tables: Tables, node: NodeFacts) -> bool:
+    return node_support(tables, node).inlined
 
 
 def _inferred(proto: onnx.ModelProto) -> onnx.ModelProto:

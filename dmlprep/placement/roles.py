@@ -14,12 +14,29 @@ SHAPE_VALUE = 1024
 """Elements up to which a value derived from shapes alone counts as shape arithmetic, not as data."""
 
 _CONTROL = frozenset(
-    "If Loop Scan SequenceAt SequenceConstruct SequenceEmpty SequenceErase SequenceInsert SequenceLength "
-    "SplitToSequence ConcatFromSequence Optional OptionalGetElement OptionalHasElement SequenceMap".split()
+    [
+        "If",
+        "Loop",
+        "Scan",
+        "SequenceAt",
+        "SequenceConstruct",
+        "SequenceEmpty",
+        "SequenceErase",
+        "SequenceInsert",
+        "SequenceLength",
+        "SplitToSequence",
+        "ConcatFromSequence",
+        "Optional",
+        "OptionalGetElement",
+        "OptionalHasElement",
+        "SequenceMap",
+    ]
 )
-_RANDOM = frozenset("RandomNormal RandomUniform RandomNormalLike RandomUniformLike Multinomial Bernoulli".split())
+_RANDOM = frozenset(
+    ["RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Multinomial", "Bernoulli"]
+)
 _FROM_SHAPE = frozenset({"Shape", "Size"})
-_WHOLE_NUMBERS = frozenset("int8 int16 int32 int64 uint8 uint16 uint32 uint64 bool".split())
+_WHOLE_NUMBERS = frozenset(["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "bool"])
 
 
 def roles(graph: GraphFacts) -> dict[int, Role]:

@@ -59,8 +59,8 @@ def _is_gelu(erf: NodeFacts) -> bool:
     if _has_scalar(mul, 0.5):
         return True  # 0.5 * (1 + erf) first, then x
     other = next((v for v in mul.inputs if v is not None and v is not add.output()), None)
-    if other is not None and other.producer is not None and other.producer.op == "Mul":
-        if _has_scalar(other.producer, 0.5):
-            return True
+    scaled = other.producer if other is not None else None
+    if scaled is not None and scaled.op == "Mul" and _has_scalar(scaled, 0.5):
+        return True
     last = _only_consumer(mul.output())
     return last is not None and last.op == "Mul" and _has_scalar(last, 0.5)

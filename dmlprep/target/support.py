@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from dmlprep.target.facts import NodeFacts, Value
+from dmlprep.target.facts import NodeFacts, Value, schema_of
 from dmlprep.target.kernels import CpuKernel, Kernel, Tables, mismatch
 from dmlprep.target.queries import QUERIES
 
@@ -18,10 +18,37 @@ __all__ = ["Support", "cpu_kernel", "dml_kernel", "node_support"]
 
 Provider = Literal["dml", "cpu", "none"]
 
-_DML_TYPES = frozenset("float float16 double uint8 uint16 uint32 uint64 int8 int16 int32 int64 bool uint4 int4".split())
+_DML_TYPES = frozenset(
+    [
+        "float",
+        "float16",
+        "double",
+        "uint8",
+        "uint16",
+        "uint32",
+        "uint64",
+        "int8",
+        "int16",
+        "int32",
+        "int64",
+        "bool",
+        "uint4",
+        "int4",
+    ]
+)
 _SEQUENCE_OPS = frozenset(
-    "SequenceAt SequenceConstruct SequenceEmpty SequenceLength SequenceErase SequenceInsert "
-    "OptionalGetElement OptionalHasElement If ConcatFromSequence".split()
+    [
+        "SequenceAt",
+        "SequenceConstruct",
+        "SequenceEmpty",
+        "SequenceLength",
+        "SequenceErase",
+        "SequenceInsert",
+        "OptionalGetElement",
+        "OptionalHasElement",
+        "If",
+        "ConcatFromSequence",
+    ]
 )
 _HALF_AS_SINGLE = {"float16": "float"}
 
@@ -31,7 +58,7 @@ class Support:
     """Who has a kernel for a node.
 
     Attributes:
-        provider: ``none`` where neither has one: a function operator is then inlined (``inlined``), anything else fails.
+        provider: ``none`` where neither has one: a function operator is inlined (``inlined``), anything else fails.
         code: reason code (``DP501``); ``DP500`` where DirectML takes it.
         reason: one clause with this node's numbers (``kernel 11, node 22``).
         since_version: of the node's operator at the model's opset.
@@ -121,7 +148,5 @@ def _unknown(node: NodeFacts, value: Value) -> str:
 
 
 def _is_function(node: NodeFacts) -> bool:
-    from dmlprep.target.facts import schema_of
-
     schema = schema_of(node.domain, node.op, node.since)
-    return schema is not None and (schema.has_function or schema.has_context_dependent_function)
+    return schema is not None and bool(schema.has_function or schema.has_context_dependent_function)
