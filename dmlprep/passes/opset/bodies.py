@@ -1,0 +1,208 @@
+"""Put the body of a function in the place of a call: ONNX's own function operators and model-local functions."""
+
+from __future__ import annotations
+
+import onnx
+import onnx_ir as ir
+from onnx.defs import OpSchema
+
+from dmlprep.model.walk import attribute_graphs
+from dmlprep.passes.opset.build import STANDS_AT, Builder
+from dmlprep.passes.opset.names import Names
+from dmlprep.passes.opset.refusal import CannotLower
+from dmlprep.passes.opset.schemas import domain_of
+
+__all__ = ["expand_call", "expand_operator", "has_body"]
+
+
+def has_body(schema: OpSchema) -> bool:
+    """Whether ONNX defines the operator as a function."""
+    return bool(schema.has_function or schema.has_context_dependent_function)
+
+
+def _pick(versions: list[int], target: int) -> int:
+    """The newest body that the target runs as it is, else the oldest: it needs the least lowering."""
+    fitting = [v for v in versions if v <= target]
+    return max(fitting) if fitting else min(versions)
+
+
+def expand_operator(builder: Builder, schema: OpSchema) -> list[ir.Value | None]:
+    """The function body of an ONNX operator, written in the place of the builder's node.
+
+    Raises:
+        CannotLower: ONNX has no body for these attributes and types.
+    """
+    node = builder.node
+    if schema.has_context_dependent_function:
+        types = []
+        for value in node.inputs:
+            known = builder.values.type(value)
+            if value is not None and known is None:
+                raise CannotLower(f"the type of its input {value.name!r} is not known", in_function=True)
+            types.append((known or onnx.TypeProto()).SerializeToString())
+        version = _pick(schema.context_dependent_function_opset_versions, builder.target)
+        if any(a.is_ref() for a in node.attributes.values()):
+            raise CannotLower("an attribute is a parameter of a model-local function", in_function=True)
+        for _, graph in attribute_graphs(node):
+            for inner in graph.all_nodes():
+                if inner.version is not None:
+                    inner.metadata_props[STANDS_AT] = str(inner.version)
+        proto = ir.serde.serialize_node(node)
+        try:
+            data = schema.get_context_dependent_function_with_opset_version(version, proto.SerializeToString(), types)
+        except (RuntimeError, ValueError, TypeError) as error:
+            raise CannotLower(f"ONNX's function body could not be built: {str(error).splitlines()[0]}") from error
+        if not data:
+            raise CannotLower("ONNX has no function body for these attributes and types")
+        function = onnx.FunctionProto.FromString(data)
+    else:
+        version = _pick(schema.function_opset_versions, builder.target)
+        function = onnx.FunctionProto.FromString(schema.get_function_with_opset_version(version))
+    if not function.node:
+        raise CannotLower("ONNX has no function body for these attributes and types")
+    defaults = [
+        a.default_value for a in schema.attributes.values() if a.default_value.type
+    ]
+    imports = {o.domain: o.version for o in function.opset_import}
+    return _splice(builder, function, defaults, imports.get("", version))
+
+
+def expand_call(builder: Builder, function: ir.Function, version: int) -> list[ir.Value | None]:
+    """The body of a model-local function whose default domain stands at ``version``, in the place of a call to it."""
+    proto = ir.serde.serialize_function(function)
+    return _splice(builder, proto, list(proto.attribute_proto), version)
+
+
+def _splice(
+    builder: Builder, function: onnx.FunctionProto, defaults: list[onnx.AttributeProto], version: int
+) -> list[ir.Value | None]:
+    node = builder.node
+    bound = {a.name: a for a in defaults}
+    for name, attr in node.attributes.items():
+        proto = ir.serde.serialize_attribute(attr) if not attr.is_ref() else None
+        if proto is None:
+            raise CannotLower("an attribute is a parameter of a model-local function", in_function=True)
+        bound[name] = proto
+    graph_proto = onnx.GraphProto(name=function.name)
+    graph_proto.node.extend(function.node)
+    graph_proto.input.extend(onnx.ValueInfoProto(name=n) for n in function.input)
+    produced = {n for part in function.node for n in part.output if n} | set(function.input)
+    graph_proto.output.extend(onnx.ValueInfoProto(name=n) for n in function.output if n in produced)
+    _bind(graph_proto, bound)
+    _rename_inner(graph_proto, builder.names, f"{builder.base}/")
+    # A subgraph given as an attribute of the call (SequenceMap's body) reads values around the call by name.
+    graph = ir.serde.deserialize_graph(graph_proto)
+    outer = _outer_values(builder)
+    for inner in list(graph.all_nodes()):
+        for i, value in enumerate(inner.inputs):
+            if value is not None and value.producer() is None and value.graph is None and value.name in outer:
+                inner.replace_input_with(i, outer[value.name])
+    replaced: dict[ir.Value, ir.Value | None] = {}
+    for i, formal in enumerate(graph.inputs):
+        actual = node.inputs[i] if i < len(node.inputs) else None
+        replaced[formal] = actual
+        _swap(formal, actual)
+    outputs = list(graph.outputs)
+    by_name = dict(zip((v.name for v in outputs), outputs, strict=True))
+    graph.outputs.clear()
+    for inner in list(graph):
+        graph.remove(inner)
+        if inner.op_type == "Constant" and domain_of(inner) == "" and not any(a.is_ref() for a in inner.attributes.values()):
+            values = [_constant(builder, inner)]
+        else:
+            local = version if domain_of(inner) == "" else None
+            asked = [bool(v.name) and bool(v.uses() or v in outputs) for v in inner.outputs]
+            asked[0] = asked[0] or bool(inner.outputs[0].name)
+            values = builder.place(inner, local, hint=inner.name or inner.op_type, asked=asked)
+        old = list(inner.outputs)
+        for before, after in zip(old, values, strict=True):
+            if before is not after:
+                replaced[before] = after
+                _swap(before, after)
+    found: list[ir.Value | None] = []
+    for name in function.output:
+        value = by_name.get(name)
+        while value is not None and value in replaced:
+            value = replaced[value]
+        found.append(value)
+    return found
+
+
+def _swap(old: ir.Value, new: ir.Value | None) -> None:
+    for user, index in list(old.uses()):
+        user.replace_input_with(index, new)
+
+
+def _outer_values(builder: Builder) -> dict[str, ir.Value]:
+    """Values that the subgraphs of the call read from around it, by name."""
+    found: dict[str, ir.Value] = {}
+    for attr in builder.node.attributes.values():
+        if not attr.is_ref() and attr.type == ir.AttributeType.GRAPH:
+            for inner in attr.as_graph().all_nodes():
+                found.update({v.name: v for v in inner.inputs if v is not None and v.name})
+    return found
+
+
+def _constant(builder: Builder, node: ir.Node) -> ir.Value:
+    tensor = ir.convenience.get_const_tensor(node.outputs[0])
+    if tensor is None:
+        raise CannotLower("a constant of its function body cannot be read")
+    known = None if tensor.dtype == ir.DataType.STRING else tensor.numpy()
+    return builder.tensor(ir.tensor(known, name="") if known is not None else tensor, known)
+
+
+def _bind(graph: onnx.GraphProto, bound: dict[str, onnx.AttributeProto]) -> None:
+    """Give attribute references their values; one without a value is left out."""
+    for node in graph.node:
+        kept = []
+        for attr in node.attribute:
+            if attr.ref_attr_name:
+                value = bound.get(attr.ref_attr_name)
+                if value is None:
+                    continue
+                new = onnx.AttributeProto()
+                new.CopyFrom(value)
+                new.name = attr.name
+                kept.append(new)
+                continue
+            if attr.HasField("g"):
+                _bind(attr.g, bound)
+            for sub in attr.graphs:
+                _bind(sub, bound)
+            kept.append(attr)
+        copies = [onnx.AttributeProto.FromString(a.SerializeToString()) for a in kept]
+        del node.attribute[:]
+        node.attribute.extend(copies)
+
+
+def _rename_inner(graph: onnx.GraphProto, names: Names, prefix: str) -> None:
+    """Give everything inside subgraphs names of its own: two expansions must not share them."""
+    for node in graph.node:
+        for attr in node.attribute:
+            for sub in ([attr.g] if attr.HasField("g") else list(attr.graphs)):
+                _rename(sub, names, prefix, {})
+
+
+def _rename(graph: onnx.GraphProto, names: Names, prefix: str, outer: dict[str, str]) -> None:
+    table = dict(outer)
+    for info in graph.input:
+        table[info.name] = info.name = names.new(prefix + info.name)
+    for tensor in graph.initializer:
+        if tensor.name not in table:
+            table[tensor.name] = names.new(prefix + tensor.name)
+        tensor.name = table[tensor.name]
+    for node in graph.node:
+        node.name = names.new(prefix + (node.name or node.op_type))
+        for name in node.output:
+            if name:
+                table[name] = names.new(prefix + name)
+    for node in graph.node:
+        node.input[:] = [table.get(n, n) for n in node.input]
+        node.output[:] = [table.get(n, n) for n in node.output]
+        for attr in node.attribute:
+            for sub in ([attr.g] if attr.HasField("g") else list(attr.graphs)):
+                _rename(sub, names, prefix, table)
+    for info in [*graph.output, *graph.value_info]:
+        info.name = table.get(info.name, info.name)
+
+

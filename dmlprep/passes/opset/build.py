@@ -1,0 +1,329 @@
+"""Write new nodes in the place of one that is lowered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+
+from dmlprep.model.walk import attribute_graphs, label
+from dmlprep.passes.opset.folding import fold
+from dmlprep.passes.opset.names import Names
+from dmlprep.passes.opset.refusal import CannotLower
+from dmlprep.passes.opset.schemas import domain_of, schema_at
+from dmlprep.passes.opset.values import Dim, Values, tensor_type, type_string
+
+__all__ = ["STANDS_AT", "WRITTEN_AT", "Builder", "attribute", "given"]
+
+WRITTEN_AT = 18
+"""Rewritings are written in operators of this opset and are then lowered, or relabelled, to the one asked for."""
+
+
+STANDS_AT = "\x00opset"
+"""Marks a node of a subgraph that is copied into a function body: it stands at the caller's opset, not the body's."""
+
+
+def attribute(node: ir.Node, name: str, default: Any = None) -> Any:
+    """The value of an attribute; strings as ``str``, lists as lists.
+
+    Raises:
+        CannotLower: it refers to an attribute of the model-local function around the node.
+    """
+    found = node.attributes.get(name)
+    if found is None:
+        return default
+    if found.is_ref():
+        raise CannotLower(f"attribute {name!r} is a parameter of a model-local function", in_function=True)
+    if found.type == ir.AttributeType.STRING:
+        return found.as_string()
+    if found.type in (ir.AttributeType.INTS, ir.AttributeType.FLOATS, ir.AttributeType.STRINGS):
+        return list(found.value)
+    return found.value
+
+
+def given(node: ir.Node, index: int) -> ir.Value | None:
+    """An input, ``None`` where it is left out."""
+    return node.inputs[index] if index < len(node.inputs) else None
+
+
+class Builder:
+    """Writes nodes before ``node``; every value it makes is typed by onnx's own inference.
+
+    Attributes:
+        values: types and constants of the model.
+        node: the node that is rewritten.
+        version: the opset at which ``node`` stands.
+        target: the opset that is asked for.
+    """
+
+    def __init__(
+        self,
+        node: ir.Node,
+        version: int,
+        target: int,
+        values: Values,
+        names: Names,
+        wrote: Callable[[ir.Node], None],
+        *,
+        ir_version: int = 10,
+    ) -> None:
+        self.node = node
+        self.version = version
+        self.target = target
+        self.values = values
+        self.written: list[ir.Node] = []
+        self.names = names
+        self._wrote = wrote
+        self._ir_version = ir_version
+        graph = node.graph
+        assert graph is not None
+        self.graph: ir.Graph | ir.Function = graph
+        self.base = node.name or label(node).replace("(", "_").replace(")", "")
+        self._constants: dict[tuple[Any, ...], ir.Value] = {}
+
+    # What is known of the node
+
+    def attr(self, name: str, default: Any = None) -> Any:
+        """An attribute of the node, its schema's default where it is not given."""
+        found = attribute(self.node, name)
+        if found is not None:
+            return found
+        schema = schema_at(self.node.op_type, self.version, domain_of(self.node))
+        if schema is not None and name in schema.attributes:
+            proto = schema.attributes[name].default_value
+            if proto.type:
+                value = onnx.helper.get_attribute_value(proto)
+                return value.decode() if isinstance(value, bytes) else value
+        return default
+
+    def input(self, index: int) -> ir.Value | None:
+        """An input of the node, ``None`` where it is left out."""
+        return given(self.node, index)
+
+    def need(self, index: int) -> ir.Value:
+        """An input that the schema requires."""
+        value = given(self.node, index)
+        if value is None:
+            raise CannotLower(f"input {index} is missing")
+        return value
+
+    def asked(self, index: int) -> bool:
+        """Whether an output of the node is named or used."""
+        if index >= len(self.node.outputs):
+            return False
+        output = self.node.outputs[index]
+        return bool(output.name) or bool(output.uses())
+
+    def need_dtype(self, value: ir.Value) -> int:
+        """The element type of a value.
+
+        Raises:
+            CannotLower: it is not known.
+        """
+        dtype = self.values.dtype(value)
+        if not dtype:
+            raise CannotLower(f"the element type of {value.name!r} is not known", in_function=True)
+        return dtype
+
+    def need_rank(self, value: ir.Value) -> int:
+        """The rank of a value.
+
+        Raises:
+            CannotLower: it is not known.
+        """
+        rank = self.values.rank(value)
+        if rank is None:
+            raise CannotLower(f"the rank of {value.name!r} is not known", in_function=True)
+        return rank
+
+    def need_constant(self, value: ir.Value, what: str) -> np.ndarray[Any, Any]:
+        """The elements of a small constant.
+
+        Raises:
+            CannotLower: it is computed, or given from outside.
+        """
+        found = self.values.constant(value)
+        if found is None:
+            raise CannotLower(f"{what} ({value.name!r}) is not a constant", in_function=True)
+        return found
+
+    def shape(self, value: ir.Value) -> list[Dim] | None:
+        """The dimensions of a value, ``None`` where the rank is not known."""
+        return self.values.shape(value)
+
+    # Writing
+
+    def const(self, array: Any, dtype: Any = None) -> ir.Value:
+        """A constant: an initializer of the graph (of a function, which has none, a Constant node)."""
+        data = np.ascontiguousarray(np.asarray(array, dtype)).reshape(np.shape(array))
+        return self.tensor(ir.tensor(data), data)
+
+    def typed(self, array: Any, dtype: int) -> ir.Value:
+        """A constant of an ONNX element type."""
+        return self.const(np.asarray(array).astype(ir.DataType(dtype).numpy()))
+
+    def like(self, array: Any, value: ir.Value) -> ir.Value:
+        """A constant of the element type of ``value``."""
+        return self.typed(array, self.need_dtype(value))
+
+    def ints(self, *numbers: int) -> ir.Value:
+        """A constant int64[n]."""
+        return self.const(np.array(numbers, np.int64))
+
+    def int(self, number: int) -> ir.Value:
+        """A constant int64 scalar."""
+        return self.const(np.array(number, np.int64))
+
+    def tensor(self, tensor: ir.TensorProtocol, known: np.ndarray[Any, Any] | None = None) -> ir.Value:
+        """A constant from a tensor."""
+        key = None if known is None else (known.dtype.str, known.dtype.name, known.shape, known.tobytes())
+        if key is not None and key in self._constants:
+            return self._constants[key]
+        name = self.names.new(f"{self.base}/constant")
+        shape = [int(d) for d in tensor.shape]
+        if isinstance(self.graph, ir.Graph):
+            value = ir.Value(name=name, shape=ir.Shape(shape), type=ir.TensorType(tensor.dtype), const_value=tensor)
+            tensor.name = name
+            self.graph.register_initializer(value)
+        else:
+            node = ir.Node("", "Constant", [], {"value": ir.AttrTensor("value", tensor)}, name=name)
+            value = node.outputs[0]
+            value.name = self.names.new(f"{name}/output")
+            self._insert(node, self.target)
+        self.values.note(value, tensor_type(tensor.dtype.value, shape))
+        if key is not None:
+            self._constants[key] = value
+        return value
+
+    def op(self, op_type: str, *inputs: ir.Value | None, version: int | None = None, **attributes: Any) -> ir.Value:
+        """Write a node with one output."""
+        return self.ops(op_type, *inputs, outputs=1, version=version, **attributes)[0]
+
+    def ops(
+        self,
+        op_type: str,
+        *inputs: ir.Value | None,
+        outputs: int = 1,
+        version: int | None = None,
+        domain: str = "",
+        hint: str = "",
+        **attributes: Any,
+    ) -> list[ir.Value]:
+        """Write a node with several outputs, at opset ``version`` (18 where not given).
+
+        Returns:
+            its outputs; a constant instead, where all inputs are small constants and the operator is shape arithmetic.
+        """
+        given_attributes = {k: v for k, v in attributes.items() if v is not None}
+        attrs = [v if isinstance(v, ir.Attr) else ir.convenience.convert_attribute(k, v) for k, v in given_attributes.items()]
+        node = ir.Node(domain, op_type, list(inputs), attrs, num_outputs=outputs)
+        return self.place(node, WRITTEN_AT if version is None else version, hint=hint)
+
+    def place(self, node: ir.Node, version: int | None, *, hint: str = "", asked: Sequence[bool] | None = None) -> list[ir.Value]:
+        """Put a node before the one that is rewritten, name it and type its outputs."""
+        if domain_of(node) == "" and len(node.outputs) == 1:
+            folded = fold(node, self.values)
+            if folded is not None:
+                for i in range(len(node.inputs)):
+                    node.replace_input_with(i, None)
+                return [self.const(folded)]
+        node.name = self.names.new(f"{self.base}/{hint or node.op_type}")
+        for i, output in enumerate(node.outputs):
+            if asked is not None and not asked[i]:
+                output.name = ""
+                continue
+            suffix = f"output_{i}" if len(node.outputs) > 1 else "output"
+            output.name = self.names.new(f"{node.name}/{suffix}")
+        self._insert(node, version)
+        self._infer(node, version)
+        return list(node.outputs)
+
+    def _insert(self, node: ir.Node, version: int | None) -> None:
+        self.graph.insert_before(self.node, node)
+        self.written.append(node)
+        for inner in (node, *(n for _, graph in attribute_graphs(node) for n in graph.all_nodes())):
+            stands_at = inner.metadata_props.pop(STANDS_AT, None)
+            inner.version = version if stands_at is None else int(stands_at)
+            self._wrote(inner)
+
+    def _infer(self, node: ir.Node, version: int | None) -> None:
+        domain = domain_of(node)
+        schema = schema_at(node.op_type, version) if domain == "" and version is not None else None
+        if schema is None or version is None or any(not a.is_ref() and a.type == ir.AttributeType.GRAPH for a in node.attributes.values()):
+            return
+        types: dict[str, onnx.TypeProto] = {}
+        data: dict[str, onnx.TensorProto] = {}
+        for value in node.inputs:
+            if value is None or not value.name:
+                continue
+            known = self.values.type(value)
+            if known is None:
+                return
+            types[value.name] = known
+            constant = self.values.constant(value)
+            if constant is not None:
+                data[value.name] = ir.serde.serialize_tensor(ir.tensor(constant, name=value.name))
+        if any(a.is_ref() for a in node.attributes.values()):
+            return
+        try:
+            inferred = onnx.shape_inference.infer_node_outputs(
+                schema,
+                ir.serde.serialize_node(node),
+                types,
+                data,
+                opset_imports=[onnx.helper.make_operatorsetid("", version)],
+                ir_version=self._ir_version,
+            )
+        except (onnx.shape_inference.InferenceError, RuntimeError) as error:
+            first = str(error).strip().splitlines()
+            raise CannotLower(f"its rewriting does not type: {first[0] if first else error}") from error
+        for output in node.outputs:
+            proto = inferred.get(output.name or "")
+            if proto is not None and type_string(proto):
+                self.set_type(output, proto)
+
+    def set_type(self, value: ir.Value, proto: onnx.TypeProto) -> None:
+        """Say what a new value is."""
+        self.values.note(value, proto)
+        value.type = ir.serde.deserialize_type_proto_for_type(proto)
+        value.shape = ir.serde.deserialize_type_proto_for_shape(proto)
+
+    def cast(self, value: ir.Value, dtype: int) -> ir.Value:
+        """``value`` as another element type; the value itself where it has that type already."""
+        return value if self.values.dtype(value) == dtype else self.op("Cast", value, to=int(dtype), version=13)
+
+    # Changing the node in place
+
+    def set_attr(self, **attributes: Any) -> None:
+        """Set attributes of the node (``None`` removes one)."""
+        for name, value in attributes.items():
+            if value is None:
+                self.node.attributes.pop(name, None)
+            else:
+                self.node.attributes[name] = (
+                    value if isinstance(value, ir.Attr) else ir.convenience.convert_attribute(name, value)
+                )
+
+    def set_inputs(self, inputs: Sequence[ir.Value | None]) -> None:
+        """Give the node other inputs."""
+        kept = list(inputs)
+        while kept and kept[-1] is None:
+            kept.pop()
+        self.node.resize_inputs(len(kept))
+        for i, value in enumerate(kept):
+            if self.node.inputs[i] is not value:
+                self.node.replace_input_with(i, value)
+
+    def again(self, *inputs: ir.Value | None, version: int | None = None, **changed: Any) -> list[ir.Value]:
+        """The same operator with other inputs and some attributes changed (``None`` removes one)."""
+        attributes: Mapping[str, Any] = {**{k: a for k, a in self.node.attributes.items()}, **changed}
+        return self.ops(
+            self.node.op_type,
+            *inputs,
+            outputs=len(self.node.outputs),
+            version=self.version if version is None else version,
+            **attributes,
+        )

@@ -1,0 +1,105 @@
+"""How every change of every ai.onnx operator is handled on the way down (and, where nothing but types grew, up).
+
+An operator that changes in an opset of a newer onnx and is not here fails ``tests/passes/opset/test_table.py``.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from dmlprep.passes.opset.bodies import has_body
+from dmlprep.passes.opset.schemas import NEWEST, schema_at, since_versions
+from dmlprep.passes.opset.steps import Steps, normalization, quantization, reductions, shapes, types
+
+__all__ = ["OLDEST", "REFUSED", "STEPS", "UPWARD_TOO", "WIDENED", "Handling", "handling_of", "relabels_upward"]
+
+OLDEST = 11
+"""The oldest opset that nodes are lowered to."""
+
+Handling = Literal["relabel", "step", "body", "refuse", "none"]
+
+STEPS: Steps = {**normalization.STEPS, **quantization.STEPS, **reductions.STEPS, **shapes.STEPS, **types.STEPS}
+
+_WIDENED = """
+Abs 13; Acos 22; Acosh 22; Add 13 14; ArgMax 13; ArgMin 13; Asin 22; Asinh 22; Atan 22; Atanh 22; AveragePool 22;
+BatchNormalization 15; Bernoulli 22; Ceil 13; Celu 28; Clip 12 13; Compress 28; Concat 13; Constant 13 19 21 23 24 25;
+ConstantOfShape 21 23 24 25; Conv 22; ConvTranspose 22; Cos 22; Cosh 22; CumSum 14; DeformConv 22; DepthToSpace 13 28;
+Det 22; Div 13 14; Dropout 13 22; Einsum 28; Elu 22; Equal 13 19; Erf 13; Exp 13; Expand 13; EyeLike 22;
+Flatten 13 21 23 24 25; Floor 13; GRU 22; Gather 13; GatherElements 13; GatherND 13; Gemm 13; GlobalAveragePool 22;
+GlobalLpPool 22; GlobalMaxPool 22; Greater 13; GreaterOrEqual 16; GridSample 22; HardSigmoid 22; HardSwish 22;
+Identity 13 14 16 19 21 23 24 25; If 13 16 19 21 23 24 25; InstanceNormalization 22; IsInf 20; IsNaN 13 20; LRN 13;
+LSTM 22; LeakyRelu 16; Less 13; LessOrEqual 16; Log 13; Loop 13 16 19 21 23 24 25; LpNormalization 22; LpPool 22;
+MatMul 13; Max 12 13; MaxPool 12 22; MaxRoiPool 22; MaxUnpool 22; Mean 13; MeanVarianceNormalization 13; Min 12 13;
+Mish 22; Mod 13 28; Mul 13 14; Multinomial 22; Neg 13; NegativeLogLikelihoodLoss 13 22; NonZero 13; OneHot 28;
+Optional 28; OptionalGetElement 18 28; OptionalHasElement 18 28; PRelu 16; Pad 13 21 23 24 25; Pow 12 13 15; RNN 22;
+RandomNormal 22; RandomNormalLike 22; RandomUniform 22; RandomUniformLike 22; Reciprocal 13; ReduceL1 13; ReduceL2 13;
+ReduceLogSum 13 28; ReduceLogSumExp 13 28; ReduceMax 12 13; ReduceMean 13; ReduceMin 12 13; ReduceProd 13;
+ReduceSumSquare 13; Relu 13 14; Reshape 13 19 21 23 24 25; ReverseSequence 28; RoiAlign 22; Round 22;
+Scan 16 19 21 23 24 25; ScatterElements 13 18; ScatterND 13 18; Selu 22; Shape 13 19 21 23 24 25; Sigmoid 13; Sign 13;
+Sin 22; Sinh 22; Size 13 19 21 23 24 25; Slice 13; SoftmaxCrossEntropyLoss 13; Softplus 22; Softsign 22;
+SpaceToDepth 13; SplitToSequence 24; Sqrt 13; Squeeze 21 23 24 25; Sub 13 14; Sum 13; Tan 22; Tanh 13;
+ThresholdedRelu 22; Tile 13; TopK 24; Transpose 13 21 23 24 25; Unique 28; Unsqueeze 21 23 24 25; Where 16
+"""
+
+WIDENED: dict[str, tuple[int, ...]] = {
+    line.split()[0]: tuple(int(v) for v in line.split()[1:]) for line in _WIDENED.replace("\n", " ").split(";")
+}
+"""Versions at which an operator only took more types (or its text was made clearer): what the older version accepts
+computes the same in both."""
+
+REFUSED: dict[tuple[str, int], str] = {
+    ("ImageDecoder", 20): "no older operator reads image files",
+    ("RegexFullMatch", 20): "no older operator matches regular expressions",
+    ("StringConcat", 20): "no older operator joins strings",
+    ("StringSplit", 20): "no older operator splits strings",
+    ("Einsum", 12): "no older operator sums over named dimensions",
+}
+"""Changes that have no equal form below them, with the reason."""
+
+UPWARD_TOO: frozenset[tuple[str, int]] = frozenset(
+    {
+        ("Reshape", 14),
+        ("Shape", 15),
+        ("Pad", 18),
+        ("Pad", 19),
+        ("ConstantOfShape", 20),
+        ("ReduceMax", 20),
+        ("ReduceMin", 20),
+        ("Cast", 13),
+        ("Cast", 19),
+        ("Cast", 21),
+        ("Cast", 23),
+        ("Cast", 24),
+        ("Cast", 25),
+        ("Cast", 28),
+        ("Range", 27),
+    }
+)
+"""Changes that are more than types, and that a node of the older version does not notice."""
+
+
+def relabels_upward(op_type: str, since: int) -> bool:
+    """Whether a node of the version before ``since`` is the same node at ``since``."""
+    return since in WIDENED.get(op_type, ()) or (op_type, since) in UPWARD_TOO
+
+
+def handling_of(op_type: str, since: int) -> Handling:
+    """How the change of an operator at ``since`` is handled on the way down; ``none``: it is not."""
+    if (op_type, since) in REFUSED:
+        return "refuse"
+    if (op_type, since) in STEPS:
+        return "step"
+    if since in WIDENED.get(op_type, ()):
+        return "relabel"
+    schema = schema_at(op_type, since)
+    return "body" if schema is not None and has_body(schema) else "none"
+
+
+def unhandled() -> list[str]:
+    """Changes above ``OLDEST`` of the installed onnx that nothing here handles."""
+    return [
+        f"{name} {since}"
+        for name, versions in since_versions().items()
+        for since in versions
+        if OLDEST < since <= NEWEST and schema_at(name, since) is not None and handling_of(name, since) == "none"
+    ]

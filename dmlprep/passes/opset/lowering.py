@@ -1,0 +1,282 @@
+"""Bring every node of a model to one opset, each by the handling of its operator."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import onnx_ir as ir
+from onnx.defs import OpSchema
+
+from dmlprep.errors import ModelRefused
+from dmlprep.model import Model
+from dmlprep.model.walk import graphs, label
+from dmlprep.passes.opset.bodies import expand_call, expand_operator, has_body
+from dmlprep.passes.opset.build import Builder
+from dmlprep.passes.opset.contrib import as_contrib
+from dmlprep.passes.opset.handling import REFUSED, STEPS, WIDENED, relabels_upward
+from dmlprep.passes.opset.names import Names
+from dmlprep.passes.opset.refusal import CannotLower, InlineFirst
+from dmlprep.passes.opset.schemas import allowed_types, domain_of, rejects, schema_at, since_versions
+from dmlprep.passes.opset.values import Values
+from dmlprep.passes.opset.widths import through_wider_type
+
+__all__ = ["FunctionKey", "Handled", "lower"]
+
+FunctionKey = tuple[str, str, str]
+"""Domain, name and overload of a model-local function."""
+
+
+@dataclass
+class Handled:
+    """How many of the model's nodes were handled in which way: kind -> operator -> nodes."""
+
+    kinds: dict[str, Counter[str]] = field(default_factory=dict)
+
+    def add(self, kind: str, op_type: str) -> None:
+        """Count one node."""
+        self.kinds.setdefault(kind, Counter())[op_type] += 1
+
+    def count(self, kind: str) -> int:
+        """Nodes handled in this way."""
+        return sum(self.kinds.get(kind, Counter()).values())
+
+
+def lower(
+    model: Model, target: int, *, prefer_contrib: bool = False, inline: frozenset[FunctionKey] = frozenset()
+) -> Handled:
+    """Bring ``model`` to opset ``target``, in place. When it raises, the model is half done: work on a copy.
+
+    Args:
+        inline: model-local functions whose bodies take the place of their calls.
+
+    Raises:
+        ModelRefused: a node cannot be brought there.
+        InlineFirst: a node of a function needs the types around the function's calls.
+    """
+    return _Lowering(model, target, prefer_contrib, inline).run()
+
+
+@dataclass(frozen=True)
+class _Origin:
+    """The model's own node behind a node at work, for errors and counts."""
+
+    name: str
+    op_type: str
+    version: int
+    function: FunctionKey | None
+
+
+class _Lowering:
+    def __init__(self, model: Model, target: int, prefer_contrib: bool, inline: frozenset[FunctionKey]) -> None:
+        self.model = model
+        self.target = target
+        self.prefer_contrib = prefer_contrib
+        self.inline = inline
+        self.values = Values(model)
+        self.names = Names(model.ir)
+        self.handled = Handled()
+        self.todo: list[tuple[ir.Node, _Origin]] = []
+        self.function_versions: dict[FunctionKey, int] = {}
+
+    def run(self) -> Handled:
+        functions = self.model.ir.functions
+        opset = self.model.opset
+        own: list[tuple[ir.Node, _Origin]] = []
+        for key, function in functions.items():
+            self.function_versions[key] = _default_domain(function.opset_imports, opset)
+        for path, graph in graphs(self.model.ir):
+            key = _function_of(path, graph, own)
+            if key is not None and key in self.inline:
+                continue
+            version = opset if key is None else self.function_versions[key]
+            for node in graph:
+                node.version = version
+                own.append((node, _Origin(label(node), str(node.op_type), version, key)))
+        # Bodies before the nodes that hold them: a function operator may take a body with it.
+        for node, origin in reversed(own):
+            kind = self._bring(node, origin)
+            self.handled.add(kind, origin.op_type)
+            while self.todo:
+                self._bring(*self.todo.pop())
+        for key in self.inline:
+            functions.pop(key, None)
+        for function in functions.values():
+            _stamp(function.opset_imports, self.target)
+        _stamp(self.model.ir.opset_imports, self.target)
+        return self.handled
+
+    def _bring(self, node: ir.Node, origin: _Origin) -> str:
+        """Bring one node to the target's opset; returns the kind of handling."""
+        try:
+            return self._handle(node, origin)
+        except CannotLower as cannot:
+            if cannot.in_function and origin.function is not None:
+                raise InlineFirst(origin.function) from cannot
+            inside = "" if node.op_type == origin.op_type else f" (its rewriting uses {node.op_type})"
+            raise ModelRefused(
+                f"{origin.op_type} of opset {origin.version} cannot be brought to opset {self.target}: "
+                f"{cannot.reason}{inside}",
+                where=f"node {origin.name!r}",
+                code="DP102",
+                fix="choose a newer target, or export without this operator",
+            ) from cannot
+
+    def _handle(self, node: ir.Node, origin: _Origin) -> str:
+        key = (str(node.domain), str(node.op_type), str(node.overload))
+        if key in self.function_versions:
+            if key not in self.inline:
+                return "function calls"
+            builder = self._builder(node, origin)
+            self._replace(node, expand_call(builder, self.model.ir.functions[key], self.function_versions[key]))
+            return "inlined"
+        if domain_of(node) != "":
+            return "left alone"
+        version = node.version
+        assert version is not None
+        schema = schema_at(node.op_type, version)
+        if schema is None:
+            raise CannotLower(f"onnx has no operator of this name at opset {version}")
+        if self.prefer_contrib:
+            replaced = as_contrib(self._builder(node, origin))
+            if replaced is not None:
+                self._replace(node, replaced)
+                return "com.microsoft"
+        if version <= self.target:
+            self._raise(node, version)
+            return "kept"
+        kind = "kept"
+        while schema.since_version > self.target:
+            step, replaced = self._step(node, schema, origin)
+            kind = step if kind in ("kept", "relabelled") else kind
+            if replaced is not None:
+                self._replace(node, replaced)
+                return kind
+            node.version = schema.since_version - 1
+            older = schema_at(node.op_type, node.version)
+            assert older is not None
+            schema = older
+        node.version = self.target
+        return kind
+
+    def _step(self, node: ir.Node, schema: OpSchema, origin: _Origin) -> tuple[str, Sequence[ir.Value | None] | None]:
+        """Take a node below the version of its operator: in place (no outputs returned) or by other nodes."""
+        name, since = str(node.op_type), schema.since_version
+        if (name, since) in REFUSED:
+            raise CannotLower(REFUSED[name, since])
+        write = STEPS.get((name, since))
+        kind = "relabelled"
+        if write is not None:
+            before = dict(node.attributes), tuple(node.inputs)
+            replaced = write(self._builder(node, origin))
+            if replaced is not None:
+                return "rewritten", replaced
+            if before != (dict(node.attributes), tuple(node.inputs)):
+                kind = "rewritten"
+        reason = f"the operator does not exist before opset {since}"
+        if write is not None or since in WIDENED.get(name, ()):
+            reason = self._rejected(node, since)
+            if not reason:
+                return kind, None
+            replaced = through_wider_type(self._builder(node, origin), since)
+            if replaced is not None:
+                return "computed in a wider type", replaced
+        if has_body(schema):
+            return "expanded", expand_operator(self._builder(node, origin), schema)
+        raise CannotLower(reason)
+
+    def _rejected(self, node: ir.Node, since: int) -> str:
+        """Why the operator's schema before ``since`` does not take the node; empty where it does."""
+        ins = [self.values.type(v) for v in node.inputs]
+        outs = [self.values.type(v) for v in node.outputs]
+        reason = rejects(node, since - 1, ins, outs)
+        if not reason:
+            for value, known in zip(node.inputs, ins, strict=True):
+                if value is not None and known is None and self._may_matter(node, since):
+                    raise CannotLower(f"the type of its input {value.name!r} is not known", in_function=True)
+        return reason
+
+    def _may_matter(self, node: ir.Node, since: int) -> bool:
+        """Whether a value of unknown type may have one that the older version lacks: one that this model uses."""
+        name = str(node.op_type)
+        return bool((allowed_types(name, since) - allowed_types(name, since - 1)) & self.values.seen())
+
+    def _raise(self, node: ir.Node, version: int) -> None:
+        """Relabel a node upward: every version of its operator on the way must only have widened."""
+        name = str(node.op_type)
+        for since in since_versions()[name]:
+            if version < since <= self.target and not relabels_upward(name, since):
+                raise CannotLower(f"it changed at opset {since}")
+        node.version = self.target
+
+    def _builder(self, node: ir.Node, origin: _Origin) -> Builder:
+        assert node.version is not None or domain_of(node) != ""
+        return Builder(
+            node,
+            node.version or self.target,
+            self.target,
+            self.values,
+            self.names,
+            lambda new: self.todo.append((new, origin)),
+            ir_version=self.model.ir.ir_version,
+        )
+
+    def _replace(self, node: ir.Node, outputs: Sequence[ir.Value | None]) -> None:
+        """Put ``outputs`` in the place of the node's; names, types and denotations stay."""
+        graph = node.graph
+        assert graph is not None
+        taken: set[ir.Value] = set()
+        for i, old in enumerate(node.outputs):
+            used = bool(old.uses()) or old.is_graph_output()
+            new = outputs[i] if i < len(outputs) else None
+            if new is None:
+                if used:
+                    raise CannotLower(f"its output {i} ({old.name!r}) has no equal form")
+                continue
+            if not used:
+                continue
+            producer = new.producer()
+            if producer is None or producer.graph is not graph or new in taken or new.is_graph_output():
+                identity = ir.Node("", "Identity", [new], name=self.names.new(f"{node.name or label(node)}/Identity"))
+                identity.version = 13 if self.target >= 13 else 1
+                graph.insert_before(node, identity)
+                self.todo.append((identity, _Origin(label(node), str(node.op_type), node.version or 0, None)))
+                new = identity.outputs[0]
+            taken.add(new)
+            self._take_over(old, new)
+        graph.remove(node, safe=True)
+
+    def _take_over(self, old: ir.Value, new: ir.Value) -> None:
+        name = old.name
+        new.type = old.type or new.type
+        new.shape = old.shape if old.shape is not None else new.shape
+        new.doc_string = old.doc_string
+        new.metadata_props.update(old.metadata_props)
+        new.meta.update(old.meta)
+        known = self.values.type(old)
+        if known is not None:
+            self.values.note(new, known)
+        old.replace_all_uses_with(new, replace_graph_outputs=True)
+        old.name = ""
+        new.name = name
+
+
+def _function_of(
+    path: str, graph: ir.Graph | ir.Function, own: list[tuple[ir.Node, _Origin]]
+) -> FunctionKey | None:
+    """The model-local function that a graph of the walk belongs to; subgraphs follow the function that holds them."""
+    if not path.startswith("function "):
+        return None
+    if isinstance(graph, ir.Function):
+        return (str(graph.domain), str(graph.name), str(graph.overload))
+    return own[-1][1].function if own else None
+
+
+def _default_domain(imports: dict[str, int], otherwise: int) -> int:
+    return int(imports.get("", imports.get("ai.onnx", otherwise)))
+
+
+def _stamp(imports: dict[str, int], version: int) -> None:
+    imports.pop("ai.onnx", None)
+    imports[""] = version

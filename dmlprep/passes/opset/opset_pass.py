@@ -1,0 +1,151 @@
+"""Bring a model to the opset and the IR version that its target runs."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from dmlprep.errors import ModelRefused
+from dmlprep.model import Model
+from dmlprep.model.checking import check
+from dmlprep.passes.base import Bound, Context, Fact, Options, Pass
+from dmlprep.passes.opset.handling import OLDEST
+from dmlprep.passes.opset.lowering import FunctionKey, Handled, lower
+from dmlprep.passes.opset.raising import must_raise, raise_opset
+from dmlprep.passes.opset.refusal import InlineFirst
+from dmlprep.passes.opset.schemas import NEWEST
+from dmlprep.record import finding
+
+__all__ = ["OpsetOptions", "OpsetPass"]
+
+_SENTENCES = {
+    "relabelled": "{n} nodes are the same at opset {to}: relabelled",
+    "rewritten": "{n} nodes rewritten in what opset {to} has",
+    "computed in a wider type": "{n} nodes compute in a wider element type: opset {to} lacks theirs",
+    "expanded": "{n} nodes replaced by ONNX's function body of their operator",
+    "com.microsoft": "{n} nodes replaced by com.microsoft operators",
+    "inlined": "{n} calls of model-local functions replaced by the functions' bodies",
+    "left alone": "{n} nodes of other domains left as they are",
+}
+
+
+class OpsetOptions(Options, frozen=True):
+    """Options of the opset step.
+
+    Attributes:
+        version: the opset to bring the model to, up or down. Not given: a model above the target's opset is lowered to
+            it, one below opset 7 is raised to it, and one between stays where it is. ``auto`` chooses among the opsets
+            by placement where the pipeline can tell, and is as not given otherwise.
+        prefer_contrib: write operators of com.microsoft that DirectML has kernels for in the place of younger ai.onnx
+            operators, where their attributes allow it.
+    """
+
+    version: int | Literal["auto"] | None = None
+    prefer_contrib: bool = False
+
+
+class OpsetPass(Pass[OpsetOptions]):
+    """Lower or raise every node to one opset, and clamp the IR version; all of it or nothing."""
+
+    name: ClassVar[str] = "opset"
+    summary: ClassVar[str] = "bring the model to the opset that the target runs, or refuse by name"
+    options_type: ClassVar[type[Options]] = OpsetOptions
+    gives: ClassVar[frozenset[Fact]] = frozenset({"opset"})
+    bound: ClassVar[Bound] = "rounding"
+
+    def run(self, model: Model, context: Context) -> bool:
+        before = model.opset
+        target = self._choose(before, context)
+        context.facts.update({"opset before": before, "opset after": target, "ir before": model.ir.ir_version})
+        changed = False
+        if before < target and must_raise(model, target):
+            _raise(model, target, context)
+            changed = True
+        elif before != target or self.options.prefer_contrib or _functions_apart(model, target):
+            changed = self._lower(model, target, context)
+        if model.ir.ir_version > context.target.max_ir:
+            context.report(
+                finding(
+                    "DP103",
+                    f"IR version {model.ir.ir_version} -> {context.target.max_ir}, the newest that "
+                    f"{context.target.name} loads",
+                )
+            )
+            model.ir.ir_version = context.target.max_ir
+            changed = True
+        context.facts["ir after"] = model.ir.ir_version
+        return changed
+
+    def _choose(self, before: int, context: Context) -> int:
+        wanted = self.options.version
+        if wanted is None or wanted == "auto":
+            if before > context.target.dml_opset or before < 7:
+                return context.target.dml_opset
+            return before
+        highest = min(context.target.max_opset, NEWEST)
+        if not OLDEST <= wanted <= highest and wanted != before:
+            raise ModelRefused(
+                f"opset {wanted} is outside what {context.target.name} takes and dmlprep writes",
+                where="option version",
+                code="DP102",
+                fix=f"choose {OLDEST} to {highest}",
+            )
+        return wanted
+
+    def _lower(self, model: Model, target: int, context: Context) -> bool:
+        before = model.opset
+        snapshot = model.snapshot()
+        inline: set[FunctionKey] = set()
+        while True:
+            work = model.copy()
+            try:
+                handled = lower(
+                    work, target, prefer_contrib=self.options.prefer_contrib, inline=frozenset(inline)
+                )
+            except InlineFirst as first:
+                inline.add(first.function)
+                continue
+            break
+        _report(handled, before, target, context)
+        if work.snapshot().same_as(snapshot):
+            return False
+        wrong = check(work.ir)
+        if wrong:
+            raise ModelRefused(
+                f"the model brought from opset {before} to {target} is not valid: {wrong}",
+                code="DP102",
+                fix="choose a newer target, and report the model's structure",
+            )
+        model.ir = work.ir
+        return True
+
+
+def _functions_apart(model: Model, target: int) -> bool:
+    """Whether a model-local function stands at another opset than the model is brought to."""
+    return any(int(f.opset_imports.get("", target)) != target for f in model.ir.functions.values())
+
+
+def _raise(model: Model, target: int, context: Context) -> None:
+    before = model.opset
+    dropped = raise_opset(model, target)
+    context.report(finding("DP101", f"opset {before} -> {target}, raised by onnx's converter", kind="raised"))
+    context.facts["weights taken out of the inputs"] = dropped
+
+
+def _report(handled: Handled, before: int, target: int, context: Context) -> None:
+    for kind, operators in sorted(handled.kinds.items()):
+        nodes = handled.count(kind)
+        context.facts[f"nodes {kind}"] = nodes
+        sentence = _SENTENCES.get(kind)
+        if sentence is None:
+            continue
+        named = ", ".join(f"{op} {n}" for op, n in operators.most_common(12))
+        more = f" and {len(operators) - 12} more" if len(operators) > 12 else ""
+        context.report(
+            finding(
+                "DP101",
+                f"opset {before} -> {target}: {sentence.format(n=nodes, to=target)} ({named}{more})",
+                kind=kind,
+                nodes=nodes,
+                operators=sorted(operators),
+            )
+        )

@@ -1,0 +1,31 @@
+"""Why a node cannot be brought to the target's opset."""
+
+from __future__ import annotations
+
+__all__ = ["CannotLower", "InlineFirst"]
+
+
+class CannotLower(Exception):  # noqa: N818
+    """One node cannot be rewritten; the pass turns this into a refusal that names it.
+
+    Args:
+        reason: why, one clause.
+        in_function: whether inlining the model-local function around the node may help, because its types are not known.
+    """
+
+    def __init__(self, reason: str, *, in_function: bool = False) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.in_function = in_function
+
+
+class InlineFirst(Exception):  # noqa: N818
+    """A node of a model-local function can only be rewritten where the function's calls give it types.
+
+    Args:
+        function: domain, name and overload of the function.
+    """
+
+    def __init__(self, function: tuple[str, str, str]) -> None:
+        super().__init__(":".join(function))
+        self.function = function

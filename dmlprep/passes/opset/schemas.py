@@ -1,0 +1,141 @@
+"""ONNX operator schemas by version, and whether one accepts a node."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+import onnx
+import onnx_ir as ir
+from onnx.defs import OpSchema
+
+from dmlprep.passes.opset.values import type_string
+
+__all__ = [
+    "NEWEST",
+    "allowed_types",
+    "domain_of",
+    "rejects",
+    "schema_at",
+    "since_versions",
+    "type_constraints",
+    "type_parameters",
+]
+
+NEWEST: int = onnx.defs.onnx_opset_version()
+"""Newest ai.onnx opset that the installed onnx describes."""
+
+
+def domain_of(node: ir.Node) -> str:
+    """The node's domain, with ONNX's two names for its default domain made one."""
+    return "" if node.domain == "ai.onnx" else str(node.domain)
+
+
+@lru_cache(maxsize=4096)
+def schema_at(op_type: str, opset: int, domain: str = "") -> OpSchema | None:
+    """The schema in force at ``opset``; ``None`` where the operator does not exist or is withdrawn there."""
+    try:
+        found = onnx.defs.get_schema(op_type, opset, domain)
+    except onnx.defs.SchemaError:
+        return None
+    return None if found.deprecated else found
+
+
+@lru_cache(maxsize=1)
+def since_versions() -> dict[str, tuple[int, ...]]:
+    """For each ai.onnx operator the opsets that changed it, ascending."""
+    found: dict[str, list[int]] = {}
+    for schema in onnx.defs.get_all_schemas_with_history():
+        if schema.domain == "":
+            found.setdefault(schema.name, []).append(schema.since_version)
+    return {name: tuple(sorted(versions)) for name, versions in sorted(found.items())}
+
+
+@lru_cache(maxsize=4096)
+def type_constraints(op_type: str, opset: int) -> dict[str, frozenset[str]]:
+    """The types that each type variable of an operator takes at ``opset``."""
+    schema = schema_at(op_type, opset)
+    if schema is None:
+        return {}
+    return {c.type_param_str: frozenset(c.allowed_type_strs) for c in schema.type_constraints}
+
+
+@lru_cache(maxsize=4096)
+def allowed_types(op_type: str, opset: int) -> frozenset[str]:
+    """Every type that some input or output of an operator may have at ``opset``."""
+    return frozenset().union(*type_constraints(op_type, opset).values())
+
+
+@lru_cache(maxsize=4096)
+def _shape_of(schema_key: tuple[str, int]) -> tuple[frozenset[str], frozenset[str], int, int, int, int]:
+    schema = schema_at(*schema_key)
+    assert schema is not None
+    required = frozenset(name for name, a in schema.attributes.items() if a.required)
+    return (
+        frozenset(schema.attributes),
+        required,
+        schema.min_input,
+        schema.max_input,
+        schema.min_output,
+        schema.max_output,
+    )
+
+
+@lru_cache(maxsize=4096)
+def type_parameters(op_type: str, opset: int, *, outputs: bool) -> tuple[tuple[str, str], ...]:
+    """The formal inputs (or outputs): type variable or type, and ``Single``, ``Optional`` or ``Variadic``."""
+    schema = schema_at(op_type, opset)
+    assert schema is not None
+    formal = schema.outputs if outputs else schema.inputs
+    return tuple((p.type_str, p.option.name) for p in formal)
+
+
+def rejects(
+    node: ir.Node, opset: int, input_types: Sequence[onnx.TypeProto | None], output_types: Sequence[onnx.TypeProto | None]
+) -> str:
+    """Why the operator's schema at ``opset`` does not accept the node; empty where it does.
+
+    An unknown type is taken to fit.
+    """
+    if schema_at(node.op_type, opset) is None:
+        return f"the operator does not exist at opset {opset}"
+    key = (str(node.op_type), opset)
+    attributes, required, min_in, max_in, min_out, max_out = _shape_of(key)
+    for name in node.attributes:
+        if name not in attributes:
+            return f"attribute {name!r} does not exist at opset {opset}"
+    for name in required:
+        if name not in node.attributes:
+            return f"attribute {name!r} is required at opset {opset}"
+    inputs = len(node.inputs)
+    while inputs and node.inputs[inputs - 1] is None:
+        inputs -= 1
+    if not min_in <= inputs <= max_in:
+        return f"{inputs} inputs are given, where opset {opset} takes {min_in} to {max_in}"
+    outputs = len(node.outputs)
+    while outputs > min_out and not node.outputs[outputs - 1].name:
+        outputs -= 1
+    if not min_out <= outputs <= max_out:
+        return f"{outputs} outputs are asked for, where opset {opset} has {min_out} to {max_out}"
+    for types, is_output in ((input_types, False), (output_types, True)):
+        reason = _types_rejected(key, types, is_output)
+        if reason:
+            return reason
+    formal = type_parameters(*key, outputs=False)
+    for i, value in enumerate(node.inputs):
+        if value is None and formal and formal[min(i, len(formal) - 1)][1] == "Single":
+            return f"input {i} cannot be left out at opset {opset}"
+    return ""
+
+
+def _types_rejected(key: tuple[str, int], types: Sequence[onnx.TypeProto | None], outputs: bool) -> str:
+    formal = type_parameters(*key, outputs=outputs)
+    allowed = type_constraints(*key)
+    for i, known in enumerate(types):
+        if known is None or not formal:
+            continue
+        name = formal[min(i, len(formal) - 1)][0]
+        text = type_string(known)
+        if text and text not in allowed.get(name, frozenset((name,))):
+            return f"{'output' if outputs else 'input'} {i} has type {text}, which opset {key[1]} does not take"
+    return ""

@@ -1,0 +1,81 @@
+"""Softmax and its kin over one axis, normalizations, recurrent layouts."""
+
+from __future__ import annotations
+
+import onnx
+import onnx_ir as ir
+
+from dmlprep.passes.opset.build import Builder
+from dmlprep.passes.opset.steps import Steps
+
+__all__ = ["STEPS"]
+
+_T = onnx.TensorProto
+
+
+def softmax_13(b: Builder) -> list[ir.Value | None] | None:
+    """Before opset 13 all dimensions from the axis on are one: put the axis last."""
+    x = b.need(0)
+    rank = b.need_rank(x)
+    axis = b.attr("axis", -1) % max(rank, 1)
+    if axis == rank - 1:
+        b.set_attr(axis=axis)
+        return None
+    order = [i for i in range(rank) if i != axis] + [axis]
+    back = [order.index(i) for i in range(rank)]
+    (y,) = b.again(b.op("Transpose", x, perm=order), version=11, axis=rank - 1)
+    return [b.op("Transpose", y, perm=back)]
+
+
+def batch_normalization_14(b: Builder) -> list[ir.Value | None] | None:
+    """training_mode: statistics of the batch, written out."""
+    if not b.attr("training_mode", 0):
+        b.set_attr(training_mode=None)
+        return None
+    x, scale, bias, mean, variance = (b.need(i) for i in range(5))
+    rank = b.need_rank(x)
+    axes = b.ints(*[i for i in range(rank) if i != 1])
+    shape = b.ints(*[-1 if i == 1 else 1 for i in range(rank)])
+    current = b.op("ReduceMean", x, axes, keepdims=1)
+    centred = b.op("Sub", x, current)
+    spread = b.op("ReduceMean", b.op("Mul", centred, centred), axes, keepdims=1)
+    root = b.op("Sqrt", b.op("Add", spread, b.like(b.attr("epsilon", 1e-5), spread)))
+    y = b.op("Add", b.op("Mul", b.op("Div", centred, root), b.op("Reshape", scale, shape)), b.op("Reshape", bias, shape))
+    keep = float(b.attr("momentum", 0.9))
+    found: list[ir.Value | None] = [y]
+    for i, (old, new) in enumerate(((mean, current), (variance, spread)), start=1):
+        if not b.asked(i):
+            found.append(None)
+            continue
+        flat = b.op("Reshape", new, b.ints(-1))
+        found.append(b.op("Add", b.op("Mul", old, b.like(keep, old)), b.op("Mul", flat, b.like(1 - keep, flat))))
+    return found
+
+
+def recurrent_14(b: Builder) -> list[ir.Value | None] | None:
+    """layout 1: the batch first. X, initial states and outputs are transposed."""
+    if not b.attr("layout", 0):
+        b.set_attr(layout=None)
+        return None
+    inputs: list[ir.Value | None] = list(b.node.inputs)
+    for i in (0, 5, 6):  # X [batch, time, in]; initial_h and initial_c [batch, directions, hidden]
+        value = b.input(i)
+        if value is not None:
+            inputs[i] = b.op("Transpose", value, perm=[1, 0, 2])
+    outputs = b.again(*inputs, version=13, layout=None)
+    found: list[ir.Value | None] = []
+    for i, value in enumerate(outputs):
+        if not b.asked(i):
+            found.append(None)
+        elif i == 0:  # [time, directions, batch, hidden] -> [batch, time, directions, hidden]
+            found.append(b.op("Transpose", value, perm=[2, 0, 1, 3]))
+        else:
+            found.append(b.op("Transpose", value, perm=[1, 0, 2]))
+    return found
+
+
+STEPS: Steps = {
+    **{(name, 13): softmax_13 for name in ("Softmax", "LogSoftmax", "Hardmax")},
+    ("BatchNormalization", 14): batch_normalization_14,
+    **{(name, 14): recurrent_14 for name in ("RNN", "GRU", "LSTM")},
+}

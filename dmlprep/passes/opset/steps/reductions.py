@@ -1,0 +1,133 @@
+"""Reductions: axes moved from an attribute to an input at opset 13 (ReduceSum) and 18 (the others)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+
+from dmlprep.passes.opset.build import Builder
+from dmlprep.passes.opset.refusal import CannotLower
+from dmlprep.passes.opset.steps import Steps
+
+__all__ = ["STEPS"]
+
+_T = onnx.TensorProto
+_BEFORE: dict[str, Callable[[Builder, ir.Value], ir.Value]] = {
+    "ReduceL1": lambda b, x: b.op("Abs", x),
+    "ReduceL2": lambda b, x: b.op("Mul", x, x),
+    "ReduceSumSquare": lambda b, x: b.op("Mul", x, x),
+}
+_AFTER = {"ReduceL2": "Sqrt", "ReduceLogSum": "Log"}
+# What to reduce by, one axis after the other, with the same result as all at once.
+_ONE_AXIS = {
+    "ReduceL1": "ReduceSum",
+    "ReduceL2": "ReduceSum",
+    "ReduceSumSquare": "ReduceSum",
+    "ReduceLogSum": "ReduceSum",
+}
+
+
+def _elementwise(b: Builder, x: ir.Value) -> ir.Value:
+    """What the reduction is of a single element: all that is left where there is nothing to reduce."""
+    name = b.node.op_type
+    if name == "ReduceLogSumExp":
+        return x
+    if name in _BEFORE:
+        x = _BEFORE[name](b, x)
+    return b.op(_AFTER[name], x) if name in _AFTER else x
+
+
+def axes_to_attribute(b: Builder) -> list[ir.Value | None] | None:
+    """axes: input -> attribute; axes that are computed at run time are tried one by one."""
+    axes = b.input(1)
+    noop = bool(b.attr("noop_with_empty_axes", 0))
+    if axes is None:
+        if noop:
+            return [_elementwise(b, b.need(0))]
+        b.set_attr(noop_with_empty_axes=None)
+        return None
+    known = b.values.constant(axes)
+    if known is None:
+        return _run_time_axes(b, axes, noop)
+    listed = [int(a) for a in known.reshape(-1)]
+    if not listed and noop:
+        return [_elementwise(b, b.need(0))]
+    rank = b.values.rank(b.need(0))
+    if b.target < 11 and any(a < 0 for a in listed):
+        listed = [a % b.need_rank(b.need(0)) for a in listed]
+    elif rank is not None and any(not -rank <= a < rank for a in listed):
+        raise CannotLower(f"axes {listed} are outside rank {rank}")
+    b.set_attr(noop_with_empty_axes=None, axes=listed or None)
+    b.set_inputs([b.need(0)])
+    return None
+
+
+def chosen_axes(b: Builder, axes: ir.Value, rank: int, *, all_if_empty: bool) -> ir.Value:
+    """Which dimensions the run-time ``axes`` [n] name: bool[rank]."""
+    dims = b.const(np.arange(rank, dtype=np.int64).reshape(rank, 1))
+    listed = b.op("Reshape", b.cast(axes, _T.INT64), b.ints(1, -1))
+    zero = b.op("Less", listed, b.int(0))
+    positive = b.op("Where", zero, b.op("Add", listed, b.int(rank)), listed)
+    hits = b.cast(b.op("Equal", dims, positive), _T.INT64)
+    if all_if_empty:
+        # A row that hits everywhere exactly when no axis is named.
+        empty = b.cast(b.op("Equal", b.op("Size", axes), b.int(0)), _T.INT64)
+        column = b.op("Mul", b.op("Reshape", empty, b.ints(1, 1)), b.const(np.ones((rank, 1), np.int64)))
+        hits = b.op("Concat", hits, column, axis=1)
+    count = b.op("ReduceSum", hits, b.ints(1), keepdims=0, version=13)
+    return b.op("Greater", count, b.int(0))
+
+
+def _run_time_axes(b: Builder, axes: ir.Value, noop: bool) -> list[ir.Value | None]:
+    x = b.need(0)
+    rank = b.need_rank(x)
+    name = str(b.node.op_type)
+    mask = chosen_axes(b, axes, rank, all_if_empty=not noop)
+    if name in _BEFORE:
+        x = _BEFORE[name](b, x)
+    one_axis = _ONE_AXIS.get(name, name)
+    shape = b.op("Shape", x)
+    for axis in range(rank):
+        here = b.op("Gather", mask, b.int(axis))
+        reduced = b.op(one_axis, x, b.ints(axis), keepdims=1)
+        x = b.op("Where", here, reduced, x)
+    # Reduced dimensions hold the same value all along: their first element stays.
+    ends = b.op("Where", mask, b.ints(*[1] * rank), shape)
+    x = b.op("Slice", x, b.ints(*[0] * rank), ends)
+    if name in _AFTER:
+        x = b.op(_AFTER[name], x)
+    if not b.attr("keepdims", 1):
+        x = b.op("Reshape", x, b.op("Compress", shape, b.op("Not", mask), axis=0))
+    return [x]
+
+
+def reduce_bool(b: Builder) -> list[ir.Value | None] | None:
+    """ReduceMax and ReduceMin of opset 20 take bool: logical or, and."""
+    x = b.need(0)
+    if b.values.dtype(x) != _T.BOOL:
+        return None
+    (y,) = b.again(b.cast(x, _T.UINT8), *b.node.inputs[1:], version=18)
+    return [b.cast(y, _T.BOOL)]
+
+
+_MOVED_AT_18 = (
+    "ReduceL1",
+    "ReduceL2",
+    "ReduceLogSum",
+    "ReduceLogSumExp",
+    "ReduceMax",
+    "ReduceMean",
+    "ReduceMin",
+    "ReduceProd",
+    "ReduceSumSquare",
+)
+
+STEPS: Steps = {
+    **{(name, 18): axes_to_attribute for name in _MOVED_AT_18},
+    ("ReduceSum", 13): axes_to_attribute,
+    ("ReduceMax", 20): reduce_bool,
+    ("ReduceMin", 20): reduce_bool,
+}

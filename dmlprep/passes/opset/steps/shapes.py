@@ -1,0 +1,228 @@
+"""Shape operators: Squeeze, Unsqueeze, Reshape, Shape, Split, Pad, ConstantOfShape."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+
+from dmlprep.passes.opset.build import Builder
+from dmlprep.passes.opset.refusal import CannotLower
+from dmlprep.passes.opset.steps import Steps
+from dmlprep.passes.opset.steps.reductions import chosen_axes
+
+__all__ = ["STEPS"]
+
+_T = onnx.TensorProto
+
+
+def squeeze_13(b: Builder) -> list[ir.Value | None] | None:
+    """axes: input -> attribute."""
+    axes = b.input(1)
+    if axes is None:
+        return None
+    known = b.values.constant(axes)
+    if known is None:
+        x = b.need(0)
+        mask = chosen_axes(b, axes, b.need_rank(x), all_if_empty=False)
+        return [b.op("Reshape", x, b.op("Compress", b.op("Shape", x), b.op("Not", mask), axis=0))]
+    b.set_attr(axes=[int(a) for a in known.reshape(-1)])
+    b.set_inputs([b.need(0)])
+    return None
+
+
+def unsqueeze_13(b: Builder) -> list[ir.Value | None] | None:
+    """axes: input -> attribute."""
+    axes = b.need(1)
+    known = b.values.constant(axes)
+    if known is None:
+        x = b.need(0)
+        rank = b.need_rank(x)
+        counted = b.values.static_shape(axes)
+        if counted is None:
+            raise CannotLower(f"the number of axes ({axes.name!r}) is not known", in_function=True)
+        new_rank = rank + (counted[0] if counted else 1)
+        mask = chosen_axes(b, axes, new_rank, all_if_empty=False)
+        old = b.cast(b.op("Not", mask), _T.INT64)
+        # The k-th old dimension stands where the running count of old dimensions is k.
+        at = b.op("Sub", b.op("CumSum", old, b.int(0), version=11), b.int(1))
+        padded = b.op("Concat", b.op("Shape", x), b.ints(1), axis=0)
+        index = b.op("Where", mask, b.ints(rank), at)
+        return [b.op("Reshape", x, b.op("Gather", padded, index))]
+    b.set_attr(axes=[int(a) for a in known.reshape(-1)])
+    b.set_inputs([b.need(0)])
+    return None
+
+
+def reshape_14(b: Builder) -> list[ir.Value | None] | None:
+    """allowzero: a 0 in the shape means an empty dimension, not the input's."""
+    if not b.attr("allowzero", 0):
+        b.set_attr(allowzero=None)
+        return None
+    shape = b.values.constant(b.need(1))
+    if shape is not None and 0 not in shape:
+        b.set_attr(allowzero=None)
+        return None
+    x, wanted = b.need(0), b.need(1)
+    static = b.values.static_shape(x)
+    if static is not None and math.prod(static) > 0:
+        b.set_attr(allowzero=None)  # a shape with an empty dimension would not hold these elements
+        return None
+    if static is None:
+        raise CannotLower("allowzero is set, and whether the input is empty is not known")
+    # The input is empty, and so is the output: only its shape counts.
+    if shape is not None and -1 in shape:
+        raise CannotLower("allowzero stands beside -1 for an empty input")
+    (empty,) = b.ops("ConstantOfShape", wanted, version=9)
+    return [b.cast(empty, b.need_dtype(x))]
+
+
+def shape_15(b: Builder) -> list[ir.Value | None] | None:
+    """start and end: a slice of the shape."""
+    start, end = b.attr("start", 0), b.attr("end")
+    if not start and end is None:
+        b.set_attr(start=None)
+        return None
+    (whole,) = b.ops("Shape", b.need(0), version=13)
+    rank = b.values.rank(b.need(0))
+    stop = np.iinfo(np.int64).max if end is None else end
+    if rank is not None:
+        start, stop = max(min(start, rank), -rank), max(min(stop, rank), -rank)
+    return [b.op("Slice", whole, b.ints(start), b.ints(stop), b.ints(0))]
+
+
+def split_18(b: Builder) -> list[ir.Value | None] | None:
+    """num_outputs: pieces of ceil(size / n), the last one smaller."""
+    count = b.attr("num_outputs")
+    if count is None:
+        return None
+    x = b.need(0)
+    axis = b.attr("axis", 0)
+    shape = b.shape(x)
+    size = shape[axis] if shape is not None else None
+    if isinstance(size, int):
+        piece = -(-size // count)
+        sizes = [piece] * (count - 1) + [size - piece * (count - 1)]
+        b.set_attr(num_outputs=None)
+        if size % count:
+            b.set_inputs([x, b.ints(*sizes)])
+        return None
+    (dims,) = b.ops("Shape", x)
+    length = b.op("Gather", dims, b.ints(axis if axis >= 0 else axis + b.need_rank(x)))
+    piece = b.op("Div", b.op("Add", length, b.ints(count - 1)), b.ints(count))
+    last = b.op("Sub", length, b.op("Mul", piece, b.ints(count - 1)))
+    sizes_value = b.op("Concat", *[piece] * (count - 1), last, axis=0)
+    b.set_attr(num_outputs=None)
+    b.set_inputs([x, sizes_value])
+    return None
+
+
+def split_13(b: Builder) -> list[ir.Value | None] | None:
+    """split: input -> attribute; sizes computed at run time become slices."""
+    sizes = b.input(1)
+    if sizes is None:
+        return None
+    known = b.values.constant(sizes)
+    if known is not None:
+        b.set_attr(split=[int(s) for s in known])
+        b.set_inputs([b.need(0)])
+        return None
+    axis = b.attr("axis", 0)
+    start: ir.Value = b.ints(0)
+    pieces: list[ir.Value | None] = []
+    for i in range(len(b.node.outputs)):
+        stop = b.op("Add", start, b.op("Slice", sizes, b.ints(i), b.ints(i + 1)))
+        pieces.append(b.op("Slice", b.need(0), start, stop, b.ints(axis)))
+        start = stop
+    return pieces
+
+
+def pad_18(b: Builder) -> list[ir.Value | None] | None:
+    """axes: pads for some dimensions become pads for all."""
+    axes = b.input(3)
+    if axes is None:
+        return None
+    x, pads = b.need(0), b.need(1)
+    rank = b.need_rank(x)
+    known = b.values.constant(axes)
+    amounts = b.values.constant(pads)
+    if known is not None:
+        listed = [int(a) % rank for a in known.reshape(-1)]
+        if amounts is not None:
+            full = [0] * (2 * rank)
+            for i, a in enumerate(listed):
+                full[a], full[rank + a] = int(amounts[i]), int(amounts[len(listed) + i])
+            b.set_inputs([x, b.ints(*full), b.input(2)])
+            return None
+        # Position of each dimension's amount in the pads given; one past their end is a zero.
+        index = [2 * len(listed)] * (2 * rank)
+        for i, a in enumerate(listed):
+            index[a], index[rank + a] = i, len(listed) + i
+        padded = b.op("Concat", b.cast(pads, _T.INT64), b.ints(0), axis=0)
+        b.set_inputs([x, b.op("Gather", padded, b.ints(*index)), b.input(2)])
+        return None
+    listed_value = b.op("Reshape", b.cast(axes, _T.INT64), b.ints(1, -1))
+    negative = b.op("Less", listed_value, b.int(0))
+    positive = b.op("Where", negative, b.op("Add", listed_value, b.int(rank)), listed_value)
+    hits = b.cast(b.op("Equal", b.const(np.arange(rank, dtype=np.int64).reshape(rank, 1)), positive), _T.INT64)
+    both = b.op("Reshape", b.cast(pads, _T.INT64), b.ints(2, 1, -1))
+    spread = b.op("ReduceSum", b.op("Mul", both, hits), b.ints(2), keepdims=0, version=13)  # [2, rank]
+    b.set_inputs([x, b.op("Reshape", spread, b.ints(2 * rank)), b.input(2)])
+    return None
+
+
+def pad_19(b: Builder) -> list[ir.Value | None] | None:
+    """mode wrap: the input's far ends are put before and after it, one dimension after the other."""
+    if b.attr("mode", "constant") != "wrap":
+        return None
+    x = b.need(0)
+    rank = b.need_rank(x)
+    amounts = b.need_constant(b.need(1), "its pads").reshape(-1)
+    axes = b.input(3)
+    listed = list(range(rank)) if axes is None else [int(a) % rank for a in b.need_constant(axes, "its axes").reshape(-1)]
+    shape = b.shape(x)
+    far = np.iinfo(np.int64).max
+    for i, axis in enumerate(listed):
+        before, after = int(amounts[i]), int(amounts[len(listed) + i])
+        size = shape[axis] if shape is not None else None
+        if before < 0 or after < 0:
+            begin, stop = max(0, -before), (far if after >= 0 else after)
+            x = b.op("Slice", x, b.ints(begin), b.ints(stop), b.ints(axis))
+            size = None if not isinstance(size, int) else size + min(0, before) + min(0, after)
+            before, after = max(0, before), max(0, after)
+        if not before and not after:
+            continue
+        if not isinstance(size, int):
+            raise CannotLower("mode wrap needs the size of each padded dimension")
+        index = np.mod(np.arange(-before, size + after), size).astype(np.int64)
+        x = b.op("Gather", x, b.const(index), axis=axis)
+    return [x]
+
+
+def constant_of_shape_20(b: Builder) -> list[ir.Value | None] | None:
+    """Fill values of types that opset 9 lacks: fill with another type and cast."""
+    value = b.node.attributes.get("value")
+    if value is None:
+        return None
+    tensor = value.as_tensor()
+    dtype = tensor.dtype.value
+    if dtype not in (_T.BFLOAT16, _T.FLOAT8E4M3FN, _T.FLOAT8E4M3FNUZ, _T.FLOAT8E5M2, _T.FLOAT8E5M2FNUZ):
+        return None
+    fill = np.asarray(tensor.numpy()).astype(np.float32).reshape(1)
+    (filled,) = b.ops("ConstantOfShape", b.need(0), version=9, value=ir.AttrTensor("value", ir.tensor(fill)))
+    return [b.cast(filled, dtype)]
+
+
+STEPS: Steps = {
+    ("Squeeze", 13): squeeze_13,
+    ("Unsqueeze", 13): unsqueeze_13,
+    ("Reshape", 14): reshape_14,
+    ("Shape", 15): shape_15,
+    ("Split", 18): split_18,
+    ("Split", 13): split_13,
+    ("Pad", 18): pad_18,
+    ("Pad", 19): pad_19,
+    ("ConstantOfShape", 20): constant_of_shape_20,
+}

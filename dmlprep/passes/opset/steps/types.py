@@ -1,0 +1,134 @@
+"""Casts, constants, and attributes that an operator gained with a default that changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+
+from dmlprep.passes.opset.build import Builder
+from dmlprep.passes.opset.refusal import CannotLower
+from dmlprep.passes.opset.schemas import schema_at
+from dmlprep.passes.opset.steps import Step, Steps
+
+__all__ = ["STEPS", "drop_defaults"]
+
+_T = onnx.TensorProto
+_FLOAT8 = {_T.FLOAT8E4M3FN, _T.FLOAT8E4M3FNUZ, _T.FLOAT8E5M2, _T.FLOAT8E5M2FNUZ, _T.FLOAT8E8M0}
+
+
+def drop_defaults(b: Builder) -> None:
+    """Remove attributes that the version before lacks, where they say what it does anyway.
+
+    Raises:
+        CannotLower: one says something else.
+    """
+    schema = schema_at(b.node.op_type, b.version)
+    assert schema is not None
+    older = schema_at(b.node.op_type, schema.since_version - 1)
+    if older is None:
+        return
+    for name in list(b.node.attributes):
+        if name in older.attributes or name not in schema.attributes:
+            continue
+        default = schema.attributes[name].default_value
+        expected = onnx.helper.get_attribute_value(default) if default.type else None
+        value = b.attr(name)
+        if isinstance(expected, bytes):
+            expected = expected.decode()
+        if value != expected:
+            raise CannotLower(f"attribute {name} = {value!r} does not exist before opset {schema.since_version}")
+        b.set_attr(**{name: None})
+
+
+def _unless(then: Callable[[Builder], list[ir.Value | None] | None], name: str, default: object) -> Step:
+    """A step that only does something where an attribute is not at its default."""
+
+    def step(b: Builder) -> list[ir.Value | None] | None:
+        if b.attr(name, default) == default:
+            b.set_attr(**{name: None})
+            return None
+        return then(b)
+
+    return step
+
+
+def cast(b: Builder) -> list[ir.Value | None] | None:
+    """Cast and CastLike: saturate speaks of float8 only, round_mode of float8e8m0 only."""
+    schema = schema_at(b.node.op_type, b.version)
+    assert schema is not None
+    older = schema_at(b.node.op_type, schema.since_version - 1)
+    to = b.attr("to")
+    for name in ("saturate", "round_mode"):
+        if older is not None and name not in older.attributes and to not in _FLOAT8:
+            b.set_attr(**{name: None})
+    drop_defaults(b)
+    return None
+
+
+def constant_12(b: Builder) -> list[ir.Value | None] | None:
+    """value_int, value_floats ...: a tensor."""
+    for name, attr in b.node.attributes.items():
+        if name in ("value", "sparse_value"):
+            return None
+        if attr.is_ref():
+            raise CannotLower("its value is a parameter of a model-local function", in_function=True)
+        if name.startswith("value_string"):
+            strings = [attr.value] if name == "value_string" else list(attr.value)
+            shape = [] if name == "value_string" else [len(strings)]
+            tensor: ir.TensorProtocol = ir.StringTensor(np.array(strings, object).reshape(shape), name="")
+        else:
+            kind = np.float32 if "float" in name else np.int64
+            tensor = ir.tensor(np.array(attr.value, kind))
+        b.node.attributes.clear()
+        b.node.attributes["value"] = ir.AttrTensor("value", tensor)
+        return None
+    return None
+
+
+def arg_12(b: Builder) -> list[ir.Value | None]:
+    """select_last_index: the first one of the input read backwards."""
+    x, axis = b.need(0), b.attr("axis", 0)
+    backwards = b.op("Slice", x, b.ints(-1), b.ints(np.iinfo(np.int64).min), b.ints(axis), b.ints(-1))
+    (found,) = b.again(backwards, version=11, select_last_index=None)
+    length = b.op("Gather", b.op("Shape", x), b.ints(axis % b.need_rank(x)))
+    return [b.op("Sub", b.op("Sub", length, b.int(1)), found)]
+
+
+def dropout_12(b: Builder) -> list[ir.Value | None] | None:
+    """ratio: input -> attribute. At inference both versions do nothing."""
+    training = b.input(2)
+    if training is not None and bool(b.need_constant(training, "its training mode").any()):
+        raise CannotLower("it drops elements at random (training_mode is true)")
+    ratio = b.input(1)
+    known = None if ratio is None else b.values.constant(ratio)
+    b.set_attr(seed=None, ratio=None if known is None else float(known.reshape(-1)[0]))
+    b.set_inputs([b.need(0)])
+    return None
+
+
+def all_ones(*names: str) -> Step:
+    """Attributes that may go where they are not given, or say 1 for every dimension."""
+
+    def step(b: Builder) -> None:
+        for name in names:
+            if set(b.attr(name) or [1]) == {1}:
+                b.set_attr(**{name: None})
+        drop_defaults(b)
+
+    return step
+
+
+STEPS: Steps = {
+    **{("Cast", since): cast for since in (13, 19, 21, 23, 24, 25, 28)},
+    ("Constant", 12): constant_12,
+    ("ArgMax", 12): _unless(arg_12, "select_last_index", 0),
+    ("ArgMin", 12): _unless(arg_12, "select_last_index", 0),
+    ("Dropout", 12): dropout_12,
+    ("GatherND", 12): drop_defaults,
+    ("LpPool", 18): all_ones("dilations"),
+    ("AveragePool", 19): all_ones("dilations"),
+    ("SpaceToDepth", 28): drop_defaults,
+}
