@@ -20,7 +20,7 @@ from dmlprep.model.frozen import Frozen, freeze, stub_index
 from dmlprep.model.tensors import as_mapped, write_to
 from dmlprep.model.wire import varint
 
-__all__ = ["EXTERNAL_OVER", "Saved", "Writer", "write", "write_file"]
+__all__ = ["EXTERNAL_OVER", "Saved", "Writer", "append_aligned", "graphs_of", "write", "write_file"]
 
 EXTERNAL_OVER = 1 << 30
 """Models with more tensor bytes than this get a data file: protobuf stops at 2 GiB, and some readers earlier."""
@@ -181,33 +181,40 @@ def _write_tensor(tensor: ir.TensorProtocol, file: BinaryIO, progress: Progress 
         progress(tensor.nbytes)
 
 
+def append_aligned(tensor: ir.TensorProtocol, file: BinaryIO, progress: Progress | None = None) -> int:
+    """Append a tensor at an aligned offset, by which ONNX Runtime can map it; returns the offset in bytes."""
+    file.write(b"\0" * (-file.tell() % (_ALIGN_BIG if tensor.nbytes >= _BIG else _ALIGN_SMALL)))
+    offset = file.tell()
+    _write_tensor(tensor, file, progress)
+    return offset
+
+
 def _data_file(frozen: Frozen, location: str, file: BinaryIO, progress: Progress | None) -> None:
     """Write all tensors to the data file and point the proto at it."""
     offsets: dict[int, int] = {}  # one copy for a tensor that several initializers share
     for proto in _stubs(frozen.proto):
         tensor = frozen.tensors[stub_index(proto) or 0]
         if id(tensor) not in offsets:
-            align = _ALIGN_BIG if tensor.nbytes >= _BIG else _ALIGN_SMALL
-            file.write(b"\0" * (-file.tell() % align))
-            offsets[id(tensor)] = file.tell()
-            _write_tensor(tensor, file, progress)
+            offsets[id(tensor)] = append_aligned(tensor, file, progress)
         del proto.external_data[:]
         for key, value in (("location", location), ("offset", offsets[id(tensor)]), ("length", tensor.nbytes)):
             proto.external_data.add(key=key, value=str(value))
 
 
-def _stubs(proto: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
+def graphs_of(proto: onnx.ModelProto) -> Iterator[onnx.GraphProto]:
+    """Every graph of a model: the main one and all subgraphs, those of functions included."""
     stack = [proto.graph]
+    for function in proto.functions:
+        stack += _subgraphs(function.node)
     while stack:
         graph = stack.pop()
-        yield from (t for t in graph.initializer if stub_index(t) is not None)
+        yield graph
         stack += _subgraphs(graph.node)
-    for function in proto.functions:
-        stack = list(_subgraphs(function.node))
-        while stack:
-            graph = stack.pop()
-            yield from (t for t in graph.initializer if stub_index(t) is not None)
-            stack += _subgraphs(graph.node)
+
+
+def _stubs(proto: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
+    for graph in graphs_of(proto):
+        yield from (t for t in graph.initializer if stub_index(t) is not None)
 
 
 def _subgraphs(nodes: object) -> Iterator[onnx.GraphProto]:

@@ -38,18 +38,19 @@ class CpuRunner:
     def run(
         self, model: Model, feeds: Mapping[str, np.ndarray[Any, Any]], outputs: Sequence[str] | None = None
     ) -> dict[str, np.ndarray[Any, Any]]:
-        """Save ``model`` to a temporary folder and run it on the CPU.
+        """Run ``model`` on the CPU, its weights left where they are.
 
         Raises:
             ModelRefused: it does not load or run, or its child process died.
         """
-        from dmlprep.runtime import SessionFailure, SessionOptions, open_cpu
+        from dmlprep.runtime import DATA_FOLDER, SessionFailure, SessionOptions, open_cpu
 
         with tempfile.TemporaryDirectory(prefix="dmlprep-") as folder:
             path = Path(folder) / "model.onnx"
-            model.save(path)
+            data = model.save_linked(path)
+            options = SessionOptions(time_limit=self._time_limit, config={DATA_FOLDER: str(data)})
             try:
-                with open_cpu(path, SessionOptions(time_limit=self._time_limit)) as session:
+                with open_cpu(path, options) as session:
                     return session.run(feeds, outputs)
             except SessionFailure as failure:
                 raise ModelRefused(f"the model does not run on the CPU: {failure}", code="DP704") from failure

@@ -8,6 +8,7 @@ from dmlprep.runtime.failure import FailureKind, SessionFailure
 from dmlprep.runtime.served import SessionHost
 from dmlprep.runtime.session import cpu_host, open_cpu
 from dmlprep.runtime.types import (
+    DATA_FOLDER,
     DmlStatus,
     NodePlacement,
     NodeTiming,
@@ -18,6 +19,7 @@ from dmlprep.runtime.types import (
 )
 
 __all__ = [
+    "DATA_FOLDER",
     "DmlStatus",
     "FailureKind",
     "NodePlacement",

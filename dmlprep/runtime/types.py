@@ -13,6 +13,7 @@ import numpy as np
 from dmlprep.record import DeviceInfo
 
 __all__ = [
+    "DATA_FOLDER",
     "Dim",
     "DmlStatus",
     "NodePlacement",
@@ -23,6 +24,10 @@ __all__ = [
     "SessionOptions",
     "ValueInfo",
 ]
+
+DATA_FOLDER = "session.model_external_initializers_file_folder_path"
+"""Config key for the folder that external data paths are relative to. With it, the worker hands the model over as bytes:
+ONNX Runtime reads the key for those only, and else keeps data files to the model's own folder."""
 
 Dim = int | str | None
 """A size, the name of a free dimension, or nothing known."""

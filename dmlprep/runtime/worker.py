@@ -16,6 +16,7 @@ import numpy as np
 
 from dmlprep.runtime.memory import die_with_parent, prefer_as_victim
 from dmlprep.runtime.ortoptions import providers, session_settings
+from dmlprep.runtime.types import DATA_FOLDER
 from dmlprep.runtime.wire import decode, dims_to_fields, encode, numpy_dtype, read_tensor
 
 _ELEMENT = {
@@ -88,7 +89,8 @@ class Worker:
         prefix = self.exchange / f"profile{number}"
         try:
             session_settings(settings, options, self.device, str(prefix), self.ort.GraphOptimizationLevel)
-            session = self.ort.InferenceSession(model, settings, providers=providers(options, self.device))
+            source = Path(model).read_bytes() if f"config:{DATA_FOLDER}" in options else model
+            session = self.ort.InferenceSession(source, settings, providers=providers(options, self.device))
         except Exception as error:
             raise Refused("load", _message(error)) from error
         if self.device == "dml" and "DmlExecutionProvider" not in session.get_providers():
