@@ -7,7 +7,8 @@ import onnx_ir as ir
 
 from dmlprep.errors import ModelRefused
 from dmlprep.model import Model
-from dmlprep.model.shapes import Inference, dims_of, is_static, with_dims
+from dmlprep.model.annotate import write_types
+from dmlprep.model.shapes import Inference, dims_of, with_dims
 from dmlprep.passes.base import Context, Fact, Options, Pass
 from dmlprep.passes.pin import left, rewrite
 from dmlprep.passes.pin.sizes import Sizes, input_dims, resolve
@@ -37,6 +38,7 @@ class PinPass(Pass[PinOptions]):
     summary = "give free dimensions fixed sizes, infer all shapes again and fold shape arithmetic"
     options_type = PinOptions
     drops: frozenset[Fact] = frozenset()  # type: ignore[misc]
+    bound = "rounding"  # with fixed shapes ONNX Runtime fuses more, and rounds differently
     changes_signature = True
 
     def promises(self) -> frozenset[Fact]:
@@ -69,7 +71,7 @@ class PinPass(Pass[PinOptions]):
         _note_corrections(model.ir.graph, known, sizes, context)
         rewrite.put_constants(model.ir, known, model.statistics().nbytes)
         removed = rewrite.remove_dead(model.ir)
-        rewrite.write_types(model.ir, known)
+        write_types(model.ir, known)
         dynamic = left.report(model.ir, known, context)
         context.facts["pinned"] = dict(sorted(sizes.named.items())) | {
             f"{name}:{axis}": size for (name, axis), size in sorted(sizes.placed.items())
@@ -121,13 +123,3 @@ def _note_corrections(graph: ir.Graph, known: Inference, sizes: Sizes, context: 
                     inferred=["?" if d is None else str(d) for d in dims],
                 )
             )
-
-
-def static(model: Model) -> bool:
-    """Whether every value of the main graph has a static shape."""
-    return all(
-        v.shape is not None and is_static([d if isinstance(d, int) else None for d in v.shape])
-        for node in model.ir.graph
-        for v in node.outputs
-        if v.name
-    )

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
+from dmlprep.model.annotate import main_graphs
 from dmlprep.model.shapes import Inference, is_static
 from dmlprep.model.walk import label
 from dmlprep.passes.base import Context
-from dmlprep.passes.pin.rewrite import main_graphs
 from dmlprep.passes.pin.sizes import input_dims
 from dmlprep.record import finding
 

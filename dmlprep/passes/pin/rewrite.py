@@ -1,31 +1,19 @@
-"""Write into the graph what shape inference found: sizes, and the constants that shape arithmetic became."""
+"""Write into the graph the constants that shape arithmetic became, and remove what nothing reads then."""
 
 from __future__ import annotations
-
-from collections.abc import Iterable
 
 import numpy as np
 import onnx_ir as ir
 
+from dmlprep.model.annotate import main_graphs
 from dmlprep.model.folding import Array
-from dmlprep.model.shapes import Inference, dims_of, with_dims
-from dmlprep.model.walk import GraphLike, attribute_graphs
+from dmlprep.model.shapes import Inference
 
-__all__ = ["main_graphs", "put_constants", "remove_dead", "write_types"]
+__all__ = ["put_constants", "remove_dead"]
 
 _SMALL_BYTES = 4096
 _ROOM_BYTES = 4 << 20  # larger constants together; a share of the model is added to it
 _ROOM_SHARE = 0.02
-
-
-def main_graphs(model: ir.Model) -> Iterable[ir.Graph]:
-    """The main graph and its subgraphs, outer before inner. Bodies of functions are shared by their calls: not here."""
-    stack = [model.graph]
-    while stack:
-        graph = stack.pop()
-        yield graph
-        for node in graph:
-            stack.extend(sub for _, sub in attribute_graphs(node))
 
 
 class _Constants:
@@ -122,8 +110,7 @@ def remove_dead(model: ir.Model) -> int:
         how many nodes went.
     """
     removed = 0
-    todo: list[GraphLike] = list(main_graphs(model))
-    for graph in reversed(todo):
+    for graph in reversed(list(main_graphs(model))):
         for node in reversed(graph):
             if all(not v.uses() and not v.is_graph_output() for v in node.outputs):
                 graph.remove(node, safe=True)
@@ -134,39 +121,3 @@ def remove_dead(model: ir.Model) -> int:
             if not value.uses() and not value.is_graph_output() and value not in inputs:
                 del graph.initializers[name]
     return removed
-
-
-def write_types(model: ir.Model, known: Inference) -> None:
-    """Write the inferred type and shape of every value; denotations stay, names of sizes that are still free too."""
-    for graph in main_graphs(model):
-        outputs = set(graph.outputs)
-        for node in graph:
-            for value in node.outputs:
-                _write(value, known, value in outputs)
-        if graph is not model.graph:
-            for value in graph.inputs:
-                _write(value, known, False)
-
-
-def _write(value: ir.Value, known: Inference, is_output: bool) -> None:
-    proto = known.types.get(value)
-    if proto is None:
-        value.shape = None
-        return
-    value.type = ir.serde.deserialize_type_proto_for_type(proto)
-    if not proto.HasField("tensor_type"):
-        value.shape = ir.serde.deserialize_type_proto_for_shape(proto)
-        return
-    dims = dims_of(proto)
-    if dims is None:
-        value.shape = None
-        return
-    old = value.shape
-    names = [None if isinstance(d, int) else d.value for d in old] if old is not None and len(old) == len(dims) else []
-    new = [
-        names[i] if i < len(names) and names[i] and not isinstance(d, int) and (is_output or d is None) else d
-        for i, d in enumerate(dims)
-    ]
-    if is_output or value not in known.assumed:
-        new = [None if isinstance(d, str) and known.substitute(d) is not None else d for d in new]
-    value.shape = with_dims(old, new)

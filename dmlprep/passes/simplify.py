@@ -1,0 +1,168 @@
+"""The simplify step: onnxsim on the model without its weights, taken back where it does harm."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from dmlprep.engines import onnxsim
+from dmlprep.errors import ModelRefused
+from dmlprep.model import Model
+from dmlprep.model.checking import check
+from dmlprep.model.walk import graphs, label, nodes
+from dmlprep.model.weights import put_back, take_out
+from dmlprep.passes.base import Context, Fact, Options, Pass
+from dmlprep.record import finding
+
+__all__ = ["GROWTH", "TOLERANCE", "SimplifyOptions", "SimplifyPass"]
+
+GROWTH = 1.05
+"""A result with more than 5 % more nodes or tensor bytes is no simplification."""
+
+TOLERANCE = 1e-5
+"""Largest |difference| / largest |reference| that reordered FP32 arithmetic may leave (bound ``rounding``)."""
+
+_SLACK_BYTES = 1024  # a model of a few bytes may gain a folded constant
+
+_RANDOM = frozenset(
+    {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
+)
+
+
+class SimplifyOptions(Options, frozen=True, kw_only=True):
+    """Options of ``simplify``.
+
+    Attributes:
+        time_limit: seconds that onnxsim may take.
+        constant_kib: no node is folded into a constant of more KiB than this.
+        feeds: how many feeds the values are compared on.
+    """
+
+    time_limit: float = 600.0
+    constant_kib: int = 1024
+    feeds: int = 1
+
+
+class SimplifyPass(Pass[SimplifyOptions]):
+    """Simplify the graph with onnxsim; weights are neither read nor changed."""
+
+    name = "simplify"
+    summary = "fold constants and remove needless nodes with onnxsim, undone where the result is worse"
+    options_type = SimplifyOptions
+    gives: frozenset[Fact] = frozenset({"simplified"})  # type: ignore[misc]
+    bound = "rounding"
+
+    def run(self, model: Model, context: Context) -> bool:
+        """Simplify the model, or leave it as it is and report DP301."""
+        work = model.copy()
+        try:
+            taken = take_out(work.ir)
+            proto = onnxsim.simplify(
+                ir.to_proto(work.ir),
+                time_limit=self.options.time_limit,
+                constant_bytes=self.options.constant_kib * 1024,
+            )
+            result = Model(put_back(proto, taken, model.ir), model.path)
+        except ModelRefused as error:
+            return self._undone(context, error.what)
+        before, after = model.statistics(), result.statistics()
+        context.facts["nodes"] = [before.nodes, after.nodes]
+        context.facts["bytes"] = [before.nbytes, after.nbytes]
+        if (after.nodes, after.nbytes) == (before.nodes, before.nbytes):
+            return False
+        if after.nodes > before.nodes * GROWTH or after.nbytes > before.nbytes * GROWTH + _SLACK_BYTES:
+            return self._undone(
+                context,
+                f"the result is larger: {before.nodes} to {after.nodes} nodes, "
+                f"{before.nbytes} to {after.nbytes} bytes of tensors",
+            )
+        wrong = _unlike(model, result) or check(result.ir) or self._differs(model, result, context)
+        if wrong:
+            return self._undone(context, wrong)
+        model.ir = result.ir
+        return True
+
+    def _undone(self, context: Context, why: str) -> bool:
+        context.report(finding("DP301", f"simplify was undone: {why}", reason=why))
+        return False
+
+    def _differs(self, model: Model, result: Model, context: Context) -> str:
+        """Run both on the CPU; a sentence where their outputs differ."""
+        runner = context.runner
+        if runner is None:
+            context.facts["guard_on_values"] = "not run: no runner"
+            return ""
+        random = sorted({n.op_type for n in nodes(model.ir) if n.op_type in _RANDOM})
+        if random:
+            context.facts["guard_on_values"] = f"not run: {', '.join(random)} gives other values each time"
+            return ""
+        try:
+            feeds = runner.feeds(model, self.options.feeds)
+            references = [runner.run(model, feed) for feed in feeds]
+        except ModelRefused as error:
+            context.facts["guard_on_values"] = f"not run: the model itself does not run: {error.what}"
+            return ""
+        worst = 0.0
+        for feed, reference in zip(feeds, references, strict=True):
+            try:
+                now = runner.run(result, feed)
+            except ModelRefused as error:
+                return f"the result does not run: {error.what}"
+            for name in reference:
+                distance = _distance(reference[name], now.get(name))
+                if not distance <= TOLERANCE:
+                    return f"output {name} differs by {distance:.3g} of its largest value"
+                worst = max(worst, distance)
+        context.facts["guard_on_values"] = f"passed on {len(feeds)} feed(s), largest difference {worst:.3g}"
+        return ""
+
+
+def _unlike(model: Model, result: Model) -> str:
+    """What must be the same whatever the simplifier does."""
+    for kind in ("inputs", "outputs"):
+        olds = [v.name for v in getattr(model.ir.graph, kind) if v.name not in model.ir.graph.initializers]
+        news = [v.name for v in getattr(result.ir.graph, kind) if v.name not in result.ir.graph.initializers]
+        if kind == "outputs":
+            olds, news = [v.name for v in model.ir.graph.outputs], [v.name for v in result.ir.graph.outputs]
+        if olds != news:
+            return f"the result has other {kind}"
+    if {k: v for k, v in model.ir.opset_imports.items() if k == ""} != {
+        k: v for k, v in result.ir.opset_imports.items() if k == ""
+    }:
+        return "the result has another opset"
+    called = {(n.domain, n.op_type, n.overload) for n in nodes(result.ir)}
+    known = {(n.domain, n.op_type, n.overload) for n in nodes(model.ir)}
+    new = {c for c in called - known if c[0] not in ("", "ai.onnx")}
+    if new:
+        domain, op_type, _ = min(new)
+        return f"the result calls {domain}::{op_type}, which the model does not"
+    for _, graph in graphs(result.ir):
+        for node in graph:
+            if not node.op_type:
+                return f"node {label(node)} has no operator"
+    return _random_merged(model, result)
+
+
+def _random_merged(model: Model, result: Model) -> str:
+    """Two nodes that draw random numbers are not one, however equal they look."""
+    count = [sum(n.op_type in _RANDOM for n in nodes(m.ir)) for m in (model, result)]
+    return "nodes that draw random numbers were merged or removed" if count[0] != count[1] else ""
+
+
+def _distance(reference: np.ndarray[Any, Any], result: np.ndarray[Any, Any] | None) -> float:
+    """Largest |difference| over largest |reference|; infinite where shapes, types or non-finite places differ."""
+    if result is None or reference.shape != result.shape or reference.dtype != result.dtype:
+        return float("inf")
+    if reference.dtype.kind not in "fc":
+        return 0.0 if np.array_equal(reference, result) else float("inf")
+    a, b = reference.astype(np.float64), result.astype(np.float64)
+    finite = np.isfinite(a)
+    if not np.array_equal(a[~finite], b[~finite], equal_nan=True) or not np.isfinite(b[finite]).all():
+        return float("inf")
+    if not finite.any():
+        return 0.0
+    largest = float(np.abs(a[finite]).max())
+    difference = float(np.abs(a[finite] - b[finite]).max())
+    return difference / max(largest, float(np.finfo(np.float32).tiny))
