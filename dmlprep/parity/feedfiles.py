@@ -1,0 +1,139 @@
+"""Feeds from files: ``.npz``, ``NAME=file.npy``, a folder of ``.npy``, ONNX ``test_data_set_N``. Never pickle."""
+
+from __future__ import annotations
+
+import re
+import zipfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import numpy as np
+import onnx
+from google.protobuf.message import DecodeError
+
+from dmlprep.errors import InputError
+
+__all__ = ["load_feeds"]
+
+Array = np.ndarray[Any, Any]
+
+_FORMS = "an .npz, NAME=file.npy, a folder of .npy files, or a test_data_set folder"
+
+
+def load_feeds(sources: Sequence[str | Path | Mapping[str, Array]]) -> list[dict[str, Array]]:
+    """Read feeds.
+
+    Args:
+        sources: each is arrays by input name, an ``.npz`` (one feed), a folder of ``.npy`` files named by input (one
+            feed; characters that file names cannot hold are percent-encoded), a ``test_data_set_0`` folder with
+            ``input_0.pb`` ... (one feed), or a folder of such folders (one feed each). All ``NAME=file.npy`` together
+            are one feed.
+
+    Returns:
+        the feeds; arrays of ``input_0.pb`` without a name are called ``#0``: ``fit_feeds`` names them after the inputs.
+
+    Raises:
+        InputError: a file is missing, broken, or holds Python objects.
+    """
+    feeds: list[dict[str, Array]] = []
+    single: dict[str, Array] = {}
+    for source in sources:
+        if isinstance(source, Mapping):
+            feeds.append({name: np.asarray(array) for name, array in source.items()})
+            continue
+        path = Path(source)
+        if path.is_dir():
+            feeds += _folder(path)
+        elif path.suffix == ".npz" and path.exists():
+            feeds.append(_npz(path))
+        elif "=" in str(source) and not path.exists():
+            name, _, file = str(source).rpartition("=")
+            if name in single:
+                raise InputError(f"input {name!r} is given twice", where=str(source), code="DP705")
+            single[name] = _npy(Path(file))
+        elif not path.exists():
+            raise InputError("no such file", where=str(source), fix=f"give {_FORMS}", code="DP705")
+        else:
+            raise InputError(
+                "not a form of feeds that dmlprep reads", where=str(source), fix=f"give {_FORMS}", code="DP705"
+            )
+    return [*feeds, single] if single else feeds
+
+
+def _npy(path: Path) -> Array:
+    try:
+        array = np.load(path, allow_pickle=False, mmap_mode=None)
+    except FileNotFoundError as error:
+        raise InputError("no such file", where=str(path), code="DP705") from error
+    except (OSError, ValueError, EOFError, SyntaxError, zipfile.BadZipFile) as error:
+        raise _broken(path, error) from error
+    if not isinstance(array, np.ndarray):
+        array.close()
+        raise InputError("this is an .npz, not an .npy", where=str(path), fix="name it .npz", code="DP705")
+    return array
+
+
+def _npz(path: Path) -> dict[str, Array]:
+    try:
+        with np.load(path, allow_pickle=False) as data:
+            if not isinstance(data, np.lib.npyio.NpzFile):
+                raise InputError(
+                    "this is an .npy, not an .npz", where=str(path), fix="pass NAME=file.npy", code="DP705"
+                )
+            arrays = {name: data[name] for name in data.files}
+    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zipfile.LargeZipFile) as error:
+        raise _broken(path, error) from error
+    if not arrays:
+        raise InputError("holds no arrays", where=str(path), code="DP705")
+    return arrays
+
+
+def _broken(path: Path, error: Exception) -> InputError:
+    if "allow_pickle" in str(error) or "Object arrays" in str(error):
+        return InputError(
+            "holds Python objects (pickle), which dmlprep never loads",
+            where=str(path),
+            fix="save plain arrays (dtype not object)",
+            code="DP705",
+        )
+    return InputError(f"cannot be read as numpy arrays: {error}", where=str(path), fix="save it again", code="DP705")
+
+
+def _number(path: Path) -> int:
+    digits = re.findall(r"\d+", path.name)
+    return int(digits[-1]) if digits else 0
+
+
+def _folder(path: Path) -> list[dict[str, Array]]:
+    sets = sorted((p for p in path.glob("test_data_set_*") if p.is_dir()), key=_number)
+    if sets:
+        return [_protos(folder) for folder in sets]
+    if any(path.glob("input_*.pb")):
+        return [_protos(path)]
+    arrays = {unquote(file.stem): _npy(file) for file in sorted(path.glob("*.npy"))}
+    if arrays:
+        return [arrays]
+    bundles = sorted(path.glob("*.npz"))
+    if bundles:
+        return [_npz(file) for file in bundles]
+    raise InputError("holds no feeds", where=str(path), fix="put .npy, .npz or input_0.pb files in it", code="DP705")
+
+
+def _protos(folder: Path) -> dict[str, Array]:
+    files = sorted(folder.glob("input_*.pb"), key=_number)
+    if not files:
+        raise InputError("holds no input_0.pb", where=str(folder), code="DP705")
+    feed: dict[str, Array] = {}
+    for file in files:
+        tensor = onnx.TensorProto()
+        try:
+            tensor.ParseFromString(file.read_bytes())
+            if tensor.data_location == onnx.TensorProto.EXTERNAL or not tensor.data_type:
+                raise ValueError("not a tensor with its values inside")
+            array = onnx.numpy_helper.to_array(tensor)
+        except (OSError, DecodeError, ValueError, TypeError, KeyError) as error:
+            raise InputError(f"cannot be read as an ONNX tensor: {error}", where=str(file), code="DP705") from error
+        feed[tensor.name or f"#{_number(file)}"] = array
+    return feed

@@ -1,0 +1,237 @@
+"""Feeds: one array per graph input. Seeded ones that suit each input's type and role, or the user's, checked."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from dmlprep.errors import CheckNotRun, InputError
+from dmlprep.model import Model
+from dmlprep.parity.feedfiles import load_feeds
+from dmlprep.parity.roles import index_limit, role
+from dmlprep.parity.sizes import Input, graph_inputs, resolve_shapes
+
+__all__ = ["Array", "Feed", "fit_feeds", "load_feeds", "make_feeds", "static_sizes"]
+
+Array = np.ndarray[Any, Any]
+Feed = dict[str, Array]
+
+
+def static_sizes(model: Model) -> dict[str, int]:
+    """Sizes by ``input:axis`` of every fixed axis: what a pinned model asks of feeds for its original."""
+    return {
+        f"{one.name}:{axis}": dim
+        for one in graph_inputs(model)
+        for axis, dim in enumerate(one.dims or ())
+        if isinstance(dim, int)
+    }
+
+
+def make_feeds(model: Model, sizes: Mapping[str, int] | None = None, count: int = 2, seed: int = 0) -> list[Feed]:
+    """Seeded feeds for a model.
+
+    Token ids lie within the rows of the table they index; masks are ones, with a padded tail in one row; positions
+    count on from the cache; token types are zero; images are smooth with noise, of unit variance; caches are small. The
+    same seed and shapes give the same arrays, whatever the order of inputs.
+
+    Args:
+        sizes: sizes for free dimensions by name (``batch``) or by input and axis (``x:0``); small defaults else.
+        count: how many feeds.
+
+    Raises:
+        CheckNotRun: an input is no tensor, or of a type that values cannot be made up for.
+    """
+    inputs = graph_inputs(model)
+    shapes = resolve_shapes(inputs, sizes or {})
+    return [{one.name: _fill(model, one, shapes, inputs, seed + number) for one in inputs} for number in range(count)]
+
+
+def _numpy_type(one: Input) -> np.dtype[Any]:
+    if one.dtype is None:
+        kind = type(one.value.type).__name__.removesuffix("Type").lower() if one.value.type is not None else "untyped"
+        raise CheckNotRun(
+            f"input {one.name!r} is no tensor ({kind}), and no value can be made up for it",
+            code="DP703",
+            fix="make it a tensor input when exporting",
+        )
+    if one.dtype == ir.DataType.STRING:
+        return np.dtype(object)
+    if one.dtype.bitwidth < 8 or one.dtype.name.startswith("FLOAT8") or one.dtype.name.startswith("COMPLEX"):
+        raise CheckNotRun(
+            f"input {one.name!r} is {one.dtype.name}, and no value can be made up for it",
+            code="DP703",
+            fix="give feeds of your own",
+        )
+    return np.dtype(one.dtype.numpy())
+
+
+def _fill(model: Model, one: Input, shapes: Mapping[str, tuple[int, ...]], inputs: Sequence[Input], seed: int) -> Array:
+    kind = _numpy_type(one)
+    if one.dims is None:
+        raise CheckNotRun(
+            f"input {one.name!r} has no shape, not even a rank", code="DP703", fix="give feeds of your own"
+        )
+    shape = shapes[one.name]
+    rng = np.random.default_rng([seed, zlib.crc32(one.name.encode())])
+    if kind.kind == "O":
+        words = np.array(["the", "quick", "brown", "fox", "jumps"], dtype=object)
+        return np.asarray(words[rng.integers(0, len(words), shape)], dtype=object).reshape(shape)
+    limit = index_limit(model, one.value)
+    match role(one, limit):
+        case "mask":
+            filled: Array = _mask(shape, seed)
+        case "flag":
+            filled = np.full(shape, seed % 2 == 0) if not shape or shape == (1,) else rng.random(shape) < 0.5
+        case "positions":
+            filled = _positions(shape, inputs, shapes, limit)
+        case "types":
+            filled = np.zeros(shape)
+        case "ids":
+            # Past the first few rows, which are padding and other special tokens.
+            top = min(limit, np.iinfo(kind).max) if limit is not None else 10
+            filled = rng.integers(min(5, top // 2), top, shape)
+        case "number":
+            # Not seen to index anything: mostly a mask or a class, so 1 and a few 0.
+            filled = rng.random(shape) < 0.8
+        case "timestep":
+            filled = np.full(shape, rng.integers(1, 999))
+        case "count":
+            filled = np.full(shape, min(3, limit - 1) if limit else 3)
+        case "sizes":
+            filled = _image_sizes(shape, inputs, shapes)
+        case "factor":
+            filled = np.ones(shape)
+        case "cache":
+            filled = rng.standard_normal(shape) * 0.3
+        case "image":
+            filled = _image(rng, shape, kind)
+        case _:
+            # A lone number is mostly a factor or a threshold: positive, and neither 0 nor 1.
+            filled = rng.uniform(0.25, 0.75, shape) if not shape else rng.standard_normal(shape)
+    return np.asarray(filled).astype(kind).reshape(shape)
+
+
+def _mask(shape: tuple[int, ...], seed: int) -> Array:
+    """Ones; the tail of the last row is padding. A single row is whole for even seeds and padded for odd ones."""
+    mask = np.ones(shape)
+    if len(shape) >= 2 and shape[-1] >= 2 and (shape[0] > 1 or seed % 2):
+        mask[-1, ..., -max(1, shape[-1] // 4) :] = 0
+    return mask
+
+
+def _positions(
+    shape: tuple[int, ...], inputs: Sequence[Input], shapes: Mapping[str, tuple[int, ...]], limit: int | None
+) -> Array:
+    past = next((shapes[i.name][2] for i in inputs if "past" in i.name.lower() and len(shapes[i.name]) == 4), 0)
+    length = shape[-1] if shape else 1
+    row = np.arange(past, past + length)
+    return np.broadcast_to(np.minimum(row, limit - 1) if limit else row, shape or (1,))
+
+
+def _image_sizes(shape: tuple[int, ...], inputs: Sequence[Input], shapes: Mapping[str, tuple[int, ...]]) -> Array:
+    height, width = next((shapes[i.name][2:] for i in inputs if len(shapes[i.name]) == 4), (64, 64))
+    sizes = np.array([height, width])
+    return np.broadcast_to(sizes, shape) if shape and shape[-1] == 2 else np.full(shape, height)
+
+
+def _image(rng: np.random.Generator, shape: tuple[int, ...], kind: np.dtype[Any]) -> Array:
+    """A smooth picture with noise, of zero mean and unit variance; bytes 0 to 255 where the input takes integers."""
+    if 0 in shape:
+        return np.zeros(shape)
+    steps = [np.linspace(0, 1, n) for n in shape]
+    smooth = np.zeros(shape)
+    for _ in range(4):
+        phase: Array = np.array(rng.uniform(0, 2 * np.pi))
+        for axis, line in enumerate(steps):
+            wave = rng.uniform(1, 4) * 2 * np.pi * line
+            phase = phase + wave.reshape([-1 if a == axis else 1 for a in range(len(shape))])
+        smooth += np.sin(phase)
+    picture: Array = smooth / 2 + rng.standard_normal(shape) * 0.5
+    picture = (picture - picture.mean()) / (picture.std() or 1.0)
+    if kind.kind in "iu":
+        return np.asarray(np.clip(np.rint(picture * 50 + 128), 0, 127 if kind == np.int8 else 255))
+    return picture
+
+
+def fit_feeds(model: Model, feeds: Iterable[Mapping[str, Array]], where: str = "") -> list[Feed]:
+    """Check the user's feeds against a model; arrays called ``#0``, ``#1`` (``input_0.pb``) take the inputs in order.
+
+    Raises:
+        InputError: a name, type or shape does not fit; the text says which and what the model has.
+    """
+    inputs = {one.name: one for one in graph_inputs(model)}
+    order = list(inputs)
+    fitted: list[Feed] = []
+    for number, feed in enumerate(feeds, 1):
+        place = where or f"feed {number}"
+        named: Feed = {}
+        for key, array in feed.items():
+            if key.startswith("#") and key[1:].isdigit() and key not in inputs:
+                if int(key[1:]) >= len(order):
+                    raise InputError(
+                        f"there is an input_{key[1:]}.pb, and the model has {len(order)} inputs",
+                        where=place,
+                        code="DP705",
+                    )
+                key = order[int(key[1:])]
+            named[key] = np.asarray(array)
+        _check_names(named, inputs, place)
+        sizes: dict[str, tuple[int, str]] = {}
+        for name, array in named.items():
+            _check_array(inputs[name], array, sizes, place)
+        fitted.append(named)
+    return fitted
+
+
+def _check_names(feed: Feed, inputs: Mapping[str, Input], place: str) -> None:
+    unknown = sorted(set(feed) - set(inputs))
+    missing = sorted(set(inputs) - set(feed))
+    if unknown or missing:
+        said = [f"no input is called {unknown[0]!r}"] if unknown else []
+        said += [f"input {missing[0]!r} is missing"] if missing else []
+        raise InputError(
+            " and ".join(said), where=place, code="DP705", fix=f"the model's inputs: {', '.join(inputs) or 'none'}"
+        )
+
+
+def _check_array(one: Input, array: Array, sizes: dict[str, tuple[int, str]], place: str) -> None:
+    if one.dtype == ir.DataType.STRING:
+        fits = array.dtype.kind in "OUST"
+        wanted = "string"
+    else:
+        wanted = np.dtype(one.dtype.numpy()).name if one.dtype is not None else array.dtype.name
+        fits = array.dtype.name == wanted
+    if not fits:
+        raise InputError(
+            f"input {one.name!r} takes {wanted}, the feed is {array.dtype.name}",
+            where=place,
+            code="DP705",
+            fix=f"save it as {wanted}",
+        )
+    if one.dims is None:
+        return
+    declared = [dim if dim is not None else "?" for dim in one.dims]
+    if len(one.dims) != array.ndim:
+        raise InputError(
+            f"input {one.name!r} has {len(one.dims)} dimensions {declared}, the feed has shape {list(array.shape)}",
+            where=place,
+            code="DP705",
+        )
+    for axis, (dim, size) in enumerate(zip(one.dims, array.shape, strict=True)):
+        if isinstance(dim, int) and dim != size:
+            raise InputError(
+                f"axis {axis} of input {one.name!r} is {dim}, the feed has shape {list(array.shape)}",
+                where=place,
+                code="DP705",
+                fix="pin that size, or give feeds of the pinned size",
+            )
+        if isinstance(dim, str):
+            first, other = sizes.setdefault(dim, (size, one.name))
+            if first != size:
+                raise InputError(
+                    f"dimension {dim!r} is {first} in {other!r} and {size} in {one.name!r}", where=place, code="DP705"
+                )

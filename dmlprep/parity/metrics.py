@@ -1,0 +1,181 @@
+"""How far one output is from its reference, worst over all feeds, in memory that does not grow with the output."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from dmlprep.parity.rows import match_rows
+from dmlprep.parity.tolerances import Tolerance
+from dmlprep.record import OutputMetrics
+
+__all__ = ["FLOOR", "OutputComparison", "measure"]
+
+Array = np.ndarray[Any, Any]
+
+_CHUNK = 1 << 20
+"""Elements looked at together: 8 MiB in float64, a handful of such arrays at a time."""
+
+FLOOR = 1e-6
+"""Least max|reference| that differences are divided by: an output that small is zero but for noise."""
+
+
+def _pieces(*arrays: Array) -> Iterator[tuple[Array, ...]]:
+    flat = [np.ascontiguousarray(a).reshape(-1) for a in arrays]
+    for start in range(0, flat[0].size, _CHUNK):
+        yield tuple(a[start : start + _CHUNK] for a in flat)
+
+
+def _real(piece: Array) -> Array:
+    """float64 of any element type; a complex number as its two parts."""
+    if piece.dtype.kind == "c":
+        return np.asarray(np.stack([piece.real, piece.imag], -1).reshape(-1), dtype=np.float64)
+    return np.asarray(piece, dtype=np.float64)
+
+
+def _is_float(array: Array) -> bool:
+    # ml_dtypes (bfloat16, float8) have the kind "V" and numbers all the same.
+    return array.dtype.kind in "fcV"
+
+
+def measure(name: str, reference: Array, candidate: Array, tolerance: Tolerance) -> OutputMetrics:
+    """Compare one output on one feed, element by element.
+
+    Floating point of any width is compared in float64; an element is out of tolerance when |d| exceeds
+    ``tolerance.max_rel`` times max|reference|. Where the reference is not finite the candidate must be the same.
+    """
+    if reference.shape != candidate.shape:
+        return OutputMetrics(
+            name, False, 0.0, 0.0, 0.0, 1.0, 0, 0.0, f"shape {list(candidate.shape)}, reference {list(reference.shape)}"
+        )
+    if not _is_float(reference) and not _is_float(candidate):
+        return _equal(name, reference, candidate, tolerance)
+    top = 0.0
+    for (piece,) in _pieces(reference):
+        real = _real(piece)
+        finite = real[np.isfinite(real)]
+        top = max(top, float(np.max(np.abs(finite), initial=0.0)))
+    scale = max(top, FLOOR)
+    worst = 0.0
+    dot = own = other = 0.0
+    outside = non_finite = count = 0
+    for left, right in _pieces(reference, candidate):
+        a, b = _real(left), _real(right)
+        fine_a, fine_b = np.isfinite(a), np.isfinite(b)
+        both = fine_a & fine_b
+        # An infinity or NaN that the reference has too is right; anything else that is not finite on one side is not.
+        same = (a == b) | (np.isnan(a) & np.isnan(b))
+        non_finite += int(np.count_nonzero(fine_a & ~fine_b))
+        a, b = np.where(both, a, 0.0) / scale, np.where(both, b, 0.0) / scale
+        difference = np.abs(a - b)
+        worst = max(worst, float(np.max(difference, initial=0.0)))
+        outside += int(np.count_nonzero((difference > tolerance.max_rel) | (~both & ~same)))
+        dot, own, other = dot + float(a @ b), own + float(a @ a), other + float(b @ b)
+        count += a.size
+    cosine = _cosine(dot, own, other, count, top)
+    passed = outside == 0 and non_finite == 0 and cosine >= tolerance.cosine
+    return OutputMetrics(
+        output=name,
+        passed=passed,
+        max_abs=worst * scale,
+        max_rel=worst,
+        cosine=cosine,
+        out_of_tolerance=outside / count if count else 0.0,
+        non_finite=non_finite,
+        note="" if count else "empty",
+    )
+
+
+def _cosine(dot: float, own: float, other: float, count: int, top: float) -> float:
+    # One element has no direction, and zero but for noise has none either.
+    if count < 2 or top <= FLOOR or (own == 0.0 and other == 0.0):
+        return 1.0
+    if own == 0.0 or other == 0.0:
+        return 0.0
+    return max(-1.0, min(1.0, dot / math.sqrt(own) / math.sqrt(other)))
+
+
+def _equal(name: str, reference: Array, candidate: Array, tolerance: Tolerance) -> OutputMetrics:
+    if reference.dtype.kind in "OUS" or candidate.dtype.kind in "OUS":
+        pairs = zip(reference.reshape(-1).tolist(), candidate.reshape(-1).tolist(), strict=True)
+        equal = sum(_text(a) == _text(b) for a, b in pairs)
+        worst = 0.0
+    else:
+        equal, worst = 0, 0.0
+        for a, b in _pieces(reference, candidate):
+            equal += int(np.count_nonzero(a == b))
+            # Python integers: uint64 and int64 have no common type that holds both.
+            if not np.array_equal(a, b):
+                worst = max(worst, float(np.max(np.abs(a.astype(np.float64) - b.astype(np.float64)))))
+    share = equal / reference.size if reference.size else 1.0
+    return OutputMetrics(
+        output=name,
+        passed=share >= tolerance.share_equal,
+        max_abs=worst,
+        out_of_tolerance=1.0 - share,
+        share_equal=share,
+        note="" if reference.size else "empty",
+    )
+
+
+def _text(item: object) -> str:
+    return item.decode("utf-8", "replace") if isinstance(item, bytes) else str(item)
+
+
+class OutputComparison:
+    """Collects the feeds of one group of outputs, and tells the worst of each.
+
+    Args:
+        names: outputs whose rows belong together (boxes, scores and labels of a detector), or one output.
+        as_rows: whether the rows may come in another order and number: what follows NonMaxSuppression and its like.
+    """
+
+    def __init__(self, names: tuple[str, ...], tolerance: Tolerance, *, as_rows: bool = False) -> None:
+        self.names = names
+        self._tolerance = tolerance
+        self._as_rows = as_rows
+        self._worst: dict[str, OutputMetrics] = {}
+
+    def add(self, reference: dict[str, Array], candidate: dict[str, Array]) -> None:
+        """Compare one feed's outputs."""
+        found = {n: measure(n, reference[n], candidate[n], self._tolerance) for n in self.names}
+        if self._as_rows and not all(m.passed for m in found.values()):
+            rows = match_rows(self.names, reference, candidate, self._tolerance.max_rel)
+            if rows is not None:
+                share, note = rows
+                found = {
+                    n: OutputMetrics(
+                        output=n,
+                        passed=share >= self._tolerance.rows,
+                        max_rel=m.max_rel if reference[n].shape == candidate[n].shape else 0.0,
+                        out_of_tolerance=1.0 - share,
+                        non_finite=m.non_finite,
+                        share_equal=share,
+                        note=note,
+                    )
+                    for n, m in found.items()
+                }
+        for name, metrics in found.items():
+            self._worst[name] = worse(self._worst[name], metrics) if name in self._worst else metrics
+
+    def results(self) -> list[OutputMetrics]:
+        """The worst of each output, in the order of ``names``; empty before the first feed."""
+        return [self._worst[name] for name in self.names if name in self._worst]
+
+
+def worse(a: OutputMetrics, b: OutputMetrics) -> OutputMetrics:
+    """Both in one: the worse of each number."""
+    return OutputMetrics(
+        output=a.output,
+        passed=a.passed and b.passed,
+        max_abs=max(a.max_abs, b.max_abs),
+        max_rel=max(a.max_rel, b.max_rel),
+        cosine=min(a.cosine, b.cosine),
+        out_of_tolerance=max(a.out_of_tolerance, b.out_of_tolerance),
+        non_finite=a.non_finite + b.non_finite,
+        share_equal=min(a.share_equal, b.share_equal),
+        note=a.note if not a.passed or b.passed else b.note,
+    )

@@ -1,0 +1,162 @@
+"""The original's outputs on the CPU: computed once, kept on disk where they are large, compared with many times."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dmlprep.errors import InputError
+from dmlprep.model import Model
+from dmlprep.parity.feeds import Feed, fit_feeds, make_feeds, static_sizes
+from dmlprep.parity.sizes import free_dimensions, graph_inputs
+
+if TYPE_CHECKING:
+    from dmlprep.runtime import RunValue
+
+__all__ = ["Reference", "flatten"]
+
+Array = np.ndarray[Any, Any]
+
+_SPILL = 4 << 20
+"""Bytes from which an output goes to disk until it is compared."""
+
+
+def flatten(outputs: Mapping[str, RunValue]) -> dict[str, Array]:
+    """Outputs as tensors: items of a sequence are ``name[0]``, ``name[1]`` ..., an empty optional is empty."""
+    flat: dict[str, Array] = {}
+    for name, value in outputs.items():
+        if isinstance(value, list):
+            flat[f"{name} (length)"] = np.array(len(value))
+            flat.update({f"{name}[{i}]": item for i, item in enumerate(value)})
+        else:
+            flat[name] = np.empty(0) if value is None else value
+    return flat
+
+
+class Reference:
+    """The original with its feeds and, once computed, its outputs. A context manager: leaving it removes the files.
+
+    Attributes:
+        path: the original.
+        model: its graph.
+        feeds: checked feeds.
+    """
+
+    def __init__(self, path: Path, model: Model, feeds: list[Feed], time_limit: float = 600.0) -> None:
+        self.path = path
+        self.model = model
+        self.feeds = feeds
+        self._time_limit = time_limit
+        self._folder = tempfile.TemporaryDirectory(prefix="dmlprep-reference-")
+        self._outputs: list[dict[str, Array]] = []
+        self._again: Callable[[], list[Feed]] | None = None
+
+    @classmethod
+    def of(
+        cls,
+        path: Path,
+        feeds: Sequence[Mapping[str, Array]] | None = None,
+        *,
+        like: Path | None = None,
+        sizes: Mapping[str, int] | None = None,
+        seeds: int = 2,
+        time_limit: float = 600.0,
+        progress: Callable[[float, str], None] = lambda share, text: None,
+    ) -> Reference:
+        """A reference with the user's feeds, or with seeded ones.
+
+        Args:
+            like: a prepared model whose fixed sizes the seeded feeds take.
+            sizes: sizes for dimensions that stay free, by name or by ``input:axis``.
+
+        Raises:
+            InputError: the model cannot be read, a feed does not fit, or a size is for a dimension that it has not.
+            CheckNotRun: feeds cannot be made up for an input.
+        """
+        model = Model.open(path)
+        if feeds:
+            return cls(path, model, fit_feeds(model, feeds, "feeds"), time_limit)
+        wanted = static_sizes(Model.open(like)) if like is not None else {}
+        _check_sizes(model, sizes or {}, path)
+        wanted.update(sizes or {})
+        made = cls(path, model, make_feeds(model, wanted, seeds), time_limit)
+        # A batch that is free in name only (a Reshape traced at batch 1) runs with 1 and nothing else.
+        ones = {f"{i.name}:0": 1 for i in graph_inputs(model) if i.dims and not isinstance(i.dims[0], int)}
+        if ones and not any(key in wanted for key in ones) and not any(_is_batch(model, key, wanted) for key in ones):
+            made._again = lambda: make_feeds(model, {**ones, **wanted}, seeds)
+        return made
+
+    def compute(self, progress: Callable[[float, str], None] = lambda share, text: None) -> int:
+        """Run the original on every feed, unless that was done.
+
+        Returns:
+            how many outputs it has.
+
+        Raises:
+            SessionFailure: it does not load or run.
+        """
+        from dmlprep.runtime import SessionFailure, SessionOptions, open_cpu
+
+        if self._outputs:
+            return len(self._outputs[0])
+        with open_cpu(self.path, SessionOptions(time_limit=self._time_limit)) as session:
+            for index in range(len(self.feeds)):
+                progress(index / len(self.feeds), f"reference, feed {index + 1} of {len(self.feeds)}")
+                try:
+                    outputs = session.run_any(self.feeds[index])
+                except SessionFailure as failure:
+                    if index or failure.kind != "run" or self._again is None:
+                        raise
+                    self.feeds, self._again = self._again(), None
+                    outputs = session.run_any(self.feeds[0])
+                self._outputs.append({n: self._keep(index, i, a) for i, (n, a) in enumerate(flatten(outputs).items())})
+        return len(self._outputs[0]) if self._outputs else 0
+
+    def outputs(self, index: int) -> dict[str, Array]:
+        """Outputs of one feed, by name."""
+        return self._outputs[index]
+
+    def _keep(self, feed: int, index: int, array: Array) -> Array:
+        if array.nbytes < _SPILL or array.dtype.kind in "OUS":
+            return array
+        path = Path(self._folder.name) / f"{feed}-{index}"
+        np.ascontiguousarray(array).reshape(-1).view(np.uint8).tofile(path)
+        kept: Array = np.memmap(path, np.uint8, "r").view(array.dtype).reshape(array.shape)
+        return kept
+
+    def close(self) -> None:
+        """Forget the outputs and remove their files."""
+        self._outputs.clear()
+        self._folder.cleanup()
+
+    def __enter__(self) -> Reference:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _is_batch(model: Model, key: str, wanted: Mapping[str, int]) -> bool:
+    """Whether the user gave the size of this axis by its name."""
+    name = key.rpartition(":")[0]
+    dim = next((i.dims[0] for i in graph_inputs(model) if i.name == name and i.dims), None)
+    return isinstance(dim, str) and dim in wanted
+
+
+def _check_sizes(model: Model, sizes: Mapping[str, int], path: Path) -> None:
+    known = free_dimensions(graph_inputs(model))
+    for name in sizes:
+        if name not in known:
+            raise InputError(
+                f"no input has a dimension {name!r}",
+                where=str(path),
+                code="DP203",
+                fix=f"it has: {', '.join(sorted(known)) or 'none'}",
+            )
