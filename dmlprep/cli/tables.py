@@ -36,7 +36,7 @@ def _steps(steps: list[StepRecord]) -> Table:
         if step.nodes_after != step.nodes_before:
             nodes += f" → {step.nodes_after}"
         size = megabytes(step.bytes_before)
-        if step.bytes_after != step.bytes_before:
+        if megabytes(step.bytes_after) != megabytes(step.bytes_before):
             size += f" → {megabytes(step.bytes_after)}"
         table.add_row(step.step, step.outcome, f"{step.seconds:.2f}", nodes, size, str(len(step.findings) or ""))
     return table

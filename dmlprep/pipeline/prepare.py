@@ -223,7 +223,14 @@ def _save_and_prove(model: Model, request: PrepareRequest, record: RunRecord) ->
     with _staging(target.parent) as staging:
         saved = model.save(staging / target.name, progress=progress)
         record.output_sha256 = saved.sha256
-        record.verdicts = prove(request.source, saved.files[0], request, record)
+        record.verdicts = prove(
+            request.source,
+            saved.files[0],
+            request.plan.recipe.parity,
+            feeds=request.feeds,
+            session=request.session,
+            observer=request.observer,
+        )
         _judge(record.verdicts, request.plan)
         try:
             # The data file first: a model never stands without its data.
@@ -249,7 +256,15 @@ def _judge(verdicts: list[Verdict], plan: Plan) -> None:
                 fix="dmlprep bisect finds the first node that differs",
             )
     for verdict in verdicts:
-        if verdict.outcome == "not-run" and plan.recipe.parity.dml == "require" and "dml" in verdict.check:
+        if verdict.outcome != "not-run":
+            continue
+        if verdict.check.endswith("cpu"):
+            raise CheckNotRun(
+                f"{verdict.check} did not run: {verdict.reason}",
+                code="DP703",
+                fix="give --feeds that fit; --set parity.cpu=false writes the result without this proof",
+            )
+        if plan.recipe.parity.dml == "require":
             raise CheckNotRun(
                 f"{verdict.check} was demanded and did not run: {verdict.reason}",
                 code="DP703",
