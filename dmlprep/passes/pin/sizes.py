@@ -10,7 +10,7 @@ import onnx_ir as ir
 from dmlprep.errors import UsageError
 from dmlprep.passes.pin.expressions import Expression, parse, solve
 
-__all__ = ["ANONYMOUS", "LARGEST", "InputDim", "Sizes", "input_dims", "resolve"]
+__all__ = ["ANONYMOUS", "LARGEST", "InputDim", "ModelDims", "Sizes", "input_dims", "resolve"]
 
 ANONYMOUS = frozenset({"", "None", "none", "?", "-1"})
 """Names that exporters write where they have none. Two dimensions called so are not the same dimension."""
@@ -91,7 +91,7 @@ def resolve(
     Raises:
         UsageError: DP203 a name that the model does not have, DP204 sizes that contradict each other or the model.
     """
-    model = _Model(input_dims(graph), graph)
+    model = ModelDims(input_dims(graph), graph)
     result = Sizes()
     unranked: dict[str, list[int]] = {}
     for name, shape in (shapes or {}).items():
@@ -120,7 +120,7 @@ def resolve(
     return result, unranked
 
 
-class _Model:
+class ModelDims:
     """What the model has, for matching and for messages."""
 
     def __init__(self, dims: dict[str, list[InputDim] | None], graph: ir.Graph) -> None:

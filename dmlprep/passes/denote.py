@@ -1,0 +1,243 @@
+"""The denote step: what each dimension means, so that a session can fix it by meaning instead of by name.
+
+Standard denotations: https://github.com/onnx/onnx/blob/main/docs/DimensionDenotation.md. Any other text is allowed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import msgspec
+import onnx_ir as ir
+
+from dmlprep.errors import UsageError
+from dmlprep.model import Model
+from dmlprep.model.shapes import copy_shape
+from dmlprep.passes.base import Context, Fact, Options, Pass
+from dmlprep.passes.pin.sizes import ANONYMOUS, ModelDims, input_dims
+from dmlprep.record import finding
+
+__all__ = ["STANDARD", "DenoteOptions", "DenotePass"]
+
+BATCH, CHANNEL, TIME, FEATURE = "DATA_BATCH", "DATA_CHANNEL", "DATA_TIME", "DATA_FEATURE"
+
+STANDARD = (BATCH, CHANNEL, TIME, FEATURE, "FILTER_IN_CHANNEL", "FILTER_OUT_CHANNEL", "FILTER_SPATIAL")
+"""Denotations that ONNX defines. DATA_FEATURE is every spatial dimension of an image, and a hidden size."""
+
+_WORDS = {
+    BATCH: "batch batches batchsize bs n b",
+    CHANNEL: "channel channels c ch rgb",
+    TIME: "seq sequence seqlen time times frame frames step steps token tokens past length len t audio samples kv cache "
+    "context",
+    FEATURE: "height width depth h w d rows cols columns feature features hidden embed embedding dim size spatial mel "
+    "mels bins",
+}
+_BY_WORD = {word: denotation for denotation, words in _WORDS.items() for word in words.split()}
+_CHANNELS = (1, 3, 4)
+_IMAGE_RANKS = (4, 5)  # [N, C, H, W] and [N, C, D, H, W]
+_LONGEST = 128
+
+
+class DenoteOptions(Options, frozen=True, kw_only=True):
+    """Options of ``denote``.
+
+    Attributes:
+        dims: denotation by dimension name (``batch``) or by input or output and axis (``pixel_values:0``).
+        rules: whether dimensions that ``dims`` does not name are denoted by their names and layouts.
+    """
+
+    dims: dict[str, str] = msgspec.field(default_factory=dict)
+    rules: bool = True
+
+
+class DenotePass(Pass[DenoteOptions]):
+    """Write denotations on the dimensions of inputs and outputs, and give every free dimension a name."""
+
+    name = "denote"
+    summary = "write what each dimension means (DATA_BATCH, DATA_CHANNEL ...), name free dimensions that have no name"
+    options_type = DenoteOptions
+    gives: frozenset[Fact] = frozenset({"denoted"})  # type: ignore[misc]
+
+    def run(self, model: Model, context: Context) -> bool:
+        """Denote the model.
+
+        Raises:
+            UsageError: DP203, a key names no dimension; or a denotation is empty or not printable.
+        """
+        graph = model.ir.graph
+        ends = [*_inputs(graph), *graph.outputs]
+        before = [(v.shape, [_key(v, a) for a in range(len(v.shape or ()))]) for v in ends]
+        _name_free(ends, graph)
+        self._by_hand(graph, ends)
+        if self.options.rules:
+            for value in _inputs(graph):
+                _by_rule(value)
+            _follow_names(graph)
+        _report(graph, context)
+        return before != [(v.shape, [_key(v, a) for a in range(len(v.shape or ()))]) for v in ends]
+
+    def _by_hand(self, graph: ir.Graph, ends: list[ir.Value]) -> None:
+        # The more specific key wins: names first, places after.
+        for key, denotation in sorted(self.options.dims.items(), key=lambda item: _place(item[0], ends) is not None):
+            if not denotation.isprintable() or not 0 < len(denotation) <= _LONGEST:
+                raise UsageError(
+                    f"{denotation!r} is no denotation",
+                    where=f"denote {key}",
+                    fix=f"use a word of at most {_LONGEST} characters, such as {', '.join(STANDARD[:4])}",
+                )
+            place = _place(key, ends)
+            places = [place] if place is not None else [(v, a) for v, a, name in _dims(ends) if name == key]
+            if not places:
+                raise ModelDims(input_dims(graph), graph).unknown(key)
+            for value, axis in places:
+                _set(value, axis, denotation)
+
+
+def _inputs(graph: ir.Graph) -> list[ir.Value]:
+    return [v for v in graph.inputs if v.name not in graph.initializers]
+
+
+def _dims(values: list[ir.Value]) -> Iterator[tuple[ir.Value, int, str]]:
+    """Every dimension with its name; empty for a fixed size."""
+    for value in values:
+        for axis, dim in enumerate(value.shape or ()):
+            yield value, axis, "" if isinstance(dim, int) else (dim.value or "")
+
+
+def _key(value: ir.Value, axis: int) -> tuple[object, str | None]:
+    assert value.shape is not None
+    dim = value.shape[axis]
+    return (dim if isinstance(dim, int) else dim.value), value.shape.get_denotation(axis)
+
+
+def _place(key: str, values: list[ir.Value]) -> tuple[ir.Value, int] | None:
+    name, colon, axis = key.rpartition(":")
+    if not colon or not re.fullmatch(r"-?\d+", axis):
+        return None
+    for value in values:
+        rank = len(value.shape) if value.shape is not None else 0
+        if value.name == name and -rank <= int(axis) < rank:
+            return value, int(axis) % rank
+    return None
+
+
+def _set(value: ir.Value, axis: int, denotation: str) -> None:
+    if value.shape is not None and value.shape.get_denotation(axis) != denotation:
+        shape = copy_shape(value.shape)
+        shape.set_denotation(axis, denotation)
+        value.shape = shape
+
+
+def _name_free(ends: list[ir.Value], graph: ir.Graph) -> None:
+    """A size of -1, "None" or nothing gets a name: without one ONNX Runtime cannot override it by name."""
+    taken = {name for _, _, name in _dims(ends)}
+    for value in _inputs(graph):
+        if value.shape is None:
+            continue
+        dims: list[int | str | None] = []
+        for axis, dim in enumerate(value.shape):
+            text = dim if isinstance(dim, int) else (dim.value or "")
+            if (isinstance(text, int) and text < 0) or text in ANONYMOUS:
+                text = f"{value.name}_dim_{axis}"
+                while text in taken:
+                    text += "_"
+                taken.add(text)
+            dims.append(text)
+        if dims != [d if isinstance(d, int) else (d.value or "") for d in value.shape]:
+            value.shape = ir.Shape(dims, [value.shape.get_denotation(i) for i in range(len(dims))])
+
+
+def _by_name(name: str) -> str | None:
+    """The meaning of a dimension's name; the words of ``sequence_length`` or ``batchSize`` are looked at in order."""
+    words = re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", name)
+    return next((_BY_WORD[w.lower()] for w in words if w.lower() in _BY_WORD), None)
+
+
+def _by_rule(value: ir.Value) -> None:
+    """Denote what has no denotation yet: by the dimension's name, else by the layout of the whole shape."""
+    shape = value.shape
+    if shape is None:
+        return
+    layout = _layout(value)
+    for axis, dim in enumerate(shape):
+        if shape.get_denotation(axis):
+            continue
+        named = None
+        if not isinstance(dim, int) and dim.value and not dim.value.startswith(f"{value.name}_dim_"):
+            named = _by_name(dim.value)
+        found = named or layout[axis]
+        if found is not None:
+            _set(value, axis, found)
+
+
+def _layout(value: ir.Value) -> list[str | None]:
+    """What the axes of an input mean by rank and type: images [N, C, H, W] or [N, H, W, C], tokens [N, T]."""
+    assert value.shape is not None
+    dims = [d if isinstance(d, int) else None for d in value.shape]
+    rank = len(dims)
+    floating = value.dtype is not None and value.dtype.is_floating_point()
+    if rank in _IMAGE_RANKS and (floating or value.dtype == ir.DataType.UINT8):
+        if dims[1] in _CHANNELS:
+            return [BATCH, CHANNEL, *[FEATURE] * (rank - 2)]
+        if dims[-1] in _CHANNELS:
+            return [BATCH, *[FEATURE] * (rank - 2), CHANNEL]
+    if rank == 2 and not floating:
+        return [BATCH, TIME]
+    if rank >= 2:
+        return [BATCH, *[None] * (rank - 1)]
+    return [None] * rank
+
+
+def _follow_names(graph: ir.Graph) -> None:
+    """A dimension of an output means what the dimension of the same name means in the inputs."""
+    known = {
+        name: value.shape.get_denotation(axis)
+        for value, axis, name in _dims(_inputs(graph))
+        if name and value.shape is not None
+    }
+    for value, axis, name in list(_dims(list(graph.outputs))):
+        denotation = known.get(name)
+        if denotation and value.shape is not None and not value.shape.get_denotation(axis):
+            _set(value, axis, denotation)
+
+
+def _report(graph: ir.Graph, context: Context) -> None:
+    """Say for each free dimension how a session fixes it (fact ``free_dimensions``, finding DP205)."""
+    places: dict[str, list[str]] = {}
+    meanings: dict[str, str] = {}
+    for value, axis, name in _dims(_inputs(graph)):
+        if name and value.shape is not None:
+            places.setdefault(name, []).append(f"{value.name}:{axis}")
+            meanings.setdefault(name, value.shape.get_denotation(axis) or "")
+    listed = []
+    for name, where in places.items():
+        meaning = meanings[name]
+        shared = [n for n, m in meanings.items() if meaning and m == meaning and n != name]
+        calls = _calls(name, meaning)
+        listed.append({"name": name, "denotation": meaning, "where": where, **calls})
+        also = f"; by denotation it sets {', '.join(repr(n) for n in shared)} to the same size" if shared else ""
+        context.report(
+            finding(
+                "DP205",
+                f"dimension {name!r} ({', '.join(where)}) is free{also}",
+                node=name,
+                where=where,
+                denotation=meaning,
+                python=calls["python"],
+                c=calls["c"],
+            )
+        )
+    context.facts["free_dimensions"] = listed
+
+
+def _calls(name: str, denotation: str) -> dict[str, list[str]]:
+    def quoted(text: str) -> str:
+        return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+    python = [f"options.add_free_dimension_override_by_name({quoted(name)}, size)"]
+    c = [f"api->AddFreeDimensionOverrideByName(options, {quoted(name)}, size)"]
+    if denotation:
+        python.append(f"options.add_free_dimension_override_by_denotation({quoted(denotation)}, size)")
+        c.append(f"api->AddFreeDimensionOverride(options, {quoted(denotation)}, size)")
+    return {"python": python, "c": c}
