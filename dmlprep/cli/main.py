@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import sys
@@ -83,6 +84,8 @@ def _fail(error: DmlprepError) -> None:
 
 def main() -> NoReturn:
     """Run the command line and exit with its code."""
+    # onnx-ir logs what it mends in broken models; our errors say it in one line.
+    logging.getLogger("onnx_ir").setLevel(logging.CRITICAL)
     if hasattr(signal, "SIGTERM"):
         signal.signal(signal.SIGTERM, _terminate)
     try:

@@ -1,9 +1,9 @@
 """A model written for one run: its weights stay where they are.
 
-Running a 5 GB model to look at its values must not cost a copy of it. The file written here is kilobytes; each weight that
-lies unchanged in a file is external data whose path is relative to the root of the file system, and ONNX Runtime is told
-to look from there (``session.model_external_initializers_file_folder_path``; it must be given bytes, not a path). For
-sessions of our own only: such a file is never a result.
+Running a 5 GB model to look at its values must not cost a copy of it. The file written here is kilobytes; each weight
+that lies unchanged in a file is external data whose path is relative to the root of the file system, and ONNX Runtime
+is told to look from there (``session.model_external_initializers_file_folder_path``; it must be given bytes, not a
+path). For sessions of our own only: such a file is never a result.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import mmap
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import onnx
@@ -33,6 +34,7 @@ def read(path: Path) -> ir.Model:
     """
     proto = _parse(path)
     _refuse_what_would_be_lost(proto, path)
+    _check_references(proto, path)
     try:
         model = ir.from_proto(proto)
     except NotImplementedError as error:
@@ -104,6 +106,46 @@ def _refuse_what_would_be_lost(proto: onnx.ModelProto, path: Path) -> None:
             code="DP004",
             fix="export the inference model with dense weights",
         )
+
+
+def _check_references(proto: onnx.ModelProto, path: Path) -> None:
+    """What onnx-ir would take on trust: numbers of external data, and that every output is made by somebody."""
+    for tensor in _tensor_protos(proto):
+        for entry in tensor.external_data:
+            if entry.key in ("offset", "length") and not (entry.value.isascii() and entry.value.isdigit()):
+                raise InputError(
+                    f"the {entry.key} of its data is {entry.value!r}",
+                    where=f"{path}: tensor {tensor.name!r}",
+                    code="DP002",
+                    fix="export the model again",
+                )
+    graph = proto.graph
+    made = {v.name for v in graph.input} | {t.name for t in graph.initializer}
+    made.update(name for node in graph.node for name in node.output)
+    missing = next((v.name for v in graph.output if v.name not in made), None)
+    if missing is not None:
+        raise InputError(
+            f"no node makes the output {missing!r}", where=str(path), code="DP003", fix="export the model again"
+        )
+
+
+def _tensor_protos(proto: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
+    stack: list[onnx.GraphProto] = [proto.graph]
+    nodes = [node for function in proto.functions for node in function.node]
+    while stack or nodes:
+        if stack:
+            graph = stack.pop()
+            yield from graph.initializer
+            nodes += graph.node
+        for node in nodes:
+            for attribute in node.attribute:
+                if attribute.HasField("t"):
+                    yield attribute.t
+                yield from attribute.tensors
+                if attribute.HasField("g"):
+                    stack.append(attribute.g)
+                stack += attribute.graphs
+        nodes = []
 
 
 def _map_external(model: ir.Model, path: Path) -> None:

@@ -180,3 +180,17 @@ def test_sparse_initializers_are_refused(tmp_path: Path) -> None:
     (tmp_path / "s.onnx").write_bytes(model.SerializeToString())
     with pytest.raises(ModelRefused, match="sparse"):
         Model.open(tmp_path / "s.onnx")
+
+
+@pytest.mark.parametrize("value", ["-64", "1e3", "", "٣"])
+def test_numbers_of_external_data(external_path: Path, value: str) -> None:
+    assert "offset" in _broken(external_path, lambda p: _relocate(p, "mlp.data", offset=value))
+
+
+def test_an_output_that_nobody_makes(mlp_path: Path) -> None:
+    def add(path: Path) -> None:
+        proto = onnx.load(path)
+        proto.graph.output.append(helper.make_tensor_value_info("ghost", TensorProto.FLOAT, [1]))
+        onnx.save(proto, path)
+
+    assert "ghost" in _broken(mlp_path, add)
