@@ -9,7 +9,9 @@ import msgspec
 from dmlprep.errors import RecipeError
 from dmlprep.model import Model
 from dmlprep.passes.base import Context, Options, Pass
+from dmlprep.passes.catalog import suggest
 from dmlprep.precision.borrowed import convert_with_onnxconverter_common
+from dmlprep.precision.convert import convert
 from dmlprep.precision.selection import Selection, select
 
 __all__ = ["Fp16Options", "Fp16Pass"]
@@ -20,6 +22,7 @@ class Fp16Options(Options, frozen=True):
 
     Attributes:
         engine: ``own`` (dmlprep's converter), or ``onnxconverter-common``.
+        policy: how careful the rules are: ``fast``, ``balanced`` or ``safe``.
         keep_io: whether graph inputs and outputs keep their types; or the names of those that do.
         keep_nodes: names of nodes that stay FP32.
         keep_operators: operator types that stay FP32 (``Softmax``, ``com.microsoft::Gelu``).
@@ -29,7 +32,8 @@ class Fp16Options(Options, frozen=True):
             FP16 kernels exist.
     """
 
-    engine: Literal["own", "onnxconverter-common"] = "onnxconverter-common"
+    engine: Literal["own", "onnxconverter-common"] = "own"
+    policy: Literal["fast", "balanced", "safe"] = "balanced"
     keep_io: bool | list[str] = True
     keep_nodes: list[str] = msgspec.field(default_factory=list)
     keep_operators: list[str] = msgspec.field(default_factory=list)
@@ -59,19 +63,45 @@ class Fp16Pass(Pass[Fp16Options]):
             RecipeError: an option names what the model does not have.
         """
         options = self.options
-        keep = select(
-            model,
-            Selection(
-                tuple(options.keep_nodes),
-                tuple(options.keep_operators),
-                tuple(options.keep_patterns),
-                tuple(options.keep_between),
-            ),
-            "keep",
-        )
+        keep = select(model, _selection(options, "keep"), "keep")
         bytes_before = model.statistics().nbytes
         if options.engine == "own":
-            raise RecipeError("the own converter is not there yet", where="step fp16: engine", code="DP901")
+            changed = self._own(model, context, keep)
+        else:
+            changed = self._borrowed(model, context, keep)
+        if changed:
+            context.facts |= {
+                "engine": options.engine,
+                "bytes_before": bytes_before,
+                "bytes_after": model.statistics().nbytes,
+            }
+        return changed
+
+    def _own(self, model: Model, context: Context, keep: dict[int, str]) -> bool:
+        options = self.options
+        keep_io: bool | set[str] = options.keep_io if isinstance(options.keep_io, bool) else set(options.keep_io)
+        if not isinstance(keep_io, bool):
+            known = {v.name or "" for v in (*model.ir.graph.inputs, *model.ir.graph.outputs)}
+            for name in sorted(keep_io - known):
+                raise RecipeError(
+                    f"the model has no input or output {name!r}", where="keep_io", fix=suggest(name, list(known))
+                )
+        convert_anyway = select(model, _selection(options, "convert"), "convert")
+        done = convert(
+            model,
+            context.target,
+            level=options.policy,
+            keep_io=keep_io,
+            keep=keep,
+            convert_anyway=convert_anyway,
+        )
+        for one in done.findings:
+            context.report(one)
+        context.facts |= {"casts": done.casts, "kept_fp32": done.kept, "kept_by_rule": done.rules}
+        return done.changed
+
+    def _borrowed(self, model: Model, context: Context, keep: dict[int, str]) -> bool:
+        options = self.options
         if not isinstance(options.keep_io, bool):
             raise RecipeError(
                 "this engine keeps all inputs and outputs, or none",
@@ -82,13 +112,15 @@ class Fp16Pass(Pass[Fp16Options]):
         findings = convert_with_onnxconverter_common(
             model, keep_io=options.keep_io, keep_operators=set(options.keep_operators), keep=keep
         )
-        if findings is None:
-            return False
-        for one in findings:
+        for one in findings or ():
             context.report(one)
-        context.facts |= {
-            "engine": options.engine,
-            "bytes_before": bytes_before,
-            "bytes_after": model.statistics().nbytes,
-        }
-        return True
+        return findings is not None
+
+
+def _selection(options: Fp16Options, field: Literal["keep", "convert"]) -> Selection:
+    return Selection(
+        tuple(getattr(options, f"{field}_nodes")),
+        tuple(getattr(options, f"{field}_operators")),
+        tuple(getattr(options, f"{field}_patterns")),
+        tuple(getattr(options, f"{field}_between")),
+    )

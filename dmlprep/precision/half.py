@@ -109,11 +109,11 @@ def measure(tensor: ir.TensorProtocol) -> Loss:
             flushed += int(np.count_nonzero(magnitude <= FP16_TINY / 2)) - zeros
         if top >= OVERFLOW:
             over += int(np.count_nonzero(magnitude >= OVERFLOW))
+        lost += square * 2.0**-24  # normal values: at most 2**-11 each, 2**-12 in the mean
         if small > zeros or top >= OVERFLOW:
-            difference = (values - to_half(values).astype(values.dtype)).astype(np.float64)
+            odd = values[(magnitude < FP16_NORMAL) | (magnitude >= OVERFLOW)]
+            difference = odd.astype(np.float64) - to_half(odd).astype(np.float64)
             lost += float(np.vdot(difference, difference))
-        else:
-            lost += square * 2.0**-24  # normal values: at most 2**-11 each, 2**-12 in the mean
     return Loss(size, peak, over, flushed, subnormal, math.sqrt(squares), math.sqrt(lost))
 
 

@@ -1,0 +1,292 @@
+"""Constants on the way to FP16: masks are lowered as far as is safe, what would be lost keeps its readers in FP32."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+import onnx_ir as ir
+
+from dmlprep.precision.half import FP16_MAX, Loss, measure
+from dmlprep.precision.policy import Reason
+from dmlprep.precision.view import MOVES, View, scalar
+
+__all__ = ["MASK", "RELATIVE_LOSS", "Constants", "judge"]
+
+MASK = 57344.0
+"""Magnitude that masks get: 7 * 2**13. Scores up to 8160 added to it stay finite, and its spacing of 32 swallows scores
+below 16, so that a row that is masked whole stays uniform, as in FP32 with -1e9."""
+
+RELATIVE_LOSS = 2.0**-9
+"""A tensor whose rounding error exceeds this share of its norm lost more than digits: 8 times what rounding costs."""
+
+_TINY_FLOOR, _HIGH_FLOOR = 2.0**-20, 32768.0
+
+_MASK_WAYS = MOVES | frozenset(
+    """
+    Add Sub Mul Where Neg Cast Div Max Min Sum
+    """.split()  # noqa: SIM905 - a list of a hundred names reads better as words
+)
+_LOW_ENDS = frozenset(
+    """
+    Softmax LogSoftmax ArgMax TopK ReduceMax Max Exp Sigmoid Hardmax GlobalMaxPool MaxPool Attention
+    MultiHeadAttention GroupQueryAttention BiasSoftmax Relu Tanh
+    """.split()  # noqa: SIM905 - a list of a hundred names reads better as words
+)
+_HIGH_ENDS = frozenset(
+    """
+    ArgMin ReduceMin Min
+    """.split()  # noqa: SIM905 - a list of a hundred names reads better as words
+)
+
+
+@dataclass
+class Constants:
+    """What was decided about constants.
+
+    Attributes:
+        limits: value -> magnitude beyond which its elements are clamped, where that is not 65504.
+        keep: nodes that stay in FP32 because of a constant.
+        losses: what each constant measured loses, by value.
+        masks: value -> the magnitude that its mask entries get.
+        bounds: values that are limits of Clip: the lowest and highest finite FP16 value serve them.
+    """
+
+    limits: dict[ir.Value, float] = field(default_factory=dict)
+    keep: dict[ir.Node, Reason] = field(default_factory=dict)
+    losses: dict[ir.Value, Loss] = field(default_factory=dict)
+    masks: dict[ir.Value, float] = field(default_factory=dict)
+    bounds: set[ir.Value] = field(default_factory=set)
+    kept_for: dict[ir.Value, str] = field(default_factory=dict)
+
+
+def judge(view: View, full: Iterable[ir.Node]) -> Constants:
+    """Read every constant that a node would take in FP16, once.
+
+    Args:
+        full: nodes that stay in FP32 anyway; what only they read is not looked at.
+    """
+    found = Constants()
+    kept = set(full)
+    by_tensor: dict[int, Loss] = {}
+    for value in _candidates(view):
+        readers = [n for n in value.consumers() if n not in kept and _takes_half(view, n, value)]
+        if not readers and value.consumers():
+            continue
+        tensor = view.constant(value) or _filled(value)
+        if tensor is None:
+            continue
+        if id(tensor) not in by_tensor:
+            by_tensor[id(tensor)] = measure(tensor)
+        loss = found.losses[value] = by_tensor[id(tensor)]
+        if loss.over:
+            _beyond(view, value, tensor, loss, readers, found)
+        elif loss.relative > RELATIVE_LOSS:
+            _below(view, value, tensor, loss, readers, found)
+    return found
+
+
+def _candidates(view: View) -> list[ir.Value]:
+    values: dict[ir.Value, None] = {}
+    for node in view.order:
+        for value in node.inputs:
+            if value is not None and view.wide(value) and view.constant(value) is not None:
+                values.setdefault(value)
+        if node.op_type == "ConstantOfShape" and view.wide(node.outputs[0]):
+            values.setdefault(node.outputs[0])
+    return list(values)
+
+
+def _filled(value: ir.Value) -> ir.TensorProtocol | None:
+    producer = value.producer()
+    if producer is None or producer.op_type != "ConstantOfShape":
+        return None
+    attribute = producer.attributes.get("value")
+    return attribute.as_tensor() if attribute is not None else None
+
+
+def _takes_half(view: View, node: ir.Node, value: ir.Value) -> bool:
+    if node.op_type in ("Cast", "CastLike"):
+        return True
+    return any(
+        v is value and port is not None and port.variable and ir.DataType.FLOAT16 in port.floats
+        for _, v, port in view.wide_inputs(node)
+    )
+
+
+def _keep(found: Constants, value: ir.Value, nodes: Iterable[ir.Node], rule: str, text: str) -> None:
+    found.kept_for[value] = rule
+    for node in nodes:
+        found.keep.setdefault(node, Reason(rule, text))
+
+
+def _beyond(
+    view: View, value: ir.Value, tensor: ir.TensorProtocol, loss: Loss, readers: list[ir.Node], found: Constants
+) -> None:
+    if readers and all(n.op_type in ("Clip", "Pad") and n.inputs[0] is not value for n in readers):
+        found.bounds.add(value)
+        return
+    values = np.asarray(tensor.numpy()) if tensor.size <= 1 << 26 else None
+    sign = 0
+    if values is not None:
+        beyond = values[np.isfinite(values) & (np.abs(values) > FP16_MAX)]
+        sign = -1 if (beyond < 0).all() else 1 if (beyond > 0).all() else 0
+    depth = _mask_depth(value, sign) if sign else 0
+    if depth:
+        found.masks[value] = found.limits[value] = MASK / depth
+        return
+    _keep(
+        found,
+        value,
+        readers,
+        "constant-too-large",
+        f"constant {value.name!r} holds {loss.peak:g}, above 65504",
+    )
+
+
+def _mask_depth(value: ir.Value, sign: int) -> int:
+    """How many masks may be added up on the way from a constant to where only 'very low' counts; 0 for no mask."""
+    deepest = 1
+    state: dict[ir.Value, tuple[int, int]] = {value: (sign, 1)}
+    stack = [value]
+    ended = False
+    steps = 0
+    while stack:
+        at = stack.pop()
+        side, depth = state[at]
+        for node in at.consumers():
+            steps += 1
+            if steps > 4096:
+                return 0
+            ends = _LOW_ENDS if side < 0 else _HIGH_ENDS
+            if node.op_type in ends:
+                ended = True
+                continue
+            if node.op_type not in _MASK_WAYS or (node.op_type == "Div" and node.inputs[0] is not at):
+                return 0
+            turned = node.op_type == "Neg" or (node.op_type == "Sub" and node.inputs[1] is at)
+            here = -side if turned else side
+            # Adding two values that both come from masks doubles what is added.
+            more = sum(state[v][1] for v in set(node.inputs) if v is not None and v is not at and v in state)
+            total = depth + (more if node.op_type in ("Add", "Sum", "Sub") else 0)
+            deepest = max(deepest, total)
+            if total > 8:
+                return 0
+            for out in node.outputs:
+                if out.is_graph_output():
+                    return 0
+                known = state.get(out)
+                if known is None or total > known[1]:
+                    state[out] = (here, total)
+                    stack.append(out)
+    # A mask added in several layers runs into the same kind of end each time; two different masks may still meet.
+    return max(deepest, 2 if _meets_another(state, value) else 1) if ended else 0
+
+
+def _meets_another(state: dict[ir.Value, tuple[int, int]], value: ir.Value) -> bool:
+    """Whether the way of this mask runs through an Add of something that holds another very large constant."""
+    for at in state:
+        for node in at.consumers():
+            if node.op_type not in ("Add", "Sum", "Where"):
+                continue
+            for other in node.inputs:
+                if other is None or other in state or other is value:
+                    continue
+                if _from_big_constant(other):
+                    return True
+    return False
+
+
+def _from_big_constant(value: ir.Value) -> bool:
+    stack, seen = [value], 0
+    while stack and seen < 24:
+        seen += 1
+        at = stack.pop()
+        tensor = at.const_value if at.is_initializer() else None
+        producer = at.producer()
+        if tensor is None and producer is not None and producer.op_type in ("Constant", "ConstantOfShape"):
+            attribute = producer.attributes.get("value")
+            tensor = attribute.as_tensor() if attribute is not None else None
+        if tensor is not None and tensor.size <= 4096 and tensor.dtype.is_floating_point():
+            array = np.asarray(tensor.numpy(), np.float64)
+            if array.size and bool((np.isfinite(array) & (np.abs(array) > 1e4)).any()):
+                return True
+        elif producer is not None and (
+            producer.op_type in MOVES or producer.op_type in ("Mul", "Where", "Sub", "Cast")
+        ):
+            stack += [v for v in producer.inputs if v is not None]
+    return False
+
+
+def _below(
+    view: View, value: ir.Value, tensor: ir.TensorProtocol, loss: Loss, readers: list[ir.Node], found: Constants
+) -> None:
+    text = f"constant {value.name!r} would lose {loss.relative:.2g} of itself in FP16 (largest value {loss.peak:g})"
+    if loss.peak == 0:
+        return
+    number = scalar(tensor)
+    _keep(found, value, readers, "constant-too-small", text)
+    for node in readers:
+        floor = _floor_after(node, value, abs(number)) if number is not None else None
+        if floor is not None:
+            _follow_floor(view, node, floor, text, found)
+        elif node.op_type in ("MatMul", "Gemm", "Conv", "Mul", "ConvTranspose", "Einsum", "FusedMatMul"):
+            _follow_small(view, node, loss.peak, text, found)
+
+
+def _floor_after(node: ir.Node, value: ir.Value, number: float) -> float | None:
+    """The value that a node's result takes when its other operand is zero: epsilons are added for that case."""
+    if node.op_type in ("Add", "Max", "Sum") or (node.op_type == "Clip" and node.inputs[0] is not value):
+        return number
+    return None
+
+
+def _follow_floor(view: View, start: ir.Node, floor: float, text: str, found: Constants) -> None:
+    """Keep what reads a value that may be as small as ``floor``, until roots or logarithms bring it back in range."""
+    stack = [(start, floor)]
+    seen = 0
+    while stack and seen < 64:
+        seen += 1
+        node, low = stack.pop()
+        if _TINY_FLOOR <= low <= _HIGH_FLOOR:
+            continue
+        for reader in (r for v in node.outputs for r in v.consumers()):
+            if reader.op_type in ("Cast", "Constant"):
+                continue
+            found.keep.setdefault(reader, Reason("constant-too-small", f"reads a value that {text} keeps from zero"))
+            after = _floor_through(view, reader, low)
+            if after is not None:
+                stack.append((reader, after))
+
+
+def _floor_through(view: View, node: ir.Node, low: float) -> float | None:
+    if node.op_type == "Sqrt":
+        return math.sqrt(low)
+    if node.op_type == "Reciprocal":
+        return 1 / low
+    if node.op_type == "Pow":
+        power = scalar(view.constant(node.inputs[1]))
+        return low**power if power is not None and -8 < power < 8 else None
+    if node.op_type in MOVES:
+        return low
+    if node.op_type == "Div" and view.constant(node.inputs[0]) is not None:
+        return abs(scalar(view.constant(node.inputs[0])) or 1.0) / low
+    return None
+
+
+def _follow_small(view: View, start: ir.Node, peak: float, text: str, found: Constants) -> None:
+    """Keep what only scales a product of tiny weights, until a factor or a normalisation brings it back in range."""
+    stack, seen = [start], 0
+    while stack and seen < 32:
+        seen += 1
+        node = stack.pop()
+        for reader in (r for v in node.outputs for r in v.consumers()):
+            if reader in found.keep:
+                continue
+            if reader.op_type in MOVES:
+                found.keep[reader] = Reason("constant-too-small", f"moves a product of tiny values: {text}")
+                stack.append(reader)
+            elif reader.op_type in ("Mul", "Div", "LayerNormalization", "InstanceNormalization", "BatchNormalization"):
+                found.keep[reader] = Reason("constant-too-small", f"scales a product of tiny values: {text}")

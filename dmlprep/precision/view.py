@@ -1,0 +1,146 @@
+"""A model as the precision rules see it: types, signatures, constants, and who feeds whom."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import onnx_ir as ir
+
+from dmlprep.model.walk import attribute_graphs, nodes
+from dmlprep.precision.half import WIDE
+from dmlprep.precision.signature import Port, Signature, operator_key, signature
+from dmlprep.precision.types import Types, is_wide, solve_types
+from dmlprep.target import Target
+
+__all__ = ["MOVES", "UNTYPED", "View", "consumers", "dtype_name", "scalar"]
+
+MOVES = frozenset(
+    """
+    Identity Reshape Transpose Slice Squeeze Unsqueeze Flatten Expand Tile Gather GatherElements
+    GatherND Concat Split DepthToSpace SpaceToDepth ReverseSequence Compress Trilu Dropout
+    """.split()  # noqa: SIM905 - a list of a hundred names reads better as words
+)
+"""Operators that move values and change none."""
+
+UNTYPED = frozenset({"Cast", "Shape", "Size"})
+"""Operators that read any type, and whose result does not depend on it."""
+
+
+def dtype_name(dtype: ir.DataType) -> str:
+    """A type as the kernel tables write it: ``float``, ``float16``."""
+    return dtype.name.lower()
+
+
+def consumers(value: ir.Value) -> tuple[ir.Node, ...]:
+    """The nodes that read a value, those in subgraphs too."""
+    return tuple(value.consumers())
+
+
+@dataclass
+class View:
+    """What rules look at.
+
+    Attributes:
+        model: functions inlined.
+        target: whose kernels count; ``None`` leaves the kernel rules out.
+        types: type of every value before conversion.
+        order: every node, subgraphs' nodes right after the node that holds them.
+        owner: ``id(graph)`` -> the node that holds it.
+    """
+
+    model: ir.Model
+    target: Target | None
+    types: Types = field(default_factory=dict)
+    order: list[ir.Node] = field(default_factory=list)
+    owner: dict[int, ir.Node] = field(default_factory=dict)
+    _signatures: dict[int, Signature | None] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, model: ir.Model, target: Target | None) -> View:
+        """Look at a model."""
+        order = list(nodes(model))
+        owner = {id(graph): node for node in order for _, graph in attribute_graphs(node)}
+        return cls(model, target, solve_types(model), order, owner)
+
+    def signature(self, node: ir.Node) -> Signature | None:
+        """The signature of a node at the model's opset."""
+        key = id(node)
+        if key not in self._signatures:
+            self._signatures[key] = signature(node, self.model.opset_imports)
+        return self._signatures[key]
+
+    def wide(self, value: ir.Value | None) -> bool:
+        """Whether a value is a tensor of a floating type that comes down to FP16."""
+        return value is not None and is_wide(self.types.get(value))
+
+    def wide_inputs(self, node: ir.Node) -> Iterator[tuple[int, ir.Value, Port | None]]:
+        """Inputs of wide type, with position and port."""
+        known = self.signature(node)
+        for index, value in enumerate(node.inputs):
+            if value is not None and self.wide(value):
+                yield index, value, known.input(index) if known else None
+
+    def wide_outputs(self, node: ir.Node) -> Iterator[tuple[int, ir.Value, Port | None]]:
+        """Outputs of wide type, with position and port."""
+        known = self.signature(node)
+        for index, value in enumerate(node.outputs):
+            if self.wide(value):
+                yield index, value, known.output(index) if known else None
+
+    def is_float(self, node: ir.Node) -> bool:
+        """Whether a node reads or makes values of wide type."""
+        return any(True for _ in self.wide_inputs(node)) or any(True for _ in self.wide_outputs(node))
+
+    def constant(self, value: ir.Value | None) -> ir.TensorProtocol | None:
+        """The tensor of an initializer that no caller can replace, or of a Constant node."""
+        if value is None:
+            return None
+        if value.is_initializer():
+            overridable = value.is_graph_input() and self.model.ir_version >= 4
+            return None if overridable else value.const_value
+        producer = value.producer()
+        if producer is not None and producer.op_type == "Constant" and producer.domain in ("", "ai.onnx"):
+            return constant_tensor(producer)
+        return None
+
+    def half_kernel(self, node: ir.Node, label: str) -> bool:
+        """Whether DirectML's kernel takes FP16 for a type variable; true where nothing is known."""
+        if self.target is None or self.target.opset_only:
+            return True
+        rows = self.target.tables.dml.get(operator_key(node))
+        known = self.signature(node)
+        if not rows or known is None:
+            return True
+        row = rows.get(known.since) or rows[max(rows)]
+        allowed = row.types.get(label)
+        return allowed is None or "float16" in allowed
+
+    def on_directml(self, node: ir.Node) -> bool:
+        """Whether DirectML has a kernel of this operator in some version, or ONNX Runtime inlines it."""
+        if self.target is None or self.target.opset_only:
+            return True
+        if operator_key(node) in self.target.tables.dml:
+            return True
+        known = self.signature(node)
+        return known is not None and known.is_function and operator_key(node) not in self.target.tables.cpu
+
+
+def constant_tensor(node: ir.Node) -> ir.TensorProtocol | None:
+    """The floating tensor of a Constant node, ``None`` where it holds something else."""
+    value = node.attributes.get("value")
+    if value is not None and value.type == ir.AttributeType.TENSOR:
+        tensor = value.as_tensor()
+        return tensor if tensor.dtype in WIDE or tensor.dtype == ir.DataType.FLOAT16 else None
+    for name in ("value_float", "value_floats"):
+        if name in node.attributes:
+            return ir.Tensor(np.asarray(node.attributes[name].value, np.float32))
+    return None
+
+
+def scalar(tensor: ir.TensorProtocol | None) -> float | None:
+    """The number that a tensor of one element holds."""
+    if tensor is None or tensor.size != 1 or tensor.dtype == ir.DataType.STRING:
+        return None
+    return float(np.asarray(tensor.numpy()).reshape(-1)[0])
