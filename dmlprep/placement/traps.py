@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from dmlprep.target import Target
 from dmlprep.target.facts import GraphFacts, NodeFacts, Value
 
-__all__ = ["GELU_OPSET", "gelu_trap"]
+__all__ = ["GELU_OPSET", "gelu_trap", "trapped"]
 
 GELU_OPSET = 20
 """From this opset on GeluFusion (level 1, ONNX Runtime 1.20 and later) makes ai.onnx Gelu of a decomposed one."""
+
+
+def trapped(graph: GraphFacts, target: Target) -> list[NodeFacts]:
+    """The Erf nodes of GELUs that the optimizer of this release moves to the CPU."""
+    if target.release < (1, 20):
+        return []
+    return [erf for erf in gelu_trap(graph) if erf.opset >= GELU_OPSET]
 
 
 def _only_consumer(value: Value | None) -> NodeFacts | None:

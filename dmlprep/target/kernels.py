@@ -8,8 +8,8 @@ The data files (``data/ort-1.24.json``, made by ``scripts/make_target_data.py``)
 
 Extra keys of a DirectML row: ``const`` inputs that must be constant on the CPU to be fused, ``cpu_in`` other inputs
 read from CPU memory, ``cpu_out`` outputs left in CPU memory, ``fuses`` false where no fused graph takes it,
-``fused_inputs`` the number of inputs that a fused graph needs, ``query`` the name of its support query, ``made_by`` ``cpu_kernel`` or
-``shader`` where the kernel is not a DirectML operator.
+``fused_inputs`` the number of inputs that a fused graph needs, ``query`` the name of its support query, ``made_by``
+``cpu_kernel`` or ``shader`` where the kernel is not a DirectML operator.
 """
 
 from __future__ import annotations

@@ -6,4 +6,38 @@ from dmlprep.record.codes.row import Code
 
 __all__ = ["ROWS"]
 
-ROWS: dict[str, Code] = {}
+_FIX = "run the fix-quirks pass (it is in every built-in recipe)"
+_EXPORT = "export the model in another form; the page says which"
+
+ROWS: dict[str, Code] = {
+    "DP601": Code("Reshape with allowzero and -1", "error", _FIX),
+    "DP602": Code("Gemm without C before an activation", "error", _FIX),
+    "DP603": Code("MeanVarianceNormalization without axes before an activation", "error", _FIX),
+    "DP604": Code("MatMul of rank 5 and more", "error", _FIX),
+    "DP605": Code("rank above 8", "error", _EXPORT),
+    "DP606": Code("per-axis quantization at opset 21", "error", _FIX),
+    "DP607": Code("DequantizeLinear of an int32 vector without axis", "error", _FIX),
+    "DP608": Code("Split with an empty output", "error", _FIX),
+    "DP609": Code("ConvTranspose with SAME padding and a stride", "error", _FIX),
+    "DP610": Code("Resize that keeps the aspect ratio", "error", _FIX),
+    "DP611": Code("Einsum on operands of rank 5", "error", _EXPORT),
+    "DP612": Code("OptionalHasElement without input", "error", _FIX),
+    "DP614": Code("Squeeze whose data and axes are one tensor", "error", _FIX),
+    "DP615": Code("quantization without zero point", "warning", _FIX),
+    "DP616": Code("GridSample of volumes", "warning", _EXPORT),
+    "DP620": Code("an output that also feeds an activation", "error", _FIX),
+    "DP621": Code("a constant output that nodes read", "error", _FIX),
+    "DP622": Code("MatMul with a vector as second operand", "error", _FIX),
+    "DP623": Code("Pad that crops", "error", _FIX),
+    "DP624": Code("reduction of an empty tensor", "error", _FIX),
+    "DP625": Code("matrix product over nothing", "error", _FIX),
+    "DP626": Code("pooling window that starts in the padding", "error", _FIX),
+    "DP627": Code("AveragePool with ceil_mode that counts padding", "error", _FIX),
+    "DP628": Code("Resize in a form that DirectML rounds otherwise", "error", _EXPORT),
+    "DP629": Code("Cast to bool", "warning", _FIX),
+    "DP630": Code("RoiAlign in mode max", "error", _EXPORT),
+    "DP631": Code("Clip whose min is above its max", "error", _FIX),
+    "DP632": Code("DynamicQuantizeLinear rounds otherwise", "note", _EXPORT),
+    "DP640": Code("quirk rewritten", "note"),
+    "DP641": Code("quirk left as it is", "warning", "pin the dimensions and simplify, or export another form"),
+}

@@ -1,0 +1,38 @@
+"""``dmlprep explain``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from dmlprep.errors import UsageError
+
+__all__ = ["command"]
+
+
+@click.command("explain")
+@click.argument("what")
+@click.option("--node", metavar="NAME", help="Explain the placement of this node of the model WHAT.")
+@click.option("--target", "target_name", metavar="NAME", default="latest", show_default=True, help="DirectML release.")
+def command(what: str, node: str | None, target_name: str) -> int:
+    """Explain the finding code WHAT, or with --node the placement of one node of the model WHAT.
+
+    \b
+    dmlprep explain DP501
+    dmlprep explain --node /layer1/Conv model.onnx
+    """
+    if node is None:
+        from dmlprep.report.pages import page
+
+        click.echo(page(what.upper()), nl=False)
+        return 0
+    path = Path(what)
+    if path.suffix == "" and not path.exists():
+        raise UsageError(f"{what!r} is no model", where="--node", fix="dmlprep explain --node NAME model.onnx")
+    from dmlprep.model import Model
+    from dmlprep.placement.explain import explain_node
+    from dmlprep.target import find_target
+
+    click.echo("\n".join(explain_node(Model.open(path), node, find_target(target_name))))
+    return 0

@@ -1,0 +1,146 @@
+"""``dmlprep target``."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from dmlprep.cli.options import format_option
+
+__all__ = ["command"]
+
+
+@click.group("target")
+def command() -> None:
+    """List, show and compare DirectML releases."""
+
+
+@command.command("list")
+@format_option("text", "json")
+def list_(output_format: str) -> int:
+    """The releases that dmlprep knows, oldest first."""
+    from dmlprep.target import find_target, target_names
+
+    targets = [find_target(n) for n in [*target_names(opset_only=True), *target_names()]]
+    if output_format == "json":
+        rows = [
+            {
+                "name": t.name,
+                "title": t.title,
+                "onnxruntime": t.ort_version,
+                "directml": t.directml_version,
+                "feature_level": t.feature_level,
+                "max_opset": t.max_opset,
+                "max_ir": t.max_ir,
+                "directml_opset": t.dml_opset,
+                "opset_only": t.opset_only,
+            }
+            for t in targets
+        ]
+        click.echo(json.dumps(rows, indent=2))
+        return 0
+    click.echo(
+        f"{'target':<14} {'ONNX Runtime':<13} {'DirectML':<9} {'opset <=':>8} {'IR <=':>6} {'DirectML opset':>15}"
+    )
+    for t in targets:
+        best = "not known" if t.opset_only else str(t.dml_opset)
+        click.echo(
+            f"{t.name:<14} {t.ort_version or '-':<13} {t.directml_version or '-':<9} {t.max_opset:>8} {t.max_ir:>6} "
+            f"{best:>15}"
+        )
+    click.echo(f"latest is {target_names()[-1]}")
+    return 0
+
+
+@command.command("show")
+@click.argument("name")
+@click.option("--op", metavar="OPERATOR", help="Only the kernels of one operator (Conv, com.microsoft::Gelu).")
+@format_option("text", "json")
+def show(name: str, op: str | None, output_format: str) -> int:
+    """The release NAME: versions, limits, kernels, sources."""
+    from dmlprep.errors import UsageError
+    from dmlprep.target import find_target
+    from dmlprep.target.quirks import quirks
+
+    target = find_target(name)
+    kernels: dict[str, list[dict[str, object]]] = {}
+    if not target.opset_only:
+        table = target.tables.dml
+        if op is not None and op not in table and op not in target.tables.cpu:
+            from difflib import get_close_matches
+
+            close = get_close_matches(op, [*table, *target.tables.cpu], 3)
+            raise UsageError(f"unknown operator {op!r}", fix=f"close: {', '.join(close)}" if close else "see --help")
+        for key in [op] if op else sorted(table):
+            kernels[key] = [
+                {
+                    "since_version": k.since,
+                    "types": {label: sorted(names) for label, names in k.types.items()},
+                    "constant_cpu_inputs": sorted(k.const),
+                    "fuses": k.fuses,
+                    "fused_inputs": k.fused_inputs,
+                    "query": k.query,
+                    "made_by": k.made_by,
+                }
+                for k in table.get(key, {}).values()
+            ]
+    known = [q for q in quirks() if target.release >= (1, 0) and q.concerns(target.release)]
+    if output_format == "json":
+        whole = {
+            "name": target.name,
+            "title": target.title,
+            "onnxruntime": target.ort_version,
+            "directml": target.directml_version,
+            "feature_level": target.feature_level,
+            "max_opset": target.max_opset,
+            "max_ir": target.max_ir,
+            "directml_opset": target.dml_opset,
+            "opset_only": target.opset_only,
+            "sources": list(target.sources),
+            "kernels": kernels,
+            "quirks": [{"id": q.id, "code": q.code, "outcome": q.outcome, "confidence": q.confidence} for q in known],
+        }
+        click.echo(json.dumps(whole, indent=2))
+        return 0
+    click.echo(f"{target.name}: {target.title}")
+    if target.ort_version:
+        click.echo(
+            f"ONNX Runtime {target.ort_version}, DirectML {target.directml_version}, feature level "
+            f"{target.feature_level or 'not known'}"
+        )
+    click.echo(f"loads opset <= {target.max_opset}, IR <= {target.max_ir}")
+    if not target.opset_only:
+        rows = sum(map(len, kernels.values()))
+        click.echo(f"DirectML kernels: {rows} of {len(kernels)} operators; quirks known: {len(known)}")
+        for key, found in kernels.items():
+            versions = ", ".join(str(k["since_version"]) for k in found) or "none"
+            click.echo(f"  {key}: {versions}")
+            if op:
+                for k in found:
+                    types = k["types"]
+                    assert isinstance(types, dict)
+                    text = "; ".join(f"{label}: {' '.join(names)}" for label, names in types.items())
+                    click.echo(f"    {k['since_version']}: {text}" + (f"; {k['query']}" if k["query"] else ""))
+    click.echo("sources:")
+    for source in target.sources:
+        click.echo(f"  {source}")
+    return 0
+
+
+@command.command("diff")
+@click.argument("a")
+@click.argument("b")
+@format_option("text", "json")
+def diff(a: str, b: str, output_format: str) -> int:
+    """What changes from release A to release B."""
+    from dmlprep.target import find_target
+    from dmlprep.target.diff import compare_targets
+
+    changes = compare_targets(find_target(a), find_target(b))
+    if output_format == "json":
+        click.echo(json.dumps({"from": a, "to": b, **changes}, indent=2))
+        return 0
+    for key, value in changes.items():
+        click.echo(f"{key}: {', '.join(value) if value else 'nothing'}")
+    return 0

@@ -1,0 +1,170 @@
+"""``check``: everything that can be said of a model without running or changing it, as findings."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+from dmlprep._version import __version__
+from dmlprep.model import Model
+from dmlprep.model.checking import check
+from dmlprep.placement.place import place_facts
+from dmlprep.placement.placement import PlacedNode, Placement
+from dmlprep.placement.reading import read_facts
+from dmlprep.placement.traps import trapped
+from dmlprep.record import CODES, Finding, RunRecord, finding
+from dmlprep.target import Target, find_target
+from dmlprep.target.facts import GraphFacts
+from dmlprep.target.quirks import find_quirks
+
+__all__ = ["Examined", "check_model", "examine", "placement_findings", "version_findings"]
+
+_NAMES_SHOWN = 20
+
+
+@dataclass(frozen=True)
+class Examined:
+    """A model looked at for one target.
+
+    Attributes:
+        placement: ``None`` where only opset and IR version of the target are known.
+    """
+
+    record: RunRecord
+    placement: Placement | None
+
+
+def check_model(path: Path, target: str = "latest") -> RunRecord:
+    """The record of ``check``; ``exit_code`` is 1 where a finding is an error.
+
+    Raises:
+        InputError: the model cannot be read.
+        UsageError: unknown target.
+    """
+    return examine(Model.open(path), find_target(target)).record
+
+
+def examine(model: Model, target: Target) -> Examined:
+    """Check the file, its versions, the placement of its nodes, and its quirks on ``target``."""
+    began = time.perf_counter()
+    record = RunRecord(
+        command="check",
+        input=str(model.path or ""),
+        version=__version__,
+        target=target.name,
+        ir_before=model.ir.ir_version,
+    )
+    record.opset_before = dict(model.ir.opset_imports)
+    record.findings += _file_findings(model)
+    record.findings += version_findings(model, target)
+    placement: Placement | None = None
+    if not target.opset_only:
+        graph = read_facts(model, target.tables)
+        placement = place_facts(graph, target, model.opset)
+        record.findings += placement_findings(placement, graph, target)
+        record.findings += find_quirks(graph, target).findings()
+        record.facts["placement"] = placement.summary()
+    record.exit_code = int(any(f.severity == "error" for f in record.findings))
+    record.seconds = round(time.perf_counter() - began, 3)
+    return Examined(record, placement)
+
+
+def _file_findings(model: Model) -> list[Finding]:
+    wrong = check(model.ir)
+    return [finding("DP003", wrong, node=str(model.path or ""))] if wrong else []
+
+
+def version_findings(model: Model, target: Target) -> list[Finding]:
+    """Whether the release loads the model's opset and IR version."""
+    found = []
+    if model.opset > target.max_opset:
+        found.append(
+            finding(
+                "DP520",
+                f"opset {model.opset}, {target.name} loads up to {target.max_opset}",
+                opset=model.opset,
+                highest=target.max_opset,
+            )
+        )
+    if model.ir.ir_version > target.max_ir:
+        found.append(
+            finding(
+                "DP521",
+                f"IR version {model.ir.ir_version}, {target.name} loads up to {target.max_ir}",
+                ir_version=model.ir.ir_version,
+                highest=target.max_ir,
+            )
+        )
+    return found
+
+
+def placement_findings(placement: Placement, graph: GraphFacts, target: Target) -> list[Finding]:
+    """One finding for each group of nodes that leave DirectML, or that stay out of fused graphs for one reason."""
+    found: list[Finding] = []
+    away: dict[tuple[str, int, str, str], list[PlacedNode]] = {}
+    loose: dict[str, list[PlacedNode]] = {}
+    for node in placement.nodes:
+        if node.provider != "DmlExecutionProvider":
+            role = "compute" if node.role == "compute" else "other"
+            away.setdefault((node.op, node.since_version, node.code, role), []).append(node)
+        elif node.not_fused:
+            loose.setdefault(node.not_fused, []).append(node)
+    for (op, since, code, role), nodes in away.items():
+        why = Counter(n.reason for n in nodes).most_common(1)[0][0]
+        severity = CODES[code].severity if role == "compute" or code == "DP507" else "note"
+        found.append(
+            finding(
+                code,
+                f"{_count(nodes)} {op}-{since} on the CPU: {why}",
+                node=_path(nodes[0]),
+                severity=severity,
+                count=len(nodes),
+                op=op,
+                since_version=since,
+                role=nodes[0].role if role == "other" else "compute",
+                nodes=[_path(n) for n in nodes[:_NAMES_SHOWN]],
+            )
+        )
+    for erf in trapped(graph, target):
+        found.append(
+            finding(
+                "DP508",
+                "this GELU becomes ai.onnx Gelu-20, which runs on the CPU",
+                node=f"{erf.graph}/{erf.label}" if erf.graph else erf.label,
+            )
+        )
+    for code, nodes in loose.items():
+        ops = ", ".join(f"{op} {n}" for op, n in Counter(n.op for n in nodes).most_common(4))
+        found.append(
+            finding(
+                code,
+                f"{_count(nodes)} on DirectML run unfused ({ops}): {nodes[0].not_fused_reason}",
+                node=_path(nodes[0]),
+                count=len(nodes),
+                nodes=[_path(n) for n in nodes[:_NAMES_SHOWN]],
+            )
+        )
+    if placement.crossings:
+        unknown = sum(c.nbytes is None for c in placement.crossings)
+        more = f", {unknown} of unknown size" if unknown else ""
+        found.append(
+            finding(
+                "DP522",
+                f"{len(placement.crossings)} tensors, {placement.crossing_bytes} bytes a run{more}",
+                count=len(placement.crossings),
+                bytes=placement.crossing_bytes,
+            )
+        )
+    for name, places in placement.free_dimensions.items():
+        found.append(finding("DP205", f"free dimension {name} of {', '.join(places)}", node=name, inputs=places))
+    return found
+
+
+def _path(node: PlacedNode) -> str:
+    return f"{node.graph}/{node.name}" if node.graph else node.name
+
+
+def _count(nodes: list[PlacedNode]) -> str:
+    return "1 node" if len(nodes) == 1 else f"{len(nodes)} nodes"

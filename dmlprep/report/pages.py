@@ -1,0 +1,33 @@
+"""The pages of finding codes (``docs/codes``), as they are shipped with the package."""
+
+from __future__ import annotations
+
+from importlib import resources
+from pathlib import Path
+
+from dmlprep.errors import InternalError, UsageError
+from dmlprep.record import CODES
+
+__all__ = ["page"]
+
+
+def page(code: str) -> str:
+    """The page of a finding code, Markdown.
+
+    Raises:
+        UsageError: there is no such code.
+    """
+    if code not in CODES:
+        from difflib import get_close_matches
+
+        close = get_close_matches(code, CODES, 3, 0.5)
+        raise UsageError(
+            f"unknown code {code!r}", fix=f"close: {', '.join(close)}" if close else "codes look like DP501"
+        )
+    shipped = resources.files("dmlprep.record") / "pages" / f"{code}.md"
+    if shipped.is_file():
+        return shipped.read_text(encoding="utf-8")
+    source = Path(__file__).resolve().parents[2] / "docs" / "codes" / f"{code}.md"  # an editable install
+    if not source.is_file():
+        raise InternalError(f"the page of {code} is missing", fix="install dmlprep again")
+    return source.read_text(encoding="utf-8")

@@ -1,0 +1,68 @@
+"""``check --format json``: where each node runs, findings, versions. Documented in docs/placement.md."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from dmlprep.placement import Placement
+from dmlprep.record import RunRecord
+
+__all__ = ["FORMAT", "render", "to_object"]
+
+FORMAT = 1
+"""Version of this JSON. Raised when a field changes its meaning or goes away."""
+
+
+def to_object(record: RunRecord, placement: Placement | None) -> dict[str, Any]:
+    """One model on one target, as plain values."""
+    found: dict[str, Any] = {
+        "format": FORMAT,
+        "dmlprep": record.version,
+        "model": record.input,
+        "target": record.target,
+        "opset": record.opset_before.get("", record.opset_before.get("ai.onnx", 0)),
+        "opsets": record.opset_before,
+        "ir_version": record.ir_before,
+        "exit_code": record.exit_code,
+        "findings": [msgspec.to_builtins(f) for f in record.findings],
+        "verdicts": [msgspec.to_builtins(v) for v in record.verdicts],
+    }
+    if placement is None:
+        return {**found, "summary": None, "nodes": [], "crossings": [], "free_dimensions": {}}
+    nodes = [
+        {
+            "name": n.name,
+            "graph": n.graph,
+            "operator": n.op,
+            "since_version": n.since_version,
+            "provider": n.provider,
+            "reason": n.code,
+            "detail": n.reason,
+            "partition": n.partition,
+            "not_fused": n.not_fused,
+            "not_fused_detail": n.not_fused_reason,
+            "role": n.role,
+            "origin": n.origin,
+            "flops": n.flops,
+        }
+        for n in placement.nodes
+    ]
+    return {
+        **found,
+        "summary": {
+            **placement.summary(),
+            "compute_on_cpu": placement.compute_on_cpu,
+            "feed_bytes": placement.feed_bytes,
+        },
+        "nodes": nodes,
+        "crossings": [msgspec.to_builtins(c) for c in placement.crossings],
+        "free_dimensions": placement.free_dimensions,
+    }
+
+
+def render(objects: list[dict[str, Any]]) -> bytes:
+    """The object of one target, or ``{"format", "targets": [...]}`` for several; UTF-8."""
+    whole: dict[str, Any] = objects[0] if len(objects) == 1 else {"format": FORMAT, "targets": objects}
+    return msgspec.json.format(msgspec.json.encode(whole), indent=2) + b"\n"

@@ -1,0 +1,151 @@
+"""``check`` as text: plain lines, so that they can be piped."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from dmlprep.placement import Placement
+from dmlprep.placement.placement import PlacedNode
+from dmlprep.record import CODES, Finding, RunRecord
+from dmlprep.target import Target
+
+__all__ = ["by_release", "lines"]
+
+_FREE_SHOWN = 12
+
+
+def _size(count: int) -> str:
+    if count < 1000:
+        return f"{count} bytes"
+    return f"{count / 1e3:.1f} kB" if count < 1e6 else f"{count / 1e6:.1f} MB"
+
+
+def _percent(share: float) -> str:
+    # Never round a share below 1 up to 100 %.
+    return "100 %" if share >= 1 else f"{min(100 * share, 99.9):.1f} %"
+
+
+def lines(record: RunRecord, placement: Placement | None, target: Target) -> list[str]:
+    """What ``check`` prints of one model on one target."""
+    versions = ", ".join(f"{domain or 'ai.onnx'} {v}" for domain, v in sorted(record.opset_before.items()))
+    release = (
+        f"ONNX Runtime {target.ort_version}, DirectML {target.directml_version}" if target.ort_version else target.title
+    )
+    found = [f"{record.input}: opset {versions}, IR {record.ir_before}", f"target {target.name}: {release}"]
+    if placement is not None:
+        found += _summary(placement)
+        found += _groups(placement)
+    rest = [f for f in record.findings if not _shown_above(f)]
+    if rest:
+        found.append("")
+    found += _findings(rest)
+    for verdict in record.verdicts:
+        found += ["", f"{verdict.check}: {verdict.outcome}, {verdict.reason or verdict.tolerance}"]
+        found += [f"  by {verdict.device}"] if verdict.device is not None else []
+        found += _findings(verdict.findings)
+    return found
+
+
+def _summary(placement: Placement) -> list[str]:
+    total = len(placement.nodes)
+    share = f"on DirectML: {placement.dml_nodes} of {total} nodes ({_percent(placement.node_share)})"
+    if placement.flop_share is not None:
+        known = "" if all(n.flops is not None for n in placement.nodes) else ", where shapes are known"
+        share += f", {_percent(placement.flop_share)} of floating-point operations{known}"
+    fused = sum(n.partition is not None for n in placement.nodes)
+    crossing = f"crossings: {len(placement.crossings)} tensors, {_size(placement.crossing_bytes)} a run"
+    unknown = sum(c.nbytes is None for c in placement.crossings)
+    if unknown:
+        crossing += f", {unknown} of unknown size"
+    return [share, f"fused: {fused} nodes in {placement.partitions} partitions; {crossing}"]
+
+
+def _shown_above(finding: Finding) -> bool:
+    return (
+        finding.code == "DP522"
+        or (finding.code.startswith("DP50") and "count" in finding.facts)
+        or (finding.code.startswith("DP51") and "count" in finding.facts)
+    )
+
+
+def _groups(placement: Placement) -> list[str]:
+    away: Counter[tuple[str, int, str, str]] = Counter()
+    reason: dict[tuple[str, int, str, str], PlacedNode] = {}
+    loose: Counter[str] = Counter()
+    for node in placement.nodes:
+        if node.provider != "DmlExecutionProvider":
+            group: tuple[str, int, str, str] = (node.op, node.since_version, node.code, node.role)
+            away[group] += 1
+            reason.setdefault(group, node)
+        elif node.not_fused:
+            loose[node.not_fused] += 1
+    found: list[str] = []
+    compute = [k for k in away if k[3] == "compute"]
+    other = [k for k in away if k[3] != "compute" and k[2] != "DP506"]
+    if compute:
+        found += ["", "compute on the CPU:"]
+        for key in sorted(compute, key=lambda k: -away[k]):
+            op, since, code, _ = key
+            found.append(f"  {away[key]:>5} x {op}-{since}  {code} {reason[key].reason}")
+            found.append(f"          {CODES[code].remedy or CODES[code].title}")
+    shapes = sum(count for key, count in away.items() if key[2] == "DP506")
+    if other or shapes:
+        found += ["", "on the CPU, no compute:"]
+        found += [f"  {away[k]:>5} x {k[0]}-{k[1]}  {k[2]} {reason[k].reason} ({k[3]})" for k in other]
+        if shapes:
+            found.append(f"  {shapes:>5} x shape arithmetic  DP506 {CODES['DP506'].remedy}")
+    if loose:
+        found += ["", "on DirectML, not fused:"]
+        for code, count in loose.most_common():
+            first = next(n for n in placement.nodes if n.not_fused == code)
+            found.append(f"  {count:>5} nodes  {code} {first.not_fused_reason} (first: {first.name})")
+            found.append(f"          {CODES[code].remedy}")
+    return found
+
+
+def _findings(findings: list[Finding]) -> list[str]:
+    order = ("error", "warning", "note")
+    seen: Counter[str] = Counter()
+    found = []
+    for finding in sorted(findings, key=lambda f: order.index(f.severity)):
+        seen[finding.code] += 1
+        if seen[finding.code] > _FREE_SHOWN:
+            continue
+        where = f"{finding.node}: " if finding.node else ""
+        found.append(f"{finding.severity} {finding.code} {where}{finding.message}")
+        if finding.remedy and finding.severity != "note":
+            found.append(f"  fix: {finding.remedy}")
+    for code, count in seen.items():
+        if count > _FREE_SHOWN:
+            found.append(f"  ... and {count - _FREE_SHOWN} more of {code}; --format json has all")
+    return found
+
+
+def by_release(path: str, rows: list[tuple[Target, RunRecord, Placement | None]]) -> list[str]:
+    """The table of ``--target all``: a line a release, and from which release on the model runs whole."""
+    found = [
+        path,
+        f"{'target':<14} {'loads':<6} {'on DirectML':>12} {'compute on CPU':>15} {'partitions':>11} {'crossings':>10}",
+    ]
+    whole: str = ""
+    for target, record, placement in rows:
+        loads = not any(f.code in ("DP520", "DP521", "DP507") for f in record.findings)
+        if placement is None or not loads:
+            found.append(f"{target.name:<14} {'yes' if loads else 'no':<6} {'not known' if loads else '-':>12}")
+            whole = ""
+            continue
+        away = len(placement.compute_on_cpu)
+        found.append(
+            f"{target.name:<14} {'yes' if loads else 'no':<6} {_percent(placement.node_share):>12} {away:>15} "
+            f"{placement.partitions:>11} {len(placement.crossings):>10}"
+        )
+        if loads and away == 0:
+            whole = whole or target.name
+        else:
+            whole = ""
+    found.append(
+        f"all compute runs on DirectML from {whole} on"
+        if whole
+        else "no release up to the newest runs all compute on it"
+    )
+    return found

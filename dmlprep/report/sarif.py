@@ -1,0 +1,93 @@
+"""Findings as SARIF 2.1.0, for code scanning and editors.
+
+Source of the format: OASIS, Static Analysis Results Interchange Format (SARIF) Version 2.1.0, sections 3.13 to 3.52.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+
+from dmlprep.record import CODES, Finding, RunRecord
+
+__all__ = ["SCHEMA", "VERSION", "render", "to_object"]
+
+VERSION = "2.1.0"
+SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
+_LEVEL = {"note": "note", "warning": "warning", "error": "error"}
+
+
+def _uri(path: str) -> str:
+    """A URI of a file: relative as it was given, ``file://`` where it is absolute."""
+    given = Path(path)
+    return given.as_uri() if given.is_absolute() else quote(given.as_posix())
+
+
+def _rules(codes: Iterable[str]) -> list[dict[str, Any]]:
+    rules = []
+    for code in codes:
+        row = CODES[code]
+        rule: dict[str, Any] = {
+            "id": code,
+            "name": "".join(word.capitalize() for word in row.title.replace(":", "").replace("-", " ").split()),
+            "shortDescription": {"text": row.title},
+            "defaultConfiguration": {"level": _LEVEL[row.severity]},
+        }
+        if row.remedy:
+            rule["help"] = {"text": row.remedy}
+        rules.append(rule)
+    return rules
+
+
+def _result(finding: Finding, uri: str, index: dict[str, int], target: str) -> dict[str, Any]:
+    text = finding.message + (f". Fix: {finding.remedy}" if finding.remedy else "")
+    location: dict[str, Any] = {"physicalLocation": {"artifactLocation": {"uri": uri}}}
+    if finding.node:
+        location["logicalLocations"] = [{"fullyQualifiedName": finding.node, "kind": "element"}]
+    key = f"{finding.code}\0{finding.node}\0{target}"
+    return {
+        "ruleId": finding.code,
+        "ruleIndex": index[finding.code],
+        "level": _LEVEL[finding.severity],
+        "message": {"text": text},
+        "locations": [location],
+        "partialFingerprints": {"dmlprep/v1": hashlib.sha256(key.encode()).hexdigest()[:32]},
+        "properties": {"target": target, **msgspec.to_builtins(finding.facts)},
+    }
+
+
+def to_object(records: list[RunRecord]) -> dict[str, Any]:
+    """A SARIF log with one run for each record (each target)."""
+    runs = []
+    for record in records:
+        found = record.all_findings()
+        codes = sorted({f.code for f in found})
+        index = {code: i for i, code in enumerate(codes)}
+        uri = _uri(record.input)
+        runs.append(
+            {
+                "tool": {
+                    "driver": {
+                        "name": "dmlprep",
+                        "version": record.version,
+                        "rules": _rules(codes),
+                    }
+                },
+                "automationDetails": {"id": f"dmlprep/{record.command}/{record.target}/"},
+                "artifacts": [{"location": {"uri": uri}}],
+                "invocations": [{"executionSuccessful": True, "exitCode": record.exit_code}],
+                "results": [_result(f, uri, index, record.target) for f in found],
+                "columnKind": "unicodeCodePoints",
+            }
+        )
+    return {"$schema": SCHEMA, "version": VERSION, "runs": runs}
+
+
+def render(records: list[RunRecord]) -> bytes:
+    """The log as indented JSON, UTF-8."""
+    return msgspec.json.format(msgspec.json.encode(to_object(records)), indent=2) + b"\n"
