@@ -220,45 +220,74 @@ def _from_big_constant(value: ir.Value) -> bool:
     return False
 
 
+_ADDED = {
+    # operator -> inputs that are only added to the result: losing tiny ones changes nothing that shows
+    "BatchNormalization": (2, 3, 4),
+    "Conv": (2,),
+    "ConvTranspose": (2,),
+    "FusedConv": (2, 3),
+    "Gemm": (2,),
+    "GroupNormalization": (2,),
+    "InstanceNormalization": (2,),
+    "LayerNormalization": (2,),
+    "SkipLayerNormalization": (3, 4),
+}
+
+
 def _below(
     view: View, value: ir.Value, tensor: ir.TensorProtocol, loss: Loss, readers: list[ir.Node], found: Constants
 ) -> None:
     text = f"constant {value.name!r} would lose {loss.relative:.2g} of itself in FP16 (largest value {loss.peak:g})"
-    if loss.peak == 0:
-        return
     number = scalar(tensor)
-    _keep(found, value, readers, "constant-too-small", text)
     for node in readers:
-        floor = _floor_after(node, value, abs(number)) if number is not None else None
-        if floor is not None:
-            _follow_floor(view, node, floor, text, found)
-        elif node.op_type in ("MatMul", "Gemm", "Conv", "Mul", "ConvTranspose", "Einsum", "FusedMatMul"):
-            _follow_small(view, node, loss.peak, text, found)
+        places = [i for i, v in enumerate(node.inputs) if v is value]
+        if all(i in _ADDED.get(node.op_type, ()) for i in places):
+            continue
+        if node.op_type in ("Add", "Sub", "Max", "Min", "Sum") or (node.op_type == "Clip" and 0 not in places):
+            # only an epsilon, added so that a later division finds no zero, matters beside the other operand
+            if number is not None and (chain := _floor_chain(view, node, abs(number))):
+                _keep(found, value, [node], "constant-too-small", text)
+                for reader in chain:
+                    found.keep.setdefault(reader, Reason("constant-too-small", f"relies on an epsilon: {text}"))
+        elif node.op_type not in ("Constant", "Where", "Concat", "Pad", "Equal", "Greater", "Less"):
+            _keep(found, value, [node], "constant-too-small", text)
+            _follow_small(node, text, found)
 
 
-def _floor_after(node: ir.Node, value: ir.Value, number: float) -> float | None:
-    """The value that a node's result takes when its other operand is zero: epsilons are added for that case."""
-    if node.op_type in ("Add", "Max", "Sum") or (node.op_type == "Clip" and node.inputs[0] is not value):
-        return number
-    return None
-
-
-def _follow_floor(view: View, start: ir.Node, floor: float, text: str, found: Constants) -> None:
-    """Keep what reads a value that may be as small as ``floor``, until roots or logarithms bring it back in range."""
+def _floor_chain(view: View, start: ir.Node, floor: float) -> list[ir.Node]:
+    """The nodes that read a value as small as ``floor`` on its way to a division or logarithm; empty without one."""
+    chain: list[ir.Node] = []
     stack = [(start, floor)]
-    seen = 0
-    while stack and seen < 64:
-        seen += 1
+    sensitive = False
+    while stack and len(chain) < 64:
         node, low = stack.pop()
         if _TINY_FLOOR <= low <= _HIGH_FLOOR:
             continue
-        for reader in (r for v in node.outputs for r in v.consumers()):
-            if reader.op_type in ("Cast", "Constant"):
-                continue
-            found.keep.setdefault(reader, Reason("constant-too-small", f"reads a value that {text} keeps from zero"))
-            after = _floor_through(view, reader, low)
-            if after is not None:
-                stack.append((reader, after))
+        for value in node.outputs:
+            for reader in value.consumers():
+                if reader.op_type in ("Cast", "Shape") or reader in chain:
+                    continue
+                divides = reader.op_type in ("Reciprocal", "Log") or (
+                    reader.op_type == "Div" and reader.inputs[1] is value
+                )
+                if reader.op_type == "Pow":
+                    power = scalar(view.constant(reader.inputs[1]))
+                    divides = divides or power is None or power < 0
+                sensitive = sensitive or divides or low > _HIGH_FLOOR
+                after = _floor_through(view, reader, low)
+                if divides or after is not None or low > _HIGH_FLOOR:
+                    chain.append(reader)
+                if after is not None:
+                    sensitive = sensitive or (reader.op_type == "Sqrt" and _divides_soon(reader))
+                    stack.append((reader, after))
+    return chain if sensitive else []
+
+
+def _divides_soon(node: ir.Node) -> bool:
+    """Whether a root is divided by, or its reciprocal taken, right after."""
+    readers = [(v, r) for v in node.outputs for r in v.consumers()]
+    readers += [(w, r) for v, n in readers if n.op_type in MOVES for w in n.outputs for r in w.consumers()]
+    return any(r.op_type in ("Reciprocal", "Log") or (r.op_type == "Div" and r.inputs[1] is v) for v, r in readers)
 
 
 def _floor_through(view: View, node: ir.Node, low: float) -> float | None:
@@ -276,7 +305,7 @@ def _floor_through(view: View, node: ir.Node, low: float) -> float | None:
     return None
 
 
-def _follow_small(view: View, start: ir.Node, peak: float, text: str, found: Constants) -> None:
+def _follow_small(start: ir.Node, text: str, found: Constants) -> None:
     """Keep what only scales a product of tiny weights, until a factor or a normalisation brings it back in range."""
     stack, seen = [start], 0
     while stack and seen < 32:

@@ -188,7 +188,7 @@ class _Rewriter:
         if value.type is not None or value.is_graph_input() or value.is_graph_output() or value.is_initializer():
             denotation = value.type.denotation if isinstance(value.type, ir.TensorType) else None
             value.type = ir.TensorType(dtype, denotation=denotation)
-        self.changed = True
+            self.changed = True
 
     def _initializer(self, graph: ir.Graph, value: ir.Value) -> None:
         tensor = value.const_value
@@ -318,8 +318,8 @@ class _Rewriter:
         return ir.Node("", "Cast", [value], [attribute], outputs=[new], name=self.names.node(f"{new.name}_cast"))
 
     def _connect(self, node: ir.Node) -> None:
-        for _, value, _ in list(self.view.wide_outputs(node)):
-            self._set_type(value, self.home[value])
+        for _, made, _ in list(self.view.wide_outputs(node)):
+            self._set_type(made, self.home[made])
         for index, value in enumerate(node.inputs):
             wanted = self.wants.get((node, index))
             if value is not None and wanted is not None and self.home.get(value) != wanted:
