@@ -27,13 +27,16 @@ initializers makes names vanish that later steps report by."""
 _LAST_LINES = 2000  # characters of the child's stderr that may stand in a message
 
 
-def simplify(proto: onnx.ModelProto, *, time_limit: float = 600.0, constant_bytes: int = 1 << 20) -> onnx.ModelProto:
+def simplify(
+    proto: onnx.ModelProto, *, time_limit: float = 600.0, constant_bytes: int = 1 << 20, merge_equal: bool = True
+) -> onnx.ModelProto:
     """Simplify a model.
 
     Args:
         proto: under 2 GiB; initializers that are to keep their exact values stand as inputs.
         time_limit: seconds.
         constant_bytes: no node is folded into a constant larger than this.
+        merge_equal: whether nodes that look equal become one; wrong for nodes that draw random numbers.
 
     Returns:
         the simplified model; nothing about its validity is promised.
@@ -46,6 +49,7 @@ def simplify(proto: onnx.ModelProto, *, time_limit: float = 600.0, constant_byte
         before.write_bytes(proto.SerializeToString())
         # -P: modules of the working directory are not imported.
         command = [sys.executable, "-P", "-m", "dmlprep.engines.onnxsim", str(before), str(after), str(constant_bytes)]
+        command += SKIPPED if merge_equal else (*SKIPPED, "eliminate_common_subexpression")
         try:
             done = subprocess.run(
                 command, stdin=subprocess.DEVNULL, capture_output=True, timeout=time_limit, check=False, cwd=folder
@@ -73,14 +77,14 @@ def _reason(code: int, stderr: bytes) -> str:
     return f"onnxsim failed: {lines[-1]}" if lines else f"onnxsim failed with exit code {code}"
 
 
-def _child(before: str, after: str, constant_bytes: str) -> None:
+def _child(before: str, after: str, constant_bytes: str, *skipped: str) -> None:
     import onnxsim
 
     with open(os.devnull, "w", encoding="utf-8") as nowhere, contextlib.redirect_stdout(nowhere):
         result, _ = onnxsim.simplify(
             onnx.load(before),
             check_n=0,
-            skipped_optimizers=list(SKIPPED),
+            skipped_optimizers=list(skipped),
             tensor_size_threshold=f"{constant_bytes}B",
             mutable_initializer=True,
             certify=False,
@@ -90,4 +94,4 @@ def _child(before: str, after: str, constant_bytes: str) -> None:
 
 
 if __name__ == "__main__":
-    _child(*sys.argv[1:4])
+    _child(*sys.argv[1:])

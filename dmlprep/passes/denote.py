@@ -28,8 +28,8 @@ STANDARD = (BATCH, CHANNEL, TIME, FEATURE, "FILTER_IN_CHANNEL", "FILTER_OUT_CHAN
 _WORDS = {
     BATCH: "batch batches batchsize bs n b",
     CHANNEL: "channel channels c ch rgb",
-    TIME: "seq sequence seqlen time times frame frames step steps token tokens past length len t audio samples kv cache "
-    "context",
+    TIME: "seq sequence seqlen time times frame frames step steps token tokens past length len t audio samples kv "
+    "cache context",
     FEATURE: "height width depth h w d rows cols columns feature features hidden embed embedding dim size spatial mel "
     "mels bins",
 }

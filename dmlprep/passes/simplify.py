@@ -63,6 +63,7 @@ class SimplifyPass(Pass[SimplifyOptions]):
                 ir.to_proto(work.ir),
                 time_limit=self.options.time_limit,
                 constant_bytes=self.options.constant_kib * 1024,
+                merge_equal=not any(n.op_type in _RANDOM for n in nodes(model.ir)),
             )
             result = Model(put_back(proto, taken, model.ir), model.path)
         except ModelRefused as error:
