@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -25,7 +24,7 @@ from dmlprep.record import DeviceInfo, Finding, OutputMetrics, Verdict, finding
 if TYPE_CHECKING:
     from dmlprep.runtime import Session, SessionOptions, ValueInfo
 
-__all__ = ["Device", "adapt_feed", "compare", "holds_fp16", "quantizes", "usable_device"]
+__all__ = ["Device", "adapt_feed", "compare", "holds_fp16", "open_session", "quantizes", "usable_device"]
 
 Array = np.ndarray[Any, Any]
 Device = Literal["cpu", "dml"]
@@ -59,7 +58,12 @@ def usable_device(device: Device) -> tuple[str, DeviceInfo | None]:
     return "", status.device
 
 
-def _open(device: Device, path: Path, options: SessionOptions) -> AbstractContextManager[Session]:
+def open_session(device: Device, path: Path, options: SessionOptions) -> Session:
+    """A session on a device.
+
+    Raises:
+        SessionFailure: the model cannot be loaded there.
+    """
     if device == "cpu":
         from dmlprep.runtime import open_cpu
 
@@ -191,7 +195,7 @@ def _compare(
     options = replace(session or SessionOptions(), time_limit=time_limit)
     comparisons = [OutputComparison(names, chosen, as_rows=rows) for names, rows in row_groups(reference.model)]
     try:
-        with _open(device, candidate, options) as opened:
+        with open_session(device, candidate, options) as opened:
             info = opened.device
             for index, feed in enumerate(reference.feeds):
                 progress(index / len(reference.feeds), f"feed {index + 1} of {len(reference.feeds)} on {device}")
@@ -206,7 +210,7 @@ def _compare(
             device, text, info, began, chosen, 0, [finding("DP704", text, severity="error", kind=failure.kind)]
         )
     results = [m for c in comparisons for m in c.results()]
-    return _judge(results, _described(info, fp16), device, chosen, len(reference.feeds), began)
+    return _judge(results, _described(info, fp16, reference), device, chosen, len(reference.feeds), began)
 
 
 def adapt_shapes(feed: Feed, model: Model) -> Feed:
@@ -233,11 +237,13 @@ def _add(
             comparison.add(reference, answers)
 
 
-def _described(info: DeviceInfo | None, fp16: bool) -> DeviceInfo | None:
+def _described(info: DeviceInfo | None, fp16: bool, reference: Reference) -> DeviceInfo | None:
     if info is None:
         return None
-    said = proves(fp16, info)
-    return DeviceInfo(info.name, [*info.details, said]) if said else info
+    said = [proves(fp16, info)]
+    if reference.device is not None and reference.device.name != "cpu":
+        said.append(f"reference by {reference.device}")
+    return DeviceInfo(info.name, [*info.details, *filter(None, said)])
 
 
 def _judge(

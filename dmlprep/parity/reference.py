@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -14,9 +15,11 @@ from dmlprep.errors import InputError
 from dmlprep.model import Model
 from dmlprep.parity.feeds import Feed, fit_feeds, make_feeds, static_sizes
 from dmlprep.parity.sizes import free_dimensions, graph_inputs
+from dmlprep.record import DeviceInfo
+from dmlprep.target import find_target
 
 if TYPE_CHECKING:
-    from dmlprep.runtime import RunValue
+    from dmlprep.runtime import RunValue, Session
 
 __all__ = ["Reference", "flatten"]
 
@@ -45,6 +48,7 @@ class Reference:
         path: the original.
         model: its graph.
         feeds: checked feeds.
+        device: what computed the outputs, ``None`` until then.
     """
 
     def __init__(self, path: Path, model: Model, feeds: list[Feed], time_limit: float = 600.0) -> None:
@@ -53,6 +57,7 @@ class Reference:
         self.feeds = feeds
         self._time_limit = time_limit
         self._folder = tempfile.TemporaryDirectory(prefix="dmlprep-reference-")
+        self.device: DeviceInfo | None = None
         self._outputs: list[dict[str, Array]] = []
         self._again: Callable[[], list[Feed]] | None = None
 
@@ -100,11 +105,12 @@ class Reference:
         Raises:
             SessionFailure: it does not load or run.
         """
-        from dmlprep.runtime import SessionFailure, SessionOptions, open_cpu
+        from dmlprep.runtime import SessionFailure
 
         if self._outputs:
             return len(self._outputs[0])
-        with open_cpu(self.path, SessionOptions(time_limit=self._time_limit)) as session:
+        with self._open() as session:
+            self.device = session.device
             for index in range(len(self.feeds)):
                 progress(index / len(self.feeds), f"reference, feed {index + 1} of {len(self.feeds)}")
                 try:
@@ -116,6 +122,24 @@ class Reference:
                     outputs = session.run_any(self.feeds[0])
                 self._outputs.append({n: self._keep(index, i, a) for i, (n, a) in enumerate(flatten(outputs).items())})
         return len(self._outputs[0]) if self._outputs else 0
+
+    def _open(self) -> AbstractContextManager[Session]:
+        """A session on the CPU, or in onnx's evaluator where ONNX Runtime is too old for the model.
+
+        Raises:
+            SessionFailure: neither loads it.
+        """
+        from dmlprep.runtime import SessionFailure, SessionOptions, open_cpu, open_evaluator
+
+        options = SessionOptions(time_limit=self._time_limit)
+        try:
+            return open_cpu(self.path, options)
+        except SessionFailure as failure:
+            newest = find_target()
+            too_new = self.model.opset > newest.max_opset or self.model.ir.ir_version > newest.max_ir
+            if failure.kind != "load" or not too_new:
+                raise
+            return open_evaluator(self.path, options)
 
     def outputs(self, index: int) -> dict[str, Array]:
         """Outputs of one feed, by name."""

@@ -6,7 +6,7 @@
 
 from dmlprep.runtime.failure import FailureKind, SessionFailure
 from dmlprep.runtime.served import SessionHost
-from dmlprep.runtime.session import cpu_host, open_cpu
+from dmlprep.runtime.session import cpu_host, open_cpu, open_evaluator
 from dmlprep.runtime.types import (
     DATA_FOLDER,
     DmlStatus,
@@ -32,4 +32,5 @@ __all__ = [
     "ValueInfo",
     "cpu_host",
     "open_cpu",
+    "open_evaluator",
 ]

@@ -12,7 +12,7 @@ from dmlprep.runtime.child import Child
 from dmlprep.runtime.served import ServedSession, SessionHost
 from dmlprep.runtime.types import SessionOptions
 
-__all__ = ["cpu_host", "open_cpu"]
+__all__ = ["cpu_host", "open_cpu", "open_evaluator"]
 
 
 def _python_worker(device: str, name: str) -> Child:
@@ -41,6 +41,22 @@ def open_cpu(path: Path, options: SessionOptions | None = None, host: SessionHos
         SessionFailure: the model cannot be loaded, or the worker died of it.
     """
     return open_on(host, cpu_host, path, options)
+
+
+def open_evaluator(path: Path, options: SessionOptions | None = None) -> ServedSession:
+    """Load a model in onnx's reference evaluator, in a child process: numpy, slow, for what ONNX Runtime cannot load.
+
+    Raises:
+        SessionFailure: the model cannot be loaded, or the worker died of it.
+    """
+
+    def host() -> SessionHost:
+        return SessionHost(
+            lambda: _python_worker("evaluator", "the evaluator"),
+            lambda facts: DeviceInfo("onnx reference evaluator", [f"onnx {facts.get('onnx', '?')}"]),
+        )
+
+    return open_on(None, host, path, options)
 
 
 def open_on(

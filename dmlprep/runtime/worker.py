@@ -1,4 +1,4 @@
-"""The worker of the CPU and of DirectML on Windows: ``python -m dmlprep.runtime.worker cpu|dml PARENT EXCHANGE``.
+"""The worker of the CPU and of DirectML on Windows: ``python -m dmlprep.runtime.worker cpu|dml|evaluator PARENT EXCHANGE``.
 
 It speaks ``wire.py`` on its standard input and output. Whatever a native library prints goes to standard error.
 """
@@ -57,10 +57,12 @@ def _message(error: BaseException) -> str:
 class Worker:
     """Holds the sessions by number."""
 
-    def __init__(self, device: str, exchange: Path, out: BinaryIO) -> None:
-        import onnxruntime
+    def __init__(self, device: str, exchange: Path, out: BinaryIO, ort: Any = None) -> None:
+        if ort is None:
+            import onnxruntime
 
-        self.ort = onnxruntime
+            ort = onnxruntime
+        self.ort = ort
         self.device = device
         self.exchange = exchange
         self.out = out
@@ -139,14 +141,18 @@ class Worker:
         except Exception as error:
             raise Refused("run", _message(error)) from error
         for name, result in zip(names, results, strict=True):
-            if result is None:
-                self.say("none", name)
-            elif isinstance(result, list):
-                self.say("sequence", name, str(len(result)))
-                for item in result:
-                    self.value(name, item)
-            else:
-                self.value(name, result)
+            self.answer(name, result)
+
+    def answer(self, name: str, result: Any) -> None:
+        """Say one output: a tensor, a sequence of tensors, or an empty optional."""
+        if result is None:
+            self.say("none", name)
+        elif isinstance(result, list):
+            self.say("sequence", name, str(len(result)))
+            for item in result:
+                self.value(name, item)
+        else:
+            self.value(name, result)
 
     def value(self, name: str, result: Any) -> None:
         self.files += 1
@@ -235,7 +241,10 @@ def main(arguments: list[str]) -> int:
     pipe = os.dup(1)
     os.dup2(2, 1)
     with os.fdopen(pipe, "wb", buffering=1 << 16) as out:
-        Worker(device, Path(exchange), out).serve(sys.stdin.buffer)
+        make: type[Worker] = Worker
+        if device == "evaluator":
+            from dmlprep.runtime.evaluator import EvaluatorWorker as make
+        make(device, Path(exchange), out).serve(sys.stdin.buffer)
     return 0
 
 

@@ -1,0 +1,78 @@
+"""onnx's reference evaluator behind the worker's protocol: for originals that ONNX Runtime cannot load.
+
+A model at opset 26 to 28 has no session in ONNX Runtime 1.24.4, and yet must be proved after it was lowered. The evaluator
+computes every operator in numpy, by ONNX's own definition: slow (seconds where ONNX Runtime takes milliseconds), and right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import onnx
+
+from dmlprep.runtime.wire import dims_to_fields
+from dmlprep.runtime.worker import Refused, Worker
+
+__all__ = ["EvaluatorWorker"]
+
+
+class _NoOrtValue:
+    """Nothing is one: the evaluator speaks numpy only."""
+
+
+class _Numpy:
+    OrtValue = _NoOrtValue
+
+
+class EvaluatorWorker(Worker):
+    """Serves models with ``onnx.reference.ReferenceEvaluator``."""
+
+    def __init__(self, device: str, exchange: Path, out: BinaryIO) -> None:
+        super().__init__(device, exchange, out, ort=_Numpy)
+
+    def hello(self) -> None:
+        self.say("device", "onnx", onnx.__version__)
+
+    def load(self, number: str, model: str) -> None:
+        from onnx.reference import ReferenceEvaluator
+
+        self.options = {}
+        try:
+            proto = onnx.load(model)
+            self.sessions[number] = ReferenceEvaluator(proto)
+        except Exception as error:
+            raise Refused("load", f"{type(error).__name__}: {error}") from error
+        weights = {t.name for t in proto.graph.initializer}
+        for word, values in (("input", proto.graph.input), ("output", proto.graph.output)):
+            for value in values:
+                if word == "output" or value.name not in weights:
+                    self.say(word, value.name, *_described(value.type))
+
+    def run(self, number: str) -> None:
+        feeds, wanted = dict(self.feeds), list(self.wanted)
+        feeds.update({name: values for name, (_count, values) in self.sequences.items()})
+        self.feeds, self.sequences, self.wanted = {}, {}, []
+        session = self.sessions[number]
+        names: Sequence[str] = wanted or session.output_names
+        try:
+            with np.errstate(all="ignore"):
+                results = session.run(list(names), feeds)
+        except Exception as error:
+            raise Refused("run", f"{type(error).__name__}: {error}") from error
+        for name, result in zip(names, results, strict=True):
+            self.answer(name, result)
+
+
+def _described(kind: onnx.TypeProto) -> list[str]:
+    """Element type and dims of a value, as the protocol says them."""
+    if not kind.HasField("tensor_type"):
+        return [kind.WhichOneof("value") or "unknown"]
+    tensor = kind.tensor_type
+    name = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type)).name
+    if tensor.elem_type == onnx.TensorProto.STRING:
+        name = "string"
+    dims: list[Any] = [d.dim_value if d.HasField("dim_value") else d.dim_param or None for d in tensor.shape.dim]
+    return [name, *dims_to_fields(dims)]

@@ -1,0 +1,40 @@
+"""onnx's reference evaluator as a session: what ONNX Runtime cannot load still has reference outputs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import parser
+
+from dmlprep.runtime import SessionFailure, open_cpu, open_evaluator
+
+_TEXT = """<ir_version: 14, opset_import: ["" : 28]>
+g (float[batch, 4] x) => (float[batch, 4] y, bool[batch, 4] m) <float[4] b = {1, 2, 3, 4}> {
+  a = Add(x, b)  y = Relu(a)  m = Greater(y, b)
+}"""
+
+
+def test_a_model_beyond_onnxruntime(tmp_path: Path) -> None:
+    path = tmp_path / "new.onnx"
+    onnx.save(parser.parse_model(_TEXT), path)
+    with pytest.raises(SessionFailure):
+        open_cpu(path)
+    x = np.array([[-9, 1, -1, 0]], np.float32)
+    with open_evaluator(path) as session:
+        assert session.device.name == "onnx reference evaluator"
+        assert [(v.name, v.dtype, v.shape) for v in session.inputs] == [("x", "float32", ("batch", 4))]
+        got = session.run({"x": x})
+        np.testing.assert_array_equal(got["y"], [[0, 3, 2, 4]])
+        np.testing.assert_array_equal(got["m"], [[False, True, False, False]])
+        assert list(session.run({"x": x}, ["m"])) == ["m"]
+
+
+def test_it_refuses_like_any_session(tmp_path: Path) -> None:
+    path = tmp_path / "bad.onnx"
+    path.write_bytes(b"no model")
+    with pytest.raises(SessionFailure) as caught:
+        open_evaluator(path)
+    assert caught.value.kind == "load"
