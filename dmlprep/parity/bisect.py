@@ -1,0 +1,373 @@
+"""Find the first node at which a candidate parts from its reference, with the stock onnxruntime: by values, cut by cut.
+
+A cut is *apart* when any value that lives across it differs by more than the tolerance. Where a cut is not apart,
+everything behind it computes from equal values, so the fault lies behind; where it is, the fault lies before. Each
+round looks at up to 15 cuts in one run of each model, so n nodes take about log2(n) / 2 runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from dmlprep.errors import InputError
+from dmlprep.model import Model
+from dmlprep.model.walk import label
+from dmlprep.parity.compare import Device, holds_fp16, quantizes, usable_device
+from dmlprep.parity.cuts import Cuts, region
+from dmlprep.parity.matching import match_values
+from dmlprep.parity.probe import Prober, differ
+from dmlprep.parity.reference import Reference
+from dmlprep.parity.tolerances import Tolerance, choose_tolerance
+from dmlprep.record import DeviceInfo, OutputMetrics
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+    from dmlprep.runtime import SessionOptions
+
+__all__ = ["Bisection", "bisect"]
+
+Array = np.ndarray[Any, Any]
+
+_CUTS = 15
+"""Cuts looked at in one round. More would need fewer runs, and break up more of what the device fuses."""
+
+_MOST_VALUES = 96
+"""Values brought out in one run."""
+
+
+@dataclass
+class Bisection:
+    """What a bisection found.
+
+    Attributes:
+        outcome: ``agree`` (nothing to find), ``found``, or ``not-run``.
+        reason: one sentence.
+        kind: ``values`` (numbers part) or ``failure`` (the candidate does not run).
+        nodes: labels of the nodes between the last cut that agrees and the first that does not: one, unless values
+            between them have no counterpart in the reference or the fault goes away when they are brought out.
+        op_types: their operators.
+        values: metrics of the values that differ behind the nodes.
+        hidden: the fault goes away when the values between the nodes are brought out: it lies in their fusion.
+        reproduced: whether the model of just these nodes shows the fault on the device.
+        on_cpu: whether it shows it on the CPU too, so that the model and not the device is at fault; ``None``: not
+            tried.
+        runs: sessions opened, the model of the nodes included.
+        total_nodes: nodes of the candidate's main graph.
+    """
+
+    outcome: Literal["agree", "found", "not-run"]
+    reason: str
+    kind: Literal["values", "failure"] = "values"
+    nodes: list[str] = field(default_factory=list)
+    op_types: list[str] = field(default_factory=list)
+    values: list[OutputMetrics] = field(default_factory=list)
+    hidden: bool = False
+    reproduced: bool | None = None
+    on_cpu: bool | None = None
+    runs: int = 0
+    total_nodes: int = 0
+    device: DeviceInfo | None = None
+    tolerance: str = ""
+    failure: str = ""
+    part: Model | None = None
+    inputs: dict[str, Array] = field(default_factory=dict)
+    expected: dict[str, Array] = field(default_factory=dict)
+
+
+@dataclass
+class _Search:
+    """The bounds of a search and what was seen at them: the fault lies behind cut ``low`` and at or before cut
+    ``high``."""
+
+    low: int
+    high: int
+    reference: dict[str, Array]
+    candidate: dict[str, Array]
+    apart: list[OutputMetrics]
+    hidden: bool = False
+
+
+def bisect(
+    reference: Path,
+    candidate: Path,
+    feeds: Sequence[Mapping[str, Array]] | None = None,
+    *,
+    device: Device = "cpu",
+    tolerance: str = "auto",
+    session: SessionOptions | None = None,
+    sizes: Mapping[str, int] | None = None,
+    time_limit: float = 600.0,
+    progress: Callable[[float, str], None] = lambda share, text: None,
+) -> Bisection:
+    """Find where ``candidate`` on ``device`` parts from ``reference`` on the CPU.
+
+    Args:
+        reference, candidate: models with the same inputs and outputs; the same file to bisect a device.
+        feeds: the first one is used; a seeded one where there is none.
+        tolerance: as in ``compare``.
+        session: how the candidate's sessions are opened.
+
+    Raises:
+        InputError: a model cannot be read, a feed does not fit, or the models have no outputs in common.
+        SessionFailure: the reference does not run on the CPU.
+    """
+    from dmlprep.runtime import SessionFailure, SessionOptions
+
+    reason, info = usable_device(device)
+    if reason:
+        return Bisection("not-run", reason, device=info)
+    models = Model.open(reference), Model.open(candidate)
+    for model in models:
+        model.ir.graph.sort()
+    with Reference.of(reference, feeds, like=candidate, sizes=sizes, seeds=1, time_limit=time_limit) as made:
+        # Through the reference, so that a batch that is free in name only is found out.
+        made.compute(progress)
+        feed = made.feeds[0]
+        wanted = dict(made.outputs(0))
+        chosen = choose_tolerance(tolerance, fp16=holds_fp16(models[1]), quantized=quantizes(models[1]), device=device)
+        options = replace(session or SessionOptions(), time_limit=time_limit)
+        prober = Prober(models[0], models[1], feed, device, options, time_limit)
+        prober.runs += 1
+        same_file = reference.resolve() == candidate.resolve()
+        cuts = Cuts(models[1].ir.graph)
+        try:
+            answers = prober.whole("candidate")
+        except SessionFailure as failure:
+            result = _by_failure(prober, cuts, failure, device, options, progress)
+        else:
+            result = _by_values(prober, cuts, wanted, answers, chosen, same_file, device, options, progress)
+    result.total_nodes = len(cuts.nodes)
+    result.runs = prober.runs
+    result.device = prober.device or info
+    result.tolerance = str(chosen)
+    return result
+
+
+def _by_values(
+    prober: Prober,
+    cuts: Cuts,
+    wanted: dict[str, Array],
+    answers: dict[str, Array],
+    tolerance: Tolerance,
+    same_file: bool,
+    device: Device,
+    options: SessionOptions,
+    progress: Callable[[float, str], None],
+) -> Bisection:
+    common = [name for name in wanted if name in answers]
+    if not common:
+        raise InputError("the two models have no outputs in common", where=str(prober.models["candidate"].path))
+    apart = [m for m in (differ(n, wanted[n], answers[n], tolerance) for n in common) if not m.passed]
+    if not apart:
+        return Bisection("agree", "every output agrees within the tolerance on this feed")
+    graphs = prober.models["candidate"].ir.graph, prober.models["reference"].ir.graph
+    known = match_values(graphs[0], graphs[0] if same_file else graphs[1])
+    known.update({name: name for name in common})
+    search = _Search(-1, len(cuts.nodes) - 1, dict(wanted), dict(answers), apart)
+    _narrow(prober, cuts, known, search, tolerance, progress)
+    return _conclude(prober, cuts, search, tolerance, device, options)
+
+
+def _narrow(
+    prober: Prober,
+    cuts: Cuts,
+    known: Mapping[str, str],
+    search: _Search,
+    tolerance: Tolerance,
+    progress: Callable[[float, str], None],
+) -> None:
+    """Move the bounds of ``search`` together as far as cuts lie between them."""
+    whole = cuts.whole(known)
+    most = _CUTS
+    while inner := [cut for cut in whole if search.low < cut < search.high]:
+        progress(1 - len(inner) / len(cuts.nodes), f"run {prober.runs + 1}, {len(inner)} places left")
+        chosen, names = _choose(cuts, inner, search, most)
+        reference = _reference_values(prober, names, known)
+        candidate = prober.values("candidate", names)
+        seen = {n: differ(n, reference[n], candidate[n], tolerance) for n in names if n in reference and n in candidate}
+        low = search.low
+        for cut in [*chosen, search.high]:
+            apart = [seen[n] for n in cuts.live(cut) if n in seen and not seen[n].passed]
+            if apart:
+                search.low, search.high, search.apart = low, cut, apart
+                search.reference, search.candidate = reference, candidate
+                break
+            low = cut
+        else:
+            # With these values brought out the fault is gone: fewer at once leave more of the fusion as it was.
+            if most == 1:
+                search.hidden = True
+                return
+            most = max(1, most // 4)
+
+
+def _choose(cuts: Cuts, inner: Sequence[int], search: _Search, most: int) -> tuple[list[int], list[str]]:
+    """Cuts to look at, evenly spread, and the values that live across them and across the bounds."""
+    count = min(most, len(inner))
+    while True:
+        chosen = (
+            sorted({inner[(k + 1) * len(inner) // (count + 1)] for k in range(count)})
+            if count < len(inner)
+            else list(inner)
+        )
+        bounds = [search.low, *chosen, search.high]
+        names = list(dict.fromkeys(n for cut in bounds for n in cuts.live(cut)))
+        if len(names) <= _MOST_VALUES or count == 1:
+            return chosen, names
+        count = max(1, count // 2)
+
+
+def _reference_values(prober: Prober, names: Sequence[str], known: Mapping[str, str]) -> dict[str, Array]:
+    found = prober.values("reference", dict.fromkeys(known[n] for n in names if n in known))
+    return {n: found[known[n]] for n in names if n in known and known[n] in found}
+
+
+def _conclude(
+    prober: Prober, cuts: Cuts, search: _Search, tolerance: Tolerance, device: Device, options: SessionOptions
+) -> Bisection:
+    """Cut out the nodes between the bounds, feed them the reference's values, and see whether they show the fault."""
+    inputs = _inputs(prober, cuts, search)
+    outputs = [m.output for m in search.apart]
+    part = region(prober.models["candidate"], inputs, outputs)
+    nodes = _culprits(cuts, part)
+    expected = {n: search.reference[n] for n in outputs}
+    fed = {v.name or "": inputs[v.name or ""] for v in part.ir.graph.inputs}
+    result = Bisection(
+        "found",
+        "",
+        nodes=[label(n) for n in nodes],
+        op_types=[n.op_type for n in nodes],
+        values=search.apart,
+        hidden=search.hidden,
+        part=part,
+        inputs=fed,
+        expected=expected,
+    )
+    result.reproduced, _ = _shows(prober, part, fed, expected, tolerance, device, options)
+    if device != "cpu" and result.reproduced:
+        result.on_cpu, _ = _shows(prober, part, fed, expected, tolerance, "cpu", options)
+    elif device == "cpu":
+        result.on_cpu = result.reproduced
+    result.reason = _sentence(result, device)
+    return result
+
+
+def _inputs(prober: Prober, cuts: Cuts, search: _Search) -> dict[str, Array]:
+    """The graph's inputs and the reference's values at the lower bound, in the types that the candidate computes in."""
+    found = dict(prober.feed)
+    for value in prober.models["candidate"].ir.graph.inputs:
+        if value.name in found and value.dtype is not None and found[value.name].dtype.kind not in "OUS":
+            found[value.name] = found[value.name].astype(value.dtype.numpy())
+    for name in cuts.live(search.low):
+        if name in search.reference and name in search.candidate:
+            with np.errstate(over="ignore"):
+                found[name] = search.reference[name].astype(search.candidate[name].dtype)
+    return found
+
+
+def _culprits(cuts: Cuts, part: Model) -> list[ir.Node]:
+    """The nodes of a part that compute from its inputs."""
+    fixed = {n.outputs[0].name for n in cuts.nodes if cuts.is_constant(n)}
+    return [n for n in part.ir.graph if n.outputs and n.outputs[0].name not in fixed]
+
+
+def _shows(
+    prober: Prober,
+    part: Model,
+    inputs: Mapping[str, Array],
+    expected: Mapping[str, Array],
+    tolerance: Tolerance,
+    device: Device,
+    options: SessionOptions,
+) -> tuple[bool, str]:
+    """Whether a part, run alone, differs from what is expected, or does not run."""
+    from dmlprep.runtime import SessionFailure, SessionOptions
+
+    own = options if device != "cpu" or options.device_id is None else SessionOptions(time_limit=options.time_limit)
+    try:
+        answers = prober.part(part, device, own, inputs, candidate=False)
+    except SessionFailure as failure:
+        return True, str(failure)
+    if not expected:
+        return False, ""
+    return any(not differ(n, expected[n], answers[n], tolerance).passed for n in expected if n in answers), ""
+
+
+def _by_failure(
+    prober: Prober,
+    cuts: Cuts,
+    failure: Exception,
+    device: Device,
+    options: SessionOptions,
+    progress: Callable[[float, str], None],
+) -> Bisection:
+    """The candidate does not run: find the shortest part from the start that does not, by halves."""
+    from dmlprep.runtime import SessionFailure
+
+    low, high, said = -1, len(cuts.nodes) - 1, str(failure)
+    while high - low > 1:
+        middle = (low + high) // 2
+        progress(1 - (high - low) / len(cuts.nodes), f"run {prober.runs + 1}, {high - low} nodes left")
+        names = cuts.live(middle)
+        if not names:
+            low = middle
+            continue
+        try:
+            prober.values("candidate", names)
+            low = middle
+        except SessionFailure as error:
+            high, said = middle, str(error)
+    inputs = _inputs(prober, cuts, _Search(-1, high, {}, {}, []))
+    before = cuts.live(low)
+    outputs = [v.name for v in cuts.nodes[high].outputs if v.name]
+    probe = region(prober.models["candidate"], {**inputs, **{n: np.empty(0, np.float32) for n in before}}, outputs)
+    needed = [v.name or "" for v in probe.ir.graph.inputs if v.name in before]
+    if needed:
+        inputs.update(prober.values("candidate", needed))
+    part = region(prober.models["candidate"], inputs, outputs)
+    fed = {v.name or "": inputs[v.name or ""] for v in part.ir.graph.inputs}
+    nodes = _culprits(cuts, part)
+    result = Bisection(
+        "found",
+        "",
+        kind="failure",
+        nodes=[label(n) for n in nodes],
+        op_types=[n.op_type for n in nodes],
+        failure=said,
+        part=part,
+        inputs=fed,
+    )
+    result.reproduced, alone = _shows(
+        prober, part, fed, {}, choose_tolerance("loose", fp16=False, quantized=False, device=device), device, options
+    )
+    result.failure = alone or said
+    result.reason = f"the candidate does not run with {_named(result)}: {result.failure}"
+    return result
+
+
+def _named(result: Bisection) -> str:
+    if len(result.nodes) == 1:
+        return f"{result.op_types[0]} node {result.nodes[0]!r}"
+    return f"{len(result.nodes)} nodes, {result.nodes[0]!r} to {result.nodes[-1]!r}" if result.nodes else "no node"
+
+
+def _sentence(result: Bisection, device: Device) -> str:
+    worst = max(result.values, key=lambda m: m.max_rel)
+    by = f"{worst.non_finite} elements not finite" if worst.non_finite else f"max|d|/max|ref| {worst.max_rel:.3g}"
+    text = f"the models part at {_named(result)} ({by})"
+    if result.hidden:
+        text += "; the fault goes away when values between them are brought out, so it lies in how they are fused"
+    if not result.reproduced:
+        return text + "; alone it agrees, so small differences before it add up here, or its surroundings matter"
+    if device != "cpu":
+        return text + (
+            "; alone it differs on the CPU too: the model is at fault"
+            if result.on_cpu
+            else "; alone it differs on the device and agrees on the CPU: the device is at fault"
+        )
+    return text + "; alone it differs too"

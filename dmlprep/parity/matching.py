@@ -1,0 +1,106 @@
+"""Which value of a prepared model is which value of its original: by name, else by how it is computed."""
+
+from __future__ import annotations
+
+import hashlib
+
+import onnx_ir as ir
+
+__all__ = ["match_values", "may_be_compared"]
+
+_HAND_ON = frozenset(("Cast", "Identity"))
+
+
+def may_be_compared(value: ir.Value) -> bool:
+    """Whether a value is a tensor, as far as the graph says."""
+    return bool(value.name) and (value.type is None or isinstance(value.type, ir.TensorType))
+
+
+def match_values(candidate: ir.Graph, reference: ir.Graph) -> dict[str, str]:
+    """Match node outputs of two main graphs.
+
+    A value of the candidate is the reference's value of the same name, unless their types or sizes contradict; else
+    the one that is computed by the same operators from the same inputs, Casts and Identities aside, where only one
+    is.
+
+    Returns:
+        names of the reference's values by the names of the candidate's.
+    """
+    if candidate is reference:
+        return {v.name or "": v.name or "" for n in candidate for v in n.outputs if may_be_compared(v)}
+    named = {v.name: v for n in reference for v in n.outputs if may_be_compared(v)}
+    by_structure = _unique(_hashes(reference), reference)
+    hashes = _hashes(candidate)
+    found: dict[str, str] = {}
+    for node in candidate:
+        for value in node.outputs:
+            if not may_be_compared(value) or value.name is None:
+                continue
+            same = named.get(value.name)
+            if same is not None and not _contradict(value, same):
+                found[value.name] = value.name
+                continue
+            other = by_structure.get(hashes[value])
+            if other is not None and other.name is not None and not _contradict(value, other):
+                found[value.name] = other.name
+    return found
+
+
+def _contradict(a: ir.Value, b: ir.Value) -> bool:
+    if a.dtype is not None and b.dtype is not None and a.dtype.is_floating_point() != b.dtype.is_floating_point():
+        return True
+    if a.shape is None or b.shape is None:
+        return False
+    if len(a.shape) != len(b.shape):
+        return True
+    pairs = zip(a.shape.dims, b.shape.dims, strict=True)
+    return any(isinstance(x, int) and isinstance(y, int) and x != y for x, y in pairs)
+
+
+def _hashes(graph: ir.Graph) -> dict[ir.Value, bytes]:
+    """How each value is computed, as a digest. Weights count by their shapes: their values may be rounded."""
+    known: dict[ir.Value, bytes] = {}
+
+    def of(value: ir.Value | None) -> bytes:
+        if value is None:
+            return b"-"
+        if value not in known:
+            shape = "" if value.shape is None else str([d if isinstance(d, int) else "?" for d in value.shape.dims])
+            weight = value.name in graph.initializers
+            known[value] = f"weight {shape}".encode() if weight else f"input {value.name}".encode()
+        return known[value]
+
+    for node in graph:
+        if node.op_type in _HAND_ON and node.domain == "" and node.inputs:
+            for value in node.outputs:
+                known[value] = of(node.inputs[0])
+            continue
+        attributes = sorted(
+            f"{name}={attr.type}"
+            if attr.type in (ir.AttributeType.GRAPH, ir.AttributeType.TENSOR)
+            else f"{name}={attr.value}"
+            for name, attr in node.attributes.items()
+            if not attr.is_ref()
+        )
+        digest = hashlib.sha256(f"{node.domain}:{node.op_type}:{attributes}".encode())
+        for source in node.inputs:
+            digest.update(b"|" + of(source))
+        for index, value in enumerate(node.outputs):
+            known[value] = digest.digest() + index.to_bytes(2, "little")
+    return known
+
+
+def _unique(hashes: dict[ir.Value, bytes], graph: ir.Graph) -> dict[bytes, ir.Value]:
+    """The value of each digest that only one node computes; Casts and Identities of it are no rivals."""
+    found: dict[bytes, ir.Value] = {}
+    twice: set[bytes] = set()
+    for node in graph:
+        if node.op_type in _HAND_ON and node.domain == "":
+            continue
+        for value in node.outputs:
+            if not may_be_compared(value):
+                continue
+            if hashes[value] in found:
+                twice.add(hashes[value])
+            found[hashes[value]] = value
+    return {digest: value for digest, value in found.items() if digest not in twice}

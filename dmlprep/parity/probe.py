@@ -1,0 +1,112 @@
+"""Run parts of the two models of a bisection, each in a fresh session, and count the runs."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from dmlprep.model import Model
+from dmlprep.parity.compare import Device, adapt_feed, open_session
+from dmlprep.parity.cuts import prefix
+from dmlprep.parity.metrics import measure
+from dmlprep.parity.reference import flatten
+from dmlprep.parity.tolerances import Tolerance
+from dmlprep.record import DeviceInfo, OutputMetrics
+
+if TYPE_CHECKING:
+    from dmlprep.runtime import SessionOptions
+
+__all__ = ["Prober", "differ"]
+
+Array = np.ndarray[Any, Any]
+
+_MASK = -1e9
+"""Values at or below this are masks: added to scores so that a softmax forgets them. FP16 has -65504 or -inf in their
+place."""
+
+
+def differ(name: str, reference: Array, candidate: Array, tolerance: Tolerance) -> OutputMetrics:
+    """Compare a value inside the models. A mask counts as equal to FP16's lowest value and to minus infinity."""
+    if reference.shape == candidate.shape and reference.dtype.kind == "f" and reference.size:
+        masked = (reference <= _MASK) & (candidate <= -1e4)
+        if masked.any():
+            reference, candidate = np.where(masked, 0, reference), np.where(masked, 0, candidate)
+    return measure(name, reference, candidate, tolerance)
+
+
+class Prober:
+    """Runs the reference on the CPU and the candidate on its device, on one feed.
+
+    Attributes:
+        runs: sessions opened so far.
+        device: what the candidate's device said of itself, once it ran.
+    """
+
+    def __init__(
+        self,
+        reference: Model,
+        candidate: Model,
+        feed: Mapping[str, Array],
+        device: Device,
+        options: SessionOptions,
+        time_limit: float,
+    ) -> None:
+        from dmlprep.runtime import SessionOptions
+
+        self.models: dict[str, Model] = {"reference": reference, "candidate": candidate}
+        self.feed = dict(feed)
+        self.runs = 0
+        self.device: DeviceInfo | None = None
+        self._on: dict[str, Device] = {"reference": "cpu", "candidate": device}
+        self._options = {"reference": SessionOptions(time_limit=time_limit), "candidate": options}
+
+    def whole(self, side: Literal["reference", "candidate"], options: SessionOptions | None = None) -> dict[str, Array]:
+        """Run a model as it is.
+
+        Raises:
+            SessionFailure: it does not load or run.
+        """
+        path = self.models[side].path
+        assert path is not None
+        return self._run(path, self._on[side], options or self._options[side], self.feed, side == "candidate")
+
+    def values(self, side: Literal["reference", "candidate"], names: Iterable[str]) -> dict[str, Array]:
+        """Run a model up to the values ``names``, and give them.
+
+        Raises:
+            SessionFailure: that part does not load or run.
+        """
+        part, said = prefix(self.models[side], names)
+        outputs = self.part(part, self._on[side], self._options[side], self.feed, candidate=side == "candidate")
+        return {name: outputs[output] for name, output in said.items() if output in outputs}
+
+    def part(
+        self, part: Model, device: Device, options: SessionOptions, feed: Mapping[str, Array], *, candidate: bool
+    ) -> dict[str, Array]:
+        """Write a part of a model to a temporary folder and run it."""
+        from dmlprep.runtime import DATA_FOLDER
+
+        with tempfile.TemporaryDirectory(prefix="dmlprep-bisect-") as folder:
+            path = Path(folder) / "part.onnx"
+            if device == "cpu" or sys.platform == "win32":
+                data = part.save_linked(path)
+                options = replace(options, config={**options.config, DATA_FOLDER: str(data)})
+            else:
+                # The sandbox of the Linux runtime sees the folder of the model, not the weights elsewhere.
+                part.save(path)
+            return self._run(path, device, options, feed, candidate)
+
+    def _run(
+        self, path: Path, device: Device, options: SessionOptions, feed: Mapping[str, Array], candidate: bool
+    ) -> dict[str, Array]:
+        self.runs += 1
+        with open_session(device, path, options) as session:
+            if candidate:
+                self.device = session.device
+            return flatten(session.run_any(adapt_feed(dict(feed), session.inputs, str(path))))
