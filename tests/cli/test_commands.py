@@ -1,0 +1,170 @@
+"""Commands as a user types them: exit code, stdout and stderr apart."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import onnx
+import pytest
+from onnx import parser
+
+from dmlprep.cli.main import COMMANDS
+from dmlprep.cli.options import read_pins
+from dmlprep.errors import UsageError
+
+_TEXT = """<ir_version: 8, opset_import: ["" : 17]>
+g (float[batch, 4] x) => (float[batch, 4] y) <float[4] b = {1, 2, 3, 4}> { a = Add(x, b)  y = Relu(a) }"""
+
+
+def _dmlprep(*arguments: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    environment = {k: v for k, v in os.environ.items() if k != "FORCE_COLOR"}
+    return subprocess.run(
+        [sys.executable, "-m", "dmlprep", *map(str, arguments)],
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+        env=environment,
+    )
+
+
+@pytest.fixture
+def add_model(tmp_path: Path) -> Path:
+    path = tmp_path / "add model.onnx"
+    onnx.save(parser.parse_model(_TEXT), path)
+    return path
+
+
+def test_help_names_every_command() -> None:
+    done = _dmlprep("--help")
+    assert done.returncode == 0
+    assert all(f"\n  {name}" in done.stdout for name in COMMANDS)
+
+
+@pytest.mark.parametrize("command", list(COMMANDS))
+def test_every_command_has_help(command: str) -> None:
+    done = _dmlprep(command, "--help")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(f"Usage: python -m dmlprep {command}")
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = "import sys; import dmlprep.cli.main; "
+    code += "print([m for m in ('onnx', 'numpy', 'onnx_ir', 'onnxruntime', 'rich') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_a_typo_is_answered_with_the_word_meant() -> None:
+    done = _dmlprep("perpare")
+    assert done.returncode == 2
+    assert "Did you mean 'prepare'" in done.stderr
+    assert done.stdout == ""
+
+
+def test_prepare_writes_model_and_record(add_model: Path, tmp_path: Path) -> None:
+    recipe = tmp_path / "r.toml"
+    recipe.write_text('doc = "d"\n[step.pin]\n')
+    before = add_model.read_bytes()
+    out = tmp_path / "out here"
+    done = _dmlprep(
+        "prepare",
+        add_model,
+        "-o",
+        out,
+        "--recipe",
+        recipe,
+        "--pin",
+        "batch=3",
+        "--device",
+        "cpu",
+        "--depfile",
+        tmp_path / "d.d",
+    )
+    assert done.returncode == 0, done.stderr
+    assert "parity on cpu: passed" in done.stdout
+    assert "pin: changed" in done.stderr
+    assert sorted(p.name for p in out.iterdir()) == ["model.onnx", "run.json"]
+    assert add_model.read_bytes() == before
+    record = json.loads((out / "run.json").read_bytes())
+    assert record["verdicts"][0]["outcome"] == "passed"
+    assert "add\\ model.onnx" in (tmp_path / "d.d").read_text()
+    again = _dmlprep("prepare", add_model, "-o", out, "--recipe", recipe, "--pin", "batch=3", "--device", "cpu")
+    assert again.returncode == 2
+    assert "--force" in again.stderr
+    shown = _dmlprep("report", out / "run.json")
+    assert shown.returncode == 0
+    assert "parity on cpu: passed" in shown.stdout
+    page = _dmlprep("report", out / "run.json", "--html", tmp_path / "r.html")
+    assert page.returncode == 0
+    assert "<html" in (tmp_path / "r.html").read_text()
+
+
+def test_json_on_stdout_is_only_json(add_model: Path, tmp_path: Path) -> None:
+    done = _dmlprep(
+        "prepare", add_model, "-o", tmp_path / "o", "--recipe", "@check-only", "--device", "cpu", "--format", "json"
+    )
+    assert json.loads(done.stdout)["exit_code"] == 0
+
+
+def test_output_over_the_input_is_refused(add_model: Path) -> None:
+    before = add_model.read_bytes()
+    done = _dmlprep("prepare", add_model, "-o", add_model, "--recipe", "@check-only", "--force")
+    assert done.returncode == 2
+    assert "never overwritten" in done.stderr
+    assert add_model.read_bytes() == before
+
+
+def test_compare(add_model: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other.onnx"
+    onnx.save(parser.parse_model(_TEXT.replace("{1, 2, 3, 4}", "{1, 2, 3, 5}")), other)
+    assert _dmlprep("compare", add_model, add_model).returncode == 0
+    done = _dmlprep("compare", add_model, other, "--format", "json")
+    assert done.returncode == 1
+    assert json.loads(done.stdout)["outcome"] == "failed"
+
+
+def test_recipes() -> None:
+    listed = _dmlprep("recipe", "list", "--format", "json")
+    names = json.loads(listed.stdout)
+    assert "@vision-fp16" in names
+    assert _dmlprep("recipe", "validate", *names).returncode == 0
+    shown = _dmlprep("recipe", "show", "@vision-fp16").stdout
+    assert "[step.fp16]" in shown
+    assert _dmlprep("recipe", "show", "@vision").returncode == 2
+
+
+def test_plan(tmp_path: Path) -> None:
+    done = _dmlprep(
+        "plan", "--recipe", "@vision-fp16", "--set", "step.fp16.keep_io=false", "--pin", "n=2", "--format", "json"
+    )
+    plan = json.loads(done.stdout)
+    assert [s["step"] for s in plan["steps"]] == ["opset", "pin", "simplify", "fix-quirks", "fp16"]
+    assert plan["steps"][-1]["options"]["keep_io"] is False
+    assert plan["steps"][1]["options"]["sizes"] == {"n": 2}
+    assert _dmlprep("plan", "--recipe", tmp_path / "none.toml").returncode == 2
+
+
+def test_report_of_something_else(add_model: Path) -> None:
+    done = _dmlprep("report", add_model)
+    assert done.returncode == 2
+    assert "not a run record" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("pin", ["batch", "batch=", "batch=x", "=3", "batch=-1", "batch=1.5"])
+def test_pins_that_are_none(pin: str) -> None:
+    with pytest.raises(UsageError):
+        read_pins((pin,))
+
+
+def test_pins() -> None:
+    assert read_pins(("batch=1", "x:0=2", "a=b=3")) == {"batch": 1, "x:0": 2, "a=b": 3}
+    assert read_pins(("batch=1", "batch=1")) == {"batch": 1}
+    with pytest.raises(UsageError, match="two sizes"):
+        read_pins(("batch=1", "batch=2"))
