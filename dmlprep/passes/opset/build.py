@@ -250,9 +250,11 @@ class Builder:
             self._wrote(inner)
 
     def _infer(self, node: ir.Node, version: int | None) -> None:
-        domain = domain_of(node)
-        schema = schema_at(node.op_type, version) if domain == "" and version is not None else None
-        if schema is None or version is None or any(not a.is_ref() and a.type == ir.AttributeType.GRAPH for a in node.attributes.values()):
+        schema = schema_at(node.op_type, version) if domain_of(node) == "" and version is not None else None
+        if schema is None or version is None or any(a.is_ref() for a in node.attributes.values()):
+            return
+        if any(True for _ in attribute_graphs(node)):
+            self._infer_with_bodies(node, version)
             return
         types: dict[str, onnx.TypeProto] = {}
         data: dict[str, onnx.TensorProto] = {}
@@ -266,8 +268,6 @@ class Builder:
             constant = self.values.constant(value)
             if constant is not None:
                 data[value.name] = ir.serde.serialize_tensor(ir.tensor(constant, name=value.name))
-        if any(a.is_ref() for a in node.attributes.values()):
-            return
         try:
             inferred = onnx.shape_inference.infer_node_outputs(
                 schema,
@@ -285,11 +285,43 @@ class Builder:
             if proto is not None and type_string(proto):
                 self.set_type(output, proto)
 
+    def _infer_with_bodies(self, node: ir.Node, version: int) -> None:
+        """If, Loop, Scan: inferred in a model of their own, whose inputs are what they read."""
+        read = {v.name: v for v in node.inputs if v is not None and v.name}
+        inside = {v for _, graph in attribute_graphs(node) for n in graph.all_nodes() for v in (*n.outputs, *n.inputs)}
+        for value in inside:
+            if value is not None and value.name and self.values.type(value) is not None and value.producer() not in inside:
+                read.setdefault(value.name, value)
+        made = {v.name for _, graph in attribute_graphs(node) for n in graph.all_nodes() for v in n.outputs}
+        infos = []
+        for name, value in read.items():
+            known = self.values.type(value)
+            if known is not None and name not in made:
+                infos.append(onnx.ValueInfoProto(name=name, type=known))
+        proto = ir.serde.serialize_node(node)
+        outputs = [onnx.ValueInfoProto(name=v.name) for v in node.outputs if v.name]
+        graph_proto = onnx.helper.make_graph([proto], "one", infos, outputs)
+        opsets = [onnx.helper.make_operatorsetid("", version)]
+        model = onnx.helper.make_model(graph_proto, opset_imports=opsets, ir_version=self._ir_version)
+        try:
+            inferred = onnx.shape_inference.infer_shapes(model)
+        except (onnx.shape_inference.InferenceError, RuntimeError):
+            return
+        for value, info in zip([v for v in node.outputs if v.name], inferred.graph.output, strict=True):
+            if type_string(info.type):
+                self.set_type(value, info.type)
+        self.values.take_bodies(node, inferred.graph.node[0])
+
     def set_type(self, value: ir.Value, proto: onnx.TypeProto) -> None:
         """Say what a new value is."""
         self.values.note(value, proto)
         value.type = ir.serde.deserialize_type_proto_for_type(proto)
         value.shape = ir.serde.deserialize_type_proto_for_shape(proto)
+
+    def dim(self, value: ir.Value, axis: int) -> ir.Value:
+        """One dimension of a value: int64[1]."""
+        end = axis + 1 if axis != -1 else None
+        return self.op("Shape", value, start=axis, end=end)
 
     def cast(self, value: ir.Value, dtype: int) -> ir.Value:
         """``value`` as another element type; the value itself where it has that type already."""

@@ -9,7 +9,21 @@ from typing import Literal
 
 from dmlprep.passes.opset.bodies import has_body
 from dmlprep.passes.opset.schemas import NEWEST, schema_at, since_versions
-from dmlprep.passes.opset.steps import Steps, normalization, quantization, reductions, shapes, types
+from dmlprep.passes.opset.steps import (
+    Steps,
+    bits,
+    normalization,
+    optionals,
+    pools,
+    quantization,
+    reductions,
+    resizing,
+    sampling,
+    scatters,
+    shapes,
+    spectra,
+    types,
+)
 
 __all__ = ["OLDEST", "REFUSED", "STEPS", "UPWARD_TOO", "WIDENED", "Handling", "handling_of", "relabels_upward"]
 
@@ -18,24 +32,41 @@ OLDEST = 11
 
 Handling = Literal["relabel", "step", "body", "refuse", "none"]
 
-STEPS: Steps = {**normalization.STEPS, **quantization.STEPS, **reductions.STEPS, **shapes.STEPS, **types.STEPS}
+STEPS: Steps = {
+    step: write
+    for part in (
+        bits,
+        normalization,
+        optionals,
+        pools,
+        quantization,
+        reductions,
+        resizing,
+        sampling,
+        scatters,
+        shapes,
+        spectra,
+        types,
+    )
+    for step, write in part.STEPS.items()
+}
 
 _WIDENED = """
-Abs 13; Acos 22; Acosh 22; Add 13 14; ArgMax 13; ArgMin 13; Asin 22; Asinh 22; Atan 22; Atanh 22; AveragePool 22;
+Abs 13; Acos 22; Acosh 22; Add 13 14; ArgMax 13; ArgMin 13; Asin 22; Asinh 22; Atan 22; Atanh 22; 
 BatchNormalization 15; Bernoulli 22; Ceil 13; Celu 28; Clip 12 13; Compress 28; Concat 13; Constant 13 19 21 23 24 25;
 ConstantOfShape 21 23 24 25; Conv 22; ConvTranspose 22; Cos 22; Cosh 22; CumSum 14; DeformConv 22; DepthToSpace 13 28;
 Det 22; Div 13 14; Dropout 13 22; Einsum 28; Elu 22; Equal 13 19; Erf 13; Exp 13; Expand 13; EyeLike 22;
 Flatten 13 21 23 24 25; Floor 13; GRU 22; Gather 13; GatherElements 13; GatherND 13; Gemm 13; GlobalAveragePool 22;
 GlobalLpPool 22; GlobalMaxPool 22; Greater 13; GreaterOrEqual 16; GridSample 22; HardSigmoid 22; HardSwish 22;
 Identity 13 14 16 19 21 23 24 25; If 13 16 19 21 23 24 25; InstanceNormalization 22; IsInf 20; IsNaN 13 20; LRN 13;
-LSTM 22; LeakyRelu 16; Less 13; LessOrEqual 16; Log 13; Loop 13 16 19 21 23 24 25; LpNormalization 22; LpPool 22;
-MatMul 13; Max 12 13; MaxPool 12 22; MaxRoiPool 22; MaxUnpool 22; Mean 13; MeanVarianceNormalization 13; Min 12 13;
+LSTM 22; LeakyRelu 16; Less 13; LessOrEqual 16; Log 13; Loop 13 16 19 21 23 24 25; LpNormalization 22;
+MatMul 13; Max 12 13; MaxPool 12; MaxRoiPool 22; MaxUnpool 22; Mean 13; MeanVarianceNormalization 13; Min 12 13;
 Mish 22; Mod 13 28; Mul 13 14; Multinomial 22; Neg 13; NegativeLogLikelihoodLoss 13 22; NonZero 13; OneHot 28;
-Optional 28; OptionalGetElement 18 28; OptionalHasElement 18 28; PRelu 16; Pad 13 21 23 24 25; Pow 12 13 15; RNN 22;
+Optional 28; OptionalGetElement 28; OptionalHasElement 28; PRelu 16; Pad 13 21 23 24 25; Pow 12 13 15; QLinearMatMul 21; RNN 22;
 RandomNormal 22; RandomNormalLike 22; RandomUniform 22; RandomUniformLike 22; Reciprocal 13; ReduceL1 13; ReduceL2 13;
 ReduceLogSum 13 28; ReduceLogSumExp 13 28; ReduceMax 12 13; ReduceMean 13; ReduceMin 12 13; ReduceProd 13;
 ReduceSumSquare 13; Relu 13 14; Reshape 13 19 21 23 24 25; ReverseSequence 28; RoiAlign 22; Round 22;
-Scan 16 19 21 23 24 25; ScatterElements 13 18; ScatterND 13 18; Selu 22; Shape 13 19 21 23 24 25; Sigmoid 13; Sign 13;
+Scan 16 19 21 23 24 25; ScatterElements 13; ScatterND 13; Selu 22; Shape 13 19 21 23 24 25; Sigmoid 13; Sign 13;
 Sin 22; Sinh 22; Size 13 19 21 23 24 25; Slice 13; SoftmaxCrossEntropyLoss 13; Softplus 22; Softsign 22;
 SpaceToDepth 13; SplitToSequence 24; Sqrt 13; Squeeze 21 23 24 25; Sub 13 14; Sum 13; Tan 22; Tanh 13;
 ThresholdedRelu 22; Tile 13; TopK 24; Transpose 13 21 23 24 25; Unique 28; Unsqueeze 21 23 24 25; Where 16
@@ -52,6 +83,10 @@ REFUSED: dict[tuple[str, int], str] = {
     ("RegexFullMatch", 20): "no older operator matches regular expressions",
     ("StringConcat", 20): "no older operator joins strings",
     ("StringSplit", 20): "no older operator splits strings",
+    ("Optional", 15): "optional types do not exist before opset 15",
+    ("OptionalGetElement", 15): "optional types do not exist before opset 15",
+    ("OptionalHasElement", 15): "optional types do not exist before opset 15",
+    ("MelWeightMatrix", 17): "no older operator computes mel filter banks",
     ("Einsum", 12): "no older operator sums over named dimensions",
 }
 """Changes that have no equal form below them, with the reason."""
@@ -65,14 +100,29 @@ UPWARD_TOO: frozenset[tuple[str, int]] = frozenset(
         ("ConstantOfShape", 20),
         ("ReduceMax", 20),
         ("ReduceMin", 20),
-        ("Cast", 13),
-        ("Cast", 19),
-        ("Cast", 21),
-        ("Cast", 23),
-        ("Cast", 24),
-        ("Cast", 25),
-        ("Cast", 28),
+        *(("Cast", since) for since in (13, 19, 21, 23, 24, 25, 28)),
+        *(("DequantizeLinear", since) for since in (13, 19, 21, 23, 24, 25, 28)),
+        *(("QuantizeLinear", since) for since in (13, 19, 21, 23, 24, 25, 28)),
         ("Range", 27),
+        ("BitShift", 28),
+        ("ScatterElements", 16),
+        ("ScatterElements", 18),
+        ("ScatterND", 16),
+        ("ScatterND", 18),
+        ("ArgMax", 12),
+        ("ArgMin", 12),
+        ("GatherND", 12),
+        ("LpPool", 18),
+        ("AveragePool", 19),
+        ("Resize", 18),
+        ("Resize", 19),
+        ("RNN", 14),
+        ("GRU", 14),
+        ("LSTM", 14),
+        ("OptionalHasElement", 18),
+        ("OptionalGetElement", 18),
+        ("SpaceToDepth", 28),
+        ("Constant", 12),
     }
 )
 """Changes that are more than types, and that a node of the older version does not notice."""

@@ -73,14 +73,16 @@ class Values:
                 found = named.get(output.name or "")
                 if found is not None and type_string(found):
                     self._types[output] = found
-            inner = [g for _, g in attribute_graphs(node)]
-            if inner:
-                protos = [g for a in node_proto.attribute for g in ([a.g] if a.HasField("g") else a.graphs)]
-                for sub, sub_proto in zip(inner, protos, strict=True):
-                    for value, info in zip(sub.inputs, sub_proto.input, strict=True):
-                        if type_string(info.type):
-                            self._types[value] = info.type
-                    self._take(sub, sub_proto)
+            self.take_bodies(node, node_proto)
+
+    def take_bodies(self, node: ir.Node, proto: onnx.NodeProto) -> None:
+        """Take the types of the values inside a node's subgraphs from the same node after inference."""
+        protos = [g for a in proto.attribute for g in ([a.g] if a.HasField("g") else a.graphs)]
+        for (_, sub), sub_proto in zip(attribute_graphs(node), protos, strict=True):
+            for value, info in zip(sub.inputs, sub_proto.input, strict=True):
+                if type_string(info.type):
+                    self._types[value] = info.type
+            self._take(sub, sub_proto)
 
     def seen(self) -> frozenset[str]:
         """Every type that some value of the model is known to have."""

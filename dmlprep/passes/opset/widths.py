@@ -60,11 +60,13 @@ def through_wider_type(builder: Builder, since: int) -> list[ir.Value | None] | 
             continue
         variable = inputs[min(i, len(inputs) - 1)][0]
         dtype = builder.values.dtype(value)
-        if variable in allowed and dtype and _name(dtype) not in allowed[variable]:
+        takes = allowed.get(variable, frozenset((variable,)))  # a parameter's type may be written out
+        if dtype and _name(dtype) not in takes:
             variables[variable] = dtype
     chosen: dict[str, tuple[int, int]] = {}
     for variable, dtype in variables.items():
-        via = next((w for w in _WIDER.get(dtype, ()) if _name(w) in allowed[variable]), None)
+        takes = allowed.get(variable, frozenset((variable,)))
+        via = next((w for w in _WIDER.get(dtype, ()) if _name(w) in takes), None)
         if via is None:
             return None
         chosen[variable] = (dtype, via)

@@ -85,11 +85,14 @@ def _run_time_axes(b: Builder, axes: ir.Value, noop: bool) -> list[ir.Value | No
     x = b.need(0)
     rank = b.need_rank(x)
     name = str(b.node.op_type)
+    if b.target >= 13 and (name in _ONE_AXIS or name == "ReduceMean"):
+        return [_by_sum(b, x, axes, noop)]
     mask = chosen_axes(b, axes, rank, all_if_empty=not noop)
     if name in _BEFORE:
         x = _BEFORE[name](b, x)
     one_axis = _ONE_AXIS.get(name, name)
     shape = b.op("Shape", x)
+    x = _never_empty(b, x, one_axis)
     for axis in range(rank):
         here = b.op("Gather", mask, b.int(axis))
         reduced = b.op(one_axis, x, b.ints(axis), keepdims=1)
@@ -102,6 +105,32 @@ def _run_time_axes(b: Builder, axes: ir.Value, noop: bool) -> list[ir.Value | No
     if not b.attr("keepdims", 1):
         x = b.op("Reshape", x, b.op("Compress", shape, b.op("Not", mask), axis=0))
     return [x]
+
+
+def _by_sum(b: Builder, x: ir.Value, axes: ir.Value, noop: bool) -> ir.Value:
+    """ReduceSum takes axes at run time from opset 13 on."""
+    name = str(b.node.op_type)
+    if name in _BEFORE:
+        x = _BEFORE[name](b, x)
+    keep = b.attr("keepdims", 1)
+    y = b.op("ReduceSum", x, axes, keepdims=keep, noop_with_empty_axes=int(noop))
+    if name == "ReduceMean":
+        count = b.op("Div", b.op("Size", x), b.op("Size", y))
+        y = b.op("Div", y, b.cast(count, b.need_dtype(x)))
+    return b.op(_AFTER[name], y) if name in _AFTER else y
+
+
+def _never_empty(b: Builder, x: ir.Value, one_axis: str) -> ir.Value:
+    """``x`` with one neutral element after each dimension that may be empty: reducing over nothing gives that element."""
+    shape = b.shape(x) or []
+    pads = [0] * len(shape) + [0 if isinstance(d, int) and d > 0 else 1 for d in shape]
+    if not any(pads) or one_axis == "ReduceMean":
+        return x
+    dtype = b.need_dtype(x)
+    kind = ir.DataType(dtype).numpy()
+    low, high = (-np.inf, np.inf) if kind.kind not in "iu" else (np.iinfo(kind).min, np.iinfo(kind).max)
+    neutral = {"ReduceSum": 0, "ReduceProd": 1, "ReduceMax": low, "ReduceMin": high, "ReduceLogSumExp": low}[one_axis]
+    return b.op("Pad", x, b.ints(*pads), b.typed(neutral, dtype))
 
 
 def reduce_bool(b: Builder) -> list[ir.Value | None] | None:

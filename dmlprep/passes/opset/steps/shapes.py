@@ -56,6 +56,23 @@ def unsqueeze_13(b: Builder) -> list[ir.Value | None] | None:
     return None
 
 
+_KEEP_COUNT = {"Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Cast", "Abs", "Neg"}
+
+
+def _never_empty(b: Builder, value: ir.Value) -> bool:
+    """Whether a value surely has elements: by its own shape, or by what it was reshaped from."""
+    at: ir.Value | None = value
+    while at is not None:
+        static = b.values.static_shape(at)
+        if static is not None:
+            return math.prod(static) > 0
+        node = at.producer()
+        if node is None or node.op_type not in _KEEP_COUNT:
+            return False
+        at = node.inputs[0]
+    return False
+
+
 def reshape_14(b: Builder) -> list[ir.Value | None] | None:
     """allowzero: a 0 in the shape means an empty dimension, not the input's."""
     if not b.attr("allowzero", 0):
@@ -67,7 +84,7 @@ def reshape_14(b: Builder) -> list[ir.Value | None] | None:
         return None
     x, wanted = b.need(0), b.need(1)
     static = b.values.static_shape(x)
-    if static is not None and math.prod(static) > 0:
+    if _never_empty(b, x):
         b.set_attr(allowzero=None)  # a shape with an empty dimension would not hold these elements
         return None
     if static is None:
@@ -110,7 +127,7 @@ def split_18(b: Builder) -> list[ir.Value | None] | None:
             b.set_inputs([x, b.ints(*sizes)])
         return None
     (dims,) = b.ops("Shape", x)
-    length = b.op("Gather", dims, b.ints(axis if axis >= 0 else axis + b.need_rank(x)))
+    length = b.op("Gather", dims, b.ints(axis))
     piece = b.op("Div", b.op("Add", length, b.ints(count - 1)), b.ints(count))
     last = b.op("Sub", length, b.op("Mul", piece, b.ints(count - 1)))
     sizes_value = b.op("Concat", *[piece] * (count - 1), last, axis=0)
@@ -174,30 +191,19 @@ def pad_18(b: Builder) -> list[ir.Value | None] | None:
 
 
 def pad_19(b: Builder) -> list[ir.Value | None] | None:
-    """mode wrap: the input's far ends are put before and after it, one dimension after the other."""
+    """mode wrap: positions modulo the size, gathered along one dimension after the other."""
     if b.attr("mode", "constant") != "wrap":
         return None
     x = b.need(0)
     rank = b.need_rank(x)
-    amounts = b.need_constant(b.need(1), "its pads").reshape(-1)
+    amounts = b.cast(b.need(1), _T.INT64)
     axes = b.input(3)
     listed = list(range(rank)) if axes is None else [int(a) % rank for a in b.need_constant(axes, "its axes").reshape(-1)]
-    shape = b.shape(x)
-    far = np.iinfo(np.int64).max
     for i, axis in enumerate(listed):
-        before, after = int(amounts[i]), int(amounts[len(listed) + i])
-        size = shape[axis] if shape is not None else None
-        if before < 0 or after < 0:
-            begin, stop = max(0, -before), (far if after >= 0 else after)
-            x = b.op("Slice", x, b.ints(begin), b.ints(stop), b.ints(axis))
-            size = None if not isinstance(size, int) else size + min(0, before) + min(0, after)
-            before, after = max(0, before), max(0, after)
-        if not before and not after:
-            continue
-        if not isinstance(size, int):
-            raise CannotLower("mode wrap needs the size of each padded dimension")
-        index = np.mod(np.arange(-before, size + after), size).astype(np.int64)
-        x = b.op("Gather", x, b.const(index), axis=axis)
+        before, after = (b.op("Gather", amounts, b.int(at)) for at in (i, len(listed) + i))
+        size = b.op("Squeeze", b.dim(x, axis), b.ints(0))
+        positions = b.op("Range", b.op("Neg", before), b.op("Add", size, after), b.int(1))
+        x = b.op("Gather", x, b.op("Mod", positions, size), axis=axis)
     return [x]
 
 

@@ -109,16 +109,17 @@ def dropout_12(b: Builder) -> list[ir.Value | None] | None:
     return None
 
 
-def all_ones(*names: str) -> Step:
-    """Attributes that may go where they are not given, or say 1 for every dimension."""
-
-    def step(b: Builder) -> None:
-        for name in names:
-            if set(b.attr(name) or [1]) == {1}:
-                b.set_attr(**{name: None})
-        drop_defaults(b)
-
-    return step
+def space_to_depth_28(b: Builder) -> list[ir.Value | None] | None:
+    """mode CRD: the channel before the block's row and column."""
+    if b.attr("mode", "DCR") == "DCR":
+        b.set_attr(mode=None)
+        return None
+    x, size = b.need(0), b.attr("blocksize")
+    (dcr,) = b.again(x, version=13, mode=None)  # [N, size * size * C, H, W]
+    shape = b.op("Shape", dcr)
+    split = b.op("Concat", b.dim(dcr, 0), b.ints(size * size), b.dim(x, 1), b.ints(-1), axis=0)
+    swapped = b.op("Transpose", b.op("Reshape", dcr, split), perm=[0, 2, 1, 3])
+    return [b.op("Reshape", swapped, shape)]
 
 
 STEPS: Steps = {
@@ -128,7 +129,5 @@ STEPS: Steps = {
     ("ArgMin", 12): _unless(arg_12, "select_last_index", 0),
     ("Dropout", 12): dropout_12,
     ("GatherND", 12): drop_defaults,
-    ("LpPool", 18): all_ones("dilations"),
-    ("AveragePool", 19): all_ones("dilations"),
-    ("SpaceToDepth", 28): drop_defaults,
+    ("SpaceToDepth", 28): space_to_depth_28,
 }

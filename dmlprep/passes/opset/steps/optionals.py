@@ -1,0 +1,36 @@
+"""Optional types: what is known to be there, or not, needs no optional."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from dmlprep.passes.opset.build import Builder
+from dmlprep.passes.opset.steps import Steps
+
+__all__ = ["STEPS"]
+
+
+def has_element_18(b: Builder) -> list[ir.Value | None] | None:
+    """Without an input: no; with a tensor or a sequence: yes."""
+    x = b.input(0)
+    if x is None:
+        return [b.const(np.array(False))]
+    known = b.values.type(x)
+    if known is None or known.WhichOneof("value") == "optional_type":
+        return None
+    return [b.const(np.array(True))]
+
+
+def get_element_18(b: Builder) -> list[ir.Value | None] | None:
+    """The element of what is a tensor or a sequence already: itself."""
+    known = b.values.type(b.need(0))
+    if known is None or known.WhichOneof("value") == "optional_type":
+        return None
+    return [b.op("Identity", b.need(0))]
+
+
+STEPS: Steps = {
+    ("OptionalHasElement", 18): has_element_18,
+    ("OptionalGetElement", 18): get_element_18,
+}

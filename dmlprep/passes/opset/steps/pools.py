@@ -1,0 +1,129 @@
+"""Pooling: the rounded-up output size of opset 22, and dilations."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+
+from dmlprep.passes.opset.build import Builder
+from dmlprep.passes.opset.refusal import CannotLower
+from dmlprep.passes.opset.steps import Steps
+from dmlprep.passes.opset.steps.types import drop_defaults
+
+__all__ = ["STEPS"]
+
+_T = onnx.TensorProto
+
+
+class _Window:
+    """Kernel, strides, pads and dilations of a pooling node, one number for each spatial dimension."""
+
+    def __init__(self, b: Builder) -> None:
+        self.kernel: list[int] = b.attr("kernel_shape")
+        self.rank = len(self.kernel)
+        self.strides: list[int] = b.attr("strides") or [1] * self.rank
+        self.dilations: list[int] = b.attr("dilations") or [1] * self.rank
+        pads: list[int] = b.attr("pads") or [0] * (2 * self.rank)
+        self.begin, self.end = pads[: self.rank], pads[self.rank :]
+        self.span = [d * (k - 1) + 1 for k, d in zip(self.kernel, self.dilations, strict=True)]
+
+    def up(self, axis: int, size: int) -> int:
+        """Output size rounded up, as before opset 22."""
+        padded = size + self.begin[axis] + self.end[axis] - self.span[axis]
+        return -(-padded // self.strides[axis]) + 1
+
+    def out(self, axis: int, size: int, ceil: bool) -> int:
+        """Output size; rounded up, no window starts in the end padding (opset 22)."""
+        if not ceil:
+            return (size + self.begin[axis] + self.end[axis] - self.span[axis]) // self.strides[axis] + 1
+        found = self.up(axis, size)
+        return found - 1 if (found - 1) * self.strides[axis] >= size + self.begin[axis] else found
+
+
+def ceil_22(b: Builder) -> list[ir.Value | None] | None:
+    """ceil_mode: older versions also count a window that starts in the end padding; it is cut off."""
+    if not b.attr("ceil_mode", 0) or b.attr("auto_pad", "NOTSET") != "NOTSET":
+        return None
+    window = _Window(b)
+    shape = b.shape(b.need(0))
+    cut: dict[int, int] = {}
+    for axis in range(window.rank):
+        if window.end[axis] + window.strides[axis] <= window.span[axis]:
+            continue  # the last window always starts before the end padding
+        size = shape[axis + 2] if shape is not None else None
+        if not isinstance(size, int):
+            raise CannotLower("ceil_mode rounds otherwise before opset 22, and the size of its input is not known")
+        if window.out(axis, size, True) != window.up(axis, size):
+            cut[axis + 2] = window.out(axis, size, True)
+    if not cut:
+        return None
+    starts, ends = b.ints(*[0] * len(cut)), b.ints(*cut.values())
+    pooled = b.again(*b.node.inputs, version=b.target if b.target < 22 else 21)
+    return [b.op("Slice", y, starts, ends, b.ints(*cut)) if b.asked(i) else None for i, y in enumerate(pooled)]
+
+
+def average_dilated_19(b: Builder) -> list[ir.Value | None] | None:
+    """dilations: sums by a convolution with ones for each channel, divided by the elements each window covers."""
+    if set(b.attr("dilations") or [1]) == {1}:
+        b.set_attr(dilations=None)
+        drop_defaults(b)
+        return None
+    total, count = _sums(b, b.need(0), include_padding=bool(b.attr("count_include_pad", 0)))
+    return [b.op("Div", total, b.like(count, total))]
+
+
+def lp_pool_18(b: Builder) -> list[ir.Value | None] | None:
+    """dilations and ceil_mode: the sum of |x|^p by a convolution with ones for each channel, then the p-th root."""
+    if set(b.attr("dilations") or [1]) == {1} and not b.attr("ceil_mode", 0):
+        b.set_attr(dilations=None, ceil_mode=None)
+        return None
+    x, p = b.need(0), b.attr("p", 2)
+    powered = b.op("Pow", b.op("Abs", x), b.like(p, x))
+    total, _ = _sums(b, powered, include_padding=True)
+    return [b.op("Pow", total, b.like(1 / p, x))]
+
+
+def _sums(b: Builder, x: ir.Value, *, include_padding: bool) -> tuple[ir.Value, np.ndarray[tuple[int, ...], np.dtype[np.float64]]]:
+    """Sum over each window [N, C, out ...], and how many elements each window covers [1, 1, out ...]."""
+    if b.attr("auto_pad", "NOTSET") != "NOTSET":
+        raise CannotLower("dilations stand beside auto_pad")
+    shape = b.values.static_shape(x)
+    if shape is None:
+        raise CannotLower("dilations need fixed shapes", in_function=True)
+    window, channels, sizes = _Window(b), shape[1], shape[2:]
+    ceil = bool(b.attr("ceil_mode", 0))
+    outs = [window.out(i, size, ceil) for i, size in enumerate(sizes)]
+    reach = [(o - 1) * s + span for o, s, span in zip(outs, window.strides, window.span, strict=True)]
+    end = [max(0, r - size - pad) for r, size, pad in zip(reach, sizes, window.begin, strict=True)]
+    ones = b.typed(np.ones([channels, 1, *window.kernel]), b.need_dtype(x))
+    total = b.op(
+        "Conv",
+        x,
+        ones,
+        kernel_shape=window.kernel,
+        strides=window.strides,
+        dilations=window.dilations,
+        pads=[*window.begin, *end],
+        group=channels,
+    )
+    covered = np.ones([1, 1, *outs])
+    for axis, size in enumerate(sizes):
+        low = 0 if include_padding else window.begin[axis]
+        high = window.begin[axis] + size + (window.end[axis] if include_padding else 0)
+        counts = np.zeros(outs[axis])
+        for o, k in product(range(outs[axis]), range(window.kernel[axis])):
+            counts[o] += low <= o * window.strides[axis] + k * window.dilations[axis] < high
+        covered = covered * counts.reshape([-1 if i == axis + 2 else 1 for i in range(len(sizes) + 2)])
+    return total, covered
+
+
+STEPS: Steps = {
+    ("AveragePool", 22): ceil_22,
+    ("MaxPool", 22): ceil_22,
+    ("LpPool", 22): ceil_22,
+    ("AveragePool", 19): average_dilated_19,
+    ("LpPool", 18): lp_pool_18,
+}

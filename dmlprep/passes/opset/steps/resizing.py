@@ -1,0 +1,123 @@
+"""Resize: axes, aspect ratios and antialiasing of opset 18, half_pixel_symmetric of opset 19."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+
+from dmlprep.passes.opset.build import Builder
+from dmlprep.passes.opset.refusal import CannotLower
+from dmlprep.passes.opset.steps import Steps
+from dmlprep.passes.opset.steps.kernels import interpolation
+
+__all__ = ["STEPS"]
+
+_T = onnx.TensorProto
+
+
+def resize_19(b: Builder) -> list[ir.Value | None] | None:
+    """half_pixel_symmetric: where the output size is no rounded one it is half_pixel, else a matrix for each axis."""
+    if b.attr("coordinate_transformation_mode", "half_pixel") != "half_pixel_symmetric":
+        return None
+    return _by_matrices(b)
+
+
+def resize_18(b: Builder) -> list[ir.Value | None] | None:
+    """axes: roi, scales and sizes for all dimensions; antialias and aspect ratios: a matrix for each axis."""
+    if b.attr("antialias", 0) or b.attr("keep_aspect_ratio_policy", "stretch") != "stretch":
+        if b.attr("antialias", 0) and b.attr("mode", "nearest") == "nearest":
+            b.set_attr(antialias=None)  # it has no meaning there
+            return resize_18(b)
+        return _by_matrices(b)
+    axes = b.attr("axes")
+    b.set_attr(antialias=None, keep_aspect_ratio_policy=None, axes=None)
+    if axes is None:
+        return None
+    x, roi, scales, sizes = (b.input(i) for i in range(4))
+    assert x is not None
+    rank = b.need_rank(x)
+    listed = [a % rank for a in axes]
+    count = len(listed)
+    place = [listed.index(i) if i in listed else count + i for i in range(rank)]
+    if scales is not None and b.values.static_shape(scales) != [0]:
+        whole = b.op("Concat", scales, b.const(np.ones(rank, np.float32)), axis=0)
+        scales = b.op("Gather", whole, b.ints(*place))
+    if sizes is not None:
+        sizes = b.op("Gather", b.op("Concat", sizes, b.op("Shape", x), axis=0), b.ints(*place))
+    if roi is not None and b.values.static_shape(roi) != [0]:
+        rest = b.like(np.array([0.0] * rank + [1.0] * rank), roi)
+        both = [listed.index(i) if i in listed else 2 * count + i for i in range(rank)]
+        both += [count + listed.index(i) if i in listed else 2 * count + rank + i for i in range(rank)]
+        roi = b.op("Gather", b.op("Concat", roi, rest, axis=0), b.ints(*both))
+    b.set_inputs([x, roi, scales, sizes])
+    return None
+
+
+def resize_13(b: Builder) -> list[ir.Value | None] | None:
+    """roi and scales cannot be left out: empty tensors stand for them."""
+    x, roi, scales, sizes = (b.input(i) for i in range(4))
+    empty = b.const(np.zeros(0, np.float32))
+    b.set_inputs([x, roi or empty, scales or empty, sizes])
+    return None
+
+
+def _by_matrices(b: Builder) -> list[ir.Value | None]:
+    """Resizing is linear along each axis: a constant matrix [in, out] where sizes are known."""
+    x = b.need(0)
+    shape = b.values.static_shape(x)
+    if shape is None:
+        raise CannotLower("its antialiasing, aspect ratio or symmetric coordinates need a fixed input shape")
+    if b.attr("coordinate_transformation_mode", "half_pixel") == "tf_crop_and_resize":
+        raise CannotLower("it crops and resizes with antialiasing or a kept aspect ratio")
+    axes = [a % len(shape) for a in b.attr("axes") or range(len(shape))]
+    scales, outs = _sizes(b, [shape[a] for a in axes])
+    dtype = b.need_dtype(x)
+    work = dtype if dtype in (_T.FLOAT, _T.DOUBLE) else _T.FLOAT
+    y = b.cast(x, work)
+    for axis, scale, out in zip(axes, scales, outs, strict=True):
+        if out == shape[axis] and scale == 1:
+            continue
+        matrix = interpolation(
+            shape[axis],
+            out,
+            scale,
+            mode=b.attr("mode", "nearest"),
+            coordinates=b.attr("coordinate_transformation_mode", "half_pixel"),
+            cubic=b.attr("cubic_coeff_a", -0.75),
+            exclude_outside=bool(b.attr("exclude_outside", 0)),
+            antialias=bool(b.attr("antialias", 0)),
+            rounding=b.attr("nearest_mode", "round_prefer_floor"),
+        )
+        last = [i for i in range(len(shape)) if i != axis] + [axis]
+        moved = b.op("MatMul", b.op("Transpose", y, perm=last), b.typed(matrix, work))
+        y = b.op("Transpose", moved, perm=[last.index(i) for i in range(len(shape))])
+    if dtype not in (_T.FLOAT, _T.DOUBLE, _T.FLOAT16, _T.BFLOAT16):
+        raise CannotLower("it interpolates integers")
+    return [b.cast(y, dtype)]
+
+
+def _sizes(b: Builder, sizes: list[int]) -> tuple[list[float], list[int]]:
+    """Scale and output size of each resized axis."""
+    scales_value, sizes_value = b.input(2), b.input(3)
+    if sizes_value is None:
+        if scales_value is None:
+            raise CannotLower("it has neither scales nor sizes")
+        scales = [float(s) for s in b.need_constant(scales_value, "its scales").reshape(-1)]
+        return scales, [math.floor(s * size) for s, size in zip(scales, sizes, strict=True)]
+    wanted = [int(s) for s in b.need_constant(sizes_value, "its sizes").reshape(-1)]
+    scales = [w / size for w, size in zip(wanted, sizes, strict=True)]
+    policy = b.attr("keep_aspect_ratio_policy", "stretch")
+    if policy == "stretch":
+        return scales, wanted
+    one = min(scales) if policy == "not_larger" else max(scales)
+    return [one] * len(sizes), [math.floor(one * size + 0.5) for size in sizes]
+
+
+STEPS: Steps = {
+    ("Resize", 19): resize_19,
+    ("Resize", 18): resize_18,
+    ("Resize", 13): resize_13,
+}

@@ -1,0 +1,255 @@
+"""Sampling at computed positions: GridSample, DeformConv, and Col2Im and RoiAlign beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
+from math import prod
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+
+from dmlprep.passes.opset.build import Builder
+from dmlprep.passes.opset.refusal import CannotLower
+from dmlprep.passes.opset.steps import Steps
+
+__all__ = ["STEPS"]
+
+_T = onnx.TensorProto
+_MODES = {"linear": "bilinear", "cubic": "bicubic", "nearest": "nearest"}
+
+
+@dataclass
+class _Image:
+    """What is sampled: x as [N, C, elements], the spatial sizes as floats, and what lies outside."""
+
+    flat: ir.Value
+    sizes: list[ir.Value]
+    padding: str
+    align: bool
+
+    def border(self, b: Builder, axis: int) -> tuple[ir.Value, ir.Value]:
+        """Lowest and highest position along an axis."""
+        size = self.sizes[axis]
+        if self.align:
+            return b.like(0, size), b.op("Sub", size, b.like(1, size))
+        return b.like(-0.5, size), b.op("Sub", size, b.like(0.5, size))
+
+
+def _image(b: Builder, x: ir.Value, padding: str, align: bool) -> _Image:
+    rank = b.need_rank(x)
+    dtype = b.need_dtype(x)
+    flat = b.op("Reshape", x, b.op("Concat", b.dim(x, 0), b.dim(x, 1), b.ints(-1), axis=0))
+    sizes = [b.cast(b.dim(x, axis), dtype) for axis in range(2, rank)]
+    return _Image(flat, sizes, padding, align)
+
+
+def _clip(b: Builder, value: ir.Value, low: ir.Value, high: ir.Value) -> ir.Value:
+    return b.op("Max", b.op("Min", value, high), low)
+
+
+def _reflect(b: Builder, value: ir.Value, low: ir.Value, high: ir.Value) -> ir.Value:
+    """A wave between the borders: low + range - |(value - low) mod 2 range - range|."""
+    extent = b.op("Sub", high, low)
+    # A range of nothing (one element) reflects to itself.
+    safe = b.op("Max", extent, b.like(1e-6, extent))
+    period = b.op("Mul", safe, b.like(2, safe))
+    offset = b.op("Sub", value, low)
+    turns = b.op("Floor", b.op("Div", offset, period))
+    phase = b.op("Sub", offset, b.op("Mul", turns, period))
+    return b.op("Add", low, b.op("Sub", safe, b.op("Abs", b.op("Sub", phase, safe))))
+
+
+def _pixels(b: Builder, image: _Image, index: Sequence[ir.Value]) -> ir.Value:
+    """Elements [N, C, P] at whole positions ``index`` (each [N, 1, P]), by the rule for what lies outside."""
+    linear: ir.Value | None = None
+    inside: ir.Value | None = None
+    for axis, at in enumerate(index):
+        size = image.sizes[axis]
+        top = b.op("Sub", size, b.like(1, size))
+        zero = b.like(0, size)
+        if image.padding == "zeros":
+            here = b.op("And", b.op("Not", b.op("Less", at, zero)), b.op("Not", b.op("Greater", at, top)))
+            inside = here if inside is None else b.op("And", inside, here)
+        elif image.padding == "reflection":
+            low, high = image.border(b, axis)
+            outside = b.op("Or", b.op("Less", at, low), b.op("Greater", at, high))
+            at = b.op("Where", outside, _reflect(b, at, low, high), at)
+        whole = b.cast(_clip(b, at, zero, top), _T.INT64)
+        whole_size = b.cast(size, _T.INT64)
+        linear = whole if linear is None else b.op("Add", b.op("Mul", linear, whole_size), whole)
+    assert linear is not None
+    where = b.op("Expand", linear, b.op("Concat", b.ints(1), b.dim(image.flat, 1), b.ints(1), axis=0))
+    found = b.op("GatherElements", image.flat, where, axis=2)
+    if inside is not None:
+        found = b.op("Where", inside, found, b.like(0, found))
+    return found
+
+
+def _sample(b: Builder, image: _Image, at: Sequence[ir.Value], mode: str) -> ir.Value:
+    """Interpolated elements [N, C, P] at positions ``at`` (each [N, 1, P])."""
+    if mode == "nearest":
+        return _pixels(b, image, at)
+    floors = [b.op("Floor", a) for a in at]
+    taps: list[list[tuple[ir.Value, ir.Value]]] = []
+    for whole, a in zip(floors, at, strict=True):
+        part = b.op("Sub", a, whole)
+        one = b.like(1, part)
+        if mode == "linear":
+            taps.append([(whole, b.op("Sub", one, part)), (b.op("Add", whole, one), part)])
+            continue
+        taps.append([(b.op("Add", whole, b.like(k - 1, part)), _cubic(b, part, k)) for k in range(4)])
+    total: ir.Value | None = None
+    for corner in product(*taps):
+        value = _pixels(b, image, [c[0] for c in corner])
+        for _, weight in corner:
+            value = b.op("Mul", value, weight)
+        total = value if total is None else b.op("Add", total, value)
+    assert total is not None
+    return total
+
+
+def _cubic(b: Builder, part: ir.Value, tap: int) -> ir.Value:
+    """Weight of one of four neighbours by cubic convolution with a = -0.75, at ``part`` after the second."""
+    a = -0.75
+    inner, outer = (a + 2, -(a + 3), 0.0, 1.0), (a, -5 * a, 8 * a, -4 * a)
+    one = b.like(1, part)
+    two = b.like(2, part)
+    far = {
+        0: b.op("Add", part, one),
+        1: part,
+        2: b.op("Sub", one, part),
+        3: b.op("Sub", two, part),
+    }[tap]
+    factors = inner if tap in (1, 2) else outer
+    result = b.like(factors[0], part)
+    for factor in factors[1:]:
+        result = b.op("Add", b.op("Mul", result, far), b.like(factor, part))
+    return result
+
+
+def grid_sample_20(b: Builder) -> list[ir.Value | None] | None:
+    """linear was bilinear, cubic bicubic; volumes are sampled by gathers."""
+    rank = b.need_rank(b.need(0))
+    if rank != 4:
+        return grid_sample_16(b)
+    b.set_attr(mode=_MODES[b.attr("mode", "linear")])
+    return None
+
+
+def grid_sample_16(b: Builder) -> list[ir.Value | None]:
+    """Gathers of the neighbours of every position."""
+    x, grid = b.need(0), b.need(1)
+    axes = b.need_rank(x) - 2
+    mode = {v: k for k, v in _MODES.items()}.get(b.attr("mode"), b.attr("mode", "linear"))
+    image = _image(b, x, b.attr("padding_mode", "zeros"), bool(b.attr("align_corners", 0)))
+    grid = b.cast(grid, b.need_dtype(x))
+    at = []
+    for axis in range(axes):
+        g = b.op("Gather", grid, b.int(axes - 1 - axis), axis=-1)  # the innermost dimension comes first
+        g = b.op("Reshape", g, b.op("Concat", b.dim(grid, 0), b.ints(1, -1), axis=0))
+        size = image.sizes[axis]
+        half, one = b.like(0.5, size), b.like(1, size)
+        if image.align:
+            position = b.op("Mul", b.op("Mul", b.op("Add", g, one), half), b.op("Sub", size, one))
+        else:
+            position = b.op("Mul", b.op("Sub", b.op("Mul", b.op("Add", g, one), size), one), half)
+        if mode == "nearest":
+            position = b.op("Round", position)
+        low, high = image.border(b, axis)
+        outside = b.op("Or", b.op("Less", position, low), b.op("Greater", position, high))
+        if image.padding == "border":
+            position = b.op("Where", outside, _clip(b, position, b.like(0, size), b.op("Sub", size, one)), position)
+        elif image.padding == "reflection":
+            position = b.op("Where", outside, _reflect(b, position, low, high), position)
+        at.append(position)
+    found = _sample(b, image, at, mode)
+    dims = [b.dim(x, 0), b.dim(x, 1), *[b.dim(grid, i + 1) for i in range(axes)]]
+    return [b.op("Reshape", found, b.op("Concat", *dims, axis=0))]
+
+
+def deform_conv_19(b: Builder) -> list[ir.Value | None]:
+    """Bilinear samples at the shifted positions of the kernel, times the mask, times the weights."""
+    x, weights, offset, bias, mask = b.need(0), b.need(1), b.need(2), b.input(3), b.input(4)
+    shapes = [b.values.static_shape(v) for v in (x, weights, offset)]
+    if shapes[0] is None or shapes[1] is None or shapes[2] is None:
+        raise CannotLower("its shapes are not fixed", in_function=True)
+    (batch, channels, *_), (filters, per_group, *kernel), (_, _, *outs) = shapes[0], shapes[1], shapes[2]
+    if len(kernel) != 2:
+        raise CannotLower("its rewriting is for two spatial dimensions")
+    strides = b.attr("strides") or [1, 1]
+    dilations = b.attr("dilations") or [1, 1]
+    pads = b.attr("pads") or [0] * 4
+    offset_groups, group = b.attr("offset_group", 1), b.attr("group", 1)
+    taps, points = prod(kernel), prod(outs)
+    dtype = b.need_dtype(x)
+    folded = b.op("Reshape", x, b.ints(batch * offset_groups, channels // offset_groups, *shapes[0][2:]))
+    image = _image(b, folded, "zeros", True)
+    moves = b.op("Reshape", offset, b.ints(batch * offset_groups, taps, 2, points))
+    at = []
+    for axis in range(2):
+        base = np.zeros((1, taps, points))
+        for k, o in product(np.ndindex(*kernel), np.ndindex(*outs)):
+            row, column = int(np.ravel_multi_index(k, kernel)), int(np.ravel_multi_index(o, outs))
+            base[0, row, column] = o[axis] * strides[axis] - pads[axis] + k[axis] * dilations[axis]
+        position = b.op("Add", b.op("Gather", moves, b.int(axis), axis=2), b.typed(base, dtype))
+        at.append(b.op("Reshape", position, b.ints(batch * offset_groups, 1, taps * points)))
+    sampled = _sample(b, image, at, "linear")
+    if mask is not None:
+        sampled = b.op("Mul", sampled, b.op("Reshape", mask, b.ints(batch * offset_groups, 1, taps * points)))
+    columns = b.op("Reshape", sampled, b.ints(batch, group, per_group * taps, points))
+    table = b.op("Reshape", weights, b.ints(1, group, filters // group, per_group * taps))
+    y = b.op("Reshape", b.op("MatMul", table, columns), b.ints(batch, filters, *outs))
+    if bias is not None:
+        y = b.op("Add", y, b.op("Reshape", bias, b.ints(1, -1, 1, 1)))
+    return [y]
+
+
+def col2im_18(b: Builder) -> list[ir.Value | None]:
+    """A transposed convolution whose kernel puts each row of a block at its place."""
+    x = b.need(0)
+    image = [int(i) for i in b.need_constant(b.need(1), "its image shape")]
+    block = [int(i) for i in b.need_constant(b.need(2), "its block shape")]
+    rank, taps = len(image), prod(block)
+    strides = b.attr("strides") or [1] * rank
+    dilations = b.attr("dilations") or [1] * rank
+    pads = b.attr("pads") or [0] * (2 * rank)
+    counts, extra = [], []
+    for i in range(rank):
+        span = dilations[i] * (block[i] - 1) + 1
+        room = image[i] + pads[i] + pads[rank + i] - span
+        counts.append(room // strides[i] + 1)
+        extra.append(room % strides[i])
+    kernel = b.typed(np.eye(taps).reshape(taps, 1, *block), b.need_dtype(x))
+    images = b.op("Reshape", x, b.ints(-1, taps, *counts))
+    y = b.op(
+        "ConvTranspose",
+        images,
+        kernel,
+        kernel_shape=block,
+        strides=strides,
+        dilations=dilations,
+        pads=pads,
+        output_padding=extra,
+    )
+    channels = b.op("Div", b.dim(x, 1), b.ints(taps))
+    return [b.op("Reshape", y, b.op("Concat", b.dim(x, 0), channels, b.ints(*image), axis=0))]
+
+
+def roi_align_16(b: Builder) -> list[ir.Value | None] | None:
+    """Older versions know output_half_pixel only."""
+    if b.attr("coordinate_transformation_mode", "half_pixel") != "output_half_pixel":
+        raise CannotLower("older versions shift its regions by half a pixel")
+    b.set_attr(coordinate_transformation_mode=None)
+    return None
+
+
+STEPS: Steps = {
+    ("GridSample", 20): grid_sample_20,
+    ("GridSample", 16): grid_sample_16,
+    ("DeformConv", 19): deform_conv_19,
+    ("Col2Im", 18): col2im_18,
+    ("RoiAlign", 16): roi_align_16,
+}

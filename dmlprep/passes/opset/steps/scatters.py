@@ -1,0 +1,195 @@
+"""Scatters with reductions, cache updates, triangles and running products."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+
+from dmlprep.passes.opset.build import Builder
+from dmlprep.passes.opset.refusal import CannotLower
+from dmlprep.passes.opset.steps import Steps
+
+__all__ = ["STEPS"]
+
+_T = onnx.TensorProto
+_LARGEST = 1 << 26
+"""Elements that a rewriting by comparison may hold at once (64 Mi: 256 MiB of FP32)."""
+
+_COMBINE = {"add": "Add", "mul": "Mul", "max": "Max", "min": "Min"}
+_REDUCE = {"add": "ReduceSum", "mul": "ReduceProd", "max": "ReduceMax", "min": "ReduceMin"}
+
+
+def _neutral(reduction: str, dtype: int) -> float | int:
+    """The element that changes nothing when it is reduced with others."""
+    if reduction in ("add", "mul"):
+        return 0 if reduction == "add" else 1
+    numpy_type = ir.DataType(dtype).numpy()
+    if numpy_type.kind in "iu":
+        info = np.iinfo(numpy_type)
+        return int(info.min if reduction == "max" else info.max)
+    return -math.inf if reduction == "max" else math.inf
+
+
+def _scatter_reduce(
+    b: Builder, data: ir.Value, where: ir.Value, updates: ir.Value, axis: int, reduction: str
+) -> ir.Value:
+    """Reduce every element of ``updates`` into the element of ``data`` that ``where`` names along ``axis``.
+
+    ``data`` [..., I, ...], ``where`` and ``updates`` [..., J, ...], alike in all other dimensions.
+    """
+    sizes = [b.values.static_shape(v) for v in (data, updates)]
+    if sizes[0] is not None and sizes[1] is not None:
+        held = math.prod(sizes[1]) * sizes[0][axis]
+        if held > _LARGEST:
+            raise CannotLower(f"its rewriting would hold {held} elements at once")
+    dtype = b.need_dtype(data)
+    rank = b.need_rank(data)
+    length = b.dim(data, axis)
+    column = b.op("Reshape", b.op("Range", b.int(0), b.op("Squeeze", length, b.ints(0)), b.int(1)), b.ints(-1, 1))
+    rows = b.op("Reshape", column, b.ints(*([-1, 1] + [1] * (rank - 1 - axis))))  # [I, 1, ...]: I stands at ``axis``
+    index = b.cast(where, _T.INT64)
+    index = b.op("Where", b.op("Less", index, b.int(0)), b.op("Add", index, length), index)
+    hit = b.op("Equal", b.op("Unsqueeze", index, b.ints(axis)), rows)  # [..., I, J, ...]
+    spread = b.op("Where", hit, b.op("Unsqueeze", updates, b.ints(axis)), b.typed(_neutral(reduction, dtype), dtype))
+    reduced = b.op(_REDUCE[reduction], spread, b.ints(axis + 1), keepdims=0)
+    return b.op(_COMBINE[reduction], data, reduced)
+
+
+def scatter_elements(b: Builder) -> list[ir.Value | None] | None:
+    """reduction: by comparison of every index with every position."""
+    reduction = b.attr("reduction", "none")
+    if reduction == "none":
+        if b.version < 18:
+            b.set_attr(reduction=None)
+        return None
+    if b.version >= 18 and reduction in ("add", "mul") and b.target >= 16:
+        return None
+    data, where, updates = b.need(0), b.need(1), b.need(2)
+    rank = b.need_rank(data)
+    axis = b.attr("axis", 0) % rank
+    shapes = b.values.static_shape(data), b.values.static_shape(updates)
+    if shapes[0] is None or shapes[1] is None:
+        raise CannotLower(f"reduction {reduction} needs fixed shapes", in_function=True)
+    for i, (size, given) in enumerate(zip(shapes[0], shapes[1], strict=True)):
+        if i != axis and size != given:
+            raise CannotLower(f"reduction {reduction} on a part of dimension {i}")
+    return [_scatter_reduce(b, data, where, updates, axis, reduction)]
+
+
+def scatter_nd(b: Builder) -> list[ir.Value | None] | None:
+    """reduction: rows of the flattened data, by comparison of every index with every row."""
+    reduction = b.attr("reduction", "none")
+    if reduction == "none":
+        if b.version < 18:
+            b.set_attr(reduction=None)
+        return None
+    if b.version >= 18 and reduction in ("add", "mul") and b.target >= 16:
+        return None
+    data, where, updates = b.need(0), b.cast(b.need(1), _T.INT64), b.need(2)
+    shapes = b.values.static_shape(data), b.values.static_shape(where)
+    if shapes[0] is None or shapes[1] is None:
+        raise CannotLower(f"reduction {reduction} needs fixed shapes", in_function=True)
+    depth = shapes[1][-1]
+    outer = shapes[0][:depth]
+    rest = math.prod(shapes[0][depth:])
+    rows = math.prod(outer)
+    count = math.prod(shapes[1][:-1])
+    sizes = b.ints(*outer)
+    wrapped = b.op("Where", b.op("Less", where, b.int(0)), b.op("Add", where, sizes), where)
+    strides = b.ints(*[math.prod(outer[i + 1 :]) for i in range(depth)])
+    flat = b.op("ReduceSum", b.op("Mul", wrapped, strides), b.ints(-1), keepdims=0, version=13)
+    index = b.op("Expand", b.op("Reshape", flat, b.ints(count, 1)), b.ints(count, rest))
+    table = b.op("Reshape", data, b.ints(rows, rest))
+    found = _scatter_reduce(b, table, index, b.op("Reshape", updates, b.ints(count, rest)), 0, reduction)
+    return [b.op("Reshape", found, b.ints(*shapes[0]))]
+
+
+def tensor_scatter_24(b: Builder) -> list[ir.Value | None]:
+    """A cache update: each sample's elements go to positions counted from its own index."""
+    cache, update, start = b.need(0), b.need(1), b.input(2)
+    rank = b.need_rank(cache)
+    axis = b.attr("axis", -2) % rank
+    length = b.op("Squeeze", b.dim(update, axis), b.ints(0))
+    at = b.op("Range", b.int(0), length, b.int(1))
+    at = b.op("Reshape", at, b.ints(*([1] * axis + [-1] + [1] * (rank - axis - 1))))
+    if start is not None:
+        first = b.op("Reshape", b.cast(start, _T.INT64), b.ints(*([-1] + [1] * (rank - 1))))
+        at = b.op("Add", at, first)
+    if b.attr("mode", "linear") == "circular":
+        at = b.op("Mod", at, b.dim(cache, axis))
+    index = b.op("Expand", at, b.op("Shape", update))
+    return [b.op("ScatterElements", cache, index, update, axis=axis)]
+
+
+def trilu_14(b: Builder) -> list[ir.Value | None]:
+    """Elements of one side of a diagonal stay, by comparison of column and row."""
+    x, k = b.need(0), b.input(1)
+    rank = b.need_rank(x)
+    sizes = [b.op("Squeeze", b.dim(x, rank - 2 + i), b.ints(0)) for i in range(2)]
+    rows = b.op("Reshape", b.op("Range", b.int(0), sizes[0], b.int(1)), b.ints(-1, 1))
+    columns = b.op("Range", b.int(0), sizes[1], b.int(1))
+    if k is not None:
+        rows = b.op("Add", rows, b.op("Reshape", k, b.ints(1)))
+    upper = bool(b.attr("upper", 1))
+    drop = b.op("Less", columns, rows) if upper else b.op("Greater", columns, rows)
+    dtype = b.need_dtype(x)
+    if dtype == _T.BOOL:
+        return [b.op("And", x, b.op("Not", drop))]
+    return [b.op("Where", drop, b.typed(0, dtype), x)]
+
+
+def cum_prod_26(b: Builder) -> list[ir.Value | None]:
+    """Running products by doubling: after step k each element holds the product of the last 2^k."""
+    x, axis = b.need(0), b.need(1)
+    shape = b.values.static_shape(x)
+    if shape is None:
+        raise CannotLower("the size of the axis is not known", in_function=True)
+    rank = len(shape)
+    known = b.values.constant(axis)
+    if known is not None:
+        return [_running_product(b, x, int(known.reshape(-1)[0]) % rank, shape)]
+    flat = b.op("Reshape", b.cast(axis, _T.INT64), b.ints(-1))
+    wanted = b.op("Where", b.op("Less", flat, b.int(0)), b.op("Add", flat, b.int(rank)), flat)
+    result = x
+    for candidate in range(rank):
+        here = b.op("Equal", wanted, b.int(candidate))
+        result = b.op("Where", here, _running_product(b, x, candidate, shape), result)
+    return [result]
+
+
+def _running_product(b: Builder, x: ir.Value, axis: int, shape: list[int]) -> ir.Value:
+    size, rank = shape[axis], len(shape)
+    dim = b.ints(axis)
+
+    def backwards(value: ir.Value) -> ir.Value:
+        return b.op("Slice", value, b.ints(-1), b.ints(np.iinfo(np.int64).min), dim, b.ints(-1))
+
+    def shifted(value: ir.Value, by: int) -> ir.Value:
+        pads = [0] * (2 * rank)
+        pads[axis] = by
+        padded = b.op("Pad", value, b.ints(*pads), b.like(1, x))
+        return b.op("Slice", padded, b.ints(0), b.ints(size), dim)
+
+    if b.attr("reverse", 0):
+        x = backwards(x)
+    if b.attr("exclusive", 0):
+        x = shifted(x, 1)
+    by = 1
+    while by < size:
+        x = b.op("Mul", x, shifted(x, by))
+        by *= 2
+    return backwards(x) if b.attr("reverse", 0) else x
+
+
+STEPS: Steps = {
+    ("ScatterElements", 18): scatter_elements,
+    ("ScatterElements", 16): scatter_elements,
+    ("ScatterND", 18): scatter_nd,
+    ("ScatterND", 16): scatter_nd,
+    ("TensorScatter", 24): tensor_scatter_24,
+    ("Trilu", 14): trilu_14,
+    ("CumProd", 26): cum_prod_26,
+}

@@ -1,0 +1,139 @@
+"""Fourier transforms: the axis of DFT, and DFT and STFT as products with cosines and sines."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+
+from dmlprep.passes.opset.build import Builder
+from dmlprep.passes.opset.refusal import CannotLower
+from dmlprep.passes.opset.steps import Steps
+
+__all__ = ["STEPS"]
+
+_T = onnx.TensorProto
+Matrix = np.ndarray[Any, np.dtype[np.float64]]
+
+
+def dft_20(b: Builder) -> list[ir.Value | None] | None:
+    """axis: input -> attribute. An axis given at run time is read off the output's shape, or tried one by one."""
+    x, axis = b.need(0), b.input(2)
+    rank = b.need_rank(x)
+    if axis is None:
+        chosen = rank - 2
+    else:
+        known = b.values.constant(axis)
+        if known is None:
+            return _run_time_axis(b, x, axis, rank)
+        chosen = int(known.reshape(-1)[0]) % rank
+    b.set_attr(axis=chosen)
+    b.set_inputs([x, b.input(1)])
+    return None
+
+
+def _run_time_axis(b: Builder, x: ir.Value, axis: ir.Value, rank: int) -> list[ir.Value | None] | None:
+    before, after = b.values.static_shape(x), b.values.static_shape(b.node.outputs[0])
+    if before is None or after is None or len(before) != len(after):
+        raise CannotLower(f"its axis ({axis.name!r}) is not a constant", in_function=True)
+    moved = [i for i in range(rank - 1) if before[i] != after[i]]
+    if len(moved) == 1:
+        b.set_attr(axis=moved[0])
+        b.set_inputs([x, b.input(1)])
+        return None
+    if moved or b.attr("onesided", 0) or b.input(1) is not None:
+        raise CannotLower(f"its axis ({axis.name!r}) is not a constant", in_function=True)
+    flat = b.op("Reshape", b.cast(axis, _T.INT64), b.ints(-1))
+    wanted = b.op("Where", b.op("Less", flat, b.int(0)), b.op("Add", flat, b.int(rank)), flat)
+    result: ir.Value | None = None
+    for candidate in range(rank - 1):
+        (tried,) = b.again(x, version=17, axis=candidate)
+        here = b.op("Equal", wanted, b.int(candidate))
+        result = tried if result is None else b.op("Where", here, tried, result)
+    return [result]
+
+
+def dft_17(b: Builder) -> list[ir.Value | None]:
+    """Products with constant matrices of cosines and sines; the transformed size must be known."""
+    x, length = b.need(0), b.input(1)
+    shape = b.values.shape(x)
+    if shape is None:
+        raise CannotLower("the rank of its input is not known", in_function=True)
+    axis = b.attr("axis", 1) % len(shape)
+    size = shape[axis]
+    if not isinstance(size, int):
+        raise CannotLower("the size of its axis is not known")
+    inverse, onesided = bool(b.attr("inverse", 0)), bool(b.attr("onesided", 0))
+    points = 2 * (size - 1) if inverse and onesided else size
+    if length is not None:
+        points = int(b.need_constant(length, "its length").reshape(-1)[0])
+    return [transform(b, x, axis, size, points, inverse=inverse, onesided=onesided)]
+
+
+def transform(b: Builder, x: ir.Value, axis: int, size: int, points: int, *, inverse: bool, onesided: bool) -> ir.Value:
+    """DFT of ``points`` points along ``axis`` of x [..., size, ..., 1 or 2]."""
+    rank = b.need_rank(x)
+    parts = (b.shape(x) or [None])[-1]
+    if parts not in (1, 2):
+        raise CannotLower("whether its input is complex is not known")
+    dtype = b.need_dtype(x)
+    used = min(size, points // 2 + 1 if inverse and onesided else points)
+    if used < size:
+        x = b.op("Slice", x, b.ints(0), b.ints(used), b.ints(axis))
+    last = [i for i in range(rank - 1) if i != axis] + [axis]
+    real = b.op("Transpose", b.op("Gather", x, b.int(0), axis=-1), perm=last)
+    imaginary = b.op("Transpose", b.op("Gather", x, b.int(1), axis=-1), perm=last) if parts == 2 else None
+    bins = points if inverse or not onesided else points // 2 + 1
+    angle = 2 * np.pi * np.outer(np.arange(used), np.arange(bins)) / points
+    cos: Matrix = np.cos(angle)
+    sin: Matrix = np.sin(angle) * (1 if inverse else -1)
+    if inverse:
+        weight = np.full((used, 1), 1 / points)
+        if onesided:  # the half that is not given mirrors this one
+            middle = slice(1, used if points % 2 else min(used, points // 2))
+            weight[middle] *= 2
+        cos, sin = cos * weight, sin * weight
+    out_real = b.op("MatMul", real, b.typed(cos, dtype))
+    out_imaginary = b.op("MatMul", real, b.typed(sin, dtype))
+    if imaginary is not None:
+        out_real = b.op("Sub", out_real, b.op("MatMul", imaginary, b.typed(sin, dtype)))
+        out_imaginary = b.op("Add", out_imaginary, b.op("MatMul", imaginary, b.typed(cos, dtype)))
+    back = [last.index(i) for i in range(rank - 1)]
+    pieces = [out_real] if inverse and onesided else [out_real, out_imaginary]
+    pieces = [b.op("Unsqueeze", b.op("Transpose", p, perm=back), b.ints(-1)) for p in pieces]
+    return pieces[0] if len(pieces) == 1 else b.op("Concat", *pieces, axis=-1)
+
+
+def stft_17(b: Builder) -> list[ir.Value | None]:
+    """Frames gathered, multiplied by the window, and each one's DFT."""
+    signal, step, window, length = b.need(0), b.need(1), b.input(2), b.input(3)
+    shape = b.values.shape(signal)
+    samples = shape[1] if shape is not None else None
+    if not isinstance(samples, int):
+        raise CannotLower("the length of its signal is not known", in_function=True)
+    stride = int(b.need_constant(step, "its frame step").reshape(-1)[0])
+    window_shape = b.values.static_shape(window)
+    if length is not None:
+        points = int(b.need_constant(length, "its frame length").reshape(-1)[0])
+    elif window is not None:
+        if window_shape is None:
+            raise CannotLower("the length of its window is not known")
+        points = window_shape[0]
+    else:
+        points = samples
+    frames = (samples - points) // stride + 1
+    index = np.arange(frames)[:, None] * stride + np.arange(points)[None, :]
+    framed = b.op("Gather", signal, b.const(index.astype(np.int64)), axis=1)  # [batch, frames, points, 1 or 2]
+    if window is not None:
+        framed = b.op("Mul", framed, b.op("Reshape", window, b.ints(1, 1, -1, 1)))
+    onesided = bool(b.attr("onesided", 1)) and (shape or [None])[-1] == 1
+    return [transform(b, framed, 2, points, points, inverse=False, onesided=onesided)]
+
+
+STEPS: Steps = {
+    ("DFT", 20): dft_20,
+    ("DFT", 17): dft_17,
+    ("STFT", 17): stft_17,
+}

@@ -1,0 +1,279 @@
+"""ONNX's own node test cases, lowered: how many give the suite's expected outputs, are refused, or are wrong.
+
+    python tests/benchmarks/opset_suite.py                       the table for opsets 21, 20, 17 and 13
+    python tests/benchmarks/opset_suite.py --targets 17 --list   with each case that is not equal
+    python tests/benchmarks/opset_suite.py --converter           onnx's own converter beside it
+
+A case counts when its opset is above the target. Out of scope are cases of the preview and training domains, and those
+with an input or output of an element type that the target opset does not have. Each case runs in a child process, in
+ONNX Runtime, or in onnx's reference evaluator where ONNX Runtime has no kernel; a crash is a failure of that case.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import warnings
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+
+# Element type -> the first opset whose operators take it (https://onnx.ai/onnx/intro/concepts.html, onnx 1.23.2 schemas).
+_SINCE = {
+    "BFLOAT16": 13,
+    "FLOAT8E4M3FN": 19,
+    "FLOAT8E4M3FNUZ": 19,
+    "FLOAT8E5M2": 19,
+    "FLOAT8E5M2FNUZ": 19,
+    "INT4": 21,
+    "UINT4": 21,
+    "FLOAT4E2M1": 23,
+    "FLOAT8E8M0": 24,
+    "INT2": 25,
+    "UINT2": 25,
+    "FLOAT6E2M3": 28,
+    "FLOAT6E3M2": 28,
+}
+
+
+def cases() -> list[Any]:
+    """Every case of onnx.backend.test.case.node, in a fixed order."""
+    from onnx.backend.test.case.node import collect_testcases
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return sorted(collect_testcases(None), key=lambda c: str(c.name))
+
+
+def _opset(model: onnx.ModelProto) -> int:
+    return max((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), default=0)
+
+
+def _element_types(proto: onnx.TypeProto) -> set[str]:
+    kind = proto.WhichOneof("value")
+    if kind == "tensor_type":
+        return {onnx.TensorProto.DataType.Name(proto.tensor_type.elem_type)}
+    return _element_types(getattr(proto, kind).elem_type) if kind in ("sequence_type", "optional_type") else set()
+
+
+def in_scope(model: onnx.ModelProto, target: int) -> bool:
+    """Whether a case above the target can be said at the target's opset at all."""
+    if any("preview" in o.domain or "training" in o.domain for o in model.opset_import):
+        return False
+    if _opset(model) <= target:
+        return False
+    types = set().union(*(_element_types(v.type) for v in (*model.graph.input, *model.graph.output)))
+    return all(_SINCE.get(t, 1) <= target for t in types)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, onnx.TensorProto):
+        return onnx.numpy_helper.to_array(value)
+    if isinstance(value, onnx.SequenceProto):
+        return onnx.numpy_helper.to_list(value)
+    if isinstance(value, onnx.OptionalProto):
+        return onnx.numpy_helper.to_optional(value)
+    return np.asarray(value) if isinstance(value, np.generic) else value
+
+
+def _same(got: Any, expected: Any, rtol: float, atol: float) -> str:
+    """What differs, empty where nothing does."""
+    if expected is None or isinstance(expected, list) or isinstance(got, list):
+        if got is None or expected is None:
+            return "" if got is expected else "None on one side"
+        if len(got) != len(expected):
+            return f"{len(got)} elements for {len(expected)}"
+        return next(filter(None, (_same(g, e, rtol, atol) for g, e in zip(got, expected, strict=True))), "")
+    got, expected = np.asarray(got), np.asarray(expected)
+    if expected.dtype.kind in "OUS":
+        return "" if got.astype(str).tolist() == expected.astype(str).tolist() else "strings differ"
+    if got.shape != expected.shape:
+        return f"shape {got.shape} for {expected.shape}"
+    if got.dtype != expected.dtype:
+        return f"type {got.dtype} for {expected.dtype}"
+    if expected.dtype.kind not in "fcbiu":  # ml_dtypes: compared as the numbers they stand for
+        got, expected = got.astype(np.float32), expected.astype(np.float32)
+    if np.allclose(got, expected, rtol=rtol, atol=atol, equal_nan=True):
+        return ""
+    if expected.dtype == np.float16 and np.allclose(got, expected, rtol=2e-3, atol=1e-3, equal_nan=True):
+        return ""
+    with np.errstate(all="ignore"):
+        return f"values differ by up to {np.nanmax(np.abs(got.astype(np.float64) - expected.astype(np.float64))):.3g}"
+
+
+def _ort(model: onnx.ModelProto, feeds: dict[str, Any]) -> list[Any]:
+    import onnxruntime as ort
+
+    ort.set_default_logger_severity(4)
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_BASIC
+    session = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    found: list[Any] = session.run(None, feeds)
+    return found
+
+
+def _reference(model: onnx.ModelProto, feeds: dict[str, Any]) -> list[Any]:
+    from onnx.reference import ReferenceEvaluator
+
+    found: list[Any] = ReferenceEvaluator(model).run(None, feeds)
+    return found
+
+
+def compare(model: onnx.ModelProto, case: Any, reference_only: bool) -> tuple[str, str]:
+    """Run the lowered model: ``equal`` (and where), ``differs``, ``invalid`` or ``not run``, with the detail."""
+    details = ""
+    for feeds, expected in case.data_sets:
+        names = [i.name for i in model.graph.input if i.name not in {t.name for t in model.graph.initializer}]
+        values = {n: _plain(v) for n, v in zip(names, feeds, strict=False)}
+        wanted = [_plain(v) for v in expected]
+        runners = [_reference] if reference_only else [_ort, _reference]
+        for runner in runners:
+            try:
+                got = runner(model, values)
+            except Exception as error:
+                text = " ".join(str(error).split())[:300]
+                details += f" [{runner.__name__[1:]}: {text}]"
+                if runner is _ort and "INVALID_GRAPH" in text:
+                    return "invalid", details
+                continue
+            wrong = next(
+                filter(None, (_same(g, e, case.rtol, case.atol) for g, e in zip(got, wanted, strict=False))), ""
+            )
+            if not wrong:
+                break
+            details += f" [{runner.__name__[1:]}: {wrong}]"
+        else:
+            return ("differs" if "differ" in details or "shape" in details else "not run"), details
+    return "equal", details
+
+
+def lower(model: onnx.ModelProto, target: int, contrib: bool) -> onnx.ModelProto:
+    """dmlprep's lowering."""
+    import onnx_ir as ir
+
+    from dmlprep.model import Model
+    from dmlprep.passes.base import Context
+    from dmlprep.passes.opset import OpsetOptions, OpsetPass
+    from dmlprep.target import find_target
+
+    opened = Model(ir.from_proto(model))
+    OpsetPass(OpsetOptions(version=target, prefer_contrib=contrib)).run(opened, Context(find_target()))
+    lowered: onnx.ModelProto = ir.to_proto(opened.ir)
+    return lowered
+
+
+def convert(model: onnx.ModelProto, target: int) -> onnx.ModelProto:
+    """onnx's converter."""
+    import onnx.version_converter
+
+    converted: onnx.ModelProto = onnx.version_converter.convert_version(model, target)
+    converted.ir_version = min(converted.ir_version, 10)
+    return converted
+
+
+def judge(case: Any, target: int, engine: str) -> tuple[str, str]:
+    """One case: ``equal``, ``refused``, ``differs``, ``invalid``, ``not run`` or ``error``, with the detail."""
+    from dmlprep.errors import ModelRefused
+
+    model = onnx.ModelProto()
+    model.CopyFrom(case.model)
+    try:
+        if engine == "onnx":
+            lowered = convert(model, target)
+        else:
+            lowered = lower(model, target, engine == "contrib")
+    except ModelRefused as refused:
+        return "refused", refused.what
+    except Exception as error:
+        return ("refused" if engine == "onnx" else "error"), f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+    if _opset(lowered) != target:
+        return "stale", f"stands at {_opset(lowered)}"
+    try:
+        onnx.checker.check_model(lowered, full_check=True)
+    except Exception as error:
+        return "invalid", " ".join(str(error).split())[:300]
+    kinds = set().union(*(_element_types(v.type) for v in (*model.graph.input, *model.graph.output)))
+    return compare(lowered, case, reference_only=bool(kinds & set(_SINCE)))
+
+
+def child(target: int, engine: str, names: list[str]) -> None:
+    """Judge the named cases, one line of JSON for each."""
+    warnings.simplefilter("ignore")
+    by_name = {c.name: c for c in cases()}
+    for name in names:
+        print(json.dumps({"begin": name}), flush=True)
+        outcome, detail = judge(by_name[name], target, engine)
+        print(json.dumps({"name": name, "outcome": outcome, "detail": detail}), flush=True)
+
+
+def run(target: int, engine: str, names: list[str]) -> dict[str, tuple[str, str]]:
+    """Judge cases in child processes; a case that ends its process is ``crashed``."""
+    results: dict[str, tuple[str, str]] = {}
+    left = list(names)
+    while left:
+        command = [sys.executable, __file__, "--child", engine, "--targets", str(target)]
+        done = subprocess.run(command, input="\n".join(left), capture_output=True, text=True, check=False)
+        begun = ""
+        for line in done.stdout.splitlines():
+            row = json.loads(line) if line.startswith("{") else {}
+            if "begin" in row:
+                begun = row["begin"]
+            elif "name" in row:
+                results[row["name"]] = (row["outcome"], row["detail"])
+        if begun and begun not in results:
+            results[begun] = ("crashed", f"the process ended with {done.returncode}")
+        if not begun:
+            raise RuntimeError(done.stderr[-2000:])
+        left = [n for n in left if n not in results]
+    return results
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--targets", type=int, nargs="+", default=[21, 20, 17, 13])
+    parser.add_argument("--converter", action="store_true")
+    parser.add_argument("--contrib", action="store_true")
+    parser.add_argument("--list", action="store_true")
+    parser.add_argument("--only", default="")
+    parser.add_argument("--child", default="")
+    parser.add_argument("--save", type=Path)
+    options = parser.parse_args()
+    if options.child:
+        child(options.targets[0], options.child, [n for n in sys.stdin.read().split("\n") if n])
+        return
+    every = cases()
+    engines = ["contrib" if options.contrib else "dmlprep", *(["onnx"] if options.converter else [])]
+    saved = {}
+    print("| to opset | engine | above | in scope | equal | share | refused | wrong, invalid, not run |")
+    print("|---|---|---|---|---|---|---|---|")
+    for target in options.targets:
+        above = [c for c in every if _opset(c.model) > target]
+        names = [c.name for c in above if in_scope(c.model, target) and options.only in c.name]
+        for engine in engines:
+            results = run(target, engine, names)
+            saved[f"{engine} {target}"] = results
+            counts = Counter(outcome for outcome, _ in results.values())
+            rest = ", ".join(f"{k} {v}" for k, v in counts.most_common() if k not in ("equal", "refused")) or "0"
+            share = counts["equal"] / max(1, len(names))
+            print(
+                f"| {target} | {engine} | {len(above)} | {len(names)} | {counts['equal']} | {share:.1%} "
+                f"| {counts['refused']} | {rest} |",
+                flush=True,
+            )
+            if options.list:
+                for name, (outcome, detail) in sorted(results.items(), key=lambda r: (r[1][0], r[0])):
+                    if outcome != "equal" or options.only:
+                        print(f"    {outcome:8} {name}: {detail}")
+    if options.save:
+        options.save.write_text(json.dumps(saved, indent=1), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
