@@ -14,7 +14,7 @@ import onnx_ir as ir
 if TYPE_CHECKING:
     from dmlprep.model.shapes import Inference
 
-__all__ = ["BODIES", "infer", "merged"]
+__all__ = ["BODIES", "chosen_branch", "infer", "merged"]
 
 BODIES = frozenset({"If", "Loop", "Scan"})
 
@@ -92,10 +92,27 @@ def _body(node: ir.Node, name: str) -> ir.Graph | None:
     return attr.as_graph() if attr is not None and not attr.is_ref() else None
 
 
+def chosen_branch(known: Inference, node: ir.Node) -> ir.Graph | None:
+    """The branch of an If that is taken whatever the data; ``None`` where it depends on data, or for another node."""
+    if node.op_type != "If" or node.domain not in ("", "ai.onnx") or node.inputs[0] not in known.constants:
+        return None
+    condition = known.constants[node.inputs[0]]
+    return _body(node, "then_branch" if condition.all() else "else_branch") if condition.size == 1 else None
+
+
 def _if(known: Inference, node: ir.Node, depth: int) -> bool:
     then, other = _body(node, "then_branch"), _body(node, "else_branch")
     if then is None or other is None:
         return False
+    branch = chosen_branch(known, node)
+    if branch is not None:
+        # The other branch may not even fit these shapes: it is never run.
+        known.walk(branch, depth + 1)
+        for output, value in zip(node.outputs, branch.outputs, strict=False):
+            known.set_type(output, known.types.get(value))
+            if value in known.constants:
+                known.set_constant(output, known.constants[value])
+        return True
     known.walk(then, depth + 1)
     known.walk(other, depth + 1)
     for output, a, b in zip(node.outputs, then.outputs, other.outputs, strict=False):

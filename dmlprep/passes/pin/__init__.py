@@ -11,6 +11,7 @@ from dmlprep.model.annotate import write_types
 from dmlprep.model.shapes import Inference, dims_of, with_dims
 from dmlprep.passes.base import Context, Fact, Options, Pass
 from dmlprep.passes.pin import left, rewrite
+from dmlprep.passes.pin.inline import inline_branches, inline_functions
 from dmlprep.passes.pin.sizes import Sizes, input_dims, resolve
 from dmlprep.record import finding
 
@@ -53,6 +54,7 @@ class PinPass(Pass[PinOptions]):
             ModelRefused: DP202 the graph contradicts a size, DP201 a dimension stays free with ``require_static``.
         """
         before = model.snapshot()
+        inlined = inline_functions(model)
         sizes, unranked = resolve(model.ir.graph, self.options.sizes, self.options.shapes)
         _set_inputs(model.ir.graph, sizes, unranked)
         try:
@@ -68,6 +70,7 @@ class PinPass(Pass[PinOptions]):
                 if given
                 else "export the model again: its shapes contradict each other",
             ) from error
+        branches = inline_branches(model.ir, known)
         _note_corrections(model.ir.graph, known, sizes, context)
         rewrite.put_constants(model.ir, known, model.statistics().nbytes)
         removed = rewrite.remove_dead(model.ir)
@@ -76,6 +79,7 @@ class PinPass(Pass[PinOptions]):
         context.facts["pinned"] = dict(sorted(sizes.named.items())) | {
             f"{name}:{axis}": size for (name, axis), size in sorted(sizes.placed.items())
         }
+        context.facts["inlined"] = {"functions": inlined, "branches": branches}
         context.facts["nodes_removed"] = removed
         context.facts["static"] = not dynamic
         if dynamic and self.options.require_static:

@@ -1,0 +1,131 @@
+"""Put bodies in the place of their nodes: functions that read shapes, branches of an If whose condition is constant."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import onnx_ir as ir
+from onnx import inliner
+
+from dmlprep.model import Frozen, Model, thaw
+from dmlprep.model.annotate import main_graphs
+from dmlprep.model.flow import chosen_branch
+from dmlprep.model.shapes import Inference
+from dmlprep.model.walk import graphs, nodes
+
+__all__ = ["inline_branches", "inline_functions"]
+
+_SHAPE_READERS = frozenset({("", "Shape", ""), ("", "Size", "")})
+
+
+def inline_functions(model: Model) -> int:
+    """Inline every model-local function that reads shapes: its body is shared by calls with different shapes.
+
+    Returns:
+        how many functions were inlined. ``model.ir`` is a new graph then; large tensors are the same objects.
+    """
+    functions = model.ir.functions
+    chosen = {
+        key
+        for key, function in functions.items()
+        if any(n.domain in ("", "ai.onnx") and n.op_type in _SHAPE_READERS for _, n in _nodes_of(model.ir, function))
+    }
+    calls = {
+        key: {(n.domain, n.op_type, n.overload) for _, n in _nodes_of(model.ir, f)} for key, f in functions.items()
+    }
+    while more := {key for key, called in calls.items() if key not in chosen and called & chosen}:
+        chosen |= more
+    if not chosen:
+        return 0
+    frozen = model.snapshot()
+    names = Counter(n.name for n in nodes(model.ir) if n.name)
+    proto = inliner.inline_selected_functions(frozen.proto, [(domain, name) for domain, name, _ in chosen])
+    model.ir = thaw(Frozen(proto, frozen.tensors))
+    _name_apart(model.ir, names)
+    return len(chosen)
+
+
+def _called(model: ir.Model, function: ir.Function) -> set[ir.OperatorIdentifier]:
+    """The operators that a function's body and its subgraphs use."""
+    prefix = f"function {function.domain}::{function.name}"
+    bodies = [graph for path, graph in graphs(model) if path == prefix or path.startswith(prefix + "/")]
+    return {("" if n.domain == "ai.onnx" else n.domain, n.op_type, n.overload) for body in bodies for n in body}
+
+
+def _name_apart(model: ir.Model, before: Counter[str]) -> None:
+    """A body that was inlined twice has two nodes of each name."""
+    seen: set[str] = set()
+    for node in nodes(model):
+        if node.name in seen and before[node.name] < 2:
+            node.name = _fresh(node.name, seen)
+        if node.name:
+            seen.add(node.name)
+
+
+def _fresh(name: str, taken: set[str]) -> str:
+    fresh, number = name, 1
+    while fresh in taken:
+        number += 1
+        fresh = f"{name}_{number}"
+    taken.add(fresh)
+    return fresh
+
+
+def inline_branches(model: ir.Model, known: Inference) -> int:
+    """Put the taken branch of every If whose condition is constant in the place of the node.
+
+    Returns:
+        how many were.
+    """
+    count = 0
+    for graph in main_graphs(model):
+        again = True
+        while again:  # a branch may hold an If of its own
+            again = False
+            for node in list(graph):
+                branch = chosen_branch(known, node)
+                if branch is not None:
+                    _inline(model, graph, node, branch)
+                    count += 1
+                    again = True
+    return count
+
+
+def _inline(model: ir.Model, graph: ir.Graph, node: ir.Node, branch: ir.Graph) -> None:
+    values = {v.name for g in main_graphs(model) for v in _named(g) if v.name and g is not branch}
+    names = {n.name for g in main_graphs(model) if g is not branch for n in g if n.name}
+    for name, value in list(branch.initializers.items()):
+        del branch.initializers[name]
+        value.name = _fresh(name, values)
+        graph.register_initializer(value)
+    body = list(branch)
+    results = list(branch.outputs)
+    branch.outputs.clear()
+    branch.remove(body)
+    made = {v for inner in body for v in inner.outputs}
+    renamed: set[ir.Value] = set()
+    for output, result in zip(node.outputs, results, strict=True):
+        if result in made and result not in renamed:
+            result.name = output.name  # the outer name stays: others read by it
+            renamed.add(result)
+        else:
+            body.append(ir.Node("", "Identity", [result], num_outputs=1, name=None))
+            result = body[-1].outputs[0]
+            result.name = output.name
+            renamed.add(result)
+        output.replace_all_uses_with(result, replace_graph_outputs=True)
+    for inner in body:
+        if inner.name:
+            inner.name = _fresh(inner.name, names)
+        for value in inner.outputs:
+            if value not in renamed and value.name:
+                value.name = _fresh(value.name, values)
+    graph.insert_before(node, body)
+    graph.remove(node, safe=True)
+
+
+def _named(graph: ir.Graph) -> list[ir.Value]:
+    found = [*graph.inputs, *graph.initializers.values()]
+    for node in graph:
+        found += node.outputs
+    return found
