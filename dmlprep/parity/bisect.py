@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from dmlprep.errors import InputError
+from dmlprep.errors import CheckNotRun, InputError
 from dmlprep.model import Model
 from dmlprep.model.walk import label
 from dmlprep.parity.compare import Device, holds_fp16, quantizes, usable_device
@@ -93,7 +93,7 @@ class _Search:
 
 
 def bisect(
-    reference: Path,
+    reference: Path | Reference,
     candidate: Path,
     feeds: Sequence[Mapping[str, Array]] | None = None,
     *,
@@ -114,33 +114,52 @@ def bisect(
 
     Raises:
         InputError: a model cannot be read, a feed does not fit, or the models have no outputs in common.
-        SessionFailure: the reference does not run on the CPU.
     """
-    from dmlprep.runtime import SessionFailure, SessionOptions
-
     reason, info = usable_device(device)
     if reason:
         return Bisection("not-run", reason, device=info)
-    models = Model.open(reference), Model.open(candidate)
+    if isinstance(reference, Reference):
+        return _bisect(reference, candidate, device, info, tolerance, session, time_limit, progress)
+    try:
+        made = Reference.of(reference, feeds, like=candidate, sizes=sizes, seeds=1, time_limit=time_limit)
+    except CheckNotRun as error:
+        return Bisection("not-run", str(error))
+    with made:
+        return _bisect(made, candidate, device, info, tolerance, session, time_limit, progress)
+
+
+def _bisect(
+    reference: Reference,
+    candidate: Path,
+    device: Device,
+    info: DeviceInfo | None,
+    tolerance: str,
+    session: SessionOptions | None,
+    time_limit: float,
+    progress: Callable[[float, str], None],
+) -> Bisection:
+    from dmlprep.runtime import SessionFailure, SessionOptions
+
+    models = Model.open(reference.path), Model.open(candidate)
     for model in models:
         model.ir.graph.sort()
-    with Reference.of(reference, feeds, like=candidate, sizes=sizes, seeds=1, time_limit=time_limit) as made:
-        # Through the reference, so that a batch that is free in name only is found out.
-        made.compute(progress)
-        feed = made.feeds[0]
-        wanted = dict(made.outputs(0))
-        chosen = choose_tolerance(tolerance, fp16=holds_fp16(models[1]), quantized=quantizes(models[1]), device=device)
-        options = replace(session or SessionOptions(), time_limit=time_limit)
-        prober = Prober(models[0], models[1], feed, device, options, time_limit)
-        prober.runs += 1
-        same_file = reference.resolve() == candidate.resolve()
-        cuts = Cuts(models[1].ir.graph)
-        try:
-            answers = prober.whole("candidate")
-        except SessionFailure as failure:
-            result = _by_failure(prober, cuts, failure, device, options, progress)
-        else:
-            result = _by_values(prober, cuts, wanted, answers, chosen, same_file, device, options, progress)
+    try:
+        reference.compute(progress)
+    except SessionFailure as failure:
+        return Bisection("not-run", f"the reference does not run on the CPU: {failure}")
+    chosen = choose_tolerance(tolerance, fp16=holds_fp16(models[1]), quantized=quantizes(models[1]), device=device)
+    options = replace(session or SessionOptions(), time_limit=time_limit)
+    prober = Prober(models[0], models[1], reference.feeds[0], device, options, time_limit)
+    prober.runs = 1  # the reference's own
+    same_file = reference.path.resolve() == candidate.resolve()
+    cuts = Cuts(models[1].ir.graph)
+    try:
+        answers = prober.whole("candidate")
+    except SessionFailure as failure:
+        result = _by_failure(prober, cuts, failure, device, options, progress)
+    else:
+        wanted = dict(reference.outputs(0))
+        result = _by_values(prober, cuts, wanted, answers, chosen, same_file, device, options, progress)
     result.total_nodes = len(cuts.nodes)
     result.runs = prober.runs
     result.device = prober.device or info

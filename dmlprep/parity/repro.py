@@ -1,0 +1,189 @@
+"""What a bisection leaves: the model of the nodes, inputs, expected outputs, a script for onnxruntime alone, an issue
+text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from dmlprep.errors import OutputError
+from dmlprep.model.walk import label
+from dmlprep.parity.bisect import Bisection
+from dmlprep.parity.knobs import KnobResult
+
+__all__ = ["FILES", "check_folder", "write_reproduction"]
+
+Array = np.ndarray[Any, Any]
+
+FILES = ("node.onnx", "inputs.npz", "expected.npz", "reproduce.py", "issue.md")
+"""What ``write_reproduction`` writes; a large model has ``node.onnx.data`` besides."""
+
+_SCRIPT = '''"""Shows the fault with numpy and onnxruntime alone: python reproduce.py [PROVIDER]. Exit code 1 where it
+shows."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+
+HERE = Path(__file__).parent
+PROVIDER = sys.argv[1] if len(sys.argv) > 1 else "{provider}"
+PROVIDERS = list(dict.fromkeys([PROVIDER, "CPUExecutionProvider"]))
+BOUND = {bound!r}  # of max|d| / max|expected|
+
+options = onnxruntime.SessionOptions()
+options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.{level}
+options.enable_mem_pattern = False
+if PROVIDER not in onnxruntime.get_available_providers():
+    sys.exit(f"onnxruntime {{onnxruntime.__version__}} has no {{PROVIDER}}: {{onnxruntime.get_available_providers()}}")
+session = onnxruntime.InferenceSession(str(HERE / "node.onnx"), options, providers=PROVIDERS)
+stored = np.load(HERE / "inputs.npz", allow_pickle=False)
+feeds = {{value.name: stored[f"input_{{i}}"] for i, value in enumerate(session.get_inputs())}}
+answers = session.run(None, feeds)
+expected = np.load(HERE / "expected.npz", allow_pickle=False)
+faulty = False
+for i, (value, answer) in enumerate(zip(session.get_outputs(), answers)):
+    if f"output_{{i}}" not in expected:
+        continue
+    want, got = expected[f"output_{{i}}"].astype(np.float64), np.asarray(answer).astype(np.float64)
+    if want.shape != got.shape:
+        print(f"{{value.name}}: shape {{got.shape}}, expected {{want.shape}}")
+        faulty = True
+        continue
+    fine = np.isfinite(want)
+    scale = max(np.abs(want[fine]).max(initial=0.0), 1e-6)
+    lost = int(np.count_nonzero(fine & ~np.isfinite(got)))
+    both = fine & np.isfinite(got)
+    rel = np.abs(want - got)[both].max(initial=0.0) / scale
+    print(f"{{value.name}}: max|d|/max|expected| {{rel:.3g}}, not finite {{lost}}")
+    faulty = faulty or rel > BOUND or lost > 0
+print("the fault shows" if faulty else "no fault here")
+sys.exit(1 if faulty else 0)
+'''
+
+
+def write_reproduction(
+    found: Bisection,
+    folder: Path,
+    *,
+    bound: float,
+    level: str = "all",
+    knobs: Sequence[KnobResult] = (),
+    force: bool = False,
+) -> list[Path]:
+    """Write the model of the nodes that were found, and all that shows the fault.
+
+    Args:
+        found: a bisection whose outcome is ``found``.
+        bound: max|d| / max|expected| that the script allows.
+        level: graph optimisation level that the fault was found with.
+
+    Raises:
+        OutputError: the folder holds such files already, or cannot be written.
+    """
+    assert found.part is not None
+    check_folder(folder, force)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        found.part.save(folder / "node.onnx", force=True)
+        inputs = [v.name or "" for v in found.part.ir.graph.inputs]
+        outputs = [v.name or "" for v in found.part.ir.graph.outputs]
+        _savez(folder / "inputs.npz", {f"input_{i}": found.inputs[n] for i, n in enumerate(inputs)})
+        _savez(
+            folder / "expected.npz",
+            {f"output_{i}": found.expected[n] for i, n in enumerate(outputs) if n in found.expected},
+        )
+        on_dml = found.device is not None and found.device.name != "cpu"
+        script = _SCRIPT.format(
+            provider="DmlExecutionProvider" if on_dml else "CPUExecutionProvider",
+            bound=bound,
+            level={"disabled": "ORT_DISABLE_ALL", "basic": "ORT_ENABLE_BASIC", "extended": "ORT_ENABLE_EXTENDED"}.get(
+                level, "ORT_ENABLE_ALL"
+            ),
+        )
+        (folder / "reproduce.py").write_text(script, encoding="utf-8")
+        (folder / "issue.md").write_text(issue_text(found, bound, level, knobs), encoding="utf-8")
+    except OSError as error:
+        what = f"cannot be written: {error.strerror or error}"
+        raise OutputError(what, where=str(folder), fix="choose another -o") from error
+    return [folder / name for name in FILES]
+
+
+def check_folder(folder: Path, force: bool) -> None:
+    """Fail before the work where the folder cannot take the files.
+
+    Raises:
+        OutputError: a file of the name exists, or ``folder`` is no folder.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise OutputError("a file of this name exists", where=str(folder), fix="name a folder with -o")
+    there = [folder / name for name in FILES if (folder / name).exists()]
+    if there and not force:
+        raise OutputError("the file exists", where=str(there[0]), fix="pass --force to replace it, or another -o")
+
+
+def _savez(path: Path, arrays: Mapping[str, Array]) -> None:
+    # numpy's files hold no bfloat16: such an array is stored as FP32, which holds its values exactly.
+    plain = {k: a.astype(np.float32) if a.dtype.kind == "V" else a for k, a in arrays.items()}
+    plain = {k: a.astype(str) if a.dtype.kind == "O" else a for k, a in plain.items()}
+    np.savez_compressed(path, allow_pickle=False, **plain)
+
+
+def issue_text(found: Bisection, bound: float, level: str, knobs: Sequence[KnobResult]) -> str:
+    """Markdown for a bug report. Holds no path of this machine."""
+    title = f"{', '.join(dict.fromkeys(found.op_types)) or 'Model'}: " + (
+        "the session fails" if found.kind == "failure" else "wrong result"
+    )
+    lines = [f"# {title}", "", f"{found.reason[:1].upper()}{found.reason[1:]}.", ""]
+    lines += ["## Where", "", f"- device: {found.device or 'not known'}", f"- graph optimisation: {level}"]
+    lines += [f"- bound: {found.tolerance or bound}", f"- found in {found.runs} runs, of {found.total_nodes} nodes", ""]
+    lines += ["## Nodes", ""] + [f"- {_describe(node)}" for node in _listed(found)] + [""]
+    fed = [_row(n, a) for n, a in found.inputs.items()]
+    lines += ["## Inputs", "", *_table(["input", "type", "shape", "min", "max"], fed)]
+    if found.values:
+        rows = [
+            [m.output, f"{m.max_abs:.4g}", f"{m.max_rel:.4g}", f"{m.cosine:.6f}", str(m.non_finite)]
+            for m in found.values
+        ]
+        lines += ["", "## What differs", "", *_table(["value", "max abs", "max rel", "cosine", "not finite"], rows)]
+    if knobs:
+        lines += ["", "## The whole model under other settings", ""]
+        lines += _table(["setting", "result"], [[k.name, k.text] for k in knobs])
+    lines += ["", "## To reproduce", "", "Needs numpy and onnxruntime (on Windows onnxruntime-directml):", ""]
+    lines += ["    python reproduce.py", ""]
+    lines += ["`node.onnx` holds the nodes above with their weights, `inputs.npz` what was fed, `expected.npz` what"]
+    lines += ["the CPU provider computed for the reference model.", ""]
+    return "\n".join(lines)
+
+
+def _listed(found: Bisection) -> list[ir.Node]:
+    assert found.part is not None
+    return list(found.part.ir.graph)[:40]
+
+
+def _describe(node: ir.Node) -> str:
+    attributes = ", ".join(
+        f"{name}={attr.value}"
+        for name, attr in node.attributes.items()
+        if not attr.is_ref() and attr.type not in (ir.AttributeType.GRAPH, ir.AttributeType.TENSOR)
+    )
+    domain = f"{node.domain}::" if node.domain else ""
+    return f"`{domain}{node.op_type}` `{label(node)}`" + (f" ({attributes})" if attributes else "")
+
+
+def _row(name: str, array: Array) -> list[str]:
+    shape = str(list(array.shape))
+    if array.size == 0 or array.dtype.kind in "OUS":
+        return [name, array.dtype.name, shape, "", ""]
+    real = np.asarray(array, dtype=np.float64)
+    return [name, array.dtype.name, shape, f"{real.min():.4g}", f"{real.max():.4g}"]
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    return lines + ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
