@@ -24,15 +24,8 @@ def inline_functions(model: Model) -> int:
     Returns:
         how many functions were inlined. ``model.ir`` is a new graph then; large tensors are the same objects.
     """
-    functions = model.ir.functions
-    chosen = {
-        key
-        for key, function in functions.items()
-        if any(n.domain in ("", "ai.onnx") and n.op_type in _SHAPE_READERS for _, n in _nodes_of(model.ir, function))
-    }
-    calls = {
-        key: {(n.domain, n.op_type, n.overload) for _, n in _nodes_of(model.ir, f)} for key, f in functions.items()
-    }
+    calls = {key: _called(model.ir, function) for key, function in model.ir.functions.items()}
+    chosen = {key for key, called in calls.items() if called & _SHAPE_READERS}
     while more := {key for key, called in calls.items() if key not in chosen and called & chosen}:
         chosen |= more
     if not chosen:
