@@ -6,9 +6,9 @@ from dmlprep.model import Model
 from dmlprep.placement.flops import flops
 from dmlprep.placement.reading import read_facts
 from dmlprep.placement.roles import roles
-from dmlprep.placement.traps import GELU_OPSET, gelu_trap
 from dmlprep.target import Target
 from dmlprep.target.facts import NodeFacts, schema_of, since_version
+from dmlprep.target.quirks.gelu import GELU_OPSET, gelu_trap
 
 __all__ = ["LOWEST", "choose_opset"]
 

@@ -13,10 +13,8 @@ from dmlprep.model.checking import check
 from dmlprep.placement.place import place_facts
 from dmlprep.placement.placement import PlacedNode, Placement
 from dmlprep.placement.reading import read_facts
-from dmlprep.placement.traps import trapped
 from dmlprep.record import CODES, Finding, RunRecord, finding
 from dmlprep.target import Target, find_target
-from dmlprep.target.facts import GraphFacts
 from dmlprep.target.quirks import find_quirks
 
 __all__ = ["Examined", "check_model", "examine", "placement_findings", "version_findings"]
@@ -63,7 +61,7 @@ def examine(model: Model, target: Target) -> Examined:
     if not target.opset_only:
         graph = read_facts(model, target.tables)
         placement = place_facts(graph, target, model.opset)
-        record.findings += placement_findings(placement, graph, target)
+        record.findings += placement_findings(placement)
         record.findings += find_quirks(graph, target).findings()
         record.facts["placement"] = placement.summary()
     record.exit_code = int(any(f.severity == "error" for f in record.findings))
@@ -100,7 +98,7 @@ def version_findings(model: Model, target: Target) -> list[Finding]:
     return found
 
 
-def placement_findings(placement: Placement, graph: GraphFacts, target: Target) -> list[Finding]:
+def placement_findings(placement: Placement) -> list[Finding]:
     """One finding for each group of nodes that leave DirectML, or that stay out of fused graphs for one reason."""
     found: list[Finding] = []
     away: dict[tuple[str, int, str, str], list[PlacedNode]] = {}
@@ -125,14 +123,6 @@ def placement_findings(placement: Placement, graph: GraphFacts, target: Target) 
                 since_version=since,
                 role=nodes[0].role if role == "other" else "compute",
                 nodes=[_path(n) for n in nodes[:_NAMES_SHOWN]],
-            )
-        )
-    for erf in trapped(graph, target):
-        found.append(
-            finding(
-                "DP508",
-                "this GELU becomes ai.onnx Gelu-20, which runs on the CPU",
-                node=f"{erf.graph}/{erf.label}" if erf.graph else erf.label,
             )
         )
     for code, nodes in loose.items():

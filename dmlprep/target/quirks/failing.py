@@ -141,7 +141,7 @@ def _squeeze_shared(node: NodeFacts) -> str:
 
 
 def _no_zero_point(node: NodeFacts) -> str:
-    return "" if node.input(2) is not None else "no zero point"
+    return "" if node.input(2) is not None or node.since >= 21 else "no zero point"
 
 
 def _grid_sample_rank(node: NodeFacts) -> str:

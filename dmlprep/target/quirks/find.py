@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from dmlprep.record import Finding, finding
 from dmlprep.target.facts import GraphFacts, NodeFacts
 from dmlprep.target.quirks import failing, wrong
+from dmlprep.target.quirks.gelu import trapped_gelu
 from dmlprep.target.quirks.table import Quirk, quirks
 from dmlprep.target.target import Target
 
@@ -15,7 +16,7 @@ __all__ = ["Hit", "Quirks", "find_quirks"]
 UNSURE = " may hold "
 """In a detail: whether the quirk concerns the node depends on a value that is not known."""
 
-_MATCHERS = {**failing.MATCHERS, **wrong.MATCHERS}
+_MATCHERS = {**failing.MATCHERS, **wrong.MATCHERS, "gelu-decomposed": trapped_gelu}
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +32,7 @@ class Hit:
         path = f"{self.node.graph}/{self.node.label}" if self.node.graph else self.node.label
         return finding(
             self.quirk.code,
-            f"{self.detail}: {self.quirk.outcome} on DirectML",
+            f"{self.detail}: {self.quirk.outcome}",
             node=path,
             severity="warning" if UNSURE in self.detail else None,
             op=self.node.key,

@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-from dmlprep.target import Target
 from dmlprep.target.facts import GraphFacts, NodeFacts, Value
 
-__all__ = ["GELU_OPSET", "gelu_trap", "trapped"]
+__all__ = ["GELU_OPSET", "gelu_trap", "trapped_gelu"]
 
 GELU_OPSET = 20
 """From this opset on GeluFusion (level 1, ONNX Runtime 1.20 and later) makes ai.onnx Gelu of a decomposed one."""
-
-
-def trapped(graph: GraphFacts, target: Target) -> list[NodeFacts]:
-    """The Erf nodes of GELUs that the optimizer of this release moves to the CPU."""
-    if target.release < (1, 20):
-        return []
-    return [erf for erf in gelu_trap(graph) if erf.opset >= GELU_OPSET]
 
 
 def _only_consumer(value: Value | None) -> NodeFacts | None:
@@ -47,6 +39,13 @@ def gelu_trap(graph: GraphFacts) -> list[NodeFacts]:
             if node.op == "Erf" and _is_gelu(node):
                 found.append(node)
     return found
+
+
+def trapped_gelu(node: NodeFacts) -> str:
+    """Matcher of the quirk: what of an Erf node is concerned, ``""`` where it is not."""
+    if node.opset < GELU_OPSET or not _is_gelu(node):
+        return ""
+    return "this GELU becomes ai.onnx Gelu-20"
 
 
 def _is_gelu(erf: NodeFacts) -> bool:

@@ -1,0 +1,41 @@
+"""Which rewrite mends which quirk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from dmlprep.passes.fix_quirks import outputs, products, shapes, values, windows
+from dmlprep.passes.fix_quirks.editing import Edit
+from dmlprep.target.facts import NodeFacts
+
+__all__ = ["REWRITES", "Rewrite"]
+
+Rewrite = Callable[[NodeFacts, Edit], str]
+"""Mends one node, whole, and says ``""``; or says why it cannot, and has changed nothing that matters."""
+
+REWRITES: dict[str, Rewrite] = {
+    "reshape-allowzero": shapes.reshape_allowzero,
+    "gemm-without-c": products.gemm_without_c,
+    "mvn-without-axes": values.mvn_without_axes,
+    "matmul-rank": products.matmul_rank,
+    "quantize-axis": values.quantize_axis,
+    "dequantize-axis-omitted": values.dequantize_axis_omitted,
+    "split-empty-output": shapes.split_empty_output,
+    "convtranspose-same": windows.convtranspose_same,
+    "resize-aspect": windows.resize_aspect,
+    "optional-without-input": shapes.optional_without_input,
+    "squeeze-shared": shapes.squeeze_shared,
+    "quantize-zero-point": values.quantize_zero_point,
+    "output-before-activation": outputs.output_before_activation,
+    "constant-output": outputs.constant_output,
+    "matmul-vector": products.matmul_vector,
+    "pad-negative": shapes.pad_negative,
+    "empty-reduction": values.empty_reduction,
+    "empty-product": products.empty_product,
+    "pool-ceil": windows.pool_ceil,
+    "averagepool-ceil": windows.averagepool_ceil,
+    "cast-bool": values.cast_bool,
+    "clip-crossed": values.clip_crossed,
+    "gelu-decomposed": values.gelu_decomposed,
+}
+"""Quirk id -> rewrite. A test holds it equal to the rows of ``target/data/quirks.json`` that say ``fix``."""

@@ -1,0 +1,120 @@
+"""Rewrites of operators that slide a window or resample: ConvTranspose, pooling, Resize."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dmlprep.passes.fix_quirks.editing import Edit
+from dmlprep.target.facts import NodeFacts
+from dmlprep.target.quirks.wrong import pool_geometry
+
+__all__ = ["averagepool_ceil", "convtranspose_same", "pool_ceil", "resize_aspect"]
+
+
+def convtranspose_same(facts: NodeFacts, edit: Edit) -> str:
+    """SAME makes the output stride times the input: the pads follow from kernel, stride and dilation alone.
+
+    total = output_padding + (kernel - 1) * dilation + 1 - stride (ONNX, ConvTranspose, with output = input * stride).
+    """
+    weight = facts.input(1)
+    kernel = list(facts.attribute("kernel_shape", []))
+    if not kernel and weight is not None and weight.static and weight.shape is not None:
+        kernel = [d for d in weight.shape[2:] if isinstance(d, int)]
+    if not kernel:
+        return "its kernel's size is not known"
+    if facts.has("output_shape"):
+        return "it has output_shape as well"
+    count = len(kernel)
+    strides = list(facts.attribute("strides", [1] * count))
+    dilations = list(facts.attribute("dilations", [1] * count))
+    extra = list(facts.attribute("output_padding", [0] * count))
+    upper = facts.attribute("auto_pad") == "SAME_UPPER"
+    begin, end = [], []
+    for i in range(count):
+        total = extra[i] + (kernel[i] - 1) * dilations[i] + 1 - strides[i]
+        if total < 0:
+            return "its stride is longer than its kernel"
+        small, large = total // 2, total - total // 2
+        begin.append(small if upper else large)
+        end.append(large if upper else small)
+    edit.drop("auto_pad")
+    edit.set("pads", [*begin, *end])
+    return ""
+
+
+def pool_ceil(facts: NodeFacts, edit: Edit) -> str:
+    """Padding at the end that gives the same windows without ceil_mode."""
+    if facts.op == "AveragePool" and facts.attribute("count_include_pad", 0):
+        return "" if facts.since >= 19 and not averagepool_ceil(facts, edit) else "it counts its padding"
+    pads = _floor_pads(facts)
+    if isinstance(pads, str):
+        return pads
+    edit.drop("ceil_mode")
+    edit.set("pads", pads)
+    edit.forget_shapes(edit.node.outputs[0])  # onnx infers one element too many for this form
+    return ""
+
+
+def _floor_pads(facts: NodeFacts) -> list[int] | str:
+    rows = pool_geometry(facts)
+    if rows is None:
+        return "the sizes of its input are not known"
+    kernel = facts.attribute("kernel_shape")
+    end = []
+    for i, (size, reach, stride, before, _, out) in enumerate(rows):
+        after = max(0, (out - 1) * stride + reach - size - before)
+        if after >= kernel[i]:
+            return "the padding would be as wide as the kernel"
+        end.append(after)
+    return [*(row[3] for row in rows), *end]
+
+
+def averagepool_ceil(facts: NodeFacts, edit: Edit) -> str:
+    """Pad by zeros that count, average the rest without counting.
+
+    From opset 19 on padding counts in the divisor, what lies beyond it does not.
+    """
+    rows = pool_geometry(facts)
+    if rows is None:
+        return "the sizes of its input are not known"
+    data = edit.node.inputs[0]
+    x = facts.input(0)
+    if data is None or x is None:
+        return "it has no data"
+    begin, after, beyond = [], [], []
+    for size, reach, stride, before, behind, out in rows:
+        begin.append(before)
+        after.append(behind)
+        beyond.append(max(0, (out - 1) * stride + reach - size - before - behind))
+    if any(beyond[i] >= k for i, k in enumerate(facts.attribute("kernel_shape"))):
+        return "the padding would be as wide as the kernel"
+    if any(begin) or any(after):
+        sizes = [0, 0, *begin, 0, 0, *after]
+        edit.set_input(0, edit.before("Pad", [data, edit.integers(sizes, "pads")], like=data))
+    edit.drop("ceil_mode", "count_include_pad")
+    edit.set("pads", [0] * len(rows) + beyond)
+    return ""
+
+
+def resize_aspect(facts: NodeFacts, edit: Edit) -> str:
+    """The scales that the policy means, where rounding gives the sizes that the policy gives."""
+    x, sizes_value = facts.input(0), facts.input(3)
+    sizes = sizes_value.integers() if sizes_value is not None else None
+    if sizes is None or x is None or x.shape is None:
+        return "its sizes are not constant, or its rank is not known"
+    rank = len(x.shape)
+    axes = [a + rank if a < 0 else a for a in facts.attribute("axes", list(range(rank)))]
+    inputs = [x.shape[a] for a in axes]
+    known = [d for d in inputs if isinstance(d, int) and d > 0]
+    if len(known) != len(axes) or len(sizes) != len(axes):
+        return "the sizes of its input are not known"
+    ratios = [np.float32(s) / np.float32(d) for s, d in zip(sizes, known, strict=True)]
+    scale = min(ratios) if facts.attribute("keep_aspect_ratio_policy") == "not_larger" else max(ratios)
+    wanted = [int(np.floor(np.float32(scale * np.float32(d)) + np.float32(0.5))) for d in known]
+    if wanted != [int(np.floor(np.float32(scale * np.float32(d)))) for d in known]:
+        return "the sizes that the policy rounds to are not those of a scale"
+    edit.set_input(3, None)
+    edit.set_input(2, edit.constant(np.full(len(axes), scale, np.float32), "scales"))
+    edit.node.resize_inputs(3)
+    edit.drop("keep_aspect_ratio_policy")
+    return ""
