@@ -78,13 +78,13 @@ def inline_branches(model: ir.Model, known: Inference) -> int:
             for node in list(graph):
                 branch = chosen_branch(known, node)
                 if branch is not None:
-                    _inline(model, graph, node, branch)
+                    _inline(model, graph, node, branch, known)
                     count += 1
                     again = True
     return count
 
 
-def _inline(model: ir.Model, graph: ir.Graph, node: ir.Node, branch: ir.Graph) -> None:
+def _inline(model: ir.Model, graph: ir.Graph, node: ir.Node, branch: ir.Graph, known: Inference) -> None:
     values = {v.name for g in main_graphs(model) for v in _named(g) if v.name and g is not branch}
     names = {n.name for g in main_graphs(model) if g is not branch for n in g if n.name}
     for name, value in list(branch.initializers.items()):
@@ -106,6 +106,11 @@ def _inline(model: ir.Model, graph: ir.Graph, node: ir.Node, branch: ir.Graph) -
             result = body[-1].outputs[0]
             result.name = output.name
             renamed.add(result)
+            known.set_type(result, known.types.get(output))
+            if output in known.constants:
+                known.set_constant(result, known.constants[output])
+        # What the model declares of the outer value (denotations, names of sizes) holds; shapes are written anew later.
+        result.type, result.shape = output.type, output.shape
         output.replace_all_uses_with(result, replace_graph_outputs=True)
     for inner in body:
         if inner.name:
