@@ -4,6 +4,7 @@
 ``dml_status`` says whether DirectML can be had here, after a self-test.
 """
 
+from dmlprep.runtime.dml import dml_host, dml_status, open_dml
 from dmlprep.runtime.failure import FailureKind, SessionFailure
 from dmlprep.runtime.served import SessionHost
 from dmlprep.runtime.session import cpu_host, open_cpu, open_evaluator
@@ -31,6 +32,9 @@ __all__ = [
     "SessionOptions",
     "ValueInfo",
     "cpu_host",
+    "dml_host",
+    "dml_status",
     "open_cpu",
+    "open_dml",
     "open_evaluator",
 ]

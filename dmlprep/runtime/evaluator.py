@@ -1,7 +1,8 @@
 """onnx's reference evaluator behind the worker's protocol: for originals that ONNX Runtime cannot load.
 
-A model at opset 26 to 28 has no session in ONNX Runtime 1.24.4, and yet must be proved after it was lowered. The evaluator
-computes every operator in numpy, by ONNX's own definition: slow (seconds where ONNX Runtime takes milliseconds), and right.
+A model at opset 26 to 28 has no session in ONNX Runtime 1.24.4, and yet must be proved after it was lowered. The
+evaluator computes every operator in numpy, by ONNX's own definition: slow (seconds where ONNX Runtime takes
+milliseconds), and right.
 """
 
 from __future__ import annotations

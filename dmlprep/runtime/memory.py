@@ -14,24 +14,34 @@ __all__ = ["die_with_parent", "prefer_as_victim", "private_bytes"]
 _PR_SET_PDEATHSIG = 1
 
 
-def private_bytes(group: int) -> int:
-    """Private bytes (anonymous and shared memory, not mapped files) of all processes of a process group; 0 off Linux.
+def private_bytes(leader: int) -> int:
+    """Private bytes (anonymous and shared memory, not mapped files) of a process, its group and all below; 0 off Linux.
 
     Mapped weight files do not count: the kernel drops their pages when memory is short.
     """
-    total = 0
-    proc = Path("/proc")
-    if not proc.is_dir():
+    children: dict[int, list[int]] = {}
+    members: set[int] = set()
+    if not Path("/proc").is_dir():
         return 0
-    for entry in os.scandir(proc):
+    for entry in os.scandir("/proc"):
         if not entry.name.isdigit():
             continue
         with contextlib.suppress(OSError, ValueError, IndexError):
             # The fields after the command's name, which is in parentheses and may hold anything: state, parent, group.
             stat = Path(entry.path, "stat").read_text(errors="replace").rpartition(")")[2].split()
-            if int(stat[2]) != group:
-                continue
-            for line in Path(entry.path, "status").read_text(errors="replace").splitlines():
+            children.setdefault(int(stat[1]), []).append(int(entry.name))
+            if int(stat[2]) == leader:
+                members.add(int(entry.name))
+    queue = [leader, *members]
+    while queue:
+        # Servers that left the group (Wine's does) are still below the sandbox's first process.
+        below = [pid for pid in children.get(queue.pop(), ()) if pid not in members]
+        members.update(below)
+        queue += below
+    total = 0
+    for pid in members:
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            for line in Path(f"/proc/{pid}/status").read_text(errors="replace").splitlines():
                 if line.startswith(("RssAnon:", "RssShmem:")):
                     total += int(line.split()[1]) * 1024
     return total

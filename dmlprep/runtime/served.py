@@ -23,6 +23,13 @@ _LARGE = 1 << 26
 """Bytes from which an output is read from the page cache in place, not copied."""
 
 
+Stage = Callable[[Child, Path, SessionOptions], tuple[str, SessionOptions, Callable[[], None]]]
+
+
+def _in_place(_child: Child, path: Path, options: SessionOptions) -> tuple[str, SessionOptions, Callable[[], None]]:
+    return str(path.resolve()), options, lambda: None
+
+
 class SessionHost:
     """Serves models one after another, or several at once, from one worker process.
 
@@ -32,18 +39,19 @@ class SessionHost:
     Args:
         start: makes a fresh worker.
         device: makes the device's description from what the worker says of itself.
-        stage: puts a model where the worker can see it and gives the name to send; also the release of it.
+        stage: puts a model where the worker can see it; gives the name to send, the options to send with it, and what
+            to call once it is loaded.
     """
 
     def __init__(
         self,
         start: Callable[[], Child],
         device: Callable[[Mapping[str, str]], DeviceInfo],
-        stage: Callable[[Child, Path], str] | None = None,
+        stage: Stage | None = None,
     ) -> None:
         self._start = start
         self._describe = device
-        self._stage = stage or (lambda _child, path: str(path.resolve()))
+        self._stage = stage or _in_place
         self._child: Child | None = None
         self._facts: dict[str, str] = {}
         self._ids = itertools.count(1)
@@ -82,13 +90,16 @@ class SessionHost:
         options = options or SessionOptions()
         child = self.worker()
         number = next(self._ids)
-        lines = _option_lines(options)
-        answer = child.ask(
-            [*lines, ["load", str(number), self._stage(child, path)]],
-            limit=options.time_limit,
-            memory=options.memory_limit,
-            where=str(path),
-        )
+        name, sent, loaded = self._stage(child, path, options)
+        try:
+            answer = child.ask(
+                [*_option_lines(sent), ["load", str(number), name]],
+                limit=options.time_limit,
+                memory=options.memory_limit,
+                where=str(path),
+            )
+        finally:
+            loaded()
         values = {
             kind: tuple(ValueInfo(r[1], r[2], dims_from_fields(r[3:])) for r in answer if r[0] == kind)
             for kind in ("input", "output")
@@ -163,8 +174,10 @@ class ServedSession:
         """See ``Session.run``."""
         result: dict[str, np.ndarray] = {}
         for name, value in self.run_any(feeds, outputs).items():
+            if value is None:
+                raise failure("run", f"output {name} came back empty", str(self.path))
             if not isinstance(value, np.ndarray):
-                raise failure("run", f"output {name} is a sequence or optional, not a tensor", str(self.path))
+                raise failure("run", f"output {name} is a sequence, not a tensor", str(self.path))
             result[name] = value
         return result
 

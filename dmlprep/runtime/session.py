@@ -12,10 +12,12 @@ from dmlprep.runtime.child import Child
 from dmlprep.runtime.served import ServedSession, SessionHost
 from dmlprep.runtime.types import SessionOptions
 
-__all__ = ["cpu_host", "open_cpu", "open_evaluator"]
+__all__ = ["cpu_host", "open_cpu", "open_evaluator", "open_on", "python_worker"]
 
 
-def _python_worker(device: str, name: str) -> Child:
+def python_worker(device: str, name: str) -> Child:
+    """A worker on the installed ONNX Runtime; ``device`` is ``cpu`` or ``dml``."""
+
     def command(exchange: Path) -> Sequence[str]:
         return [sys.executable, "-m", "dmlprep.runtime.worker", device, str(os.getpid()), str(exchange)]
 
@@ -28,7 +30,7 @@ def _cpu_device(facts: Mapping[str, str]) -> DeviceInfo:
 
 def cpu_host() -> SessionHost:
     """A host for sessions on the CPU provider of the installed ONNX Runtime."""
-    return SessionHost(lambda: _python_worker("cpu", "the CPU worker"), _cpu_device)
+    return SessionHost(lambda: python_worker("cpu", "the CPU worker"), _cpu_device)
 
 
 def open_cpu(path: Path, options: SessionOptions | None = None, host: SessionHost | None = None) -> ServedSession:
@@ -52,7 +54,7 @@ def open_evaluator(path: Path, options: SessionOptions | None = None) -> ServedS
 
     def host() -> SessionHost:
         return SessionHost(
-            lambda: _python_worker("evaluator", "the evaluator"),
+            lambda: python_worker("evaluator", "the evaluator"),
             lambda facts: DeviceInfo("onnx reference evaluator", [f"onnx {facts.get('onnx', '?')}"]),
         )
 

@@ -26,8 +26,8 @@ __all__ = [
 ]
 
 DATA_FOLDER = "session.model_external_initializers_file_folder_path"
-"""Config key for the folder that external data paths are relative to. With it, the worker hands the model over as bytes:
-ONNX Runtime reads the key for those only, and else keeps data files to the model's own folder."""
+"""Config key for the folder that external data paths are relative to. With it, the worker hands the model over as
+bytes: ONNX Runtime reads the key for those only, and else keeps data files to the model's own folder."""
 
 Dim = int | str | None
 """A size, the name of a free dimension, or nothing known."""
@@ -83,8 +83,8 @@ class ValueInfo:
     """A graph input or output as the session declares it.
 
     Attributes:
-        dtype: numpy's name of the element type (``float32``, ``bfloat16``, ``string``), or ONNX's name of a type that is no
-            tensor (``seq(tensor(float))``).
+        dtype: numpy's name of the element type (``float32``, ``bfloat16``, ``string``), or ONNX's name of a type that
+            is no tensor (``seq(tensor(float))``).
         shape: sizes, names of free dimensions, ``None`` for unknown; empty for what is no tensor.
     """
 

@@ -1,4 +1,4 @@
-"""The worker of the CPU and of DirectML on Windows: ``python -m dmlprep.runtime.worker cpu|dml|evaluator PARENT EXCHANGE``.
+"""The Python worker: ``python -m dmlprep.runtime.worker cpu|dml|evaluator PARENT EXCHANGE``.
 
 It speaks ``wire.py`` on its standard input and output. Whatever a native library prints goes to standard error.
 """

@@ -1,0 +1,92 @@
+"""What the root file system is made of.
+
+Debian 13 (trixie), which is stable and changes only by security updates, holds all but two pieces: libvkd3d is 1.2
+there, DirectML needs 2.1. That library, and the C library it was built for, come from Debian 14 (forky); a newer C
+library serves older programs, that is its promise. ``docs/runtime.md`` weighs this against the other ways.
+"""
+
+from __future__ import annotations
+
+__all__ = ["LEAST", "PREFER", "ROOTS", "SKIP", "SUITES", "TESTED", "WITHOUT"]
+
+SUITES = ("trixie", "forky")
+"""The stable suite first: it serves what both have."""
+
+ROOTS = (
+    *("wine64", "libwine", "wine64-tools", "libwine-dev"),
+    *("libvkd3d1", "libvkd3d-shader1"),
+    *("mesa-vulkan-drivers", "libvulkan1"),
+    *("xvfb", "xkb-data", "x11-xkb-utils"),
+    # What winex11 loads at run time, and so no package names as a need.
+    *("libxrender1", "libxrandr2", "libxfixes3", "libxi6", "libxcursor1", "libxcomposite1", "libxinerama1"),
+    *("libxxf86vm1", "libgl1"),
+    *("bubblewrap", "gcc-14", "libc6-dev"),
+    *("base-files", "dash", "coreutils"),
+)
+
+PREFER = dict.fromkeys(("libvkd3d1", "libvkd3d-shader1", "libc6", "libc6-dev"), "forky")
+
+WITHOUT = frozenset(
+    # Sound, video, cameras, printers, smart cards: loaded by parts of Wine that nothing here uses.
+    [
+        "libasound2t64",
+        "libavcodec61",
+        "libavformat61",
+        "libavutil59",
+        "libcapi20-3t64",
+        "libgphoto2-6t64",
+        "libgphoto2-port12t64",
+        "libgstreamer-plugins-base1.0-0",
+        "libgstreamer1.0-0",
+        "libpcap0.8t64",
+        "libpcsclite1",
+        "libpulse0",
+        "libusb-1.0-0",
+        "ocl-icd-libopencl1",
+        "libxkbregistry0",
+        "libwayland-egl1",
+        "libglib2.0-0t64",
+        "libglx-mesa0",
+        "xserver-common",
+        "x11-common",
+        "lsb-base",
+        "sysvinit-utils",
+        "debconf",
+        "dpkg",
+        "tar",
+        "perl",
+        "perl-base",
+        "python3",
+        "gawk",
+        "libssl3t64",
+        "rpcsvc-proto",
+        "libasan8",
+        "libtsan2",
+        "liblsan0",
+        "libhwasan0",
+        "libubsan1",
+        "libitm1",
+        "libgprofng0",
+    ]
+)
+"""Packages named as needs that are never loaded here; what only they need is left out as well."""
+
+SKIP = (
+    *("usr/share/doc/", "usr/share/man/", "usr/share/locale/", "usr/share/info/", "usr/share/lintian/"),
+    *("usr/share/bug/", "usr/share/perl5/", "usr/i686-w64-mingw32/", "usr/x86_64-w64-mingw32ucrt/", "boot/"),
+)
+"""Parts of packages that are not unpacked."""
+
+LEAST = {"mesa-vulkan-drivers": "25.0.7", "libvkd3d1": "2.1", "libwine": "10.0~"}
+"""Older ones were seen to compute garbage (Mesa 22.3.6) or to refuse shaders (vkd3d 1.x)."""
+
+TESTED = {
+    "libc6": "2.43-7",
+    "libllvm19": "1:19.1.7-3+b1",
+    "libvkd3d-shader1": "2.1+ds-1",
+    "libvkd3d1": "2.1+ds-1",
+    "libvulkan1": "1.4.309.0-1",
+    "libwine": "10.0~repack-6",
+    "mesa-vulkan-drivers": "25.0.7-2+deb13u1",
+}
+"""The versions that this release of dmlprep was tried with; ``status`` says when others are installed."""

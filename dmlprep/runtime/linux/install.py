@@ -1,0 +1,334 @@
+"""Build the runtime in stages, each of which leaves its mark: a second run goes on where one ended."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from dmlprep.errors import CheckNotRun, UsageError
+from dmlprep.runtime.linux import base, sandbox
+from dmlprep.runtime.linux.archive import Package, Unmet, compare_versions, resolve
+from dmlprep.runtime.linux.layout import NATIVE, Layout, native_digest
+from dmlprep.runtime.linux.mirror import DEFAULT_KEYRING, Mirror, mirror_of_this_system
+from dmlprep.runtime.linux.unpack import BadPackage, unpack
+from dmlprep.runtime.linux.wheel import DEFAULT_RELEASE, fetch_release, unpack_wheel
+
+__all__ = ["Source", "check_machine", "fingerprint", "install", "missing_piece", "read_manifest", "remove"]
+
+Say = Callable[[str, int, int], None]
+
+_WINE = "usr/lib/x86_64-linux-gnu/wine"
+_WINE_SYSTEM = "drive_c/windows/system32"
+
+WINE_ENVIRONMENT = {
+    "WINEPREFIX": "/home/wine",
+    "WINEARCH": "win64",
+    "WINEDEBUG": "-all",
+    # No .NET, no browser, no menus, and no debugger that would hold a crashed process.
+    "WINEDLLOVERRIDES": "mscoree=d;mshtml=d;winemenubuilder.exe=d;winedbg.exe=d",
+    "WINE_D3D_CONFIG": "renderer=vulkan",  # DXGI finds its adapters by Vulkan; there is no OpenGL here
+    "WINEDLLPATH": "/native",
+    "DISPLAY": ":1",
+}
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where the pieces come from.
+
+    Attributes:
+        mirror: address of a Debian mirror; empty takes the one that apt uses here.
+        keyring: keys of Debian's archive.
+        unverified: take indexes without verifying their signature.
+        release: of onnxruntime-directml.
+        wheel: a wheel file in place of what pip would fetch.
+    """
+
+    mirror: str = ""
+    keyring: Path = DEFAULT_KEYRING
+    unverified: bool = False
+    release: str = DEFAULT_RELEASE
+    wheel: Path | None = None
+
+
+@contextlib.contextmanager
+def _locked(layout: Layout) -> Iterator[None]:
+    layout.home.mkdir(parents=True, exist_ok=True)
+    with (layout.home / ".lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            fix = "wait until it has ended"
+            raise CheckNotRun(
+                "the runtime is being installed by another process", where=str(layout.home), fix=fix
+            ) from None
+        yield
+
+
+def check_machine() -> None:
+    """Refuse machines on which the runtime cannot work.
+
+    Raises:
+        CheckNotRun: not Linux on x86-64.
+    """
+    if not sys.platform.startswith("linux") or platform.machine() not in ("x86_64", "AMD64"):
+        raise CheckNotRun(
+            f"the runtime is for Linux on x86-64, this is {platform.system()} on {platform.machine()}",
+            fix="on Windows DirectML needs no runtime: install onnxruntime-directml",
+        )
+
+
+def install(layout: Layout, source: Source, say: Say) -> str:
+    """Install what is missing; the release of onnxruntime-directml that stands afterwards.
+
+    Raises:
+        CheckNotRun: something cannot be had here; the message says what to install or to pass.
+        UsageError: an option makes no sense.
+    """
+    check_machine()
+    with _locked(layout):
+        manifest = read_manifest(layout)
+        if not layout.root.is_dir() or "packages" not in manifest:
+            manifest = {"packages": _make_root(layout, source, say, manifest)} | manifest
+            _write_manifest(layout, manifest)
+        if reason := sandbox.why_not(layout.root):
+            raise CheckNotRun(reason)
+        if manifest.get("native") != native_digest() or not layout.built.is_dir():
+            say("compiling", 0, 0)
+            _compile(layout)
+            manifest["native"] = native_digest()
+            manifest.pop("prefix", None)
+            _write_manifest(layout, manifest)
+        if "prefix" not in manifest or not layout.prefix.is_dir():
+            say("Windows folders", 0, 0)
+            _make_prefix(layout)
+            manifest["prefix"] = True
+            _write_manifest(layout, manifest)
+        version = source.release
+        if source.wheel is not None:
+            version = unpack_wheel(source.wheel, layout.releases)
+        elif version not in layout.installed():
+            version = unpack_wheel(fetch_release(version, layout.downloads, say), layout.releases)
+        shutil.rmtree(layout.downloads, ignore_errors=True)
+        return version
+
+
+def read_manifest(layout: Layout) -> dict[str, Any]:
+    """The manifest, empty when there is none that can be read."""
+    try:
+        found = json.loads(layout.manifest.read_text())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _write_manifest(layout: Layout, manifest: dict[str, Any]) -> None:
+    part = layout.manifest.with_suffix(".part")
+    part.write_text(json.dumps(manifest, indent=1, sort_keys=True) + "\n")
+    part.replace(layout.manifest)
+
+
+def _make_root(layout: Layout, source: Source, say: Say, manifest: dict[str, Any]) -> list[dict[str, Any]]:
+    url = source.mirror or mirror_of_this_system()
+    if not url:
+        raise UsageError(
+            "no Debian mirror is known on this system",
+            fix="pass --mirror URL with the address of a Debian mirror near you (the folder that holds dists and pool)",
+        )
+    mirror = Mirror(url, None if source.unverified else source.keyring, say)
+    archives = [mirror.archive(suite) for suite in base.SUITES]
+    try:
+        packages = resolve(archives, base.ROOTS, prefer=base.PREFER, without=base.WITHOUT)
+    except Unmet as error:
+        raise CheckNotRun(
+            f"the mirror lacks {error}", where=url, fix="use another mirror, or a newer dmlprep"
+        ) from error
+    for package in packages:
+        least = base.LEAST.get(package.name)
+        if least and compare_versions(package.version, least) < 0:
+            raise CheckNotRun(f"{package.name} {package.version} is too old, {least} is needed", where=url)
+    mirror.fetch(packages, layout.downloads)
+    _unpack_all(layout, packages, say)
+    manifest["mirror"] = url
+    manifest["signatures"] = mirror.signatures
+    return [{key: value for key, value in asdict(p).items() if key != "needs"} for p in packages]
+
+
+def _unpack_all(layout: Layout, packages: list[Package], say: Say) -> None:
+    part = layout.home / "root.part"
+    shutil.rmtree(part, ignore_errors=True)
+    for name in ("usr/bin", "usr/sbin", "usr/lib", "usr/lib64", *sandbox.MOUNT_POINTS):
+        (part / name).mkdir(parents=True)
+    for name in ("bin", "sbin", "lib", "lib64"):
+        (part / name).symlink_to(f"usr/{name}")
+    for name in ("dev", "proc", "sys/devices/system/cpu", "tmp"):
+        (part / name).mkdir(parents=True, exist_ok=True)
+    total = sum(package.size for package in packages)
+    done = 0
+
+    def one(package: Package) -> int:
+        try:
+            unpack(layout.downloads / Path(package.filename).name, part, base.SKIP)
+        except (BadPackage, OSError, EOFError) as error:
+            raise CheckNotRun(f"cannot be unpacked: {error}", where=package.filename) from error
+        return package.size
+
+    with ThreadPoolExecutor(2) as pool:
+        # The largest first, so that the two threads end together.
+        for size in pool.map(one, sorted(packages, key=lambda package: -package.size)):
+            done += size
+            say("unpacking", done, total)
+    _finish_root(part)
+    shutil.rmtree(layout.root, ignore_errors=True)
+    part.replace(layout.root)
+
+
+def _finish_root(root: Path) -> None:
+    """What the packages' own scripts would have done, as far as it matters here."""
+    # libwine's script: zlib from MinGW becomes one of Wine's own libraries by a mark at byte 64.
+    zlib = (root / "usr/x86_64-w64-mingw32/lib/zlib1.dll").read_bytes()
+    marked = zlib[:64] + b"Wine builtin DLL" + bytes(16) + zlib[96:]
+    (root / _WINE / "x86_64-windows/zlib1.dll").write_bytes(marked)
+    # winegcc looks for a C++ compiler before it does anything; C files never reach it.
+    if not (root / "usr/bin/g++").exists():
+        (root / "usr/bin/g++").symlink_to("gcc-14")
+    # Wine's own Direct3D 12 stays out of the way of ours.
+    (root / _WINE / "x86_64-windows/d3d12.dll").unlink(missing_ok=True)
+
+
+def _compile(layout: Layout) -> None:
+    part = layout.home / "native.part"
+    shutil.rmtree(part, ignore_errors=True)
+    part.mkdir()
+    line = sandbox.command(
+        layout.root, ["/usr/bin/sh", "/native/build.sh"], read={"/native": NATIVE}, write={"/out": part}
+    )
+    _run(line, "the native code cannot be compiled", 120)
+    shutil.copy2(NATIVE / "launch.sh", part / "launch.sh")
+    shutil.rmtree(layout.built, ignore_errors=True)
+    part.replace(layout.built)
+    # Compiled shaders depend on the interposer, which may have changed.
+    shutil.rmtree(layout.shaders, ignore_errors=True)
+    layout.shaders.mkdir()
+
+
+def _make_prefix(layout: Layout) -> None:
+    part = layout.home / "prefix.part"
+    shutil.rmtree(part, ignore_errors=True)
+    (part / "empty").mkdir(parents=True)
+    script = "sh /native/launch.sh wineboot -i && /usr/lib/wine/wineserver64 -w && cp -a /home/wine /out/prefix"
+    line = sandbox.command(
+        layout.root,
+        ["/usr/bin/sh", "-c", script],
+        read={"/native": layout.built, "/prefix": part / "empty"},
+        write={"/out": part},
+        environment=WINE_ENVIRONMENT,
+    )
+    _run(line, "Wine cannot make its folders", 180)
+    made = part / "prefix"
+    if not (made / "system.reg").is_file():
+        raise CheckNotRun(
+            "Wine made no registry", where=str(made), fix="run dmlprep runtime remove, then install again"
+        )
+    _link_libraries(made, layout.root)
+    # A module that only says "ask for the built-in d3d12.dll", which Wine then finds in /native.
+    target = made / _WINE_SYSTEM / "d3d12.dll"
+    target.unlink(missing_ok=True)
+    shutil.copyfile(layout.built / "d3d12.dll", target)
+    shutil.rmtree(layout.prefix, ignore_errors=True)
+    made.replace(layout.prefix)
+    shutil.rmtree(part, ignore_errors=True)
+
+
+def _link_libraries(prefix: Path, root: Path) -> None:
+    """Wine copies 770 MB of its own libraries into a prefix; links serve as well, and the prefix is copied often."""
+    for path in [*(prefix / "drive_c").rglob("*")]:
+        own = root / _WINE / "x86_64-windows" / path.name.lower()
+        if path.is_file() and not path.is_symlink() and own.is_file() and path.stat().st_size == own.stat().st_size:
+            path.unlink()
+            path.symlink_to(f"/{_WINE}/x86_64-windows/{own.name}")
+
+
+def _run(line: list[str], what: str, limit: float) -> None:
+    try:
+        result = subprocess.run(
+            line, capture_output=True, text=True, errors="replace", timeout=limit, check=False, stdin=subprocess.DEVNULL
+        )
+    except subprocess.TimeoutExpired:
+        raise CheckNotRun(f"{what}: it took longer than {limit:g} s") from None
+    if result.returncode:
+        said = "; ".join((result.stderr or result.stdout).strip().splitlines()[-3:])
+        raise CheckNotRun(f"{what}: {said or f'exit code {result.returncode}'}")
+
+
+def remove(layout: Layout, release: str = "") -> list[Path]:
+    """Remove the runtime, or one release of it; what was removed.
+
+    Raises:
+        CheckNotRun: it is being installed at this moment.
+    """
+    if not layout.home.is_dir():
+        return []
+    with _locked(layout):
+        if release:
+            target = layout.release(release)
+            if not target.is_dir() or target.parent != layout.releases:
+                raise UsageError("this release is not installed", where=release)
+            shutil.rmtree(target)
+            (layout.checks / f"{release}.json").unlink(missing_ok=True)
+            return [target]
+        for path, folders, _files in os.walk(layout.home):
+            # Folders of packages can come without the right to write; they go with the rest.
+            for folder in folders:
+                if not (Path(path) / folder).is_symlink():
+                    (Path(path) / folder).chmod(0o700)
+        shutil.rmtree(layout.home)
+    return [layout.home]
+
+
+def missing_piece(layout: Layout, release: str = "") -> str:
+    """What is missing for sessions on ``release`` (empty: on any), as a sentence with its remedy; empty for nothing."""
+    install = "run dmlprep runtime install"
+    try:
+        check_machine()
+    except CheckNotRun as error:
+        return str(error)
+    if not layout.home.is_dir():
+        return f"the runtime is not installed; {install}"
+    manifest = read_manifest(layout)
+    if not layout.root.is_dir() or "packages" not in manifest or "prefix" not in manifest or not layout.prefix.is_dir():
+        return f"the installation of the runtime was not finished; {install}"
+    if manifest.get("native") != native_digest() or not layout.built.is_dir():
+        return f"the runtime was built by another release of dmlprep; {install}"
+    releases = layout.installed()
+    if not releases:
+        return f"no onnxruntime-directml is installed in the runtime; {install}"
+    if release and release not in releases:
+        return f"onnxruntime-directml {release} is not installed in the runtime; {install} --release {release}"
+    return ""
+
+
+def fingerprint(layout: Layout, release: str) -> str:
+    """SHA-256 over everything that a result of the self-test depends on."""
+    digest = hashlib.sha256()
+    digest.update(layout.manifest.read_bytes())
+    digest.update((layout.release(release) / "piece.json").read_bytes())
+    with contextlib.suppress(OSError):
+        # The driver compiles for the processor it finds.
+        flags = [
+            line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith(("flags", "model name"))
+        ]
+        digest.update("\n".join(sorted(set(flags))).encode())
+    return digest.hexdigest()

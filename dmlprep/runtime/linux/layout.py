@@ -1,0 +1,92 @@
+"""Where the pieces of the runtime lie, below the user's cache folder."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["NATIVE", "Layout", "native_digest"]
+
+NATIVE = Path(__file__).resolve().parent.parent / "native"
+"""The native sources, which the package ships and the installation compiles."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The folders of one installation.
+
+    Attributes:
+        home: all of it; removing it removes the runtime.
+    """
+
+    home: Path
+
+    @classmethod
+    def of_user(cls) -> Layout:
+        """Below ``$XDG_CACHE_HOME`` (XDG Base Directory Specification), by default ``~/.cache``."""
+        cache = os.environ.get("XDG_CACHE_HOME", "")
+        base = Path(cache) if cache.startswith("/") else Path.home() / ".cache"
+        return cls(base / "dmlprep" / "runtime")
+
+    @property
+    def downloads(self) -> Path:
+        return self.home / "downloads"
+
+    @property
+    def root(self) -> Path:
+        """The root file system."""
+        return self.home / "root"
+
+    @property
+    def built(self) -> Path:
+        """What was compiled from ``NATIVE``."""
+        return self.home / "native"
+
+    @property
+    def prefix(self) -> Path:
+        """Wine's prefix, copied for every worker."""
+        return self.home / "prefix"
+
+    @property
+    def shaders(self) -> Path:
+        """Compiled shaders of the Vulkan driver; not shared with one that rounds otherwise: the keys do not know."""
+        return self.home / "shaders"
+
+    @property
+    def releases(self) -> Path:
+        """One folder a release of onnxruntime-directml."""
+        return self.home / "releases"
+
+    @property
+    def manifest(self) -> Path:
+        """Versions and digests of every piece."""
+        return self.home / "manifest.json"
+
+    @property
+    def checks(self) -> Path:
+        """Results of the self-test by release."""
+        return self.home / "selftest"
+
+    def release(self, version: str) -> Path:
+        """The libraries of one release."""
+        return self.releases / version
+
+    def installed(self) -> list[str]:
+        """Releases that stand here, the newest first."""
+        if not self.releases.is_dir():
+            return []
+        found = [path.name for path in self.releases.iterdir() if (path / "piece.json").is_file()]
+        return sorted(
+            found, key=lambda version: [int(part) for part in version.split(".") if part.isdigit()], reverse=True
+        )
+
+
+def native_digest() -> str:
+    """SHA-256 over names and contents of the native sources."""
+    digest = hashlib.sha256()
+    for path in sorted(NATIVE.iterdir()):
+        if path.is_file():
+            digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()

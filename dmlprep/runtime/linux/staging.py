@@ -1,0 +1,90 @@
+"""Put a model and its data files where the sandboxed worker can read them, and nothing else."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from dmlprep.runtime.failure import failure
+
+__all__ = ["external_files", "stage"]
+
+
+def external_files(path: Path, folder: Path) -> list[str]:
+    """Locations of the external data of a model, relative to ``folder``; reads no weights from them.
+
+    Raises:
+        SessionFailure: the file is no ONNX model, or a location leads out of the folder.
+    """
+    import onnx
+    from google.protobuf.message import DecodeError
+
+    try:
+        model = onnx.load(str(path), load_external_data=False)
+    except (DecodeError, OSError, ValueError) as error:
+        raise failure("load", f"not an ONNX model: {error}", str(path)) from error
+    found: dict[str, None] = {}
+    for tensor in _tensors(model):
+        if tensor.data_location != onnx.TensorProto.EXTERNAL:
+            continue
+        for entry in tensor.external_data:
+            if entry.key == "location":
+                found[entry.value] = None
+    folder = folder.resolve()
+    for location in found:
+        target = (folder / location).resolve()
+        if Path(location).is_absolute() or not target.is_relative_to(folder):
+            raise failure("load", f"external data {location!r} lies outside the folder of its model", str(path))
+        if not target.is_file():
+            raise failure("load", f"external data {location!r} is missing", str(path))
+    return list(found)
+
+
+def _tensors(model: Any) -> Iterator[Any]:
+    graphs = [model.graph]
+    nodes = [node for function in model.functions for node in function.node]
+    while graphs or nodes:
+        if graphs:
+            graph = graphs.pop()
+            yield from graph.initializer
+            for sparse in graph.sparse_initializer:
+                yield from (sparse.values, sparse.indices)
+            nodes += graph.node
+            continue
+        for attribute in nodes.pop().attribute:
+            if attribute.HasField("t"):
+                yield attribute.t
+            yield from attribute.tensors
+            if attribute.HasField("g"):
+                graphs.append(attribute.g)
+            graphs += attribute.graphs
+
+
+def stage(path: Path, folder: Path, data: Path) -> None:
+    """Give ``folder`` the model as ``model.onnx`` and its data files, which lie below ``data``, under their own names.
+
+    Hard links where the file system allows, else copies; the worker sees the folder read-only.
+
+    Raises:
+        SessionFailure: see ``external_files``, or a file cannot be read.
+    """
+    locations = external_files(path, data)
+    folder.mkdir(parents=True)
+    try:
+        _give(path.resolve(), folder / "model.onnx")
+        for location in locations:
+            (folder / location).parent.mkdir(parents=True, exist_ok=True)
+            _give((data / location).resolve(), folder / location)
+    except OSError as error:
+        raise failure("load", f"the model cannot be read: {error}", str(path)) from error
+
+
+def _give(source: Path, target: Path) -> None:
+    try:
+        os.link(source, target)
+    except OSError:
+        # Another file system, or not the owner of the file.
+        shutil.copyfile(source, target)

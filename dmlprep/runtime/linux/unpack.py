@@ -1,0 +1,111 @@
+"""Unpack a ``.deb`` without dpkg and without root: an ar archive that holds a tar archive (deb(5))."""
+
+from __future__ import annotations
+
+import lzma
+import tarfile
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+__all__ = ["BadPackage", "unpack"]
+
+
+class BadPackage(Exception):
+    """The file is no package that can be unpacked here."""
+
+
+def _members(file: BinaryIO) -> Iterator[tuple[str, int]]:
+    """Name and size of each member; the file stands at its data."""
+    if file.read(8) != b"!<arch>\n":
+        raise BadPackage("not an ar archive")
+    while header := file.read(60):
+        if len(header) < 60 or header[58:] != b"`\n":
+            raise BadPackage("broken ar header")
+        name = header[:16].decode("ascii", "replace").strip().rstrip("/")
+        size = int(header[48:58])
+        start = file.tell()
+        yield name, size
+        file.seek(start + size + size % 2)
+
+
+class _Part:
+    """A window of a file as a file of its own."""
+
+    def __init__(self, file: BinaryIO, size: int) -> None:
+        self._file = file
+        self._left = size
+
+    def read(self, size: int = -1) -> bytes:
+        data = self._file.read(self._left if size < 0 else min(size, self._left))
+        self._left -= len(data)
+        return data
+
+
+class _Inflated:
+    """The decompressed bytes of a gzip stream."""
+
+    def __init__(self, part: _Part) -> None:
+        self._part = part
+        self._engine = zlib.decompressobj(31)
+
+    def read(self, size: int = -1) -> bytes:
+        out = b""
+        while size < 0 or len(out) < size:
+            data = self._engine.unconsumed_tail or self._part.read(1 << 16)
+            if not data:
+                return out + self._engine.flush()
+            out += self._engine.decompress(data, max(0, size - len(out)))
+        return out
+
+
+def unpack(deb: Path, root: Path, skip: tuple[str, ...] = ()) -> None:
+    """Put the files of a package below ``root``; owners, set-user bits and maintainer scripts are left out.
+
+    Args:
+        skip: path prefixes (``usr/share/doc/``) that are not wanted.
+
+    Raises:
+        BadPackage: broken, or compressed in a way that Python cannot read here.
+    """
+    with deb.open("rb") as file:
+        for name, size in _members(file):
+            if not name.startswith("data.tar"):
+                continue
+            part = _Part(file, size)
+            stream: object
+            if name.endswith(".xz"):
+                stream = lzma.LZMAFile(part)  # type: ignore[arg-type]  # noqa: SIM115
+            elif name.endswith(".gz"):
+                stream = _Inflated(part)
+            elif name == "data.tar":
+                stream = part
+            else:
+                raise BadPackage(f"{deb.name}: {name} cannot be read here")
+            with tarfile.open(fileobj=stream, mode="r|") as tar:  # type: ignore[call-overload]
+                _extract(tar, root, skip)
+            return
+    raise BadPackage(f"{deb.name} holds no data")
+
+
+def _extract(tar: tarfile.TarFile, root: Path, skip: tuple[str, ...]) -> None:
+    for member in tar:
+        path = member.name.removeprefix("./")
+        if path.startswith(skip) or not path:
+            continue
+        # Since Debian 13 everything lives below /usr; what names the old folders goes where their links point.
+        first = path.partition("/")[0]
+        if first in ("bin", "sbin", "lib", "lib64"):
+            if not member.isdir() and "/" not in path:
+                continue  # the links themselves, which the layout makes
+            path = f"usr/{path}"
+        if member.isdev():
+            continue
+        member.name = path
+        if member.islnk():
+            member.linkname = member.linkname.removeprefix("./")
+        target = root / path
+        if not member.isdir() and (target.is_symlink() or target.exists()):
+            target.unlink()  # a newer package of the same name, or a stage that was cut off
+        tar.extract(member, root, set_attrs=not member.isdir(), filter="tar")

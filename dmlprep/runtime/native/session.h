@@ -1,0 +1,22 @@
+/* Sessions of the host: what each request does. Every answer ends with "ok" or with "fail KIND MESSAGE". */
+#ifndef DMLPREP_SESSION_H
+#define DMLPREP_SESSION_H
+
+struct line;
+
+/* 0 when ONNX Runtime does not start. */
+int session_start(const char *models, const char *exchange);
+
+/* Options, feeds and wanted outputs are kept until the next load or run. */
+void session_option(const char *key, const char *value);
+void session_feed(const struct line *line);
+void session_feed_sequence(const char *name, int count);
+void session_want(const char *name);
+
+void session_load(int number, const char *model);
+void session_run(int number);
+void session_placement(int number);
+void session_timings(int number);
+void session_close(int number);
+
+#endif

@@ -1,0 +1,229 @@
+"""Is this DirectML to be believed? Small models whose results are known from their formulas, before any verdict.
+
+Graphics drivers were seen to open sessions, run, report success and compute garbage. Results are computed here with
+numpy in 64 bits, never by another session. The FP16 probe tells what the device does with FP16, because that differs
+between devices and explains differences that are no faults.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from dmlprep.runtime.failure import SessionFailure
+from dmlprep.runtime.served import SessionHost
+from dmlprep.runtime.types import SessionOptions
+
+__all__ = ["Fp16Traits", "SelfTest", "cases", "self_test"]
+
+OPSET = 17
+"""Every release from 1.15 on has DirectML kernels of this opset for the operators below."""
+
+FP32_BOUND = 1e-5
+"""max |d| / max |reference|: a sum of up to 147 FP32 products, 2^-24 each, with slack for the order of summation."""
+
+FP16_BOUND = 5e-3
+"""Inputs and outputs rounded to FP16 (2^-11 toward nearest, 2^-10 toward zero) and sums of 64 products in FP32."""
+
+_TIME_LIMIT = 120.0
+
+
+@dataclass(frozen=True)
+class Case:
+    """One known model.
+
+    Attributes:
+        nodes: a list of onnx.NodeProto.
+        feeds: arrays by input name.
+        expected: the one output.
+        bound: max |d| / max |expected|; 0 for exact.
+    """
+
+    name: str
+    nodes: list[Any]
+    feeds: dict[str, np.ndarray]
+    expected: np.ndarray
+    bound: float
+
+
+@dataclass(frozen=True)
+class Fp16Traits:
+    """What the device does with FP16; the words of ``DmlStatus``."""
+
+    rounding: Literal["nearest-even", "toward-zero", "other", "unknown"] = "unknown"
+    overflow: Literal["infinity", "saturates", "unknown"] = "unknown"
+    denormals: Literal["kept", "flushed", "unknown"] = "unknown"
+
+
+@dataclass(frozen=True)
+class SelfTest:
+    """The outcome: ``failures`` holds one sentence a failed model, none when the device can be believed."""
+
+    passed: tuple[str, ...]
+    failures: tuple[str, ...]
+    fp16: Fp16Traits
+
+
+def _random(seed: int, *shape: int) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def _convolution(x: np.ndarray, w: np.ndarray, stride: int) -> np.ndarray:
+    """Valid convolution of [1, C, H, W] with [M, C, K, K], in 64 bits."""
+    size = w.shape[-1]
+    view = np.lib.stride_tricks.sliding_window_view(x.astype(np.float64), (size, size), axis=(2, 3))
+    view = view[:, :, ::stride, ::stride]
+    found: np.ndarray = np.einsum("nchwij,mcij->nmhw", view, w.astype(np.float64))
+    return found
+
+
+def cases() -> Iterator[Case]:
+    """The known models."""
+    from onnx import helper
+
+    node = helper.make_node
+    x, w = _random(1, 1, 3, 32, 32), _random(2, 8, 3, 7, 7)
+    conv = _convolution(x, w, 2)
+    yield Case("Conv FP32", [node("Conv", ["x", "w"], ["y"], strides=[2, 2])], {"x": x, "w": w}, conv, FP32_BOUND)
+    a, b = _random(3, 2, 33, 64), _random(4, 2, 64, 17)
+    product = a.astype(np.float64) @ b.astype(np.float64)
+    yield Case("MatMul FP32", [node("MatMul", ["a", "b"], ["y"])], {"a": a, "b": b}, product, FP32_BOUND)
+    ha, hb = a.astype(np.float16), b.astype(np.float16)
+    half = ha.astype(np.float64) @ hb.astype(np.float64)
+    yield Case(
+        "MatMul FP16", [node("MatMul", ["a", "b"], ["y"])], {"a": ha, "b": hb}, half.astype(np.float16), FP16_BOUND
+    )
+    hx, hw = x.astype(np.float16), (w / 8).astype(np.float16)
+    half = _convolution(hx, hw, 2)
+    yield Case(
+        "Conv FP16",
+        [node("Conv", ["x", "w"], ["y"], strides=[2, 2])],
+        {"x": hx, "w": hw},
+        half.astype(np.float16),
+        FP16_BOUND,
+    )
+    big = np.array([2**40 + 1, -(2**40), 3, -7], np.int64)
+    yield Case("Add int64", [node("Add", ["p", "q"], ["y"])], {"p": big, "q": big[::-1].copy()}, big + big[::-1], 0.0)
+    image = _random(5, 1, 2, 5, 6)
+    sizes = np.repeat(np.repeat(image, 2, axis=2), 3, axis=3)
+    resize = node(
+        "Resize",
+        ["x", "", "scales"],
+        ["y"],
+        mode="nearest",
+        nearest_mode="floor",
+        coordinate_transformation_mode="asymmetric",
+    )
+    scales = np.array([1, 1, 2, 3], np.float32)
+    yield Case("Resize nearest", [resize], {"x": image, "scales": scales}, sizes, 0.0)
+    logits = _random(6, 4, 50) * 5
+    exp = np.exp(logits.astype(np.float64) - logits.max(axis=1, keepdims=True))
+    yield Case(
+        "Softmax FP32",
+        [node("Softmax", ["x"], ["y"], axis=1)],
+        {"x": logits},
+        exp / exp.sum(1, keepdims=True),
+        FP32_BOUND,
+    )
+    chain = [
+        node("MatMul", ["a", "b"], ["m"]),
+        node("Relu", ["m"], ["r"]),
+        node("Transpose", ["r"], ["t"], perm=[0, 2, 1]),
+        node("ReduceMean", ["t"], ["y"], axes=[2], keepdims=0),
+    ]
+    yield Case("a fused chain", chain, {"a": a, "b": b}, np.maximum(product, 0).mean(axis=1), FP32_BOUND)
+
+
+def _save(case: Case, path: Path) -> None:
+    import onnx
+    from onnx import helper
+
+    kinds = {name: helper.np_dtype_to_tensor_dtype(array.dtype) for name, array in case.feeds.items()}
+    constant = {"w", "scales"} & case.feeds.keys()
+    output = np.dtype(np.float32) if case.expected.dtype == np.float64 else case.expected.dtype
+    graph = helper.make_graph(
+        case.nodes,
+        "selftest",
+        [helper.make_tensor_value_info(n, kinds[n], case.feeds[n].shape) for n in case.feeds if n not in constant],
+        [helper.make_tensor_value_info("y", helper.np_dtype_to_tensor_dtype(output), case.expected.shape)],
+        [onnx.numpy_helper.from_array(case.feeds[name], name) for name in sorted(constant)],
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=8), path)
+
+
+def _run(host: SessionHost, case: Case, folder: Path, device_id: int | None) -> np.ndarray:
+    path = folder / "selftest.onnx"
+    _save(case, path)
+    # Nothing may run on the CPU in DirectML's place: that would test the wrong thing.
+    options = SessionOptions(time_limit=_TIME_LIMIT, cpu_fallback=False, device_id=device_id)
+    with host.open(path, options) as session:
+        feeds = {name: array for name, array in case.feeds.items() if name not in ("w", "scales")}
+        return session.run(feeds)["y"]
+
+
+def _fault(found: np.ndarray, case: Case) -> str:
+    if found.shape != case.expected.shape:
+        return f"the shape is {list(found.shape)}, not {list(case.expected.shape)}"
+    difference = np.abs(found.astype(np.float64) - case.expected.astype(np.float64))
+    scale = float(np.abs(case.expected.astype(np.float64)).max())
+    worst = float(difference.max()) / scale
+    return "" if worst <= case.bound else f"the result is off by {worst:.2g} of its largest value"
+
+
+def self_test(host: SessionHost, device_id: int | None = None) -> SelfTest:
+    """Run the known models and the FP16 probe. A model that fails in any way is one failure, never an error."""
+    passed: list[str] = []
+    failures: list[str] = []
+    with tempfile.TemporaryDirectory(prefix="dmlprep-selftest-") as name:
+        folder = Path(name)
+        for case in cases():
+            try:
+                fault = _fault(_run(host, case, folder, device_id), case)
+            except SessionFailure as error:
+                fault = error.message
+            if fault:
+                failures.append(f"{case.name}: {fault}")
+            else:
+                passed.append(case.name)
+        try:
+            fp16 = _probe_fp16(host, folder, device_id)
+        except SessionFailure:
+            fp16 = Fp16Traits()
+    return SelfTest(tuple(passed), tuple(failures), fp16)
+
+
+def _probe_fp16(host: SessionHost, folder: Path, device_id: int | None) -> Fp16Traits:
+    from onnx import TensorProto, helper
+
+    one = 1.0
+    ulp = 2.0**-10  # of FP16 at 1
+    # Above the middle, below it, two ties (one even upward, one even downward), and their negatives.
+    probes = np.array([one + 0.75 * ulp, one + 0.25 * ulp, one + 0.5 * ulp, one + 1.5 * ulp], np.float32)
+    probes = np.concatenate([probes, -probes, np.array([1e6, -1e6, 3 * 2.0**-24, 2.0**-20], np.float32)])
+    nearest = probes[:8].astype(np.float16)
+    toward_zero = (np.sign(probes[:8]) * np.floor(np.abs(probes[:8]) / ulp) * ulp).astype(np.float16)
+    cast = Case(
+        "Cast", [helper.make_node("Cast", ["x"], ["y"], to=TensorProto.FLOAT16)],
+        {"x": probes}, np.zeros(probes.shape, np.float16), 1.0,
+    )  # fmt: skip
+    found = _run(host, cast, folder, device_id)
+    rounding: Literal["nearest-even", "toward-zero", "other"] = "other"
+    if np.array_equal(found[:8], nearest):
+        rounding = "nearest-even"
+    elif np.array_equal(found[:8], toward_zero):
+        rounding = "toward-zero"
+    # Cast alone can be exact where arithmetic flushes, so denormals are asked of an addition.
+    tiny = np.array([2.0**-20, 3 * 2.0**-24], np.float16)
+    add = Case("Add", [helper.make_node("Add", ["a", "b"], ["y"])], {"a": tiny, "b": tiny}, tiny + tiny, 1.0)
+    kept = np.array_equal(_run(host, add, folder, device_id), tiny + tiny)
+    overflow: Literal["infinity", "saturates", "unknown"] = "unknown"
+    if np.isinf(found[8:10]).all():
+        overflow = "infinity"
+    elif np.array_equal(np.abs(found[8:10]), np.full(2, 65504, np.float16)):
+        overflow = "saturates"
+    return Fp16Traits(rounding, overflow, "kept" if kept else "flushed")

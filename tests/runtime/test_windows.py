@@ -1,0 +1,137 @@
+"""DirectML on Windows, as far as it can be seen without Windows: what is asked of ONNX Runtime."""
+
+from __future__ import annotations
+
+from enum import Enum
+from pathlib import Path
+
+import pytest
+
+from dmlprep.runtime.ortoptions import config_entries, provider_options, providers, session_settings
+from dmlprep.runtime.served import _option_lines
+from dmlprep.runtime.types import SessionOptions
+from dmlprep.runtime.windows import describe, file_version
+
+
+class Mode(Enum):
+    ORT_SEQUENTIAL = 0
+    ORT_PARALLEL = 1
+
+
+class Level(Enum):
+    ORT_DISABLE_ALL = 0
+    ORT_ENABLE_BASIC = 1
+    ORT_ENABLE_EXTENDED = 2
+    ORT_ENABLE_ALL = 99
+
+
+class FakeSettings:
+    """Records what is set, as onnxruntime.SessionOptions would."""
+
+    def __init__(self) -> None:
+        self.enable_mem_pattern = True
+        self.execution_mode = Mode.ORT_PARALLEL
+        self.calls: list[tuple[str, str, object]] = []
+
+    def add_free_dimension_override_by_name(self, name: str, size: int) -> None:
+        self.calls.append(("name", name, size))
+
+    def add_free_dimension_override_by_denotation(self, name: str, size: int) -> None:
+        self.calls.append(("denotation", name, size))
+
+    def add_session_config_entry(self, key: str, value: str) -> None:
+        self.calls.append(("config", key, value))
+
+
+def sent(options: SessionOptions) -> dict[str, str]:
+    return {line[1]: line[2] for line in _option_lines(options)}
+
+
+def settings_of(options: SessionOptions) -> FakeSettings:
+    settings = FakeSettings()
+    session_settings(settings, sent(options), "dml", "profile", Level)
+    return settings
+
+
+def test_what_directml_needs_is_always_set() -> None:
+    settings = settings_of(SessionOptions())
+    assert settings.enable_mem_pattern is False
+    assert settings.execution_mode is Mode.ORT_SEQUENTIAL
+    assert settings.graph_optimization_level is Level.ORT_ENABLE_ALL
+    assert settings.calls == []
+
+
+def test_every_option_reaches_onnxruntime() -> None:
+    settings = settings_of(
+        SessionOptions(
+            optimization="disabled",
+            threads=3,
+            free_dimensions={"batch": 2, "config:odd": 5},
+            denotations={"DATA_CHANNEL": 3},
+            config={"ep.dml.disable_memory_arena": "1"},
+            unfused=True,
+            record_placement=True,
+            cpu_fallback=False,
+            profile=True,
+        )
+    )
+    assert settings.graph_optimization_level is Level.ORT_DISABLE_ALL
+    assert settings.intra_op_num_threads == 3
+    assert settings.enable_profiling is True
+    assert settings.calls == [
+        ("name", "batch", 2),
+        ("name", "config:odd", 5),
+        ("denotation", "DATA_CHANNEL", 3),
+        ("config", "session.record_ep_graph_assignment_info", "1"),
+        ("config", "ep.dml.disable_graph_fusion", "1"),
+        ("config", "session.disable_cpu_ep_fallback", "1"),
+        ("config", "ep.dml.disable_memory_arena", "1"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (SessionOptions(), {}),
+        (SessionOptions(device_id=1), {"device_id": "1"}),
+        (SessionOptions(device_id=0, performance_preference="high_performance"), {"device_id": "0"}),
+        (SessionOptions(performance_preference="minimum_power"), {"performance_preference": "minimum_power"}),
+        (SessionOptions(disable_metacommands=True), {"disable_metacommands": "true"}),
+    ],
+)
+def test_provider_options(options: SessionOptions, expected: dict[str, str]) -> None:
+    assert provider_options(sent(options)) == expected
+
+
+def test_provider_lists() -> None:
+    assert providers(sent(SessionOptions()), "dml") == [("DmlExecutionProvider", {}), "CPUExecutionProvider"]
+    assert providers(sent(SessionOptions(cpu_fallback=False)), "dml") == [("DmlExecutionProvider", {})]
+    assert providers(sent(SessionOptions(device_id=1)), "cpu") == ["CPUExecutionProvider"]
+    assert config_entries(sent(SessionOptions(unfused=True)), "cpu") == {}
+
+
+def test_file_version(tmp_path: Path) -> None:
+    path = tmp_path / "DirectML.dll"
+    path.write_bytes(
+        b"MZ"
+        + b"\xbd\x04\xef\xfe"
+        + b"\0\0\1\0"
+        + (1 << 16 | 15).to_bytes(4, "little")
+        + (4 << 16).to_bytes(4, "little")
+    )
+    assert file_version(path) == "1.15.4"
+    path.write_bytes(b"MZ")
+    assert file_version(path) == "?"
+
+
+def test_describe() -> None:
+    facts = {
+        "directml": "1.15.4",
+        "onnxruntime": "1.24.4",
+        "adapter": "Radeon",
+        "directml library": "the one of Windows",
+    }
+    assert str(describe(facts, ["FP16 rounds to nearest even"])) == (
+        "dml on windows: Radeon, DirectML 1.15.4, ONNX Runtime 1.24.4, DirectML.dll of Windows, "
+        "FP16 rounds to nearest even"
+    )
