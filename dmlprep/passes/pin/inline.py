@@ -12,6 +12,7 @@ from dmlprep.model.annotate import main_graphs
 from dmlprep.model.flow import chosen_branch
 from dmlprep.model.shapes import Inference
 from dmlprep.model.walk import graphs, nodes
+from dmlprep.passes.pin.rewrite import empty_bodies
 
 __all__ = ["inline_branches", "inline_functions"]
 
@@ -119,6 +120,7 @@ def _inline(model: ir.Model, graph: ir.Graph, node: ir.Node, branch: ir.Graph, k
             if value not in renamed and value.name:
                 value.name = _fresh(value.name, values)
     graph.insert_before(node, body)
+    empty_bodies(node)
     graph.remove(node, safe=True)
 
 

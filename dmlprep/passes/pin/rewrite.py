@@ -8,8 +8,9 @@ import onnx_ir as ir
 from dmlprep.model.annotate import main_graphs
 from dmlprep.model.folding import Array
 from dmlprep.model.shapes import Inference
+from dmlprep.model.walk import attribute_graphs
 
-__all__ = ["put_constants", "remove_dead"]
+__all__ = ["empty_bodies", "put_constants", "remove_dead"]
 
 _SMALL_BYTES = 4096
 _ROOM_BYTES = 4 << 20  # larger constants together; a share of the model is added to it
@@ -103,6 +104,15 @@ def _constant_output(graph: ir.Graph, value: ir.Value, known: Inference) -> None
     value.replace_all_uses_with(made, replace_graph_outputs=True)
 
 
+def empty_bodies(node: ir.Node) -> None:
+    """Take the bodies of a node apart that is to go: their nodes would still count as readers of outer values."""
+    for _, body in attribute_graphs(node):
+        for inner in body:
+            empty_bodies(inner)
+        body.outputs.clear()
+        body.remove(list(body), safe=True)
+
+
 def remove_dead(model: ir.Model) -> int:
     """Remove nodes that nothing reads, and initializers that nothing reads; ONNX nodes have no side effects.
 
@@ -110,9 +120,11 @@ def remove_dead(model: ir.Model) -> int:
         how many nodes went.
     """
     removed = 0
+    # Outer graphs last: what only a dead body reads is dead then.
     for graph in reversed(list(main_graphs(model))):
-        for node in reversed(graph):
+        for node in reversed(list(graph)):
             if all(not v.uses() and not v.is_graph_output() for v in node.outputs):
+                empty_bodies(node)
                 graph.remove(node, safe=True)
                 removed += 1
     for graph in main_graphs(model):
