@@ -1,0 +1,196 @@
+"""How right and how fast placement is.
+
+    python -m tests.benchmarks.placement                    # the rule against what the provider did (node suite)
+    python -m tests.benchmarks.placement --speed            # seconds and memory by number of nodes
+    python -m tests.benchmarks.placement --real MODEL...    # against a DirectML session on this machine
+
+Prints every miss. The bar is 99.9 % of nodes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+from onnx import TensorProto, helper, numpy_helper
+
+from dmlprep.model import Model
+from dmlprep.placement import place
+from dmlprep.target import find_target
+
+MEASURED = Path(__file__).resolve().parents[2] / "fixtures" / "measured" / "node_suite_1.24.4.json"
+_PROVIDERS = {"D": "DmlExecutionProvider", "C": "CPUExecutionProvider"}
+
+
+@dataclass(frozen=True)
+class Miss:
+    """A node that stands elsewhere than predicted, or that the prediction does not have."""
+
+    case: str
+    node: str
+    measured: str
+    predicted: str
+    reason: str
+
+
+def node_suite() -> dict[str, onnx.ModelProto]:
+    """ONNX's node test suite: name -> model."""
+    from onnx.backend.test.case.node import collect_testcases
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return {case.name: case.model for case in collect_testcases(None) if case.model is not None}
+
+
+def measured() -> dict[str, dict[str, str]]:
+    """Case -> node path (``0/body/3``, or ``*`` for every node) -> provider."""
+    found: dict[str, dict[str, str]] = {}
+    for case, (_, text) in json.loads(MEASURED.read_text(encoding="utf-8"))["cases"].items():
+        nodes = found[case] = {}
+        letter = ""
+        for word in text.split():
+            if word[0] in _PROVIDERS:
+                letter, word = word[0], word[1:]
+            nodes[word] = _PROVIDERS[letter]
+    return found
+
+
+def number(graph: onnx.GraphProto, path: str = "") -> None:
+    """Name every node by where it stands."""
+    for index, node in enumerate(graph.node):
+        node.name = f"{path}{index}"
+        for attribute in node.attribute:
+            if attribute.type == onnx.AttributeProto.GRAPH:
+                number(attribute.g, f"{node.name}/{attribute.name}/")
+
+
+def restamp(model: onnx.ModelProto, opset: int) -> None:
+    """Give the model another opset, its nodes unchanged."""
+    for imported in model.opset_import:
+        if imported.domain in ("", "ai.onnx"):
+            imported.version = opset
+
+
+def compare_suite() -> tuple[int, list[Miss]]:
+    """How many nodes were compared, and the misses."""
+    target = find_target("ort-1.24")
+    suite = node_suite()
+    compared = 0
+    misses: list[Miss] = []
+    for case, nodes in measured().items():
+        name, _, opset = case.partition("@")
+        if name not in suite:
+            continue  # another onnx has other cases
+        model = onnx.ModelProto()
+        model.CopyFrom(suite[name])
+        if opset:
+            restamp(model, int(opset))
+        number(model.graph)
+        predicted = {n.name: n for n in place(Model(ir.from_proto(model)), target).nodes}
+        if "*" in nodes:
+            nodes = dict.fromkeys(predicted, nodes["*"])
+        for path, provider in nodes.items():
+            compared += 1
+            node = predicted.get(path)
+            if node is None:
+                misses.append(Miss(case, path, provider, "no such node", ""))
+            elif node.provider != provider:
+                misses.append(Miss(case, path, provider, node.provider, f"{node.code} {node.reason}"))
+    return compared, misses
+
+
+def chain(nodes: int) -> onnx.ModelProto:
+    """Blocks of MatMul, Add, Relu, Reshape and shape arithmetic, ``nodes`` nodes in all; one shared weight."""
+    made = []
+    last = "x"
+    for i in range(nodes // 9):
+        made += [
+            helper.make_node("MatMul", [last, "w"], [f"m{i}"], name=f"matmul{i}"),
+            helper.make_node("Add", [f"m{i}", last], [f"a{i}"], name=f"add{i}"),
+            helper.make_node("Relu", [f"a{i}"], [f"r{i}"], name=f"relu{i}"),
+            helper.make_node("Shape", [f"r{i}"], [f"s{i}"], name=f"shape{i}"),
+            helper.make_node("Gather", [f"s{i}", "zero"], [f"g{i}"], name=f"gather{i}"),
+            helper.make_node("Unsqueeze", [f"g{i}", "axis"], [f"u{i}"], name=f"unsqueeze{i}"),
+            helper.make_node("Concat", [f"u{i}", "tail"], [f"c{i}"], name=f"concat{i}", axis=0),
+            helper.make_node("Reshape", [f"r{i}", f"c{i}"], [f"v{i}"], name=f"reshape{i}"),
+            helper.make_node("Sigmoid", [f"v{i}"], [f"y{i}"], name=f"sigmoid{i}"),
+        ]
+        last = f"y{i}"
+    graph = helper.make_graph(
+        made,
+        "chain",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 8])],
+        [helper.make_tensor_value_info(last, TensorProto.FLOAT, None)],
+        [
+            numpy_helper.from_array(np.eye(8, dtype=np.float32), "w"),
+            numpy_helper.from_array(np.array(0), "zero"),
+            numpy_helper.from_array(np.array([0]), "axis"),
+            numpy_helper.from_array(np.array([8]), "tail"),
+        ],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def _speed() -> Iterator[str]:
+    from dmlprep.placement.report import examine
+
+    target = find_target("ort-1.24")
+    with tempfile.TemporaryDirectory() as folder:
+        for nodes in (900, 4500, 20_000, 100_000):
+            path = Path(folder) / f"{nodes}.onnx"
+            path.write_bytes(chain(nodes).SerializeToString())
+            began = time.perf_counter()
+            model = Model.open(path)
+            opened = time.perf_counter()
+            placed = place(model, target)
+            done = time.perf_counter()
+            examine(model, target)
+            checked = time.perf_counter()
+            yield (
+                f"{len(placed.nodes):>7} nodes: open {opened - began:6.2f} s, place {done - opened:6.2f} s, "
+                f"check {checked - done:6.2f} s, {1e6 * (done - opened) / nodes:6.1f} us a node placed"
+            )
+    yield f"peak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MB"
+
+
+def _real(paths: list[Path]) -> Iterator[str]:
+    from dmlprep.placement.verify import verify_placement
+
+    target = find_target("ort-1.24")
+    for path in paths:
+        verdict = verify_placement(Model.open(path), target)
+        yield f"{path.name}: {verdict.outcome}, {verdict.reason or verdict.tolerance}"
+        yield from (f"  {f.node}: {f.message}" for f in verdict.findings[:20])
+
+
+def main() -> int:
+    """Run one of the benches."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--speed", action="store_true")
+    parser.add_argument("--real", nargs="+", type=Path, metavar="MODEL")
+    options = parser.parse_args()
+    if options.speed or options.real:
+        for line in _real(options.real) if options.real else _speed():
+            print(line, flush=True)
+        return 0
+    compared, misses = compare_suite()
+    for miss in misses:
+        print(f"{miss.case} {miss.node}: measured {miss.measured}, predicted {miss.predicted} {miss.reason}")
+    share = 1 - len(misses) / compared
+    print(f"{compared - len(misses)} of {compared} nodes as the provider placed them ({100 * share:.3f} %)")
+    return int(share < 0.999)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
