@@ -1,0 +1,179 @@
+"""``dmlprep runtime``: the real DirectML on Linux, installed below the user's cache folder."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+
+from dmlprep.errors import CheckNotRun
+
+__all__ = ["command"]
+
+_FORMAT = click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
+
+
+@click.group(name="runtime")
+def command() -> None:
+    """Install, show or remove the runtime for the real DirectML on Linux.
+
+    Microsoft's DirectML.dll and ONNX Runtime's DirectML provider run under Wine on a CPU Vulkan driver, in a sandbox
+    without network. Nothing of Microsoft's is redistributed: your own pip fetches the onnxruntime-directml wheel, and
+    its licence terms apply. Everything lies in one folder below your cache folder and needs no root.
+    """
+
+
+class _Progress:
+    """One bar a stage on a terminal, one line a stage elsewhere; on stderr."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, DownloadColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+        self._console = Console(file=sys.stderr, highlight=False)
+        columns = (
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            BarColumn(),
+            DownloadColumn(),
+            TimeElapsedColumn(),
+        )
+        self._bars = Progress(*columns, console=self._console, disable=not sys.stderr.isatty())
+        self._stage = ""
+        self._task: Any = None
+
+    def __enter__(self) -> _Progress:
+        self._bars.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._finish()
+        self._bars.stop()
+
+    def _finish(self) -> None:
+        if self._task is not None:
+            self._bars.update(self._task, total=1, completed=1)
+
+    def __call__(self, stage: str, done: int, total: int) -> None:
+        if stage != self._stage:
+            self._finish()
+            self._stage = stage
+            self._task = self._bars.add_task(stage, total=total or None)
+            if not sys.stderr.isatty():
+                self._console.print(f"{stage} ...", markup=False)
+        if total:
+            self._bars.update(self._task, total=total, completed=done)
+
+
+@command.command()
+@click.option(
+    "--release", default="", metavar="VERSION", help="Release of onnxruntime-directml; several can stand here."
+)
+@click.option("--wheel", type=click.Path(path_type=Path), help="A win_amd64 wheel in place of what pip would fetch.")
+@click.option("--mirror", default="", metavar="URL", help="Debian mirror; by default the one apt uses here.")
+@click.option("--keyring", type=click.Path(path_type=Path), help="Keys of Debian's archive, for gpgv.")
+@click.option("--unverified", is_flag=True, help="Do not verify the signature of Debian's package indexes.")
+@_FORMAT
+def install(release: str, wheel: Path | None, mirror: str, keyring: Path | None, unverified: bool, form: str) -> None:
+    """Install what is missing, then run the self-test. An interrupted installation goes on where it ended."""
+    from dmlprep.runtime import dml_status
+    from dmlprep.runtime.linux.install import Source, check_machine
+    from dmlprep.runtime.linux.install import install as build
+    from dmlprep.runtime.linux.layout import Layout
+    from dmlprep.runtime.linux.mirror import DEFAULT_KEYRING
+    from dmlprep.runtime.linux.wheel import DEFAULT_RELEASE
+
+    check_machine()
+    start = time.monotonic()
+    layout = Layout.of_user()
+    source = Source(mirror, keyring or DEFAULT_KEYRING, unverified, release or DEFAULT_RELEASE, wheel)
+    with _Progress() as progress:
+        version = build(layout, source, progress)
+        progress("self-test", 0, 0)
+        status = dml_status(version)
+    seconds = time.monotonic() - start
+    if form == "json":
+        click.echo(json.dumps({"release": version, "available": status.available, "seconds": round(seconds, 1)}))
+    elif status.available:
+        click.echo(f"onnxruntime-directml {version} answers: {status.device} ({seconds:.0f} s)")
+    if not status.available:
+        raise CheckNotRun(status.reason, where=str(layout.home), code="DP804")
+
+
+@command.command()
+@click.option("--again", is_flag=True, help="Run the self-test even if its result is known.")
+@_FORMAT
+def status(again: bool, form: str) -> None:
+    """Show every piece with its version and digest, and run the self-test on each release."""
+    from dmlprep.runtime import dml_status
+    from dmlprep.runtime.linux.base import TESTED
+    from dmlprep.runtime.linux.install import missing_piece, read_manifest
+    from dmlprep.runtime.linux.layout import Layout
+
+    layout = Layout.of_user()
+    if reason := missing_piece(layout):
+        raise CheckNotRun(reason, where=str(layout.home), code="DP803")
+    manifest = read_manifest(layout)
+    packages = {p["name"]: p for p in manifest["packages"]}
+    releases: dict[str, Any] = {}
+    for version in layout.installed():
+        found = dml_status(version, again=again)
+        piece = json.loads((layout.release(version) / "piece.json").read_text())
+        releases[version] = {
+            "available": found.available,
+            "reason": found.reason,
+            "device": str(found.device or ""),
+            "fp16": {
+                "rounding": found.fp16_rounding,
+                "overflow": found.fp16_overflow,
+                "denormals": found.fp16_denormals,
+                "native": found.native_fp16,
+            },
+            **piece,
+        }
+    if form == "json":
+        record = {key: manifest.get(key) for key in ("mirror", "signatures", "native", "packages")}
+        click.echo(json.dumps({"folder": str(layout.home), "releases": releases, **record}, indent=1))
+    else:
+        _print_status(layout.home, manifest, releases)
+        for name, version in TESTED.items():
+            if name in packages and packages[name]["version"] != version:
+                click.echo(f"note: {name} is {packages[name]['version']}, this dmlprep was tried with {version}")
+    if not any(release["available"] for release in releases.values()):
+        raise CheckNotRun("no release passes its self-test", where=str(layout.home), code="DP804")
+
+
+def _print_status(folder: Path, manifest: dict[str, Any], releases: dict[str, Any]) -> None:
+    click.echo(f"folder    {folder}")
+    click.echo(f"mirror    {manifest.get('mirror', '?')}")
+    for suite, how in manifest.get("signatures", {}).items():
+        click.echo(f"          {suite}: {how}")
+    click.echo(f"native    {manifest['native'][:16]} (compiled here)")
+    for version, release in releases.items():
+        verdict = "self-test passed" if release["available"] else release["reason"]
+        click.echo(f"release   onnxruntime-directml {version}: {verdict}")
+        if release["device"]:
+            click.echo(f"          {release['device']}")
+            fp16 = release["fp16"]
+            words = f"rounds {fp16['rounding']}, overflow: {fp16['overflow']}, denormals: {fp16['denormals']}"
+            click.echo(f"          FP16: {words}, native: {'yes' if fp16['native'] else 'no'}")
+        for name, digest in release["libraries"].items():
+            click.echo(f"          {digest[:16]}  {name}")
+    click.echo(f"packages  {len(manifest['packages'])} of Debian, by digest and version:")
+    for package in sorted(manifest["packages"], key=lambda p: str(p["name"])):
+        click.echo(f"          {package['sha256'][:16]}  {package['name']} {package['version']} ({package['suite']})")
+
+
+@command.command()
+@click.option("--release", default="", metavar="VERSION", help="Only this release of onnxruntime-directml.")
+def remove(release: str) -> None:
+    """Remove the runtime, or one release of it."""
+    from dmlprep.runtime.linux.install import remove as take_away
+    from dmlprep.runtime.linux.layout import Layout
+
+    removed = take_away(Layout.of_user(), release)
+    click.echo("\n".join(f"removed {path}" for path in removed) or "nothing is installed")

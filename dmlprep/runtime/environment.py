@@ -1,0 +1,86 @@
+"""What stands in this Python environment: ONNX Runtime packages that overwrite one another, and versions."""
+
+from __future__ import annotations
+
+import platform
+import sys
+from collections.abc import Iterable
+from importlib import metadata
+
+from dmlprep.record import Finding, finding
+
+__all__ = ["LIBRARIES", "RUNTIMES", "installed_versions", "runtime_findings"]
+
+RUNTIMES = (
+    "onnxruntime",
+    "onnxruntime-directml",
+    "onnxruntime-gpu",
+    "onnxruntime-openvino",
+    "onnxruntime-qnn",
+    "onnxruntime-training",
+    "onnxruntime-windowsml",
+    "ort-nightly",
+    "ort-nightly-directml",
+)
+"""Packages that all install the folder ``onnxruntime``."""
+
+LIBRARIES = ("onnx", "onnx-ir", "numpy", "ml_dtypes", "onnxsim", "onnxconverter-common", "msgspec", "click")
+
+
+def installed_versions(names: Iterable[str], path: list[str] | None = None) -> dict[str, str]:
+    """Version by name of those packages that are installed, without importing any.
+
+    Args:
+        path: folders to look in, by default those that Python imports from.
+    """
+    wanted = {_normal(name): name for name in names}
+    found: dict[str, str] = {}
+    for distribution in metadata.distributions(**({} if path is None else {"path": path})):
+        name = wanted.get(_normal(distribution.metadata["Name"] or ""))
+        if name is not None and name not in found:
+            found[name] = distribution.version
+    return {name: found[name] for name in wanted.values() if name in found}
+
+
+def _normal(name: str) -> str:
+    return name.lower().replace("_", "-")
+
+
+def runtime_findings(path: list[str] | None = None, system: str = sys.platform) -> list[Finding]:
+    """What is wrong with the ONNX Runtime packages of this environment, each with the pip line that mends it."""
+    found = installed_versions(RUNTIMES, path)
+    wanted = "onnxruntime-directml" if system == "win32" else "onnxruntime"
+    if len(found) > 1:
+        pip = f"{python()} -m pip"
+        keep = wanted if wanted in found else next(iter(found))
+        names = " ".join(found)
+        return [
+            finding(
+                "DP801",
+                f"{' and '.join(f'{name} {version}' for name, version in found.items())} overwrite one another",
+                remedy=f"{pip} uninstall -y {names} && {pip} install {keep}=={found[keep]}",
+                packages=list(found),
+            )
+        ]
+    if not found:
+        remedy = f"{python()} -m pip install {wanted}"
+        return [finding("DP805", "no ONNX Runtime is installed", remedy=remedy)]
+    if (
+        system == "win32"
+        and not {"onnxruntime-directml", "ort-nightly-directml", "onnxruntime-windowsml"} & found.keys()
+    ):
+        name, version = next(iter(found.items()))
+        pip = f"{python()} -m pip"
+        remedy = f"{pip} uninstall -y {name} && {pip} install onnxruntime-directml"
+        return [finding("DP803", f"{name} {version} has no DirectML provider", remedy=remedy)]
+    return []
+
+
+def python() -> str:
+    """How this Python is called on a command line."""
+    return f'"{sys.executable}"' if " " in sys.executable else sys.executable or "python"
+
+
+def system_name() -> str:
+    """The system and its machine."""
+    return f"{platform.system()} {platform.release()} {platform.machine()}"
