@@ -11,6 +11,7 @@ from dmlprep.engines import onnxsim
 from dmlprep.errors import ModelRefused
 from dmlprep.model import Model
 from dmlprep.model.checking import check
+from dmlprep.model.segments import run_segments
 from dmlprep.model.walk import graphs, label, nodes
 from dmlprep.model.weights import put_back, take_out
 from dmlprep.passes.base import Context, Fact, Options, Pass
@@ -101,14 +102,14 @@ class SimplifyPass(Pass[SimplifyOptions]):
             return ""
         try:
             feeds = runner.feeds(model, self.options.feeds)
-            references = [runner.run(model, feed) for feed in feeds]
+            references = [run_segments(runner.run, model, feed) for feed in feeds]
         except ModelRefused as error:
             context.facts["guard_on_values"] = f"not run: the model itself does not run: {error.what}"
             return ""
         worst = 0.0
         for feed, reference in zip(feeds, references, strict=True):
             try:
-                now = runner.run(result, feed)
+                now = run_segments(runner.run, result, feed)
             except ModelRefused as error:
                 return f"the result does not run: {error.what}"
             for name in reference:
