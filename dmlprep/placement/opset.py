@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dmlprep.model import Model
+from dmlprep.placement.collector import paused_collector
 from dmlprep.placement.flops import flops
 from dmlprep.placement.reading import read_facts
 from dmlprep.placement.roles import roles
 from dmlprep.target import Target
-from dmlprep.target.facts import NodeFacts, schema_of, since_version
+from dmlprep.target.facts import GraphFacts, NodeFacts, schema_of, since_version
 from dmlprep.target.quirks.gelu import GELU_OPSET, gelu_trap
 
 __all__ = ["LOWEST", "choose_opset"]
@@ -27,8 +28,12 @@ def choose_opset(model: Model, target: Target) -> int:
     Raises:
         UsageError: the target's kernels are not known.
     """
-    graph = read_facts(model)
-    own = model.opset
+    with paused_collector():
+        graph = read_facts(model)
+        return _choose(graph, model.opset, target)
+
+
+def _choose(graph: GraphFacts, own: int, target: Target) -> int:
     top = target.max_opset
     kind = roles(graph)
     nodes = [n for inner in graph.all_graphs() for n in inner.nodes if kind[id(n)] in ("compute", "control")]

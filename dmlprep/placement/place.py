@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dmlprep.model import Model
+from dmlprep.placement.collector import paused_collector
 from dmlprep.placement.cpu_preferred import cpu_preferred
 from dmlprep.placement.crossings import crossings, feed_bytes
 from dmlprep.placement.flops import flops
@@ -30,7 +31,8 @@ def place(model: Model, target: Target) -> Placement:
     Raises:
         UsageError: the target's kernels are not known.
     """
-    return place_facts(read_facts(model, target.tables), target, model.opset)
+    with paused_collector():
+        return place_facts(read_facts(model, target.tables), target, model.opset)
 
 
 def place_facts(graph: GraphFacts, target: Target, opset: int) -> Placement:

@@ -10,6 +10,7 @@ from pathlib import Path
 from dmlprep._version import __version__
 from dmlprep.model import Model
 from dmlprep.model.checking import check
+from dmlprep.placement.collector import paused_collector
 from dmlprep.placement.place import place_facts
 from dmlprep.placement.placement import PlacedNode, Placement
 from dmlprep.placement.reading import read_facts
@@ -59,10 +60,11 @@ def examine(model: Model, target: Target) -> Examined:
     record.findings += version_findings(model, target)
     placement: Placement | None = None
     if not target.opset_only:
-        graph = read_facts(model, target.tables)
-        placement = place_facts(graph, target, model.opset)
-        record.findings += placement_findings(placement)
-        record.findings += find_quirks(graph, target).findings()
+        with paused_collector():
+            graph = read_facts(model, target.tables)
+            placement = place_facts(graph, target, model.opset)
+            record.findings += placement_findings(placement)
+            record.findings += find_quirks(graph, target).findings()
         record.facts["placement"] = placement.summary()
     record.exit_code = int(any(f.severity == "error" for f in record.findings))
     record.seconds = round(time.perf_counter() - began, 3)

@@ -131,7 +131,7 @@ def chain(nodes: int) -> onnx.ModelProto:
         made,
         "chain",
         [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 8])],
-        [helper.make_tensor_value_info(last, TensorProto.FLOAT, None)],
+        [helper.make_tensor_value_info(last, TensorProto.FLOAT, ["rows", 8])],
         [
             numpy_helper.from_array(np.eye(8, dtype=np.float32), "w"),
             numpy_helper.from_array(np.array(0), "zero"),
