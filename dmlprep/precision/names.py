@@ -15,6 +15,7 @@ class Names:
     def __init__(self, model: ir.Model) -> None:
         self._values: set[str] = set()
         self._nodes: set[str] = set()
+        self._counts: dict[str, int] = {}
         for _, graph in graphs(model):
             self._values.update(v.name for v in graph.inputs if v.name)
             if isinstance(graph, ir.Graph):
@@ -25,17 +26,18 @@ class Names:
 
     def value(self, wish: str) -> str:
         """A value name like ``wish``."""
-        return _free(wish, self._values)
+        return self._free(wish, self._values)
 
     def node(self, wish: str) -> str:
         """A node name like ``wish``."""
-        return _free(wish, self._nodes)
+        return self._free(wish, self._nodes)
 
-
-def _free(wish: str, taken: set[str]) -> str:
-    name, count = wish, 1
-    while name in taken:
-        count += 1
-        name = f"{wish}_{count}"
-    taken.add(name)
-    return name
+    def _free(self, wish: str, taken: set[str]) -> str:
+        # Counting on from the last number: thousands of names may start from the same wish.
+        name, count = wish, self._counts.get(wish, 1)
+        while name in taken:
+            count += 1
+            name = f"{wish}_{count}"
+        self._counts[wish] = count
+        taken.add(name)
+        return name
