@@ -207,7 +207,9 @@ def judge(case: Any, target: int, engine: str) -> tuple[str, str]:
     except ModelRefused as refused:
         return "refused", refused.what
     except Exception as error:
-        return ("refused" if engine == "onnx" else "error"), f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+        return (
+            "refused" if engine == "onnx" else "error"
+        ), f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
     if _opset(lowered) != target:
         return "stale", f"stands at {_opset(lowered)}"
     try:

@@ -60,9 +60,7 @@ def expand_operator(builder: Builder, schema: OpSchema) -> list[ir.Value | None]
         function = onnx.FunctionProto.FromString(schema.get_function_with_opset_version(version))
     if not function.node:
         raise CannotLower("ONNX has no function body for these attributes and types")
-    defaults = [
-        a.default_value for a in schema.attributes.values() if a.default_value.type
-    ]
+    defaults = [a.default_value for a in schema.attributes.values() if a.default_value.type]
     imports = {o.domain: o.version for o in function.opset_import}
     return _splice(builder, function, defaults, imports.get("", version))
 
@@ -107,7 +105,11 @@ def _splice(
     graph.outputs.clear()
     for inner in list(graph):
         graph.remove(inner)
-        if inner.op_type == "Constant" and domain_of(inner) == "" and not any(a.is_ref() for a in inner.attributes.values()):
+        if (
+            inner.op_type == "Constant"
+            and domain_of(inner) == ""
+            and not any(a.is_ref() for a in inner.attributes.values())
+        ):
             values = [_constant(builder, inner)]
         else:
             local = version if domain_of(inner) == "" else None
@@ -179,7 +181,7 @@ def _rename_inner(graph: onnx.GraphProto, names: Names, prefix: str) -> None:
     """Give everything inside subgraphs names of its own: two expansions must not share them."""
     for node in graph.node:
         for attr in node.attribute:
-            for sub in ([attr.g] if attr.HasField("g") else list(attr.graphs)):
+            for sub in [attr.g] if attr.HasField("g") else list(attr.graphs):
                 _rename(sub, names, prefix, {})
 
 
@@ -200,9 +202,7 @@ def _rename(graph: onnx.GraphProto, names: Names, prefix: str, outer: dict[str, 
         node.input[:] = [table.get(n, n) for n in node.input]
         node.output[:] = [table.get(n, n) for n in node.output]
         for attr in node.attribute:
-            for sub in ([attr.g] if attr.HasField("g") else list(attr.graphs)):
+            for sub in [attr.g] if attr.HasField("g") else list(attr.graphs):
                 _rename(sub, names, prefix, table)
     for info in [*graph.output, *graph.value_info]:
         info.name = table.get(info.name, info.name)
-
-

@@ -218,11 +218,15 @@ class Builder:
             its outputs; a constant instead, where all inputs are small constants and the operator is shape arithmetic.
         """
         given_attributes = {k: v for k, v in attributes.items() if v is not None}
-        attrs = [v if isinstance(v, ir.Attr) else ir.convenience.convert_attribute(k, v) for k, v in given_attributes.items()]
+        attrs = [
+            v if isinstance(v, ir.Attr) else ir.convenience.convert_attribute(k, v) for k, v in given_attributes.items()
+        ]
         node = ir.Node(domain, op_type, list(inputs), attrs, num_outputs=outputs)
         return self.place(node, WRITTEN_AT if version is None else version, hint=hint)
 
-    def place(self, node: ir.Node, version: int | None, *, hint: str = "", asked: Sequence[bool] | None = None) -> list[ir.Value]:
+    def place(
+        self, node: ir.Node, version: int | None, *, hint: str = "", asked: Sequence[bool] | None = None
+    ) -> list[ir.Value]:
         """Put a node before the one that is rewritten, name it and type its outputs."""
         if domain_of(node) == "" and len(node.outputs) == 1:
             folded = fold(node, self.values)
@@ -290,7 +294,12 @@ class Builder:
         read = {v.name: v for v in node.inputs if v is not None and v.name}
         inside = {v for _, graph in attribute_graphs(node) for n in graph.all_nodes() for v in (*n.outputs, *n.inputs)}
         for value in inside:
-            if value is not None and value.name and self.values.type(value) is not None and value.producer() not in inside:
+            if (
+                value is not None
+                and value.name
+                and self.values.type(value) is not None
+                and value.producer() not in inside
+            ):
                 read.setdefault(value.name, value)
         made = {v.name for _, graph in attribute_graphs(node) for n in graph.all_nodes() for v in n.outputs}
         infos = []

@@ -101,6 +101,7 @@ UPWARD_TOO: frozenset[tuple[str, int]] = frozenset(
         ("ReduceMax", 20),
         ("ReduceMin", 20),
         *(("Cast", since) for since in (13, 19, 21, 23, 24, 25, 28)),
+        *(("CastLike", since) for since in (19, 21, 23, 24, 25)),
         *(("DequantizeLinear", since) for since in (13, 19, 21, 23, 24, 25, 28)),
         *(("QuantizeLinear", since) for since in (13, 19, 21, 23, 24, 25, 28)),
         ("Range", 27),

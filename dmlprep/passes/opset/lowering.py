@@ -262,9 +262,7 @@ class _Lowering:
         new.name = name
 
 
-def _function_of(
-    path: str, graph: ir.Graph | ir.Function, own: list[tuple[ir.Node, _Origin]]
-) -> FunctionKey | None:
+def _function_of(path: str, graph: ir.Graph | ir.Function, own: list[tuple[ir.Node, _Origin]]) -> FunctionKey | None:
     """The model-local function that a graph of the walk belongs to; subgraphs follow the function that holds them."""
     if not path.startswith("function "):
         return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar, Literal
 
 from dmlprep.errors import ModelRefused
-from dmlprep.model import Model
+from dmlprep.model import Model, thaw
 from dmlprep.model.checking import check
 from dmlprep.passes.base import Bound, Context, Fact, Options, Pass
 from dmlprep.passes.opset.handling import OLDEST
@@ -96,17 +96,15 @@ class OpsetPass(Pass[OpsetOptions]):
         snapshot = model.snapshot()
         inline: set[FunctionKey] = set()
         while True:
-            work = model.copy()
+            work = Model(thaw(snapshot), model.path)
             try:
-                handled = lower(
-                    work, target, prefer_contrib=self.options.prefer_contrib, inline=frozenset(inline)
-                )
+                handled = lower(work, target, prefer_contrib=self.options.prefer_contrib, inline=frozenset(inline))
             except InlineFirst as first:
                 inline.add(first.function)
                 continue
             break
         _report(handled, before, target, context)
-        if work.snapshot().same_as(snapshot):
+        if before == target and work.snapshot().same_as(snapshot):
             return False
         wrong = check(work.ir)
         if wrong:

@@ -1,12 +1,20 @@
-"""Raise old models by onnx's converter."""
+"""Raise old models: relabelled where no operator changed, else by onnx's converter on the graph without its weights."""
 
 from __future__ import annotations
 
+import onnx
+import onnx_ir as ir
+
+from dmlprep.engines.onnx_converter import convert
 from dmlprep.errors import ModelRefused
-from dmlprep.model import Model
-from dmlprep.model.walk import nodes
+from dmlprep.model import Frozen, Model, freeze, thaw
+from dmlprep.model.checking import check
+from dmlprep.model.frozen import stub_index
+from dmlprep.model.walk import label, nodes
 from dmlprep.passes.opset.handling import relabels_upward
-from dmlprep.passes.opset.schemas import domain_of, since_versions
+from dmlprep.passes.opset.legacy import align_broadcasts, resizes_of_opset_10
+from dmlprep.passes.opset.lowering import lower
+from dmlprep.passes.opset.schemas import domain_of, schema_at, since_versions
 
 __all__ = ["must_raise", "raise_opset"]
 
@@ -24,5 +32,112 @@ def must_raise(model: Model, target: int) -> bool:
 
 
 def raise_opset(model: Model, target: int) -> int:
-    """Raise."""
-    raise ModelRefused("raising is not built yet", code="DP102")
+    """Raise ``model`` to opset ``target``; calls of model-local functions are inlined first.
+
+    Returns:
+        how many weights were taken out of the model's inputs (IR 3 lists them there).
+
+    Raises:
+        ModelRefused: onnx's converter has no way, or what it wrote is not valid.
+    """
+    before = model.opset
+    work = Model(thaw(freeze(model.ir)), model.path)
+    if work.ir.functions:
+        lower(work, before, inline=frozenset(work.ir.functions))
+    if before < 7:
+        align_broadcasts(work)
+    old_resizes = resizes_of_opset_10(work) if before < 11 <= target else {}
+    frozen = freeze(work.ir, attributes=False)
+    weights = {t.name: t for t in frozen.proto.graph.initializer if stub_index(t) is not None}
+    proto = _without_weights(frozen.proto, weights)
+    converted = convert(proto, target)
+    stands = {o.domain: o.version for o in converted.opset_import}
+    if stands.get("", stands.get("ai.onnx", 0)) != target:
+        raise ModelRefused(f"onnx's converter left the model at opset {stands.get('')}", code="DP104")
+    dropped = _put_back(converted, frozen.proto, weights)
+    work.ir = thaw(Frozen(converted, frozen.tensors))
+    _keep(model, work)
+    for node in nodes(work.ir):
+        if node.op_type == "Resize" and node.outputs[0].name in old_resizes:
+            for name, value in old_resizes[node.outputs[0].name].items():
+                node.attributes[name] = ir.AttrString(name, value)
+    for node in nodes(work.ir):
+        if domain_of(node) == "" and schema_at(str(node.op_type), target) is None:
+            raise ModelRefused(
+                f"{node.op_type} does not exist at opset {target}, and onnx's converter left it",
+                where=f"node {label(node)!r}",
+                code="DP104",
+                fix="choose an opset that has it, or export the model again",
+            )
+    wrong = check(work.ir)
+    if wrong:
+        raise ModelRefused(
+            f"the model raised from opset {before} to {target} is not valid: {wrong}",
+            code="DP104",
+            fix="export the model again with a newer opset",
+        )
+    model.ir = work.ir
+    return dropped
+
+
+def _without_weights(proto: onnx.ModelProto, weights: dict[str, onnx.TensorProto]) -> onnx.ModelProto:
+    """A copy in which large weights are inputs."""
+    light = onnx.ModelProto()
+    light.CopyFrom(proto)
+    small = [
+        onnx.TensorProto.FromString(t.SerializeToString()) for t in light.graph.initializer if t.name not in weights
+    ]
+    del light.graph.initializer[:]
+    light.graph.initializer.extend(small)
+    known = {i.name for i in light.graph.input}
+    for name, tensor in weights.items():
+        if name not in known:
+            info = onnx.helper.make_tensor_value_info(name, tensor.data_type, list(tensor.dims))
+            light.graph.input.append(info)
+    # Small initializers too: below IR 4 the converter wants every one among the inputs.
+    if light.ir_version < 4:
+        known = {i.name for i in light.graph.input}
+        for tensor in small:
+            if tensor.name not in known:
+                info = onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims))
+                light.graph.input.append(info)
+    return light
+
+
+def _put_back(converted: onnx.ModelProto, before: onnx.ModelProto, weights: dict[str, onnx.TensorProto]) -> int:
+    """Weights become initializers again; the model's own inputs and outputs keep their order, types and texts."""
+    converted.graph.initializer.extend(weights.values())
+    names = {t.name for t in converted.graph.initializer}
+    overridable = before.ir_version >= 4
+    own = [i for i in before.graph.input if overridable or i.name not in names]
+    dropped = len(before.graph.input) - len(own)
+    del converted.graph.input[:]
+    converted.graph.input.extend(own)
+    del converted.graph.output[:]
+    converted.graph.output.extend(before.graph.output)
+    needed = onnx.helper.find_min_ir_version_for(list(converted.opset_import), ignore_unknown=True)
+    converted.ir_version = max(before.ir_version, needed, 4)
+    return dropped
+
+
+def _keep(before: Model, after: Model) -> None:
+    """What onnx's converter does not carry over: texts and metadata of model, graph, nodes and values."""
+    old, new = before.ir, after.ir
+    new.metadata_props.update(old.metadata_props)
+    new.doc_string = old.doc_string
+    new.producer_name, new.producer_version = old.producer_name, old.producer_version
+    new.domain, new.model_version = old.domain, old.model_version
+    new.graph.metadata_props.update(old.graph.metadata_props)
+    new.graph.name, new.graph.doc_string = old.graph.name, old.graph.doc_string
+    made: dict[str, ir.Node] = {v.name: node for node in nodes(old) for v in node.outputs if v.name}
+    for node in nodes(new):
+        was = next((made[v.name] for v in node.outputs if v.name in made), None)
+        if was is None:
+            continue
+        node.name = node.name or was.name
+        node.doc_string = node.doc_string or was.doc_string
+        node.metadata_props.update(was.metadata_props)
+        for value, origin in zip(node.outputs, was.outputs, strict=False):
+            if value.name == origin.name:
+                value.metadata_props.update(origin.metadata_props)
+                value.doc_string = value.doc_string or origin.doc_string

@@ -91,7 +91,10 @@ def type_parameters(op_type: str, opset: int, *, outputs: bool) -> tuple[tuple[s
 
 
 def rejects(
-    node: ir.Node, opset: int, input_types: Sequence[onnx.TypeProto | None], output_types: Sequence[onnx.TypeProto | None]
+    node: ir.Node,
+    opset: int,
+    input_types: Sequence[onnx.TypeProto | None],
+    output_types: Sequence[onnx.TypeProto | None],
 ) -> str:
     """Why the operator's schema at ``opset`` does not accept the node; empty where it does.
 

@@ -112,9 +112,7 @@ class Values:
         proto = self.type(value)
         if proto is None or not proto.HasField("tensor_type") or not proto.tensor_type.HasField("shape"):
             return None
-        return [
-            d.dim_value if d.HasField("dim_value") else d.dim_param or None for d in proto.tensor_type.shape.dim
-        ]
+        return [d.dim_value if d.HasField("dim_value") else d.dim_param or None for d in proto.tensor_type.shape.dim]
 
     def rank(self, value: ir.Value | None) -> int | None:
         """The number of dimensions."""

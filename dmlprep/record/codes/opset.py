@@ -10,4 +10,5 @@ ROWS: dict[str, Code] = {
     "DP101": Code("opset lowered", "note"),
     "DP102": Code("node cannot be lowered", "error", "choose a newer target, or export without this operator"),
     "DP103": Code("IR version clamped", "note"),
+    "DP104": Code("model cannot be raised", "error", "export the model again with a newer opset"),
 }

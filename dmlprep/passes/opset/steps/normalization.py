@@ -40,7 +40,9 @@ def batch_normalization_14(b: Builder) -> list[ir.Value | None] | None:
     centred = b.op("Sub", x, current)
     spread = b.op("ReduceMean", b.op("Mul", centred, centred), axes, keepdims=1)
     root = b.op("Sqrt", b.op("Add", spread, b.like(b.attr("epsilon", 1e-5), spread)))
-    y = b.op("Add", b.op("Mul", b.op("Div", centred, root), b.op("Reshape", scale, shape)), b.op("Reshape", bias, shape))
+    y = b.op(
+        "Add", b.op("Mul", b.op("Div", centred, root), b.op("Reshape", scale, shape)), b.op("Reshape", bias, shape)
+    )
     keep = float(b.attr("momentum", 0.9))
     found: list[ir.Value | None] = [y]
     for i, (old, new) in enumerate(((mean, current), (variance, spread)), start=1):

@@ -86,7 +86,9 @@ def lp_pool_18(b: Builder) -> list[ir.Value | None] | None:
     return [b.op("Pow", total, b.like(1 / p, x))]
 
 
-def _sums(b: Builder, x: ir.Value, *, include_padding: bool) -> tuple[ir.Value, np.ndarray[tuple[int, ...], np.dtype[np.float64]]]:
+def _sums(
+    b: Builder, x: ir.Value, *, include_padding: bool
+) -> tuple[ir.Value, np.ndarray[tuple[int, ...], np.dtype[np.float64]]]:
     """Sum over each window [N, C, out ...], and how many elements each window covers [1, 1, out ...]."""
     if b.attr("auto_pad", "NOTSET") != "NOTSET":
         raise CannotLower("dilations stand beside auto_pad")

@@ -87,13 +87,30 @@ def reshape_14(b: Builder) -> list[ir.Value | None] | None:
     if _never_empty(b, x):
         b.set_attr(allowzero=None)  # a shape with an empty dimension would not hold these elements
         return None
-    if static is None:
-        raise CannotLower("allowzero is set, and whether the input is empty is not known")
-    # The input is empty, and so is the output: only its shape counts.
-    if shape is not None and -1 in shape:
-        raise CannotLower("allowzero stands beside -1 for an empty input")
-    (empty,) = b.ops("ConstantOfShape", wanted, version=9)
-    return [b.cast(empty, b.need_dtype(x))]
+    if static is not None and -1 not in (shape if shape is not None else [-1]):
+        (empty,) = b.ops("ConstantOfShape", wanted, version=9)  # an empty output: only its shape counts
+        return [b.cast(empty, b.need_dtype(x))]
+    return [_literal_zeros(b, x, wanted)]
+
+
+def _literal_zeros(b: Builder, x: ir.Value, wanted: ir.Value) -> ir.Value:
+    """Reshape to a shape known at run time only, whose zeros mean empty dimensions.
+
+    A shape with zeros is made with ones instead, of as many elements as that takes, and cut to its size; without zeros
+    nothing is added and nothing cut.
+    """
+    counted = b.values.static_shape(wanted)
+    if counted is None:
+        raise CannotLower("allowzero is set, and the rank of its output is not known", in_function=True)
+    rank = counted[0]
+    zero = b.int(0)
+    filled = b.op("Where", b.op("Equal", wanted, zero), b.int(1), wanted)
+    elements = b.op("ReduceProd", filled, b.ints(0), keepdims=1)
+    missing = b.op("Max", b.op("Sub", elements, b.op("Size", x)), b.ints(0))
+    padded = b.op("Pad", b.op("Reshape", x, b.ints(-1)), b.op("Concat", b.ints(0), missing, axis=0))
+    whole = b.op("Reshape", padded, filled)
+    ends = b.op("Where", b.op("Less", wanted, zero), b.int(np.iinfo(np.int64).max), wanted)
+    return b.op("Slice", whole, b.ints(*[0] * rank), ends)
 
 
 def shape_15(b: Builder) -> list[ir.Value | None] | None:
@@ -198,7 +215,9 @@ def pad_19(b: Builder) -> list[ir.Value | None] | None:
     rank = b.need_rank(x)
     amounts = b.cast(b.need(1), _T.INT64)
     axes = b.input(3)
-    listed = list(range(rank)) if axes is None else [int(a) % rank for a in b.need_constant(axes, "its axes").reshape(-1)]
+    listed = (
+        list(range(rank)) if axes is None else [int(a) % rank for a in b.need_constant(axes, "its axes").reshape(-1)]
+    )
     for i, axis in enumerate(listed):
         before, after = (b.op("Gather", amounts, b.int(at)) for at in (i, len(listed) + i))
         size = b.op("Squeeze", b.dim(x, axis), b.ints(0))

@@ -68,6 +68,19 @@ def cast(b: Builder) -> list[ir.Value | None] | None:
     return None
 
 
+def cast_like(b: Builder) -> list[ir.Value | None] | None:
+    """A Cast, where the type to cast to is known."""
+    to = b.values.dtype(b.need(1))
+    if to:
+        saturate = b.attr("saturate") if to in _FLOAT8 else None
+        mode = b.attr("round_mode") if to == _T.FLOAT8E8M0 else None
+        return [b.op("Cast", b.need(0), to=to, saturate=saturate, round_mode=mode, version=b.version)]
+    if b.version < 19:
+        raise CannotLower(f"the element type of {b.need(1).name!r} is not known", in_function=True)
+    drop_defaults(b)
+    return None
+
+
 def constant_12(b: Builder) -> list[ir.Value | None] | None:
     """value_int, value_floats ...: a tensor."""
     for name, attr in b.node.attributes.items():
@@ -109,6 +122,13 @@ def dropout_12(b: Builder) -> list[ir.Value | None] | None:
     return None
 
 
+def range_27(b: Builder) -> None:
+    """stash_type 1: half precision is computed in float, as the wider type does."""
+    if b.attr("stash_type", 1) == 1:
+        b.set_attr(stash_type=None)
+    drop_defaults(b)
+
+
 def space_to_depth_28(b: Builder) -> list[ir.Value | None] | None:
     """mode CRD: the channel before the block's row and column."""
     if b.attr("mode", "DCR") == "DCR":
@@ -124,10 +144,12 @@ def space_to_depth_28(b: Builder) -> list[ir.Value | None] | None:
 
 STEPS: Steps = {
     **{("Cast", since): cast for since in (13, 19, 21, 23, 24, 25, 28)},
+    **{("CastLike", since): cast_like for since in (15, 19, 21, 23, 24, 25)},
     ("Constant", 12): constant_12,
     ("ArgMax", 12): _unless(arg_12, "select_last_index", 0),
     ("ArgMin", 12): _unless(arg_12, "select_last_index", 0),
     ("Dropout", 12): dropout_12,
     ("GatherND", 12): drop_defaults,
+    ("Range", 27): range_27,
     ("SpaceToDepth", 28): space_to_depth_28,
 }
