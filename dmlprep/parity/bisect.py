@@ -17,7 +17,7 @@ from dmlprep.errors import CheckNotRun, InputError
 from dmlprep.model import Model
 from dmlprep.model.walk import label
 from dmlprep.parity.compare import Device, holds_fp16, quantizes, usable_device
-from dmlprep.parity.cuts import Cuts, region
+from dmlprep.parity.cuts import Cuts, read_by, region
 from dmlprep.parity.matching import match_values
 from dmlprep.parity.probe import Prober, differ
 from dmlprep.parity.reference import Reference
@@ -149,17 +149,17 @@ def _bisect(
         return Bisection("not-run", f"the reference does not run on the CPU: {failure}")
     chosen = choose_tolerance(tolerance, fp16=holds_fp16(models[1]), quantized=quantizes(models[1]), device=device)
     options = replace(session or SessionOptions(), time_limit=time_limit)
-    prober = Prober(models[0], models[1], reference.feeds[0], device, options, time_limit)
-    prober.runs = 1  # the reference's own
     same_file = reference.path.resolve() == candidate.resolve()
     cuts = Cuts(models[1].ir.graph)
-    try:
-        answers = prober.whole("candidate")
-    except SessionFailure as failure:
-        result = _by_failure(prober, cuts, failure, device, options, progress)
-    else:
-        wanted = dict(reference.outputs(0))
-        result = _by_values(prober, cuts, wanted, answers, chosen, same_file, device, options, progress)
+    with Prober(models[0], models[1], reference.feeds[0], device, options, time_limit) as prober:
+        prober.runs = 1  # the reference's own
+        try:
+            answers = prober.whole("candidate")
+        except SessionFailure as failure:
+            result = _by_failure(prober, cuts, failure, device, options, progress)
+        else:
+            wanted = dict(reference.outputs(0))
+            result = _by_values(prober, cuts, wanted, answers, chosen, same_file, device, options, progress)
     result.total_nodes = len(cuts.nodes)
     result.runs = prober.runs
     result.device = prober.device or info
@@ -342,10 +342,9 @@ def _by_failure(
         except SessionFailure as error:
             high, said = middle, str(error)
     inputs = _inputs(prober, cuts, _Search(-1, high, {}, {}, []))
-    before = cuts.live(low)
+    before = set(cuts.live(low))
     outputs = [v.name for v in cuts.nodes[high].outputs if v.name]
-    probe = region(prober.models["candidate"], {**inputs, **{n: np.empty(0, np.float32) for n in before}}, outputs)
-    needed = [v.name or "" for v in probe.ir.graph.inputs if v.name in before]
+    needed = [n for n in dict.fromkeys(v.name or "" for v in read_by(cuts.nodes[high])) if n in before]
     if needed:
         inputs.update(prober.values("candidate", needed))
     part = region(prober.models["candidate"], inputs, outputs)

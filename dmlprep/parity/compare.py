@@ -22,7 +22,7 @@ from dmlprep.parity.tolerances import Tolerance, choose_tolerance, proves
 from dmlprep.record import DeviceInfo, Finding, OutputMetrics, Verdict, finding
 
 if TYPE_CHECKING:
-    from dmlprep.runtime import Session, SessionOptions, ValueInfo
+    from dmlprep.runtime import Session, SessionHost, SessionOptions, ValueInfo
 
 __all__ = ["Device", "adapt_feed", "compare", "holds_fp16", "open_session", "quantizes", "usable_device"]
 
@@ -58,19 +58,15 @@ def usable_device(device: Device) -> tuple[str, DeviceInfo | None]:
     return "", status.device
 
 
-def open_session(device: Device, path: Path, options: SessionOptions) -> Session:
-    """A session on a device.
+def open_session(device: Device, path: Path, options: SessionOptions, host: SessionHost | None = None) -> Session:
+    """A session on a device, from ``host`` or from a worker of its own.
 
     Raises:
         SessionFailure: the model cannot be loaded there.
     """
-    if device == "cpu":
-        from dmlprep.runtime import open_cpu
+    from dmlprep.runtime import open_cpu, open_dml
 
-        return open_cpu(path, options)
-    from dmlprep.runtime import open_dml
-
-    return open_dml(path, options)
+    return open_cpu(path, options, host) if device == "cpu" else open_dml(path, options, host)
 
 
 def adapt_feed(feed: Feed, inputs: Sequence[ValueInfo], where: str) -> Feed:

@@ -12,10 +12,11 @@ import numpy as np
 import onnx_ir as ir
 
 from dmlprep.model import Model
+from dmlprep.model.checking import infer_shapes
 from dmlprep.model.walk import attribute_graphs
 from dmlprep.parity.matching import may_be_compared
 
-__all__ = ["Cuts", "prefix", "region"]
+__all__ = ["Cuts", "prefix", "read_by", "region"]
 
 Array = np.ndarray[Any, Any]
 
@@ -70,7 +71,7 @@ def _all_nodes(node: ir.Node) -> Iterable[ir.Node]:
             stack.extend(graph)
 
 
-def _captured(node: ir.Node) -> list[ir.Value]:
+def read_by(node: ir.Node) -> list[ir.Value]:
     """Every value that a node reads, from within its subgraphs too."""
     own = {id(v) for inner in _all_nodes(node) if inner is not node for v in inner.outputs}
     for inner in _all_nodes(node):
@@ -90,7 +91,7 @@ def _constants(nodes: list[ir.Node]) -> set[int]:
     random = ("RandomNormal", "RandomUniform", "Multinomial", "Bernoulli")
     for node in nodes:
         fixed = all(
-            id(v) in found or (v.producer() is None and v.const_value is not None) for v in _captured(node)
+            id(v) in found or (v.producer() is None and v.const_value is not None) for v in read_by(node)
         ) and not node.op_type.startswith(random)
         if fixed:
             found |= {id(v) for v in node.outputs}
@@ -110,7 +111,7 @@ def _keep(model: ir.Model, wanted: list[ir.Value], stop: set[str]) -> None:
         if value.name in stop or node is None or id(node) in needed:
             continue
         needed.add(id(node))
-        for source in _captured(node):
+        for source in read_by(node):
             read.add(source.name or "")
             stack.append(source)
     for node in [n for n in graph if id(n) not in needed]:
@@ -189,9 +190,23 @@ def region(model: Model, inputs: Mapping[str, Array], outputs: Iterable[str]) ->
         fed[name] = new
     graph.inputs.clear()
     _keep(part.ir, wanted, set(fed))
-    used = {id(v) for n in graph for v in _captured(n)}
+    used = {id(v) for n in graph for v in read_by(n)}
     graph.inputs.extend(v for v in fed.values() if id(v) in used)
     graph.outputs.extend(wanted)
-    for value in wanted:
-        value.shape = None
+    _declare(part.ir, wanted)
     return part
+
+
+def _declare(model: ir.Model, values: Iterable[ir.Value]) -> None:
+    """Give outputs the types and shapes that follow from the fed arrays; what stood there held for other sizes."""
+    for value in values:
+        value.shape = None
+    inferred = {v.name: v.type.tensor_type for v in infer_shapes(model).graph.output}
+    for value in values:
+        found = inferred.get(value.name or "")
+        if found is None:
+            continue
+        if value.type is None and found.elem_type:
+            value.type = ir.TensorType(ir.DataType(found.elem_type))
+        if found.HasField("shape"):
+            value.shape = ir.Shape([d.dim_value if d.HasField("dim_value") else None for d in found.shape.dim])

@@ -64,20 +64,22 @@ def load_feeds(sources: Sequence[str | Path | Mapping[str, Array]]) -> list[dict
 
 def _npy(path: Path) -> Array:
     try:
-        array = np.load(path, allow_pickle=False, mmap_mode=None)
+        # Opened here: numpy leaves the file open where it is broken.
+        with path.open("rb") as file:
+            array = np.load(file, allow_pickle=False)
     except FileNotFoundError as error:
         raise InputError("no such file", where=str(path), code="DP705") from error
     except (OSError, ValueError, EOFError, SyntaxError, zipfile.BadZipFile) as error:
         raise _broken(path, error) from error
     if not isinstance(array, np.ndarray):
-        array.close()
         raise InputError("this is an .npz, not an .npy", where=str(path), fix="name it .npz", code="DP705")
     return array
 
 
 def _npz(path: Path) -> dict[str, Array]:
     try:
-        with np.load(path, allow_pickle=False) as data:
+        with path.open("rb") as file:
+            data = np.load(file, allow_pickle=False)
             if not isinstance(data, np.lib.npyio.NpzFile):
                 raise InputError(
                     "this is an .npy, not an .npz", where=str(path), fix="pass NAME=file.npy", code="DP705"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -100,7 +101,7 @@ def _table(
     """Rows of all outputs side by side, [rows, columns], and the bound of each column."""
     columns, bounds = [], []
     for name in names:
-        flat = side[name].reshape(side[name].shape[0], -1).astype(np.float64)
+        flat = side[name].reshape(side[name].shape[0], math.prod(side[name].shape[1:])).astype(np.float64)
         whole = reference[name].astype(np.float64)
         finite = whole[np.isfinite(whole)]
         exact = side[name].dtype.kind in "iub"

@@ -1,0 +1,227 @@
+"""Comparison: real sessions in child processes, and no verdict passes that did not run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper
+
+from dmlprep import runtime
+from dmlprep.errors import InputError, UsageError
+from dmlprep.model import Model
+from dmlprep.parity import Reference, compare, make_feeds
+from dmlprep.parity.compare import holds_fp16, quantizes
+from dmlprep.record import Verdict
+from tests.fixtures_index import FIXTURES, Fixture, fixture
+from tests.parity.models import parse, perturbed
+
+RESNET = fixture("residual_cnn").path
+
+
+@pytest.mark.parametrize("one", FIXTURES[:6], ids=lambda f: f.name)
+def test_a_model_agrees_with_itself(one: Fixture) -> None:
+    verdict = compare(one.path, one.path, sizes=one.free)
+    assert verdict.outcome == "passed"
+    assert verdict.feeds == 2
+    assert verdict.outputs
+    assert verdict.device is not None
+    assert verdict.device.name == "cpu"
+    assert verdict.seconds > 0
+
+
+def test_a_wrong_weight_fails_with_its_numbers(tmp_path: Path) -> None:
+    perturbed(RESNET, tmp_path / "bad.onnx", "weight_1")
+    verdict = compare(RESNET, tmp_path / "bad.onnx")
+    assert verdict.outcome == "failed"
+    assert "'logits'" in verdict.reason
+    (finding,) = verdict.findings
+    assert finding.code == "DP701"
+    assert isinstance(finding.facts["max_rel"], float)
+    assert finding.facts["max_rel"] > 1e-5
+
+
+def test_nan_is_a_finding_of_its_own(tmp_path: Path) -> None:
+    perturbed(RESNET, tmp_path / "bad.onnx", "weight_1", float("nan"))
+    verdict = compare(RESNET, tmp_path / "bad.onnx", tolerance="loose")
+    assert verdict.outcome == "failed"
+    assert [f.code for f in verdict.findings] == ["DP702"]
+
+
+def test_a_candidate_that_does_not_load_fails(tmp_path: Path) -> None:
+    model = onnx.load(RESNET)
+    model.graph.node[0].domain = "no.such.domain"
+    model.opset_import.add(domain="no.such.domain", version=1)
+    onnx.save(model, tmp_path / "bad.onnx")
+    verdict = compare(RESNET, tmp_path / "bad.onnx")
+    assert verdict.outcome == "failed"
+    assert [f.code for f in verdict.findings] == ["DP704"]
+    assert verdict.findings[0].facts["kind"] == "load"
+
+
+def test_a_candidate_that_hangs_fails_in_time(tmp_path: Path) -> None:
+    slow = parse(
+        """g (float[4] x, int64 n) => (float[4] y) {
+            yes = Constant<value = bool {1}>()
+            y = Loop(n, yes, x) <body = b (int64 i, bool c, float[4] s) => (bool d, float[4] t) {
+                d = Identity(c)
+                t = Sin(s)
+            }>
+        }""",
+        tmp_path / "slow.onnx",
+    )
+    quick = parse("g (float[4] x, int64 n) => (float[4] y) { y = Sin(x) }", tmp_path / "quick.onnx")
+    feed = {"x": np.ones(4, np.float32), "n": np.array(2**40)}
+    verdict = compare(quick, slow, [feed], time_limit=3)
+    assert verdict.outcome == "failed"
+    assert "3 s" in verdict.reason
+    assert verdict.findings[0].facts["kind"] == "timeout"
+
+
+def test_a_reference_that_does_not_run_is_not_run(tmp_path: Path) -> None:
+    baked = fixture("baked_batch").path
+    verdict = compare(baked, baked, sizes={"batch": 3})
+    assert verdict.outcome == "not-run"
+    assert "original" in verdict.reason
+    assert [f.code for f in verdict.findings] == ["DP703"]
+
+
+def test_a_batch_that_is_free_in_name_only_is_tried_with_one() -> None:
+    baked = fixture("baked_batch").path
+    assert compare(baked, baked).outcome == "passed"
+
+
+def test_no_feeds_is_not_run() -> None:
+    with Reference(RESNET, Model.open(RESNET), []) as reference:
+        verdict = compare(reference, RESNET)
+    assert verdict.outcome == "not-run"
+    assert verdict.feeds == 0
+
+
+def test_a_verdict_that_is_not_run_cannot_be_read_as_passed() -> None:
+    with pytest.raises(ValueError, match="says why"):
+        Verdict(check="parity on cpu", outcome="not-run")
+
+
+def test_a_device_that_is_not_there_is_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    absent = runtime.DmlStatus(available=False, reason="no adapter")
+    monkeypatch.setattr(runtime, "dml_status", lambda: absent, raising=False)
+    verdict = compare(RESNET, RESNET, device="dml")
+    assert verdict.outcome == "not-run"
+    assert verdict.reason == "no adapter"
+    assert verdict.check == "parity on dml"
+
+
+def test_a_candidate_without_an_output_fails(tmp_path: Path) -> None:
+    two = parse("g (float[4] x) => (float[4] y, float[4] z) { y = Sin(x) z = Cos(x) }", tmp_path / "two.onnx")
+    one = parse("g (float[4] x) => (float[4] y) { y = Sin(x) }", tmp_path / "one.onnx")
+    verdict = compare(two, one)
+    assert verdict.outcome == "failed"
+    assert "no output 'z'" in verdict.reason
+
+
+def test_other_inputs_are_an_error(tmp_path: Path) -> None:
+    one = parse("g (float[4] x) => (float[4] y) { y = Sin(x) }", tmp_path / "one.onnx")
+    two = parse("g (float[4] x, float[4] w) => (float[4] y) { y = Add(x, w) }", tmp_path / "two.onnx")
+    with pytest.raises(InputError, match="'w' is missing"):
+        compare(one, two)
+
+
+def test_feeds_of_another_size_than_pinned_are_an_error(tmp_path: Path) -> None:
+    free = parse("g (float[n] x) => (float[n] y) { y = Sin(x) }", tmp_path / "free.onnx")
+    pinned = parse("g (float[4] x) => (float[4] y) { y = Sin(x) }", tmp_path / "pinned.onnx")
+    assert compare(free, pinned).outcome == "passed"
+    with pytest.raises(InputError, match="axis 0 of input 'x' is 4"):
+        compare(free, pinned, [{"x": np.ones(5, np.float32)}])
+
+
+def test_a_size_for_a_dimension_that_is_not_there_is_an_error() -> None:
+    with pytest.raises(InputError, match="no input has a dimension 'bach'") as caught:
+        compare(RESNET, RESNET, sizes={"bach": 1})
+    assert "batch" in caught.value.fix
+
+
+def test_an_unknown_tolerance_is_an_error() -> None:
+    with pytest.raises(UsageError, match="unknown tolerance"):
+        compare(RESNET, RESNET, tolerance="fp12")
+
+
+@pytest.fixture
+def half(tmp_path: Path) -> Path:
+    """The residual net in FP16, inputs and outputs too."""
+    model = onnx.load(RESNET)
+    for tensor in model.graph.initializer:
+        if tensor.data_type == 1:
+            tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor).astype(np.float16), tensor.name))
+    for value in [*model.graph.input, *model.graph.output]:
+        value.type.tensor_type.elem_type = 10
+    onnx.save(model, tmp_path / "half.onnx")
+    return tmp_path / "half.onnx"
+
+
+def test_fp16_inputs_are_adapted_and_the_verdict_says_what_it_proves(half: Path) -> None:
+    verdict = compare(RESNET, half)
+    assert verdict.outcome == "passed"
+    assert verdict.tolerance.startswith("fp16-cpu")
+    assert 0 < verdict.outputs[0].max_rel < 0.02
+    assert "proves weight rounding and graph surgery, not FP16 arithmetic" in str(verdict.device)
+
+
+def test_what_holds_fp16_and_what_quantizes() -> None:
+    assert holds_fp16(Model.open(fixture("half_cnn").path))
+    assert not holds_fp16(Model.open(RESNET))
+    assert quantizes(Model.open(fixture("quantized_cnn").path))
+    assert not quantizes(Model.open(RESNET))
+
+
+def test_the_reference_runs_once_for_several_candidates(tmp_path: Path) -> None:
+    source = tmp_path / "source.onnx"
+    source.write_bytes(RESNET.read_bytes())
+    with Reference.of(source) as reference:
+        assert reference.compute() == 1
+        source.unlink()  # its outputs are enough
+        assert compare(reference, RESNET).outcome == "passed"
+        assert compare(reference, RESNET).outcome == "passed"
+
+
+def test_large_outputs_wait_on_disk(tmp_path: Path) -> None:
+    path = parse("g (float[n] x) => (float[n] y) { y = Neg(x) }", tmp_path / "m.onnx")
+    with Reference.of(path, sizes={"n": 3_000_000}, seeds=1) as reference:
+        reference.compute()
+        assert isinstance(reference.outputs(0)["y"].base, np.memmap | np.ndarray)
+        assert np.array_equal(reference.outputs(0)["y"], -reference.feeds[0]["x"])
+        assert compare(reference, path).outcome == "passed"
+
+
+def test_outputs_that_are_sequences_are_compared_by_item(tmp_path: Path) -> None:
+    text = (
+        "g (float[4] x) => (seq(float[2]) s) {{ two = Constant<value = int64 {{2}}>() s = SplitToSequence({0}, two) }}"
+    )
+    path = parse(text.format("x"), tmp_path / "s.onnx")
+    verdict = compare(path, path)
+    assert verdict.outcome == "passed"
+    assert [m.output for m in verdict.outputs] == ["s (length)", "s[0]", "s[1]"]
+
+
+def test_boxes_are_compared_as_a_set(tmp_path: Path) -> None:
+    source = fixture("detector_nms").path
+    model = onnx.load(source)
+    # Fewer boxes kept: the set rule must see it.
+    limit = next(
+        t
+        for t in model.graph.initializer
+        if t.name == next(n for n in model.graph.node if n.op_type == "NonMaxSuppression").input[2]
+    )
+    limit.CopyFrom(numpy_helper.from_array(np.array([5]), limit.name))
+    onnx.save(model, tmp_path / "fewer.onnx")
+    verdict = compare(source, tmp_path / "fewer.onnx", tolerance="fp16-cpu")
+    assert verdict.outcome == "failed"
+    assert "as a set" in verdict.reason
+
+
+def test_the_users_feeds_are_used() -> None:
+    feeds = make_feeds(Model.open(RESNET), {"batch": 5}, count=3)
+    verdict = compare(RESNET, RESNET, feeds)
+    assert (verdict.outcome, verdict.feeds) == ("passed", 3)

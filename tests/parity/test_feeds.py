@@ -1,0 +1,237 @@
+"""Feeds: seeded ones suit the model, the user's are read and checked."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper, numpy_helper
+
+from dmlprep.errors import CheckNotRun, InputError
+from dmlprep.model import Model
+from dmlprep.parity import fit_feeds, load_feeds, make_feeds
+from dmlprep.parity.sizes import evaluate
+from tests.fixtures_index import FIXTURES, Fixture, fixture
+from tests.parity.models import opened
+
+
+@pytest.mark.parametrize("one", FIXTURES, ids=lambda f: f.name)
+def test_feeds_fit_every_fixture(one: Fixture) -> None:
+    model = Model.open(one.path)
+    for feed in fit_feeds(model, make_feeds(model, {**one.pins}, count=2)):
+        assert all(np.isfinite(a).all() for a in feed.values() if a.dtype.kind == "f")
+
+
+def test_the_same_seed_gives_the_same_feeds_and_another_does_not() -> None:
+    model = Model.open(fixture("bert_encoder").path)
+    first, second = make_feeds(model, count=2)
+    again, _ = make_feeds(model, count=2)
+    assert all(np.array_equal(first[n], again[n]) for n in first)
+    assert not np.array_equal(first["input_ids"], second["input_ids"])
+    assert np.array_equal(make_feeds(model, count=1, seed=1)[0]["input_ids"], second["input_ids"])
+
+
+def test_bert() -> None:
+    feed = make_feeds(Model.open(fixture("bert_encoder").path), {"batch": 3, "sequence": 16}, count=1)[0]
+    assert feed["input_ids"].shape == (3, 16)
+    assert feed["input_ids"].min() >= 5
+    assert feed["input_ids"].max() < 120  # rows of the word embedding
+    assert feed["attention_mask"][:2].all()
+    assert feed["attention_mask"][2].tolist() == [1] * 12 + [0] * 4
+    assert not feed["token_type_ids"].any()
+
+
+def test_a_decoder_with_its_cache() -> None:
+    feed = make_feeds(Model.open(fixture("decoder_cache").path), {"batch": 1, "seq": 2, "past": 6}, count=1)[0]
+    assert feed["attention_mask"].shape == (1, 8)  # past_plus_seq
+    assert feed["position_ids"].tolist() == [[6, 7]]
+    assert feed["past_key_values.1.value"].shape == (1, 4, 6, 8)
+
+
+def test_sizes_by_input_and_axis_reach_the_dimension_of_that_name() -> None:
+    feed = make_feeds(Model.open(fixture("bert_encoder").path), {"input_ids:0": 5, "input_ids:1": 9}, count=1)[0]
+    assert {a.shape for a in feed.values()} == {(5, 9)}
+
+
+def test_images_have_unit_variance() -> None:
+    image = make_feeds(Model.open(fixture("residual_cnn").path), count=1)[0]["pixel_values"]
+    assert image.std() == pytest.approx(1.0, abs=0.01)
+    assert image.mean() == pytest.approx(0.0, abs=0.01)
+
+
+def test_fp16_inputs_get_fp16() -> None:
+    assert make_feeds(Model.open(fixture("half_cnn").path), count=1)[0]["image"].dtype == np.float16
+
+
+def test_ids_are_traced_through_casts_subgraphs_and_functions(tmp_path: Path) -> None:
+    model = opened(
+        """g (int32[n] a, bool c) => (float[n, 2] y)
+        <float[7, 2] table = {0,0, 0,0, 0,0, 0,0, 0,0, 0,0, 0,0}> {
+            wide = Cast<to = 7>(a)
+            y = If (c) <
+                then_branch = t () => (z) { z = Gather(table, wide) },
+                else_branch = e () => (w) { w = Gather(table, wide) }>
+        }""",
+        tmp_path,
+    )
+    values = np.concatenate([f["a"] for f in make_feeds(model, {"n": 500}, count=2)])
+    assert values.dtype == np.int32
+    assert set(values.tolist()) <= set(range(7))
+    assert values.max() == 6
+
+
+def test_unusual_inputs(tmp_path: Path) -> None:
+    model = opened(
+        """g (string[n] words, bool[n] flags, float gain, uint8[1, 3, 8, 8] image, int64[1] timestep, float[n, 0] none)
+        => (float y) { y = Identity(gain) }""",
+        tmp_path,
+    )
+    feed = make_feeds(model, count=1)[0]
+    assert all(isinstance(w, str) for w in feed["words"])
+    assert feed["flags"].dtype == np.bool_
+    assert 0 < feed["gain"] < 1
+    assert feed["image"].dtype == np.uint8
+    assert 1 <= feed["timestep"][0] < 999
+    assert feed["none"].shape[1] == 0
+
+
+def test_a_sequence_input_is_said_to_be_impossible(tmp_path: Path) -> None:
+    item = helper.make_tensor_type_proto(1, [2])
+    graph = helper.make_graph(
+        [helper.make_node("SequenceLength", ["s"], ["n"])],
+        "g",
+        [helper.make_value_info("s", helper.make_sequence_type_proto(item))],
+        [helper.make_tensor_value_info("n", 7, [])],
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), tmp_path / "s.onnx")
+    with pytest.raises(CheckNotRun, match="sequence"):
+        make_feeds(Model.open(tmp_path / "s.onnx"))
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("past + seq", 9),
+        ("2*seq", 6),
+        ("seq // 2", 1),
+        ("past_plus_seq", 9),
+        ("unknown + seq", None),
+        ("seq // 0", None),
+    ],
+)
+def test_dimension_expressions(text: str, size: int | None) -> None:
+    assert evaluate(text, {"past": 6, "seq": 3}) == size
+
+
+@pytest.mark.parametrize("text", ["__import__('os')", "(" * 300, "9**9**9", "a.b", "", "x if y else z"])
+def test_hostile_dimension_names_are_only_names(text: str) -> None:
+    assert evaluate(text, {"x": 1}) is None
+
+
+@pytest.fixture
+def bert() -> Model:
+    return Model.open(fixture("bert_encoder").path)
+
+
+@pytest.fixture
+def arrays(bert: Model) -> dict[str, np.ndarray]:
+    return make_feeds(bert, count=1)[0]
+
+
+def same(feed: dict[str, np.ndarray], arrays: dict[str, np.ndarray]) -> bool:
+    return set(feed) == set(arrays) and all(np.array_equal(feed[n], arrays[n]) for n in arrays)
+
+
+def test_npz(tmp_path: Path, bert: Model, arrays: dict[str, np.ndarray]) -> None:
+    np.savez(tmp_path / "f.npz", **arrays)
+    (feed,) = fit_feeds(bert, load_feeds([tmp_path / "f.npz"]))
+    assert same(feed, arrays)
+
+
+def test_npy_by_name_together_are_one_feed(tmp_path: Path, bert: Model, arrays: dict[str, np.ndarray]) -> None:
+    for name, array in arrays.items():
+        np.save(tmp_path / f"{name}-file.npy", array)
+    (feed,) = fit_feeds(bert, load_feeds([f"{n}={tmp_path / f'{n}-file.npy'}" for n in arrays]))
+    assert same(feed, arrays)
+
+
+def test_a_folder_of_npy(tmp_path: Path, bert: Model, arrays: dict[str, np.ndarray]) -> None:
+    for name, array in arrays.items():
+        np.save(tmp_path / f"{name}.npy", array)
+    (feed,) = fit_feeds(bert, load_feeds([str(tmp_path)]))
+    assert same(feed, arrays)
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_onnx_test_data_sets(tmp_path: Path, bert: Model, arrays: dict[str, np.ndarray], named: bool) -> None:
+    for number in (0, 1, 10):
+        folder = tmp_path / f"test_data_set_{number}"
+        folder.mkdir()
+        for index, (name, array) in enumerate(arrays.items()):
+            tensor = numpy_helper.from_array(array, name if named else "")
+            (folder / f"input_{index}.pb").write_bytes(tensor.SerializeToString())
+    feeds = fit_feeds(bert, load_feeds([tmp_path]))
+    assert len(feeds) == 3
+    assert all(same(feed, arrays) for feed in feeds)
+    assert len(load_feeds([tmp_path / "test_data_set_1"])) == 1
+
+
+def test_pickles_are_never_loaded(tmp_path: Path) -> None:
+    evil = np.array([{"a": 1}], dtype=object)
+    np.save(tmp_path / "x.npy", evil, allow_pickle=True)
+    np.savez(tmp_path / "x.npz", x=evil)
+    (tmp_path / "y.npz").write_bytes(pickle.dumps({"x": 1}))
+    for source in (f"x={tmp_path / 'x.npy'}", tmp_path / "x.npz", tmp_path / "y.npz"):
+        with pytest.raises(InputError) as caught:
+            load_feeds([source])
+        assert caught.value.code == "DP705"
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"text", b"\x93NUMPY", b"PK\x03\x04broken"], ids=["empty", "text", "npy", "zip"]
+)
+@pytest.mark.parametrize("name", ["x.npz", "x.npy", "folder/input_0.pb"])
+def test_broken_files_are_errors_with_a_path(tmp_path: Path, name: str, content: bytes) -> None:
+    path = tmp_path / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(content)
+    source = {"x.npz": str(path), "x.npy": f"x={path}", "folder/input_0.pb": str(path.parent)}[name]
+    with pytest.raises(InputError) as caught:
+        load_feeds([source])
+    assert str(path) in str(caught.value)
+
+
+@pytest.mark.parametrize("source", ["missing.npz", "x=missing.npy", "missing"])
+def test_missing_files(source: str) -> None:
+    with pytest.raises(InputError, match="no such file"):
+        load_feeds([source])
+
+
+def test_a_wrong_name_lists_the_inputs(bert: Model, arrays: dict[str, np.ndarray]) -> None:
+    arrays["input_idz"] = arrays.pop("input_ids")
+    with pytest.raises(InputError, match="no input is called 'input_idz' and input 'input_ids' is missing") as caught:
+        fit_feeds(bert, [arrays])
+    assert "attention_mask" in caught.value.fix
+
+
+def test_a_wrong_type_names_both(bert: Model, arrays: dict[str, np.ndarray]) -> None:
+    arrays["input_ids"] = arrays["input_ids"].astype(np.int32)
+    with pytest.raises(InputError, match="takes int64, the feed is int32"):
+        fit_feeds(bert, [arrays])
+
+
+def test_a_wrong_rank_and_a_wrong_size(arrays: dict[str, np.ndarray], bert: Model) -> None:
+    with pytest.raises(InputError, match="2 dimensions"):
+        fit_feeds(bert, [{**arrays, "input_ids": arrays["input_ids"][0]}])
+    image = Model.open(fixture("residual_cnn").path)
+    with pytest.raises(InputError, match="axis 1 of input 'pixel_values' is 3"):
+        fit_feeds(image, [{"pixel_values": np.zeros((1, 4, 32, 32), np.float32)}])
+
+
+def test_one_dimension_has_one_size(bert: Model, arrays: dict[str, np.ndarray]) -> None:
+    arrays["attention_mask"] = arrays["attention_mask"][:, :-1]
+    with pytest.raises(InputError, match="dimension 'sequence' is 8 in 'input_ids' and 7 in 'attention_mask'"):
+        fit_feeds(bert, [arrays])
