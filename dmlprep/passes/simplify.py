@@ -17,13 +17,16 @@ from dmlprep.model.weights import put_back, take_out
 from dmlprep.passes.base import Context, Fact, Options, Pass
 from dmlprep.record import finding
 
-__all__ = ["GROWTH", "TOLERANCE", "SimplifyOptions", "SimplifyPass"]
+__all__ = ["GROWTH", "SHARE", "TOLERANCE", "SimplifyOptions", "SimplifyPass"]
 
 GROWTH = 1.05
 """A result with more than 5 % more nodes or tensor bytes is no simplification."""
 
 TOLERANCE = 1e-5
 """Largest |difference| / largest |reference| that reordered FP32 arithmetic may leave (bound ``rounding``)."""
+
+SHARE = 0.02
+"""No folded constant is larger than this share of the model's tensor bytes."""
 
 _SLACK_BYTES = 1024  # a model of a few bytes may gain a folded constant
 
@@ -37,7 +40,7 @@ class SimplifyOptions(Options, frozen=True, kw_only=True):
 
     Attributes:
         time_limit: seconds that onnxsim may take.
-        constant_kib: no node is folded into a constant of more KiB than this.
+        constant_kib: no node is folded into a constant of more KiB than this, or than ``SHARE`` of the model.
         feeds: how many feeds the values are compared on.
     """
 
@@ -57,29 +60,29 @@ class SimplifyPass(Pass[SimplifyOptions]):
 
     def run(self, model: Model, context: Context) -> bool:
         """Simplify the model, or leave it as it is and report DP301."""
-        work = model.copy()
+        before, work = model.statistics(), model.copy()
         try:
             taken = take_out(work.ir)
             proto = onnxsim.simplify(
                 ir.to_proto(work.ir),
                 time_limit=self.options.time_limit,
-                constant_bytes=self.options.constant_kib * 1024,
+                constant_bytes=min(self.options.constant_kib * 1024, max(_SLACK_BYTES, int(before.nbytes * SHARE))),
                 merge_equal=not any(n.op_type in _RANDOM for n in nodes(model.ir)),
             )
             result = Model(put_back(proto, taken, model.ir), model.path)
         except ModelRefused as error:
             return self._undone(context, error.what)
-        before, after = model.statistics(), result.statistics()
+        after = result.statistics()
         context.facts["nodes"] = [before.nodes, after.nodes]
         context.facts["bytes"] = [before.nbytes, after.nbytes]
-        if (after.nodes, after.nbytes) == (before.nodes, before.nbytes):
-            return False
         if after.nodes > before.nodes * GROWTH or after.nbytes > before.nbytes * GROWTH + _SLACK_BYTES:
             return self._undone(
                 context,
                 f"the result is larger: {before.nodes} to {after.nodes} nodes, "
                 f"{before.nbytes} to {after.nbytes} bytes of tensors",
             )
+        if (after.nodes, after.nbytes) >= (before.nodes, before.nbytes):
+            return False
         wrong = _unlike(model, result) or check(result.ir) or self._differs(model, result, context)
         if wrong:
             return self._undone(context, wrong)
