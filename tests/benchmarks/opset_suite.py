@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-# Element type -> the first opset whose operators take it (https://onnx.ai/onnx/intro/concepts.html, onnx 1.23.2 schemas).
+# Element type -> the first opset whose operators take it (schemas of onnx 1.23.2).
 _SINCE = {
     "BFLOAT16": 13,
     "FLOAT8E4M3FN": 19,
@@ -134,8 +134,8 @@ def compare(model: onnx.ModelProto, case: Any, reference_only: bool) -> tuple[st
     """Run the lowered model.
 
     Returns:
-        ``equal``, ``rounding`` (equal within 1e-6 of the largest value, but not within the case's own bounds), ``random``
-        (a random operator: shape and type are right), ``differs``, ``invalid`` or ``not run``; and the detail.
+        ``equal``, ``rounding`` (within 1e-6 of the largest value, but not within the case's own bounds), ``random`` (a
+        random operator: shape and type are right), ``differs``, ``invalid`` or ``not run``; and the detail.
     """
     details = ""
     random = any(n.op_type in _RANDOM for n in case.model.graph.node)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import onnx
 import onnx_ir as ir
-from onnx.defs import OpSchema
 
 from dmlprep.model.walk import attribute_graphs
 from dmlprep.passes.opset.build import STANDS_AT, Builder
@@ -15,8 +16,8 @@ from dmlprep.passes.opset.schemas import domain_of
 __all__ = ["expand_call", "expand_operator", "has_body"]
 
 
-def has_body(schema: OpSchema) -> bool:
-    """Whether ONNX defines the operator as a function."""
+def has_body(schema: Any) -> bool:
+    """Whether ONNX defines the operator as a function. (onnx's stubs lack these members of OpSchema: hence Any.)"""
     return bool(schema.has_function or schema.has_context_dependent_function)
 
 
@@ -26,7 +27,7 @@ def _pick(versions: list[int], target: int) -> int:
     return max(fitting) if fitting else min(versions)
 
 
-def expand_operator(builder: Builder, schema: OpSchema) -> list[ir.Value | None]:
+def expand_operator(builder: Builder, schema: Any) -> list[ir.Value | None]:
     """The function body of an ONNX operator, written in the place of the builder's node.
 
     Raises:

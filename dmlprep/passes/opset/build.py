@@ -173,7 +173,7 @@ class Builder:
         """A constant int64[n]."""
         return self.const(np.array(numbers, np.int64))
 
-    def int(self, number: int) -> ir.Value:
+    def scalar(self, number: int) -> ir.Value:
         """A constant int64 scalar."""
         return self.const(np.array(number, np.int64))
 
@@ -183,7 +183,7 @@ class Builder:
         if key is not None and key in self._constants:
             return self._constants[key]
         name = self.names.new(f"{self.base}/constant")
-        shape = [int(d) for d in tensor.shape]
+        shape = list(tensor.shape.numpy())
         if isinstance(self.graph, ir.Graph):
             value = ir.Value(name=name, shape=ir.Shape(shape), type=ir.TensorType(tensor.dtype), const_value=tensor)
             tensor.name = name
@@ -291,21 +291,13 @@ class Builder:
 
     def _infer_with_bodies(self, node: ir.Node, version: int) -> None:
         """If, Loop, Scan: inferred in a model of their own, whose inputs are what they read."""
-        read = {v.name: v for v in node.inputs if v is not None and v.name}
-        inside = {v for _, graph in attribute_graphs(node) for n in graph.all_nodes() for v in (*n.outputs, *n.inputs)}
-        for value in inside:
-            if (
-                value is not None
-                and value.name
-                and self.values.type(value) is not None
-                and value.producer() not in inside
-            ):
-                read.setdefault(value.name, value)
-        made = {v.name for _, graph in attribute_graphs(node) for n in graph.all_nodes() for v in n.outputs}
+        bodies = [n for _, graph in attribute_graphs(node) for n in graph.all_nodes()]
+        made = {v for n in bodies for v in n.outputs} | {v for _, g in attribute_graphs(node) for v in g.inputs}
+        read = {v.name: v for n in (node, *bodies) for v in n.inputs if v is not None and v.name and v not in made}
         infos = []
         for name, value in read.items():
             known = self.values.type(value)
-            if known is not None and name not in made:
+            if known is not None:
                 infos.append(onnx.ValueInfoProto(name=name, type=known))
         proto = ir.serde.serialize_node(node)
         outputs = [onnx.ValueInfoProto(name=v.name) for v in node.outputs if v.name]
@@ -360,7 +352,7 @@ class Builder:
 
     def again(self, *inputs: ir.Value | None, version: int | None = None, **changed: Any) -> list[ir.Value]:
         """The same operator with other inputs and some attributes changed (``None`` removes one)."""
-        attributes: Mapping[str, Any] = {**{k: a for k, a in self.node.attributes.items()}, **changed}
+        attributes: Mapping[str, Any] = {**dict(self.node.attributes), **changed}
         return self.ops(
             self.node.op_type,
             *inputs,

@@ -98,11 +98,11 @@ def _mod(node: ir.Node, inputs: list[np.ndarray[Any, Any]]) -> np.ndarray[Any, A
     a, b = inputs
     if _int(node, "fmod", 0) or a.dtype.kind == "f" or not np.all(b):
         return None
-    return np.mod(a, b)
+    return np.asarray(np.mod(a, b))
 
 
 def _gather(node: ir.Node, inputs: list[np.ndarray[Any, Any]]) -> np.ndarray[Any, Any] | None:
-    return np.take(inputs[0], inputs[1], axis=_int(node, "axis", 0))
+    return np.asarray(np.take(inputs[0], inputs[1], axis=_int(node, "axis", 0)))
 
 
 def _slice(node: ir.Node, inputs: list[np.ndarray[Any, Any]]) -> np.ndarray[Any, Any] | None:
@@ -149,7 +149,7 @@ def _range(node: ir.Node, inputs: list[np.ndarray[Any, Any]]) -> np.ndarray[Any,
     start, limit, delta = (i.reshape(-1)[0] for i in inputs)
     if inputs[0].dtype.kind != "i" or delta == 0 or abs((limit - start) // delta) > _LARGEST:
         return None
-    return np.arange(start, limit, delta, inputs[0].dtype)
+    return np.arange(int(start), int(limit), int(delta), dtype=inputs[0].dtype)
 
 
 _FOLDS: dict[str, Any] = {

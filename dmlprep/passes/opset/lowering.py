@@ -86,14 +86,16 @@ class _Lowering:
         own: list[tuple[ir.Node, _Origin]] = []
         for key, function in functions.items():
             self.function_versions[key] = _default_domain(function.opset_imports, opset)
-        for path, graph in graphs(self.model.ir):
-            key = _function_of(path, graph, own)
-            if key is not None and key in self.inline:
+        inside: FunctionKey | None = None  # the walk ends with the functions, each with its subgraphs
+        for _, graph in graphs(self.model.ir):
+            if isinstance(graph, ir.Function):
+                inside = (str(graph.domain), str(graph.name), str(graph.overload))
+            if inside is not None and inside in self.inline:
                 continue
-            version = opset if key is None else self.function_versions[key]
+            version = opset if inside is None else self.function_versions[inside]
             for node in graph:
                 node.version = version
-                own.append((node, _Origin(label(node), str(node.op_type), version, key)))
+                own.append((node, _Origin(label(node), str(node.op_type), version, inside)))
         # Bodies before the nodes that hold them: a function operator may take a body with it.
         for node, origin in reversed(own):
             kind = self._bring(node, origin)
@@ -139,9 +141,9 @@ class _Lowering:
         if schema is None:
             raise CannotLower(f"onnx has no operator of this name at opset {version}")
         if self.prefer_contrib:
-            replaced = as_contrib(self._builder(node, origin))
-            if replaced is not None:
-                self._replace(node, replaced)
+            written = as_contrib(self._builder(node, origin))
+            if written is not None:
+                self._replace(node, written)
                 return "com.microsoft"
         if version <= self.target:
             self._raise(node, version)
@@ -260,15 +262,6 @@ class _Lowering:
         old.replace_all_uses_with(new, replace_graph_outputs=True)
         old.name = ""
         new.name = name
-
-
-def _function_of(path: str, graph: ir.Graph | ir.Function, own: list[tuple[ir.Node, _Origin]]) -> FunctionKey | None:
-    """The model-local function that a graph of the walk belongs to; subgraphs follow the function that holds them."""
-    if not path.startswith("function "):
-        return None
-    if isinstance(graph, ir.Function):
-        return (str(graph.domain), str(graph.name), str(graph.overload))
-    return own[-1][1].function if own else None
 
 
 def _default_domain(imports: dict[str, int], otherwise: int) -> int:

@@ -5,12 +5,13 @@ from __future__ import annotations
 __all__ = ["CannotLower", "InlineFirst"]
 
 
-class CannotLower(Exception):  # noqa: N818
+class CannotLower(Exception):
     """One node cannot be rewritten; the pass turns this into a refusal that names it.
 
     Args:
         reason: why, one clause.
-        in_function: whether inlining the model-local function around the node may help, because its types are not known.
+        in_function: whether inlining the model-local function around the node may help: its
+            types are not known.
     """
 
     def __init__(self, reason: str, *, in_function: bool = False) -> None:
@@ -19,7 +20,7 @@ class CannotLower(Exception):  # noqa: N818
         self.in_function = in_function
 
 
-class InlineFirst(Exception):  # noqa: N818
+class InlineFirst(Exception):
     """A node of a model-local function can only be rewritten where the function's calls give it types.
 
     Args:

@@ -87,7 +87,7 @@ def type_parameters(op_type: str, opset: int, *, outputs: bool) -> tuple[tuple[s
     schema = schema_at(op_type, opset)
     assert schema is not None
     formal = schema.outputs if outputs else schema.inputs
-    return tuple((p.type_str, p.option.name) for p in formal)
+    return tuple((p.type_str, str(p.option).rpartition(".")[2]) for p in formal)
 
 
 def rejects(

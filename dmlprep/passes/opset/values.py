@@ -42,7 +42,7 @@ def tensor_type(dtype: int, shape: Iterable[Dim] | None) -> onnx.TypeProto:
 def _of_value(value: ir.Value) -> onnx.TypeProto | None:
     if value.type is None:
         tensor = value.const_value
-        return None if tensor is None else tensor_type(tensor.dtype.value, [int(d) for d in tensor.shape])
+        return None if tensor is None else tensor_type(tensor.dtype.value, tensor.shape.numpy())
     info = ir.serde.serialize_value(value, name=value.name or "x")
     return info.type if type_string(info.type) else None
 

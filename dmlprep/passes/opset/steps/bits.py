@@ -15,7 +15,7 @@ from dmlprep.passes.opset.steps import Step, Steps
 __all__ = ["STEPS"]
 
 _T = onnx.TensorProto
-_WIDTH = {
+_WIDTH: dict[int, int] = {
     _T.INT8: 8,
     _T.INT16: 16,
     _T.INT32: 32,
@@ -39,15 +39,15 @@ def bit_shift_28(b: Builder) -> list[ir.Value | None] | None:
         return None
     right = b.attr("direction") == "RIGHT"
     shifts = b.cast(y, _T.INT64)
-    zero = b.int(0)
+    zero = b.scalar(0)
     if dtype not in _SIGNED:
-        fits = b.op("And", b.op("Not", b.op("Less", shifts, zero)), b.op("Less", shifts, b.int(width)))
+        fits = b.op("And", b.op("Not", b.op("Less", shifts, zero)), b.op("Less", shifts, b.scalar(width)))
         safe = b.cast(b.op("Where", fits, shifts, zero), dtype)
         (moved,) = b.again(x, safe, version=11)
         return [b.op("Where", fits, moved, b.like(0, x))]
     wide = b.cast(x, _T.INT64)
     last = width - 2 if right else width - 1
-    fits = b.op("And", b.op("Not", b.op("Less", shifts, zero)), b.op("Less", shifts, b.int(last + 1)))
+    fits = b.op("And", b.op("Not", b.op("Less", shifts, zero)), b.op("Less", shifts, b.scalar(last + 1)))
     powers = b.const(np.array([1 << i for i in range(last + 1)], np.uint64).astype(np.int64))
     power = b.op("Gather", powers, b.op("Where", fits, shifts, zero))
     if not right:
@@ -55,28 +55,28 @@ def bit_shift_28(b: Builder) -> list[ir.Value | None] | None:
         return [b.cast(moved, dtype)]
     # Rounding toward minus infinity is the arithmetic shift; Mod takes the divisor's sign.
     moved = b.op("Div", b.op("Sub", wide, b.op("Mod", wide, power)), power)
-    fill = b.op("Where", b.op("Less", wide, zero), b.int(-1), zero)
+    fill = b.op("Where", b.op("Less", wide, zero), b.scalar(-1), zero)
     return [b.cast(b.op("Where", fits, moved, fill), dtype)]
 
 
 def _bits(b: Builder, x: ir.Value, count: int) -> tuple[ir.Value, ir.Value]:
     """The low ``count`` bits of an int64 value [..., count] as 0 and 1, and whether it is negative [...]."""
-    negative = b.op("Less", x, b.int(0))
+    negative = b.op("Less", x, b.scalar(0))
     lift = (1 << count) if count < 63 else None
     if lift is not None:
-        low = b.op("Where", negative, b.op("Add", x, b.int(lift)), x)
+        low = b.op("Where", negative, b.op("Add", x, b.scalar(lift)), x)
     else:  # 2^63 does not fit: minus the smallest number is the same step
-        low = b.op("Where", negative, b.op("Sub", x, b.int(-(2**63))), x)
+        low = b.op("Where", negative, b.op("Sub", x, b.scalar(-(2**63))), x)
     powers = b.const(np.array([1 << i for i in range(count)], np.int64))
     column = b.op("Unsqueeze", low, b.ints(-1))
-    return b.op("Mod", b.op("Div", column, powers), b.int(2)), negative
+    return b.op("Mod", b.op("Div", column, powers), b.scalar(2)), negative
 
 
 def _bitwise(combine: Callable[[Builder, ir.Value, ir.Value], ir.Value]) -> Step:
     def step(b: Builder) -> list[ir.Value | None]:
         dtype = b.need_dtype(b.need(0))
         count = min(_WIDTH[dtype], 63)
-        one = b.int(1)
+        one = b.scalar(1)
         left, left_negative = _bits(b, b.cast(b.need(0), _T.INT64), count)
         right, right_negative = _bits(b, b.cast(b.need(1), _T.INT64), count)
         bits = b.cast(combine(b, b.op("Equal", left, one), b.op("Equal", right, one)), _T.INT64)
@@ -84,9 +84,9 @@ def _bitwise(combine: Callable[[Builder, ir.Value, ir.Value], ir.Value]) -> Step
         total = b.op("ReduceSum", b.op("Mul", bits, powers), b.ints(-1), keepdims=0, version=13)
         negative = combine(b, left_negative, right_negative)
         if count < 63:
-            lifted = b.op("Sub", total, b.int(1 << count))
+            lifted = b.op("Sub", total, b.scalar(1 << count))
         else:
-            lifted = b.op("Add", total, b.int(-(2**63)))
+            lifted = b.op("Add", total, b.scalar(-(2**63)))
         return [b.cast(b.op("Where", negative, lifted, total), dtype)]
 
     return step
@@ -95,7 +95,7 @@ def _bitwise(combine: Callable[[Builder, ir.Value, ir.Value], ir.Value]) -> Step
 def bitwise_not_18(b: Builder) -> list[ir.Value | None]:
     """-1 - x, in two's complement."""
     x = b.need(0)
-    return [b.cast(b.op("Sub", b.int(-1), b.cast(x, _T.INT64)), b.need_dtype(x))]
+    return [b.cast(b.op("Sub", b.scalar(-1), b.cast(x, _T.INT64)), b.need_dtype(x))]
 
 
 def bit_cast_26(b: Builder) -> list[ir.Value | None]:

@@ -33,13 +33,13 @@ class _Window:
     def up(self, axis: int, size: int) -> int:
         """Output size rounded up, as before opset 22."""
         padded = size + self.begin[axis] + self.end[axis] - self.span[axis]
-        return -(-padded // self.strides[axis]) + 1
+        return int(-(-padded // self.strides[axis]) + 1)
 
     def out(self, axis: int, size: int, ceil: bool) -> int:
         """Output size; rounded up, no window starts in the end padding (opset 22)."""
         if not ceil:
-            return (size + self.begin[axis] + self.end[axis] - self.span[axis]) // self.strides[axis] + 1
-        found = self.up(axis, size)
+            return int((size + self.begin[axis] + self.end[axis] - self.span[axis]) // self.strides[axis] + 1)
+        found: int = self.up(axis, size)
         return found - 1 if (found - 1) * self.strides[axis] >= size + self.begin[axis] else found
 
 

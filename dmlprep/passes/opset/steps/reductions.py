@@ -69,16 +69,16 @@ def chosen_axes(b: Builder, axes: ir.Value, rank: int, *, all_if_empty: bool) ->
     """Which dimensions the run-time ``axes`` [n] name: bool[rank]."""
     dims = b.const(np.arange(rank, dtype=np.int64).reshape(rank, 1))
     listed = b.op("Reshape", b.cast(axes, _T.INT64), b.ints(1, -1))
-    zero = b.op("Less", listed, b.int(0))
-    positive = b.op("Where", zero, b.op("Add", listed, b.int(rank)), listed)
+    zero = b.op("Less", listed, b.scalar(0))
+    positive = b.op("Where", zero, b.op("Add", listed, b.scalar(rank)), listed)
     hits = b.cast(b.op("Equal", dims, positive), _T.INT64)
     if all_if_empty:
         # A row that hits everywhere exactly when no axis is named.
-        empty = b.cast(b.op("Equal", b.op("Size", axes), b.int(0)), _T.INT64)
+        empty = b.cast(b.op("Equal", b.op("Size", axes), b.scalar(0)), _T.INT64)
         column = b.op("Mul", b.op("Reshape", empty, b.ints(1, 1)), b.const(np.ones((rank, 1), np.int64)))
         hits = b.op("Concat", hits, column, axis=1)
     count = b.op("ReduceSum", hits, b.ints(1), keepdims=0, version=13)
-    return b.op("Greater", count, b.int(0))
+    return b.op("Greater", count, b.scalar(0))
 
 
 def _run_time_axes(b: Builder, axes: ir.Value, noop: bool) -> list[ir.Value | None]:
@@ -94,7 +94,7 @@ def _run_time_axes(b: Builder, axes: ir.Value, noop: bool) -> list[ir.Value | No
     shape = b.op("Shape", x)
     x = _never_empty(b, x, one_axis)
     for axis in range(rank):
-        here = b.op("Gather", mask, b.int(axis))
+        here = b.op("Gather", mask, b.scalar(axis))
         reduced = b.op(one_axis, x, b.ints(axis), keepdims=1)
         x = b.op("Where", here, reduced, x)
     # Reduced dimensions hold the same value all along: their first element stays.
@@ -121,7 +121,7 @@ def _by_sum(b: Builder, x: ir.Value, axes: ir.Value, noop: bool) -> ir.Value:
 
 
 def _never_empty(b: Builder, x: ir.Value, one_axis: str) -> ir.Value:
-    """``x`` with one neutral element after each dimension that may be empty: reducing over nothing gives that element."""
+    """``x`` with a neutral element after each dimension that may be empty: what reducing over nothing gives."""
     shape = b.shape(x) or []
     pads = [0] * len(shape) + [0 if isinstance(d, int) and d > 0 else 1 for d in shape]
     if not any(pads) or one_axis == "ReduceMean":

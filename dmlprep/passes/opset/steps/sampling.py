@@ -148,7 +148,7 @@ def grid_sample_16(b: Builder) -> list[ir.Value | None]:
     grid = b.cast(grid, b.need_dtype(x))
     at = []
     for axis in range(axes):
-        g = b.op("Gather", grid, b.int(axes - 1 - axis), axis=-1)  # the innermost dimension comes first
+        g = b.op("Gather", grid, b.scalar(axes - 1 - axis), axis=-1)  # the innermost dimension comes first
         g = b.op("Reshape", g, b.op("Concat", b.dim(grid, 0), b.ints(1, -1), axis=0))
         size = image.sizes[axis]
         half, one = b.like(0.5, size), b.like(1, size)
@@ -194,7 +194,7 @@ def deform_conv_19(b: Builder) -> list[ir.Value | None]:
         for k, o in product(np.ndindex(*kernel), np.ndindex(*outs)):
             row, column = int(np.ravel_multi_index(k, kernel)), int(np.ravel_multi_index(o, outs))
             base[0, row, column] = o[axis] * strides[axis] - pads[axis] + k[axis] * dilations[axis]
-        position = b.op("Add", b.op("Gather", moves, b.int(axis), axis=2), b.typed(base, dtype))
+        position = b.op("Add", b.op("Gather", moves, b.scalar(axis), axis=2), b.typed(base, dtype))
         at.append(b.op("Reshape", position, b.ints(batch * offset_groups, 1, taps * points)))
     sampled = _sample(b, image, at, "linear")
     if mask is not None:

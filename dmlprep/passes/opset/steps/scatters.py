@@ -48,10 +48,10 @@ def _scatter_reduce(
     dtype = b.need_dtype(data)
     rank = b.need_rank(data)
     length = b.dim(data, axis)
-    column = b.op("Reshape", b.op("Range", b.int(0), b.op("Squeeze", length, b.ints(0)), b.int(1)), b.ints(-1, 1))
+    column = b.op("Reshape", b.op("Range", b.scalar(0), b.op("Squeeze", length, b.ints(0)), b.scalar(1)), b.ints(-1, 1))
     rows = b.op("Reshape", column, b.ints(*([-1, 1] + [1] * (rank - 1 - axis))))  # [I, 1, ...]: I stands at ``axis``
     index = b.cast(where, _T.INT64)
-    index = b.op("Where", b.op("Less", index, b.int(0)), b.op("Add", index, length), index)
+    index = b.op("Where", b.op("Less", index, b.scalar(0)), b.op("Add", index, length), index)
     hit = b.op("Equal", b.op("Unsqueeze", index, b.ints(axis)), rows)  # [..., I, J, ...]
     spread = b.op("Where", hit, b.op("Unsqueeze", updates, b.ints(axis)), b.typed(_neutral(reduction, dtype), dtype))
     reduced = b.op(_REDUCE[reduction], spread, b.ints(axis + 1), keepdims=0)
@@ -98,7 +98,7 @@ def scatter_nd(b: Builder) -> list[ir.Value | None] | None:
     rows = math.prod(outer)
     count = math.prod(shapes[1][:-1])
     sizes = b.ints(*outer)
-    wrapped = b.op("Where", b.op("Less", where, b.int(0)), b.op("Add", where, sizes), where)
+    wrapped = b.op("Where", b.op("Less", where, b.scalar(0)), b.op("Add", where, sizes), where)
     strides = b.ints(*[math.prod(outer[i + 1 :]) for i in range(depth)])
     flat = b.op("ReduceSum", b.op("Mul", wrapped, strides), b.ints(-1), keepdims=0, version=13)
     index = b.op("Expand", b.op("Reshape", flat, b.ints(count, 1)), b.ints(count, rest))
@@ -113,7 +113,7 @@ def tensor_scatter_24(b: Builder) -> list[ir.Value | None]:
     rank = b.need_rank(cache)
     axis = b.attr("axis", -2) % rank
     length = b.op("Squeeze", b.dim(update, axis), b.ints(0))
-    at = b.op("Range", b.int(0), length, b.int(1))
+    at = b.op("Range", b.scalar(0), length, b.scalar(1))
     at = b.op("Reshape", at, b.ints(*([1] * axis + [-1] + [1] * (rank - axis - 1))))
     if start is not None:
         first = b.op("Reshape", b.cast(start, _T.INT64), b.ints(*([-1] + [1] * (rank - 1))))
@@ -129,8 +129,8 @@ def trilu_14(b: Builder) -> list[ir.Value | None]:
     x, k = b.need(0), b.input(1)
     rank = b.need_rank(x)
     sizes = [b.op("Squeeze", b.dim(x, rank - 2 + i), b.ints(0)) for i in range(2)]
-    rows = b.op("Reshape", b.op("Range", b.int(0), sizes[0], b.int(1)), b.ints(-1, 1))
-    columns = b.op("Range", b.int(0), sizes[1], b.int(1))
+    rows = b.op("Reshape", b.op("Range", b.scalar(0), sizes[0], b.scalar(1)), b.ints(-1, 1))
+    columns = b.op("Range", b.scalar(0), sizes[1], b.scalar(1))
     if k is not None:
         rows = b.op("Add", rows, b.op("Reshape", k, b.ints(1)))
     upper = bool(b.attr("upper", 1))
@@ -152,10 +152,10 @@ def cum_prod_26(b: Builder) -> list[ir.Value | None]:
     if known is not None:
         return [_running_product(b, x, int(known.reshape(-1)[0]) % rank, shape)]
     flat = b.op("Reshape", b.cast(axis, _T.INT64), b.ints(-1))
-    wanted = b.op("Where", b.op("Less", flat, b.int(0)), b.op("Add", flat, b.int(rank)), flat)
+    wanted = b.op("Where", b.op("Less", flat, b.scalar(0)), b.op("Add", flat, b.scalar(rank)), flat)
     result = x
     for candidate in range(rank):
-        here = b.op("Equal", wanted, b.int(candidate))
+        here = b.op("Equal", wanted, b.scalar(candidate))
         result = b.op("Where", here, _running_product(b, x, candidate, shape), result)
     return [result]
 

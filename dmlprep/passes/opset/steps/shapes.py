@@ -47,7 +47,7 @@ def unsqueeze_13(b: Builder) -> list[ir.Value | None] | None:
         mask = chosen_axes(b, axes, new_rank, all_if_empty=False)
         old = b.cast(b.op("Not", mask), _T.INT64)
         # The k-th old dimension stands where the running count of old dimensions is k.
-        at = b.op("Sub", b.op("CumSum", old, b.int(0), version=11), b.int(1))
+        at = b.op("Sub", b.op("CumSum", old, b.scalar(0), version=11), b.scalar(1))
         padded = b.op("Concat", b.op("Shape", x), b.ints(1), axis=0)
         index = b.op("Where", mask, b.ints(rank), at)
         return [b.op("Reshape", x, b.op("Gather", padded, index))]
@@ -103,13 +103,13 @@ def _literal_zeros(b: Builder, x: ir.Value, wanted: ir.Value) -> ir.Value:
     if counted is None:
         raise CannotLower("allowzero is set, and the rank of its output is not known", in_function=True)
     rank = counted[0]
-    zero = b.int(0)
-    filled = b.op("Where", b.op("Equal", wanted, zero), b.int(1), wanted)
+    zero = b.scalar(0)
+    filled = b.op("Where", b.op("Equal", wanted, zero), b.scalar(1), wanted)
     elements = b.op("ReduceProd", filled, b.ints(0), keepdims=1)
     missing = b.op("Max", b.op("Sub", elements, b.op("Size", x)), b.ints(0))
     padded = b.op("Pad", b.op("Reshape", x, b.ints(-1)), b.op("Concat", b.ints(0), missing, axis=0))
     whole = b.op("Reshape", padded, filled)
-    ends = b.op("Where", b.op("Less", wanted, zero), b.int(np.iinfo(np.int64).max), wanted)
+    ends = b.op("Where", b.op("Less", wanted, zero), b.scalar(np.iinfo(np.int64).max), wanted)
     return b.op("Slice", whole, b.ints(*[0] * rank), ends)
 
 
@@ -198,8 +198,8 @@ def pad_18(b: Builder) -> list[ir.Value | None] | None:
         b.set_inputs([x, b.op("Gather", padded, b.ints(*index)), b.input(2)])
         return None
     listed_value = b.op("Reshape", b.cast(axes, _T.INT64), b.ints(1, -1))
-    negative = b.op("Less", listed_value, b.int(0))
-    positive = b.op("Where", negative, b.op("Add", listed_value, b.int(rank)), listed_value)
+    negative = b.op("Less", listed_value, b.scalar(0))
+    positive = b.op("Where", negative, b.op("Add", listed_value, b.scalar(rank)), listed_value)
     hits = b.cast(b.op("Equal", b.const(np.arange(rank, dtype=np.int64).reshape(rank, 1)), positive), _T.INT64)
     both = b.op("Reshape", b.cast(pads, _T.INT64), b.ints(2, 1, -1))
     spread = b.op("ReduceSum", b.op("Mul", both, hits), b.ints(2), keepdims=0, version=13)  # [2, rank]
@@ -219,9 +219,9 @@ def pad_19(b: Builder) -> list[ir.Value | None] | None:
         list(range(rank)) if axes is None else [int(a) % rank for a in b.need_constant(axes, "its axes").reshape(-1)]
     )
     for i, axis in enumerate(listed):
-        before, after = (b.op("Gather", amounts, b.int(at)) for at in (i, len(listed) + i))
+        before, after = (b.op("Gather", amounts, b.scalar(at)) for at in (i, len(listed) + i))
         size = b.op("Squeeze", b.dim(x, axis), b.ints(0))
-        positions = b.op("Range", b.op("Neg", before), b.op("Add", size, after), b.int(1))
+        positions = b.op("Range", b.op("Neg", before), b.op("Add", size, after), b.scalar(1))
         x = b.op("Gather", x, b.op("Mod", positions, size), axis=axis)
     return [x]
 

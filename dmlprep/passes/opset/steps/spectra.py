@@ -46,11 +46,11 @@ def _run_time_axis(b: Builder, x: ir.Value, axis: ir.Value, rank: int) -> list[i
     if moved or b.attr("onesided", 0) or b.input(1) is not None:
         raise CannotLower(f"its axis ({axis.name!r}) is not a constant", in_function=True)
     flat = b.op("Reshape", b.cast(axis, _T.INT64), b.ints(-1))
-    wanted = b.op("Where", b.op("Less", flat, b.int(0)), b.op("Add", flat, b.int(rank)), flat)
+    wanted = b.op("Where", b.op("Less", flat, b.scalar(0)), b.op("Add", flat, b.scalar(rank)), flat)
     result: ir.Value | None = None
     for candidate in range(rank - 1):
         (tried,) = b.again(x, version=17, axis=candidate)
-        here = b.op("Equal", wanted, b.int(candidate))
+        here = b.op("Equal", wanted, b.scalar(candidate))
         result = tried if result is None else b.op("Where", here, tried, result)
     return [result]
 
@@ -83,8 +83,8 @@ def transform(b: Builder, x: ir.Value, axis: int, size: int, points: int, *, inv
     if used < size:
         x = b.op("Slice", x, b.ints(0), b.ints(used), b.ints(axis))
     last = [i for i in range(rank - 1) if i != axis] + [axis]
-    real = b.op("Transpose", b.op("Gather", x, b.int(0), axis=-1), perm=last)
-    imaginary = b.op("Transpose", b.op("Gather", x, b.int(1), axis=-1), perm=last) if parts == 2 else None
+    real = b.op("Transpose", b.op("Gather", x, b.scalar(0), axis=-1), perm=last)
+    imaginary = b.op("Transpose", b.op("Gather", x, b.scalar(1), axis=-1), perm=last) if parts == 2 else None
     bins = points if inverse or not onesided else points // 2 + 1
     angle = 2 * np.pi * np.outer(np.arange(used), np.arange(bins)) / points
     cos: Matrix = np.cos(angle)

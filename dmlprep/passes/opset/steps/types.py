@@ -107,7 +107,7 @@ def arg_12(b: Builder) -> list[ir.Value | None]:
     backwards = b.op("Slice", x, b.ints(-1), b.ints(np.iinfo(np.int64).min), b.ints(axis), b.ints(-1))
     (found,) = b.again(backwards, version=11, select_last_index=None)
     length = b.op("Gather", b.op("Shape", x), b.ints(axis % b.need_rank(x)))
-    return [b.op("Sub", b.op("Sub", length, b.int(1)), found)]
+    return [b.op("Sub", b.op("Sub", length, b.scalar(1)), found)]
 
 
 def dropout_12(b: Builder) -> list[ir.Value | None] | None:
