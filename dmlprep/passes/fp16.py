@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Literal
 
 import msgspec
 
-from dmlprep.errors import RecipeError
+from dmlprep.errors import ModelRefused, RecipeError
 from dmlprep.model import Model
+from dmlprep.model.walk import label, nodes
 from dmlprep.passes.base import Context, Options, Pass
 from dmlprep.passes.catalog import suggest
 from dmlprep.precision.borrowed import convert_with_onnxconverter_common
-from dmlprep.precision.convert import convert
+from dmlprep.precision.convert import Converted, convert
+from dmlprep.precision.islands import find_islands
 from dmlprep.precision.selection import Selection, select
+from dmlprep.record import finding
 
 __all__ = ["Fp16Options", "Fp16Pass"]
+
+
+_Run = Callable[[Model, Mapping[int, str], Mapping[int, str]], Converted]
 
 
 class Fp16Options(Options, frozen=True):
@@ -30,6 +38,12 @@ class Fp16Options(Options, frozen=True):
         keep_between: pairs of values; the nodes on the way from the first to the second stay FP32.
         convert_nodes, convert_operators, convert_patterns, convert_between: converted against the policy, where
             FP16 kernels exist.
+        islands: ``auto`` searches for the smallest set of nodes to keep in FP32, by the true-FP16 reference.
+        tolerance: of the search: largest max|difference| / max|reference| of an output.
+        rounding, accumulation: of the reference, see ``precision.reference``.
+        feeds: how many feeds the search looks at.
+        max_trials: how many runs of the reference it may take.
+        journal: a file that remembers trials, so that a search that was stopped goes on where it was.
     """
 
     engine: Literal["own", "onnxconverter-common"] = "own"
@@ -43,6 +57,13 @@ class Fp16Options(Options, frozen=True):
     convert_operators: list[str] = msgspec.field(default_factory=list)
     convert_patterns: list[str] = msgspec.field(default_factory=list)
     convert_between: list[tuple[str, str]] = msgspec.field(default_factory=list)
+    islands: Literal["off", "auto"] = "off"
+    tolerance: float = 0.01
+    rounding: Literal["nearest", "toward-zero"] = "nearest"
+    accumulation: Literal["storage", "everywhere"] = "storage"
+    feeds: int = 2
+    max_trials: int = 12
+    journal: str = ""
 
 
 class Fp16Pass(Pass[Fp16Options]):
@@ -87,18 +108,67 @@ class Fp16Pass(Pass[Fp16Options]):
                     f"the model has no input or output {name!r}", where="keep_io", fix=suggest(name, list(known))
                 )
         convert_anyway = select(model, _selection(options, "convert"), "convert")
-        done = convert(
-            model,
-            context.target,
-            level=options.policy,
-            keep_io=keep_io,
-            keep=keep,
-            convert_anyway=convert_anyway,
-        )
+
+        def run(one: Model, kept: Mapping[int, str], anyway: Mapping[int, str]) -> Converted:
+            return convert(one, context.target, level=options.policy, keep_io=keep_io, keep=kept, convert_anyway=anyway)
+
+        if options.islands == "auto":
+            keep |= self._islands(model, context, run)
+        done = run(model, keep, convert_anyway)
         for one in done.findings:
             context.report(one)
         context.facts |= {"casts": done.casts, "kept_fp32": done.kept, "kept_by_rule": done.rules}
         return done.changed
+
+    def _islands(self, model: Model, context: Context, run: _Run) -> dict[int, str]:
+        """Search for the nodes to keep; report them as recipe lines."""
+        options = self.options
+        if context.runner is None:
+            raise ModelRefused(
+                'islands = "auto" has to run the model, and this pipeline runs none',
+                where="step fp16",
+                code="DP403",
+                fix='set islands = "off", and name the nodes in keep_nodes',
+            )
+
+        def trial(one: Model, kept: Mapping[int, str]) -> None:
+            mine = select(one, _selection(options, "keep"), "keep")
+            run(one, {**mine, **kept}, select(one, _selection(options, "convert"), "convert"))
+
+        found = find_islands(
+            model,
+            trial,
+            context.runner,
+            context.runner.feeds(model, options.feeds),
+            options.tolerance,
+            mode=options.accumulation,
+            rounding=options.rounding,
+            max_trials=options.max_trials,
+            journal=Path(options.journal) if options.journal else None,
+            progress=context.progress,
+        )
+        if not found.met:
+            raise ModelRefused(
+                f"no set of nodes in FP32 was found in {len(found.trials)} trials that brings the error below "
+                f"{options.tolerance:g}; with all of FP16 it is {found.trials[0].error:.2g}",
+                where="step fp16",
+                code="DP404",
+                fix="raise tolerance or max_trials, or leave the model in FP32",
+            )
+        for name, why in found.keep.items():
+            context.report(finding("DP405", f"{name} stays in FP32: {why}", node=name))
+        context.facts |= {
+            "islands": found.keep,
+            "island_recipe": found.recipe_lines(),
+            "reference_error": found.error,
+            "reference": f"true-fp16, {options.accumulation}, {options.rounding}",
+            "trials": [{"kept": len(t.kept), "error": t.error, "seconds": round(t.seconds, 2)} for t in found.trials],
+            "worst_values": [
+                {"value": r.value, "peak": r.peak, "small": r.small}
+                for r in sorted(found.ranges.values(), key=lambda r: -r.peak)[:10]
+            ],
+        }
+        return {id(n): found.keep[label(n)] for n in nodes(model.ir) if label(n) in found.keep}
 
     def _borrowed(self, model: Model, context: Context, keep: dict[int, str]) -> bool:
         options = self.options

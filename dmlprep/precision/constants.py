@@ -13,7 +13,7 @@ from dmlprep.precision.half import FP16_MAX, Loss, measure
 from dmlprep.precision.policy import Reason
 from dmlprep.precision.view import MOVES, View, scalar
 
-__all__ = ["MASK", "RELATIVE_LOSS", "Constants", "judge"]
+__all__ = ["MASK", "RELATIVE_LOSS", "Constants", "from_big_constant", "judge"]
 
 MASK = 57344.0
 """Magnitude that masks get: 7 * 2**13. Scores up to 8160 added to it stay finite, and its spacing of 32 swallows scores
@@ -194,12 +194,13 @@ def _meets_another(state: dict[ir.Value, tuple[int, int]], value: ir.Value) -> b
             for other in node.inputs:
                 if other is None or other in state or other is value:
                     continue
-                if _from_big_constant(other):
+                if from_big_constant(other):
                     return True
     return False
 
 
-def _from_big_constant(value: ir.Value) -> bool:
+def from_big_constant(value: ir.Value) -> bool:
+    """Whether a value is made of a very large constant by steps that masks are made with."""
     stack, seen = [value], 0
     while stack and seen < 24:
         seen += 1
@@ -214,7 +215,7 @@ def _from_big_constant(value: ir.Value) -> bool:
             if array.size and bool((np.isfinite(array) & (np.abs(array) > 1e4)).any()):
                 return True
         elif producer is not None and (
-            producer.op_type in MOVES or producer.op_type in ("Mul", "Where", "Sub", "Cast")
+            producer.op_type in MOVES or producer.op_type in ("Mul", "Where", "Sub", "Cast", "Add")
         ):
             stack += [v for v in producer.inputs if v is not None]
     return False

@@ -12,4 +12,10 @@ ROWS: dict[str, Code] = {
     "DP403": Code(
         "model cannot be converted to FP16", "error", "keep the named node in FP32, or choose another engine"
     ),
+    "DP404": Code(
+        "FP16 misses the tolerance",
+        "error",
+        "raise the tolerance or the number of trials, or leave the model in FP32",
+    ),
+    "DP405": Code("node stays in FP32 after a search", "note"),
 }
