@@ -35,7 +35,7 @@ def installed_versions(names: Iterable[str], path: list[str] | None = None) -> d
     """
     wanted = {_normal(name): name for name in names}
     found: dict[str, str] = {}
-    for distribution in metadata.distributions(**({} if path is None else {"path": path})):
+    for distribution in metadata.distributions() if path is None else metadata.distributions(path=path):
         name = wanted.get(_normal(distribution.metadata["Name"] or ""))
         if name is not None and name not in found:
             found[name] = distribution.version

@@ -165,11 +165,16 @@ def test_unpack(tmp_path: Path) -> None:
     assert not (root / "usr/share").exists()
 
 
-def test_unpack_stays_inside(tmp_path: Path) -> None:
-    package = deb(tmp_path / "a.deb", [(tarfile.TarInfo("./usr/../../evil"), b"x")])
-    with pytest.raises(tarfile.FilterError):
+@pytest.mark.parametrize("name", ["./usr/../../evil", "/evil", "usr/out/evil"])
+def test_unpack_stays_inside(tmp_path: Path, name: str) -> None:
+    if name == "usr/out/evil":
+        (tmp_path / "root/usr").mkdir(parents=True)
+        (tmp_path / "root/usr/out").symlink_to(tmp_path)
+    package = deb(tmp_path / "a.deb", [(tarfile.TarInfo(name), b"x")])
+    with pytest.raises(BadPackage, match="leads out"):
         unpack(package, tmp_path / "root")
     assert not (tmp_path / "evil").exists()
+    assert not Path("/evil").exists()
 
 
 @pytest.mark.parametrize("raw", [b"", b"not an archive", b"!<arch>\nshort"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import lzma
+import shutil
 import tarfile
 import zlib
 from collections.abc import Iterator
@@ -90,22 +91,41 @@ def unpack(deb: Path, root: Path, skip: tuple[str, ...] = ()) -> None:
 
 
 def _extract(tar: tarfile.TarFile, root: Path, skip: tuple[str, ...]) -> None:
+    # Not TarFile.extract: its filters are younger than the Python of Debian 12.
+    inside = root.resolve()
     for member in tar:
-        path = member.name.removeprefix("./")
-        if path.startswith(skip) or not path:
+        path = _merged(member.name.removeprefix("./"))
+        if path in ("", ".") or path.startswith(skip):
             continue
-        # Since Debian 13 everything lives below /usr; what names the old folders goes where their links point.
-        first = path.partition("/")[0]
-        if first in ("bin", "sbin", "lib", "lib64"):
-            if not member.isdir() and "/" not in path:
-                continue  # the links themselves, which the layout makes
-            path = f"usr/{path}"
-        if member.isdev():
+        target = _below(root, path, inside)
+        if member.isdir():
+            target.mkdir(parents=True, exist_ok=True)
             continue
-        member.name = path
-        if member.islnk():
-            member.linkname = member.linkname.removeprefix("./")
-        target = root / path
-        if not member.isdir() and (target.is_symlink() or target.exists()):
-            target.unlink()  # a newer package of the same name, or a stage that was cut off
-        tar.extract(member, root, set_attrs=not member.isdir(), filter="tar")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if target.is_symlink() or target.exists():
+            target.unlink()  # a stage that was cut off
+        if member.issym():
+            target.symlink_to(member.linkname)
+        elif member.islnk():
+            target.hardlink_to(_below(root, _merged(member.linkname.removeprefix("./")), inside))
+        elif member.isreg():
+            source = tar.extractfile(member)
+            assert source is not None
+            with target.open("wb") as out:
+                shutil.copyfileobj(source, out, 1 << 20)
+            target.chmod(0o755 if member.mode & 0o100 else 0o644)
+
+
+def _merged(path: str) -> str:
+    """Since Debian 13 everything lies below /usr; what names an old folder goes where its link points."""
+    first, slash, _rest = path.partition("/")
+    if first in ("bin", "sbin", "lib", "lib64"):
+        return f"usr/{path}" if slash else ""  # the links themselves are made before
+    return path
+
+
+def _below(root: Path, path: str, inside: Path) -> Path:
+    target = root / path
+    if path.startswith("/") or ".." in path.split("/") or not target.parent.resolve().is_relative_to(inside):
+        raise BadPackage(f"{path} leads out of the root file system")
+    return target
