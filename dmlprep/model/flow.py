@@ -19,6 +19,7 @@ __all__ = ["BODIES", "chosen_branch", "infer", "merged"]
 BODIES = frozenset({"If", "Loop", "Scan"})
 
 _DEEP = 6  # Loops nested deeper than this are walked once each, with unknown shapes for what they carry
+_WALKS = 5000  # and so are all once so many bodies were walked: nested loops multiply
 
 
 def merged(a: onnx.TypeProto | None, b: onnx.TypeProto | None) -> onnx.TypeProto | None:
@@ -94,9 +95,11 @@ def _body(node: ir.Node, name: str) -> ir.Graph | None:
 
 def chosen_branch(known: Inference, node: ir.Node) -> ir.Graph | None:
     """The branch of an If that is taken whatever the data; ``None`` where it depends on data, or for another node."""
-    if node.op_type != "If" or node.domain not in ("", "ai.onnx") or node.inputs[0] not in known.constants:
+    if node.op_type != "If" or node.domain not in ("", "ai.onnx") or not node.inputs or node.inputs[0] is None:
         return None
-    condition = known.constants[node.inputs[0]]
+    condition = known.constants.get(node.inputs[0])
+    if condition is None:
+        return None
     return _body(node, "then_branch" if condition.all() else "else_branch") if condition.size == 1 else None
 
 
@@ -122,7 +125,7 @@ def _if(known: Inference, node: ir.Node, depth: int) -> bool:
 
 def _settle(known: Inference, body: ir.Graph, inputs: list[ir.Value], outputs: list[ir.Value], depth: int) -> None:
     """Walk a body until what it carries from one round to the next has a type that holds in every round."""
-    if depth > _DEEP:
+    if depth > _DEEP or known.walks > _WALKS:
         for value in inputs:
             proto = known.types.get(value)
             if proto is not None:
@@ -155,7 +158,7 @@ def _unshaped(proto: onnx.TypeProto | None) -> onnx.TypeProto | None:
 
 def _loop(known: Inference, node: ir.Node, depth: int) -> bool:
     body = _body(node, "body")
-    if body is None or len(body.inputs) < 2 or len(node.inputs) < 2:
+    if body is None or len(body.inputs) < 2 or len(node.inputs) < 2 or not body.outputs:
         return False
     iteration, condition = body.inputs[:2]
     known.set_type(iteration, onnx.helper.make_tensor_type_proto(onnx.TensorProto.INT64, []))

@@ -278,7 +278,7 @@ def _split(inputs: Inputs, attributes: Attributes, version: int) -> Sequence[Arr
     axis = _axis(int(attributes.get("axis", 0)), data.ndim)
     sizes = _ints(inputs, attributes, 1, "split")
     if sizes is None:
-        parts = int(attributes.get("num_outputs", attributes["\0outputs"]))
+        parts = int(attributes["\0outputs"])
         each = -(-data.shape[axis] // parts)
         sizes = [min(each, max(0, data.shape[axis] - each * i)) for i in range(parts)]
     if sum(sizes) != data.shape[axis]:

@@ -27,6 +27,8 @@ CONSTANT_BYTES = 1 << 20
 """Integer and boolean values of at most so many bytes are computed (a 512 x 512 mask of int32)."""
 
 _FLOAT_BYTES = 1 << 18
+_ALL_BYTES = 256 << 20  # of all values together that are held at once; small ones are held beyond it
+_SMALL_BYTES = 4096
 _HINT_BYTES = 4096  # constants that onnx's rules look at are shapes, axes, scales: a few numbers
 
 Dim = int | str | None
@@ -93,7 +95,9 @@ class Inference:
     constants: dict[ir.Value, Array] = field(default_factory=dict)
     assumed: set[ir.Value] = field(default_factory=set)
     substitute: Callable[[str], int | None] = field(default=lambda name: None)
+    walks: int = 0
     _functions: list[onnx.FunctionProto] | None = None
+    _held: int = 0
 
     @classmethod
     def of(cls, model: ir.Model, substitute: Callable[[str], int | None] | None = None) -> Inference:
@@ -130,10 +134,18 @@ class Inference:
         """Note what numbers a value is."""
         elem = next(code for code, dtype in NUMPY_TYPES.items() if dtype == array.dtype)
         self.set_type(value, tensor_type(elem, array.shape))
+        self._hold(value, array)
+
+    def _hold(self, value: ir.Value, array: Array) -> None:
+        if array.nbytes > _SMALL_BYTES:
+            if self._held + array.nbytes > _ALL_BYTES:
+                return
+            self._held += array.nbytes
         self.constants[value] = array
 
     def walk(self, graph: GraphLike, depth: int = 0) -> None:
         """Infer the nodes of a graph whose inputs are known by now."""
+        self.walks += 1
         if isinstance(graph, ir.Graph):
             inputs = set(graph.inputs)
             for value in graph.initializers.values():
@@ -149,7 +161,7 @@ class Inference:
     def _read(self, value: ir.Value, tensor: ir.TensorProtocol) -> None:
         dtype = NUMPY_TYPES.get(int(tensor.dtype))
         if dtype is not None and tensor.nbytes <= (_HINT_BYTES if dtype.kind == "f" else CONSTANT_BYTES):
-            self.constants[value] = np.asarray(tensor.numpy())
+            self._hold(value, np.asarray(tensor.numpy()))
 
     def visit(self, node: ir.Node, depth: int = 0) -> None:
         """Infer the outputs of one node."""
@@ -268,7 +280,7 @@ class Inference:
 
     def _check_reshape(self, node: ir.Node) -> None:
         """onnx does not compare the number of elements: a baked batch would pass."""
-        if node.op_type != "Reshape" or node.domain not in ("", "ai.onnx") or not node.outputs:
+        if node.op_type != "Reshape" or node.domain not in ("", "ai.onnx") or not (node.inputs and node.outputs):
             return
         before, after = self.dims(node.inputs[0]), self.dims(node.outputs[0])
         if before is None or after is None:
@@ -281,8 +293,8 @@ class Inference:
         if not domain_known or any(a.is_ref() for a in node.attributes.values()):
             return
         if node.op_type in ("Shape", "Size"):
-            dims = self.dims(node.inputs[0])
-            if dims is not None and is_static(dims):
+            dims = self.dims(node.inputs[0]) if node.inputs else None
+            if dims is not None and is_static(dims) and (node.op_type == "Shape" or _count(dims) < 2**63):
                 self.set_constant(node.outputs[0], _shape_value(node, dims))
             return
         if node.op_type not in EVALUATORS or any(v is not None and v not in self.constants for v in node.inputs):

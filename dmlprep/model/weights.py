@@ -19,7 +19,7 @@ from dmlprep.model.walk import graphs, nodes
 
 __all__ = ["KEPT_BYTES", "Taken", "put_back", "take_out"]
 
-KEPT_BYTES = 16 << 10
+KEPT_BYTES = 4 << 10
 """Constants up to this size stay: shapes, axes, epsilons, biases. Tools fold them exactly, or leave them alone."""
 
 
