@@ -12,7 +12,7 @@ from dmlprep.precision.constants import Constants, judge
 from dmlprep.precision.policy import Level, Reason, keep_by_policy
 from dmlprep.precision.view import MOVES, UNTYPED, View
 
-__all__ = ["KeepIo", "Plan", "make_plan"]
+__all__ = ["COMPRESSES", "KeepIo", "Plan", "make_plan"]
 
 KeepIo = bool | Collection[str]
 """Whether graph inputs and outputs keep their types; or the names of those that do."""
@@ -65,6 +65,7 @@ def make_plan(
     for node, reason in constants.keep.items():
         if id(node) not in convert and node.op_type not in ("Constant", "Cast"):
             full.setdefault(node, reason)
+    _compress_first(view, full)
     plan = Plan(view, full, constants, keep_io)
     _follow(plan)
     return plan
@@ -79,6 +80,19 @@ def _into_bodies(view: View, full: dict[ir.Node, Reason]) -> None:
         for _, graph in attribute_graphs(node):
             for inner in graph:
                 full.setdefault(inner, Reason(reason.rule, f"inside {node.name or node.op_type}: {reason.text}"))
+
+
+COMPRESSES = frozenset({"Sqrt", "Log", "Tanh", "Sigmoid", "Erf", "Atan", "Sign", "Softsign"})
+"""Operators of one operand whose result needs less range than it: computed before the cast down, they save it."""
+
+
+def _compress_first(view: View, full: dict[ir.Node, Reason]) -> None:
+    for node in view.order:
+        if node.op_type in COMPRESSES and node not in full and node.domain in ("", "ai.onnx"):
+            value = node.inputs[0]
+            producer = value.producer() if value is not None else None
+            if producer is not None and producer in full and view.wide(value) and full[producer].rule == "user":
+                full[node] = Reason("before-the-cast", "it brings a value held in FP32 into the range of FP16")
 
 
 _FILLS = frozenset({"ConstantOfShape", "EyeLike"})
