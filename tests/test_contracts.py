@@ -1,0 +1,145 @@
+"""What every pass owes every model: run over each fixture graph, alone, as the pipeline runs it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+
+from dmlprep.errors import ModelRefused
+from dmlprep.model import MappedTensor, Model
+from dmlprep.parity import find_tolerance, make_feeds
+from dmlprep.parity.metrics import OutputComparison
+from dmlprep.parity.rows import row_groups
+from dmlprep.passes import CATALOG, Bound, Context, Pass, make_pass
+from dmlprep.pipeline.transaction import run_step
+from dmlprep.target import find_target
+from tests.fixtures_index import FIXTURES, Fixture
+from tests.fixtures_index import fixture as fixture_of
+
+Array = np.ndarray[Any, Any]
+
+TOLERANCE: dict[Bound, str] = {"exact": "exact", "rounding": "fp32-cpu", "fp16": "fp16-cpu"}
+
+READS_VALUES = {"simplify", "fp16"}
+"""Passes whose work is on values: constants to fold, weights to round. Every other one gets by on shapes."""
+
+SMALL = 4096
+"""Bytes up to which a tensor counts as a constant (axes, sizes, scales) and not as a weight."""
+
+
+def _session(path: Path) -> onnxruntime.InferenceSession:
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.log_severity_level = 4
+    return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+
+
+class InProcess:
+    """A ``Runner`` without child processes."""
+
+    def __init__(self, fixture: Fixture, folder: Path) -> None:
+        self._fixture = fixture
+        self.path = folder / "run.onnx"
+
+    def run(self, model: Model, feeds: Mapping[str, Array], outputs: Sequence[str] | None = None) -> dict[str, Array]:
+        model.save(self.path, force=True)
+        session = _session(self.path)
+        names = list(outputs) if outputs is not None else [o.name for o in session.get_outputs()]
+        adapted = {
+            i.name: np.asarray(feeds[i.name], np.float16) if i.type == "tensor(float16)" else feeds[i.name]
+            for i in session.get_inputs()
+        }
+        return dict(zip(names, session.run(names, adapted), strict=True))
+
+    def feeds(self, model: Model, count: int = 1) -> list[dict[str, Array]]:
+        return make_feeds(model, self._fixture.pins, count)
+
+
+def _options(name: str, fixture: Fixture) -> dict[str, Any]:
+    return {"sizes": fixture.pins} if name == "pin" and fixture.pins else {}
+
+
+def _pass(name: str, fixture: Fixture) -> Pass[Any]:
+    module = CATALOG[name].partition(":")[0]
+    if find_spec(module) is None:
+        pytest.skip(f"{module} is not there yet")
+    return make_pass(name, _options(name, fixture))
+
+
+@cache
+def _truth(name: str) -> tuple[dict[str, Array], dict[str, Array]]:
+    """A feed and the original's outputs."""
+    fixture = fixture_of(name)
+    feed = make_feeds(Model.open(fixture.path), fixture.pins, 1)[0]
+    session = _session(fixture.path)
+    return feed, dict(zip([o.name for o in session.get_outputs()], session.run(None, feed), strict=True))
+
+
+def _step(step: Pass[Any], name: str, model: Model, runner: InProcess) -> str:
+    context = Context(find_target(), runner=runner)
+    return run_step(name, step, model, context, within_target=False).outcome
+
+
+ALL = [pytest.param(name, fixture, id=f"{name}-{fixture.name}") for name in CATALOG for fixture in FIXTURES]
+
+
+@pytest.mark.parametrize(("name", "fixture"), ALL)
+def test_a_pass_keeps_its_contract(
+    name: str, fixture: Fixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step = _pass(name, fixture)
+    runner = InProcess(fixture, tmp_path)
+    model = Model.open(fixture.path)
+    before = model.snapshot()
+    read: list[str] = []
+    mapped = MappedTensor._map
+
+    def noted(tensor: MappedTensor, start: int, length: int) -> Any:
+        if length > SMALL:
+            read.append(f"{tensor.name}: {length} bytes")
+        return mapped(tensor, start, length)
+
+    refusal: ModelRefused | None = None
+    outcome = ""
+    with monkeypatch.context() as patch:
+        patch.setattr(MappedTensor, "_map", noted)
+        try:
+            # The transaction holds the pass to the truth about "changed", to names and types of inputs and outputs, and
+            # to the checker: a breach is an InternalError, which fails here.
+            outcome = _step(step, name, model, runner)
+        except ModelRefused as refused:
+            refusal = refused
+    if refusal is not None:
+        assert model.snapshot().same_as(before), "a refusal leaves the model as it was"
+        assert refusal.what
+        assert refusal.fix
+        pytest.skip(f"refused: {refusal}")
+    if name not in READS_VALUES:
+        assert read == [], "weights are read where shapes would do"
+    if outcome == "unchanged":
+        assert model.snapshot().same_as(before)
+    # Pinned dimensions have no names any more, so sizes are given once.
+    again = _step(make_pass(name, {}), name, model, runner)
+    assert again in ("unchanged", "undone"), "a second run changes nothing"
+    _holds(model, fixture, TOLERANCE[step.bound], runner)
+
+
+def _holds(model: Model, fixture: Fixture, tolerance: str, runner: InProcess) -> None:
+    """The checker passes, ONNX Runtime loads it, and the outputs are those of the original."""
+    feed, truth = _truth(fixture.name)
+    answers = runner.run(model, feed)
+    onnx.checker.check_model(runner.path, full_check=True)
+    assert list(answers) == list(truth)
+    bound = "quantized" if "qdq" in fixture.traits else tolerance
+    for names, as_rows in row_groups(Model.open(fixture.path)):
+        comparison = OutputComparison(names, find_tolerance(bound), as_rows=as_rows)
+        comparison.add(truth, answers)
+        assert all(m.passed for m in comparison.results()), comparison.results()
