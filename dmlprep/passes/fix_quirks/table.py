@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from dmlprep.passes.fix_quirks import outputs, products, shapes, values, windows
+from dmlprep.passes.fix_quirks import outputs, products, quantization, shapes, values, windows
 from dmlprep.passes.fix_quirks.editing import Edit
 from dmlprep.target.facts import NodeFacts
 
@@ -16,16 +16,16 @@ Rewrite = Callable[[NodeFacts, Edit], str]
 REWRITES: dict[str, Rewrite] = {
     "reshape-allowzero": shapes.reshape_allowzero,
     "gemm-without-c": products.gemm_without_c,
-    "mvn-without-axes": values.mvn_without_axes,
+    "mvn-before-activation": values.mvn_before_activation,
     "matmul-rank": products.matmul_rank,
-    "quantize-axis": values.quantize_axis,
-    "dequantize-axis-omitted": values.dequantize_axis_omitted,
+    "quantize-axis": quantization.quantize_axis,
+    "dequantize-axis-omitted": quantization.dequantize_axis_omitted,
     "split-empty-output": shapes.split_empty_output,
     "convtranspose-same": windows.convtranspose_same,
     "resize-aspect": windows.resize_aspect,
     "optional-without-input": shapes.optional_without_input,
     "squeeze-shared": shapes.squeeze_shared,
-    "quantize-zero-point": values.quantize_zero_point,
+    "quantize-zero-point": quantization.quantize_zero_point,
     "output-before-activation": outputs.output_before_activation,
     "constant-output": outputs.constant_output,
     "matmul-vector": products.matmul_vector,

@@ -1,4 +1,4 @@
-"""Rewrites of quantization, casts, clips, reductions and GELU."""
+"""Rewrites of casts, clips, reductions and what activations follow."""
 
 from __future__ import annotations
 
@@ -6,70 +6,39 @@ import numpy as np
 import onnx_ir as ir
 
 from dmlprep.passes.fix_quirks.editing import Edit
+from dmlprep.passes.fix_quirks.products import squeeze, unsqueeze
 from dmlprep.target.facts import NodeFacts
-from dmlprep.target.quirks.failing import per_axis
+from dmlprep.target.quirks.failing import fused_activation
 
 __all__ = [
     "cast_bool",
     "clip_crossed",
-    "dequantize_axis_omitted",
     "empty_reduction",
     "gelu_decomposed",
-    "mvn_without_axes",
-    "quantize_axis",
-    "quantize_zero_point",
+    "mvn_before_activation",
 ]
 
 
-def mvn_without_axes(facts: NodeFacts, edit: Edit) -> str:
-    """The default, written."""
-    edit.set("axes", [0, 2, 3])
-    return ""
-
-
-def quantize_axis(facts: NodeFacts, edit: Edit) -> str:
-    """The axis goes to the end and comes back: the last axis is right."""
-    axis, x = per_axis(facts), facts.input(0)
-    if axis is None or x is None or x.rank is None:
-        return "its axis or rank is not known"
-    data, old = edit.node.inputs[0], edit.node.outputs[0]
-    assert data is not None
-    last = x.rank - 1
-    there = [i for i in range(x.rank) if i != axis] + [axis]
-    back = [there.index(i) for i in range(x.rank)]
-    moved = edit.before("Transpose", [data], {"perm": there}, like=data)
-    inner = edit.before(facts.op, [moved, *edit.node.inputs[1:]], like=old)
-    made = inner.producer()
+def mvn_before_activation(facts: NodeFacts, edit: Edit) -> str:
+    """The activation runs on the same data with a leading dimension of 1, which the fusion does not look through."""
+    activation = fused_activation(facts)
+    old = edit.node.outputs[0]
+    uses = list(old.uses())
+    if activation is None or len(uses) != 1:
+        return "its activation is not there"
+    if not facts.has("axes"):
+        edit.set("axes", [0, 2, 3])  # the default; onnx's checker does not infer the form without it
+    reader, _ = uses[0]
+    after = Edit(edit.graph, reader, edit.taken)
+    lifted = unsqueeze(after, old, 0, facts.opset)
+    result = reader.outputs[0]
+    twin = after.before(reader.op_type, [lifted], like=result)
+    made = twin.producer()
     assert made is not None
-    for name, attribute in edit.node.attributes.items():
+    for name, attribute in reader.attributes.items():
         made.attributes[name] = attribute
-    made.attributes["axis"] = ir.AttrInt64("axis", last)
-    edit.replace_output(edit.before("Transpose", [inner], {"perm": back}, like=old))
-    edit.remove()
-    return ""
-
-
-def dequantize_axis_omitted(facts: NodeFacts, edit: Edit) -> str:
-    """One scale for the whole tensor, said as a scalar; the axis of a vector where the scale is computed."""
-    arrays = [v.array() if v is not None else None for v in facts.inputs[1:3]]
-    given = [v for v in facts.inputs[1:3] if v is not None]
-    if any(a is None for a in arrays[: len(given)]):
-        edit.set("axis", 0)
-        return ""
-    for index, array in enumerate(arrays, 1):
-        if array is not None:
-            edit.set_input(index, edit.constant(array.reshape(()), "scale" if index == 1 else "zero_point"))
-    return ""
-
-
-def quantize_zero_point(facts: NodeFacts, edit: Edit) -> str:
-    """The zero point that is meant: 0, uint8 for QuantizeLinear, the data's type for DequantizeLinear."""
-    x, scale = facts.input(0), facts.input(1)
-    if x is None or scale is None or scale.shape is None or not scale.static or not x.type:
-        return "the shape of its scale is not known"
-    kind = "UINT8" if facts.op == "QuantizeLinear" else x.type.upper()
-    zeros = np.zeros([d for d in scale.shape if isinstance(d, int)], ir.DataType[kind].numpy())
-    edit.set_input(2, edit.constant(zeros, "zero_point"))
+    after.replace_output(squeeze(after, twin, 0, facts.opset))
+    after.remove()
     return ""
 
 

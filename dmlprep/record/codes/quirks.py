@@ -12,7 +12,7 @@ _EXPORT = "export the model in another form; the page says which"
 ROWS: dict[str, Code] = {
     "DP601": Code("Reshape with allowzero and -1", "error", _FIX),
     "DP602": Code("Gemm without C before an activation", "error", _FIX),
-    "DP603": Code("MeanVarianceNormalization without axes before an activation", "error", _FIX),
+    "DP603": Code("MeanVarianceNormalization before an activation", "error", _FIX),
     "DP604": Code("MatMul of rank 5 and more", "error", _FIX),
     "DP605": Code("rank above 8", "error", _EXPORT),
     "DP606": Code("per-axis quantization at opset 21", "error", _FIX),

@@ -62,9 +62,9 @@ def _gemm_without_c(node: NodeFacts) -> str:
     return f"no C, and {activation.op} follows" if activation is not None else ""
 
 
-def _mvn_without_axes(node: NodeFacts) -> str:
-    activation = None if node.has("axes") else fused_activation(node)
-    return f"no axes, and {activation.op} follows" if activation is not None else ""
+def _mvn_before_activation(node: NodeFacts) -> str:
+    activation = fused_activation(node)
+    return f"{activation.op} follows" if activation is not None else ""
 
 
 def _matmul_rank(node: NodeFacts) -> str:
@@ -152,7 +152,7 @@ def _grid_sample_rank(node: NodeFacts) -> str:
 MATCHERS: dict[str, Callable[[NodeFacts], str]] = {
     "reshape-allowzero": _reshape_allowzero,
     "gemm-without-c": _gemm_without_c,
-    "mvn-without-axes": _mvn_without_axes,
+    "mvn-before-activation": _mvn_before_activation,
     "matmul-rank": _matmul_rank,
     "rank": _rank,
     "quantize-axis": _quantize_axis,
