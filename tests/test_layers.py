@@ -1,0 +1,160 @@
+"""Rooms import only from floors below, and third-party tools only come in by their doors (docs/architecture.md)."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).resolve().parents[1] / "dmlprep"
+
+FLOORS: dict[str, int] = {
+    "_version": 1,
+    "errors": 1,
+    "record": 1,
+    "model": 2,
+    "target": 2,
+    "engines": 3,
+    "runtime": 3,
+    "placement": 4,
+    "passes": 4,
+    "precision": 4,
+    "parity": 4,
+    "recipe": 5,
+    "pipeline": 5,
+    "api": 6,
+    "cli": 7,
+    "report": 7,
+    "buildsys": 7,
+    "__main__": 7,
+    "__init__": 7,
+}
+
+DOORS: dict[str, set[str]] = {
+    "onnxruntime": {"runtime"},
+    "click": {"cli"},
+    "rich": {"cli"},
+    "jinja2": {"report"},
+    "onnxsim": {"engines"},
+    "onnxconverter_common": {"engines"},
+    "onnx.version_converter": {"engines"},
+}
+
+FILES = sorted(PACKAGE.rglob("*.py"))
+
+
+def room(path: Path) -> str:
+    """``passes`` for ``dmlprep/passes/pin/sizes.py``; the stem for files at the top."""
+    inside = path.relative_to(PACKAGE)
+    return inside.parts[0] if len(inside.parts) > 1 else inside.stem
+
+
+def imports(path: Path, *, typing_too: bool = True) -> Iterator[tuple[int, str]]:
+    """Line and full name of everything a file imports, also inside functions."""
+    tree = ast.parse(path.read_text(encoding="utf-8"), str(path))
+    only_types = {
+        id(inner)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
+        for inner in ast.walk(node)
+    }
+    for node in ast.walk(tree):
+        if not typing_too and id(node) in only_types:
+            continue
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}:{node.lineno}: relative import"
+            yield from ((node.lineno, f"{node.module}.{alias.name}") for alias in node.names)
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name | ast.Attribute):
+            called = node.func.id if isinstance(node.func, ast.Name) else node.func.attr
+            if called == "import_module" and node.args and isinstance(node.args[0], ast.Constant):
+                yield node.lineno, str(node.args[0].value)
+
+
+def name(path: Path) -> str:
+    return path.relative_to(PACKAGE).as_posix()
+
+
+def test_every_room_has_a_floor() -> None:
+    assert {room(p) for p in FILES} <= set(FLOORS)
+
+
+@pytest.mark.parametrize("path", FILES, ids=name)
+def test_a_file_imports_from_its_own_room_and_the_floors_below(path: Path) -> None:
+    own = room(path)
+    wrong = []
+    # What stands for types alone counts too: a room that names a type from above knows of it.
+    for line, imported in imports(path):
+        parts = imported.split(".")
+        if parts[0] != "dmlprep" or len(parts) < 2 or parts[1] not in FLOORS:
+            continue
+        other = parts[1]
+        # Rooms on one floor lean on each other in one direction only: see the test of cycles.
+        if other != own and FLOORS[other] > FLOORS[own]:
+            wrong.append(f"{path}:{line}: {own} (floor {FLOORS[own]}) imports {imported} (floor {FLOORS[other]})")
+    assert wrong == []
+
+
+@pytest.mark.parametrize("own", ["passes", "precision"])
+def test_passes_and_precision_never_open_sessions(own: str) -> None:
+    wrong = [
+        f"{p}:{line}" for p in FILES if room(p) == own for line, i in imports(p) if i.startswith("dmlprep.runtime")
+    ]
+    assert wrong == []
+
+
+def test_rooms_of_one_floor_do_not_import_each_other_in_circles() -> None:
+    edges: dict[str, set[str]] = {}
+    for path in FILES:
+        for _, imported in imports(path, typing_too=False):
+            parts = imported.split(".")
+            if parts[0] == "dmlprep" and len(parts) > 1 and parts[1] in FLOORS:
+                own, other = room(path), parts[1]
+                if own != other and FLOORS[own] == FLOORS[other] and "__" not in own:
+                    edges.setdefault(own, set()).add(other)
+
+    def reaches(start: str, goal: str, seen: frozenset[str] = frozenset()) -> bool:
+        return any(
+            other == goal or (other not in seen and reaches(other, goal, seen | {other}))
+            for other in edges.get(start, ())
+        )
+
+    assert [own for own in edges if reaches(own, own)] == []
+
+
+@pytest.mark.parametrize("tool", DOORS)
+def test_a_tool_comes_in_by_its_door(tool: str) -> None:
+    wrong = [
+        f"{path}:{line}: {imported}"
+        for path in FILES
+        if room(path) not in DOORS[tool]
+        for line, imported in imports(path)
+        if imported == tool or imported.startswith(f"{tool}.")
+    ]
+    assert wrong == []
+
+
+@pytest.mark.parametrize("path", FILES, ids=name)
+def test_a_file_is_one_room(path: Path) -> None:
+    assert len(path.read_text(encoding="utf-8").splitlines()) <= 400
+
+
+@pytest.mark.parametrize("path", FILES, ids=name)
+def test_no_file_is_called_after_nothing(path: Path) -> None:
+    assert not {"utils", "util", "helpers", "helper", "manager", "common", "misc"} & set(path.with_suffix("").parts)
+
+
+def test_no_environment_switches() -> None:
+    """Behaviour comes from options. The environment is read for the user's folders, for colour and for proxies only."""
+    allowed = {"cli", "runtime", "buildsys"}
+    wrong = []
+    for path in FILES:
+        if room(path) in allowed:
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Attribute) and node.attr in ("environ", "getenv"):
+                wrong.append(f"{path}:{node.lineno}")
+    assert wrong == []
