@@ -106,6 +106,9 @@ def _same(got: Any, expected: Any, rtol: float, atol: float) -> str:
     with np.errstate(all="ignore"):
         worst = float(np.nanmax(np.abs(got.astype(np.float64) - expected.astype(np.float64))))
         largest = float(np.nanmax(np.abs(expected.astype(np.float64))))
+    nans_agree = expected.dtype.kind != "f" or np.array_equal(np.isnan(got), np.isnan(expected))
+    if not nans_agree:
+        return "values differ: NaN on one side"
     if expected.dtype.kind == "f" and worst <= 1e-6 * largest:
         return f"rounding: by up to {worst:.3g}, where the largest value is {largest:.3g}"
     return f"values differ by up to {worst:.3g}"

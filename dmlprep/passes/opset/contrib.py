@@ -1,14 +1,185 @@
-"""Write operators of com.microsoft that DirectML has a kernel for, in the place of younger ai.onnx operators."""
+"""Write operators of com.microsoft that DirectML has a kernel for, in the place of younger ai.onnx operators.
+
+The operators and what their attributes mean: ONNX Runtime 1.24, docs/ContribOperators.md. Each is taken only where it
+computes the same; everywhere else the node is lowered as it would be without them. SimplifiedLayerNormalization is not
+among them: ONNX Runtime keeps it in ai.onnx, where onnx's checker knows no such operator.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any, Literal
+
+import numpy as np
+import onnx
 import onnx_ir as ir
 
 from dmlprep.passes.opset.build import Builder
 
-__all__ = ["as_contrib"]
+__all__ = ["CONTRIB", "DOMAIN", "as_contrib"]
+
+DOMAIN = "com.microsoft"
+
+_T = onnx.TensorProto
+_TYPES = (_T.FLOAT, _T.FLOAT16)  # what DirectML's kernels of these operators take
 
 
 def as_contrib(b: Builder) -> list[ir.Value | None] | None:
-    """The node as a com.microsoft operator, ``None`` where its attributes do not allow it."""
-    return None
+    """The node as a com.microsoft operator, ``None`` where there is none that computes the same."""
+    write = CONTRIB.get(str(b.node.op_type))
+    if write is None or any(a.is_ref() for a in b.node.attributes.values()):
+        return None
+    return write(b) if b.values.dtype(b.input(0)) in _TYPES else None
+
+
+def _write(b: Builder, op_type: str, *inputs: ir.Value | None, **attributes: Any) -> ir.Value:
+    return b.ops(op_type, *inputs, domain=DOMAIN, **attributes)[0]
+
+
+def _gelu(b: Builder) -> list[ir.Value | None] | None:
+    kind = "FastGelu" if b.attr("approximate", "none") == "tanh" else "Gelu"
+    return [_write(b, kind, b.need(0))]
+
+
+def _swish(b: Builder) -> list[ir.Value | None] | None:
+    return [_write(b, "QuickGelu", b.need(0), alpha=float(b.attr("alpha", 1.0)))]
+
+
+def _rotary_embedding(b: Builder) -> list[ir.Value | None] | None:
+    """Caches [positions, half] with positions [batch, sequence]; caches of each position become one long cache."""
+    x, cos, sin, positions = b.need(0), b.need(1), b.need(2), b.input(3)
+    rank, cache_rank = b.values.rank(x), b.values.rank(cos)
+    if rank not in (3, 4) or cache_rank != (3 if positions is None else 2):
+        return None
+    if positions is None:
+        half = b.shape(cos) or [None]
+        if not isinstance(half[-1], int):
+            return None
+        long = b.ints(-1, half[-1])
+        count = b.op("Size", b.op("Gather", cos, b.scalar(0), axis=2))
+        all_positions = b.op("Range", b.scalar(0), count, b.scalar(1))
+        lead = b.op("Shape", cos, start=0, end=2)
+        cos, sin = b.op("Reshape", cos, long), b.op("Reshape", sin, long)
+        positions = b.op("Reshape", all_positions, lead)
+    partial = b.attr("rotary_embedding_dim", 0)
+    heads = b.attr("num_heads", 0)
+    if partial and not heads:
+        heads = (b.shape(x) or [None, None])[1] if rank == 4 else None
+        if not isinstance(heads, int):
+            return None
+    return [
+        _write(
+            b,
+            "RotaryEmbedding",
+            x,
+            b.cast(positions, _T.INT64),
+            cos,
+            sin,
+            interleaved=b.attr("interleaved", 0),
+            num_heads=heads if partial else None,
+            rotary_embedding_dim=partial or None,
+        )
+    ]
+
+
+def _attention(b: Builder) -> list[ir.Value | None] | None:
+    """Multi-head attention without a cache; a causal mask is written out as a bias."""
+    if any(b.input(i) is not None for i in (4, 5, 6)) or any(b.asked(i) for i in (1, 2, 3)):
+        return None
+    if b.attr("softcap", 0.0) or b.attr("left_window_size", -1) != -1 or b.attr("right_window_size", -1) != -1:
+        return None
+    q, k, v = b.need(0), b.need(1), b.need(2)
+    shapes = [b.values.shape(x) for x in (q, k, v)]
+    if any(s is None or len(s) != len(shapes[0] or []) for s in shapes):
+        return None
+    rank = len(shapes[0] or [])
+    if rank == 4:
+        heads, kv_heads = ((s or [])[1] for s in shapes[:2])
+        width = (shapes[2] or [])[3]
+    else:
+        heads, kv_heads, width = b.attr("q_num_heads"), b.attr("kv_num_heads"), 0
+    if not isinstance(heads, int) or heads != kv_heads or not isinstance(width, int):
+        return None
+    bias = _attention_bias(b, q, k, rank, shapes)
+    if bias is False:
+        return None
+    empty = _empty_rows(b, bias)
+    if empty is not None and rank == 3 and (b.shape(empty) or [None, None])[1] != 1:
+        return None
+    if empty is not None:
+        bias = b.op("Where", empty, b.like(0, q), bias)
+
+    def folded(x: ir.Value) -> ir.Value:
+        """[batch, heads, sequence, size] -> [batch, sequence, heads * size]."""
+        return x if rank == 3 else b.op("Reshape", b.op("Transpose", x, perm=[0, 2, 1, 3]), b.ints(0, 0, -1))
+
+    scale = b.attr("scale")
+    y = _write(
+        b,
+        "MultiHeadAttention",
+        folded(q),
+        folded(k),
+        folded(v),
+        None,
+        None,
+        bias or None,
+        num_heads=heads,
+        scale=None if scale is None else float(scale),
+    )
+    if rank == 4:
+        y = b.op("Transpose", b.op("Reshape", y, b.ints(0, 0, heads, width)), perm=[0, 2, 1, 3])
+    if empty is not None:
+        rows = empty if rank == 4 else b.op("Squeeze", empty, b.ints(1))
+        y = b.op("Where", rows, b.like(0, q), y)
+    return [y]
+
+
+def _empty_rows(b: Builder, bias: ir.Value | None) -> ir.Value | None:
+    """Queries that may look at no key, bool[..., queries, 1]: ai.onnx gives 0 for them, com.microsoft does not."""
+    if bias is None:
+        return None
+    known = b.values.constant(bias)
+    if known is not None and not np.isneginf(known.astype(np.float32).max(axis=-1)).any():
+        return None
+    return b.op("Equal", b.op("ReduceMax", bias, b.ints(-1), keepdims=1), b.like(-np.inf, bias))
+
+
+def _attention_bias(
+    b: Builder, q: ir.Value, k: ir.Value, rank: int, shapes: list[list[Any] | None]
+) -> ir.Value | Literal[False] | None:
+    """Mask and causality as one bias [1 or batch, 1 or heads, queries, keys]; ``False`` where there is no such form."""
+    at = rank - 2
+    queries, keys = (shapes[0] or [])[at], (shapes[1] or [])[at]
+    mask = b.input(3)
+    bias: ir.Value | None = None
+    if mask is not None:
+        shape = b.values.shape(mask)
+        if shape is None or not isinstance(queries, int) or shape[-2:] != [queries, keys] or len(shape) > 4:
+            return False
+        bias = mask
+        if len(shape) < 4:
+            bias = b.op("Unsqueeze", bias, b.ints(*range(4 - len(shape))))
+        if b.values.dtype(mask) == _T.BOOL:
+            bias = b.op("Where", bias, b.like(0, q), b.like(-np.inf, q))
+        elif b.values.dtype(mask) != b.values.dtype(q):
+            return False
+    if b.attr("is_causal", 0):
+        if isinstance(queries, int) and isinstance(keys, int):
+            later = np.triu(np.full((1, 1, queries, keys), -np.inf), 1)
+            causal = b.like(np.where(np.isnan(later), 0, later), q)
+        else:
+            rows = b.op("Range", b.scalar(0), b.op("Squeeze", b.dim(q, at), b.ints(0)), b.scalar(1))
+            columns = b.op("Range", b.scalar(0), b.op("Squeeze", b.dim(k, at), b.ints(0)), b.scalar(1))
+            after = b.op("Greater", columns, b.op("Unsqueeze", rows, b.ints(-1)))
+            causal = b.op("Where", b.op("Unsqueeze", after, b.ints(0, 1)), b.like(-np.inf, q), b.like(0, q))
+        bias = causal if bias is None else b.op("Add", bias, causal)
+    return bias
+
+
+CONTRIB: dict[str, Callable[[Builder], list[ir.Value | None] | None]] = {
+    "Attention": _attention,
+    "Gelu": _gelu,
+    "RotaryEmbedding": _rotary_embedding,
+    "Swish": _swish,
+}
+"""Operator of ai.onnx -> how it becomes one of com.microsoft."""

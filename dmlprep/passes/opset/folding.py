@@ -90,7 +90,7 @@ def _div(node: ir.Node, inputs: list[np.ndarray[Any, Any]]) -> np.ndarray[Any, A
     if not np.all(b):
         return None
     if a.dtype.kind == "f":
-        return a / b
+        return np.asarray(a / b)
     return np.asarray(np.sign(a) * np.sign(b) * (np.abs(a) // np.abs(b)), a.dtype)  # truncates toward zero
 
 

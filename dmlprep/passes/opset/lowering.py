@@ -78,6 +78,7 @@ class _Lowering:
         self.names = Names(model.ir)
         self.handled = Handled()
         self.todo: list[tuple[ir.Node, _Origin]] = []
+        self.wrote_contrib = False
         self.function_versions: dict[FunctionKey, int] = {}
 
     def run(self) -> Handled:
@@ -107,6 +108,10 @@ class _Lowering:
         for function in functions.values():
             _stamp(function.opset_imports, self.target)
         _stamp(self.model.ir.opset_imports, self.target)
+        if self.wrote_contrib:
+            self.model.ir.opset_imports.setdefault("com.microsoft", 1)
+            for function in functions.values():
+                function.opset_imports.setdefault("com.microsoft", 1)
         return self.handled
 
     def _bring(self, node: ir.Node, origin: _Origin) -> str:
@@ -144,6 +149,7 @@ class _Lowering:
             written = as_contrib(self._builder(node, origin))
             if written is not None:
                 self._replace(node, written)
+                self.wrote_contrib = True
                 return "com.microsoft"
         if version <= self.target:
             self._raise(node, version)
@@ -259,6 +265,10 @@ class _Lowering:
         known = self.values.type(old)
         if known is not None:
             self.values.note(new, known)
+            if new.type is None:
+                new.type = ir.serde.deserialize_type_proto_for_type(known)
+            if new.shape is None:
+                new.shape = ir.serde.deserialize_type_proto_for_shape(known)
         old.replace_all_uses_with(new, replace_graph_outputs=True)
         old.name = ""
         new.name = name

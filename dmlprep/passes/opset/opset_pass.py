@@ -60,6 +60,8 @@ class OpsetPass(Pass[OpsetOptions]):
         if before < target and must_raise(model, target):
             _raise(model, target, context)
             changed = True
+            if self.options.prefer_contrib:
+                self._lower(model, target, context)
         elif before != target or self.options.prefer_contrib or _functions_apart(model, target):
             changed = self._lower(model, target, context)
         if model.ir.ir_version > context.target.max_ir:
