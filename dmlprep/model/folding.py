@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["EVALUATORS", "NUMPY_TYPES", "Array", "Attributes", "evaluate"]
+__all__ = ["EVALUATORS", "NUMPY_TYPES", "Array", "Attributes", "Uncertain", "evaluate", "slice_of"]
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Attributes = Mapping[str, Any]
@@ -39,13 +39,13 @@ Inputs = Sequence[Array | None]
 Evaluator = Callable[[Inputs, Attributes, int], Sequence[Array] | Array | None]
 
 
-class _CannotFold(Exception):
+class Uncertain(Exception):
     """The result is not defined by ONNX (division by zero, NaN to integer): the node is left to the runtime."""
 
 
 def _given(value: Array | None) -> Array:
     if value is None:
-        raise _CannotFold("a required input is missing")
+        raise Uncertain("a required input is missing")
     return value
 
 
@@ -61,21 +61,21 @@ def _ints(inputs: Inputs, attributes: Attributes, index: int, name: str) -> list
 
 def _axis(axis: int, rank: int) -> int:
     if not -rank <= axis < rank:
-        raise _CannotFold(f"axis {axis} of rank {rank}")
+        raise Uncertain(f"axis {axis} of rank {rank}")
     return axis % rank
 
 
 def _exact(*arrays: Array) -> None:
     """Half-precision arithmetic rounds differently from runtime to runtime."""
     if any(a.dtype == np.float16 for a in arrays):
-        raise _CannotFold("float16")
+        raise Uncertain("float16")
 
 
 def _binary(function: Callable[[Array, Array], Array]) -> Evaluator:
     def run(inputs: Inputs, attributes: Attributes, version: int) -> Array:
         a, b = _given(inputs[0]), _given(inputs[1])
         if "broadcast" in attributes or "axis" in attributes or a.dtype != b.dtype:
-            raise _CannotFold("broadcasting of opset 6")
+            raise Uncertain("broadcasting of opset 6")
         _exact(a, b)
         return function(a, b)
 
@@ -95,7 +95,7 @@ def _divide(a: Array, b: Array) -> Array:
     if a.dtype.kind not in "iu":
         return np.asarray(np.divide(a, b))
     if not b.all() or (a.dtype.kind == "i" and (b == -1).any() and (a == np.iinfo(a.dtype).min).any()):
-        raise _CannotFold("integer division by zero")
+        raise Uncertain("integer division by zero")
     quotient = np.floor_divide(a, b)
     # ONNX divides integers as C does: towards zero.
     return np.asarray(quotient + ((a - quotient * b != 0) & ((a < 0) != (b < 0))).astype(a.dtype))
@@ -105,7 +105,7 @@ def _mod(inputs: Inputs, attributes: Attributes, version: int) -> Array:
     a, b = _given(inputs[0]), _given(inputs[1])
     _exact(a, b)
     if a.dtype.kind in "iu" and not b.all():
-        raise _CannotFold("modulo zero")
+        raise Uncertain("modulo zero")
     return np.fmod(a, b) if attributes.get("fmod", 0) else np.mod(a, b)
 
 
@@ -116,7 +116,7 @@ def _pow(inputs: Inputs, attributes: Attributes, version: int) -> Array:
         return np.power(a, b).astype(a.dtype)
     if a.dtype.kind == "f" and b.size == 1 and float(b.reshape(-1)[0]) == 2.0:
         return np.broadcast_to(a * a, np.broadcast_shapes(a.shape, b.shape))
-    raise _CannotFold("a power that rounds")
+    raise Uncertain("a power that rounds")
 
 
 def _variadic(function: Callable[[Array, Array], Array]) -> Evaluator:
@@ -135,7 +135,7 @@ def _cast(inputs: Inputs, attributes: Attributes, version: int) -> Array:
     a = _given(inputs[0])
     to = NUMPY_TYPES.get(int(attributes["to"])) if isinstance(attributes.get("to"), int) else None
     if to is None:
-        raise _CannotFold("cast to a type that is not folded")
+        raise Uncertain("cast to a type that is not folded")
     return cast(a, to)
 
 
@@ -145,7 +145,7 @@ def cast(a: Array, to: np.dtype[Any]) -> Array:
         whole = np.trunc(a)
         info = np.iinfo(to)
         if not np.isfinite(whole).all() or (whole < info.min).any() or (whole >= float(info.max)).any():
-            raise _CannotFold("float to integer out of range")
+            raise Uncertain("float to integer out of range")
     return a.astype(to)
 
 
@@ -160,7 +160,7 @@ def _constant_of_shape(inputs: Inputs, attributes: Attributes, version: int) -> 
 def _range(inputs: Inputs, attributes: Attributes, version: int) -> Array:
     start, limit, delta = (_given(i).reshape(-1)[0] for i in inputs)
     if start.dtype.kind != "i" or delta == 0:
-        raise _CannotFold("a range of floats")
+        raise Uncertain("a range of floats")
     return np.arange(int(start), int(limit), int(delta), dtype=start.dtype)
 
 
@@ -168,7 +168,7 @@ def _slice(inputs: Inputs, attributes: Attributes, version: int) -> Array:
     data = _given(inputs[0])
     starts, ends = _ints(inputs, attributes, 1, "starts"), _ints(inputs, attributes, 2, "ends")
     if starts is None or ends is None:
-        raise _CannotFold("no bounds")
+        raise Uncertain("no bounds")
     axes = _ints(inputs, attributes, 3, "axes") or list(range(len(starts)))
     steps = _ints(inputs, {}, 4, "steps") or [1] * len(starts)
     index: list[slice] = [slice(None)] * data.ndim
@@ -181,7 +181,7 @@ def _slice(inputs: Inputs, attributes: Attributes, version: int) -> Array:
 def slice_of(start: int, end: int, step: int, size: int) -> slice:
     """ONNX's Slice of one axis as a Python slice."""
     if step == 0:
-        raise _CannotFold("a step of zero")
+        raise Uncertain("a step of zero")
     low, high = (0, size) if step > 0 else (0, size - 1)
     start = min(max(start + size if start < 0 else start, low), high)
     end = min(max(end + size if end < 0 else end, 0 if step > 0 else -1), size)
@@ -192,7 +192,7 @@ def _gather(inputs: Inputs, attributes: Attributes, version: int) -> Array:
     data, indices = _given(inputs[0]), _given(inputs[1])
     axis = _axis(int(attributes.get("axis", 0)), data.ndim)
     if indices.size and not (-data.shape[axis] <= indices.min() and indices.max() < data.shape[axis]):
-        raise _CannotFold("an index out of range")
+        raise Uncertain("an index out of range")
     return np.take(data, indices, axis)
 
 
@@ -235,7 +235,7 @@ def _expand(inputs: Inputs, attributes: Attributes, version: int) -> Array:
 
 def _tile(inputs: Inputs, attributes: Attributes, version: int) -> Array:
     if version < 6:
-        raise _CannotFold("Tile of opset 1")
+        raise Uncertain("Tile of opset 1")
     return np.tile(_given(inputs[0]), _given(inputs[1]))
 
 
@@ -247,7 +247,7 @@ def _reduce(function: Callable[..., Array]) -> Evaluator:
     def run(inputs: Inputs, attributes: Attributes, version: int) -> Array:
         data, axes = _given(inputs[0]), _ints(inputs, attributes, 1, "axes")
         if data.dtype.kind not in "iu":
-            raise _CannotFold("a reduction of floats depends on its order")
+            raise Uncertain("a reduction of floats depends on its order")
         if not axes and attributes.get("noop_with_empty_axes", 0):
             return data
         keep = bool(attributes.get("keepdims", 1))
@@ -263,7 +263,7 @@ def _extreme(function: Callable[..., Array]) -> Evaluator:
 def _cumsum(inputs: Inputs, attributes: Attributes, version: int) -> Array:
     data = _given(inputs[0])
     if data.dtype.kind not in "iu" or attributes.get("exclusive", 0) or attributes.get("reverse", 0):
-        raise _CannotFold("a sum of floats depends on its order")
+        raise Uncertain("a sum of floats depends on its order")
     return np.cumsum(data, _axis(int(_given(inputs[1]).reshape(-1)[0]), data.ndim), dtype=data.dtype)
 
 
@@ -282,7 +282,7 @@ def _split(inputs: Inputs, attributes: Attributes, version: int) -> Sequence[Arr
         each = -(-data.shape[axis] // parts)
         sizes = [min(each, max(0, data.shape[axis] - each * i)) for i in range(parts)]
     if sum(sizes) != data.shape[axis]:
-        raise _CannotFold("sizes do not add up")
+        raise Uncertain("sizes do not add up")
     return np.split(data, np.cumsum(sizes)[:-1], axis)
 
 
@@ -293,17 +293,17 @@ def _nonzero(inputs: Inputs, attributes: Attributes, version: int) -> Array:
 
 def _scatter_nd(inputs: Inputs, attributes: Attributes, version: int) -> Array:
     if attributes.get("reduction", "none") not in ("none", b"none"):
-        raise _CannotFold("a reduction")
+        raise Uncertain("a reduction")
     data, indices, updates = _given(inputs[0]).copy(), _given(inputs[1]), _given(inputs[2])
     last = indices.shape[-1]
     if last > data.ndim or updates.shape != indices.shape[:-1] + data.shape[last:]:
-        raise _CannotFold("shapes of ScatterND")
+        raise Uncertain("shapes of ScatterND")
     rows = indices.reshape(-1, last)
     for axis in range(last):
         if rows.size and not (-data.shape[axis] <= rows[:, axis].min() and rows[:, axis].max() < data.shape[axis]):
-            raise _CannotFold("an index out of range")
+            raise Uncertain("an index out of range")
     if len(np.unique(np.mod(rows, data.shape[:last]), axis=0)) != len(rows):
-        raise _CannotFold("an index written twice")
+        raise Uncertain("an index written twice")
     data[tuple(rows.T)] = updates.reshape((len(rows), *data.shape[last:]))
     return data
 
@@ -317,9 +317,9 @@ def _pad(inputs: Inputs, attributes: Attributes, version: int) -> Array:
     data, pads = _given(inputs[0]), _ints(inputs, attributes, 1, "pads")
     value = inputs[2] if len(inputs) > 2 else None
     if version < 11 or pads is None or len(inputs) > 3 or attributes.get("mode", "constant") != "constant":
-        raise _CannotFold("a pad of another kind")
+        raise Uncertain("a pad of another kind")
     if min(pads, default=0) < 0 or len(pads) != 2 * data.ndim:
-        raise _CannotFold("a negative pad")
+        raise Uncertain("a negative pad")
     fill = 0 if value is None else value.reshape(-1)[0]
     return np.pad(data, list(zip(pads[: data.ndim], pads[data.ndim :], strict=True)), constant_values=fill)
 
@@ -399,7 +399,7 @@ def evaluate(op_type: str, version: int, inputs: Inputs, attributes: Attributes,
     try:
         with np.errstate(all="ignore"):
             result = evaluator(inputs, {**attributes, "\0outputs": outputs}, version)
-    except (_CannotFold, ValueError, IndexError, TypeError, OverflowError, KeyError):
+    except (Uncertain, ValueError, IndexError, TypeError, OverflowError, KeyError):
         return None  # the runtime says what is wrong with such a node, in its own words
     if result is None:
         return None

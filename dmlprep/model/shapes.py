@@ -17,7 +17,8 @@ import onnx_ir as ir
 from onnx import shape_inference
 
 from dmlprep.errors import ModelRefused
-from dmlprep.model import flow
+from dmlprep.model import flow, symbolic
+from dmlprep.model.expressions import ANONYMOUS
 from dmlprep.model.folding import EVALUATORS, NUMPY_TYPES, Array, evaluate
 from dmlprep.model.walk import GraphLike, label
 
@@ -87,12 +88,14 @@ class Inference:
     Attributes:
         types: the type of each value that has one, shapes included.
         constants: the values that are known numbers; those of large tensors are not read.
+        partial: small integer values of which some elements are free sizes.
         assumed: values whose shape is only declared by the model: their operator is not onnx's.
     """
 
     model: ir.Model
     types: dict[ir.Value, onnx.TypeProto] = field(default_factory=dict)
     constants: dict[ir.Value, Array] = field(default_factory=dict)
+    partial: dict[ir.Value, symbolic.Elements] = field(default_factory=dict)
     assumed: set[ir.Value] = field(default_factory=set)
     substitute: Callable[[str], int | None] = field(default=lambda name: None)
     walks: int = 0
@@ -113,7 +116,11 @@ class Inference:
         if substitute is not None:
             found.substitute = substitute
         for value in model.graph.inputs:
-            found.set_type(value, declared(value))
+            proto = declared(value)
+            for dim in proto.tensor_type.shape.dim if proto is not None and proto.HasField("tensor_type") else ():
+                if dim.dim_param in ANONYMOUS and dim.HasField("dim_param"):
+                    dim.ClearField("dim_param")  # two of these are not one size
+            found.set_type(value, proto)
         found.walk(model.graph)
         return found
 
@@ -124,6 +131,7 @@ class Inference:
     def set_type(self, value: ir.Value, proto: onnx.TypeProto | None) -> None:
         """Note what type a value has; whatever was known of it is forgotten."""
         self.constants.pop(value, None)
+        self.partial.pop(value, None)
         self.assumed.discard(value)
         if proto is None:
             self.types.pop(value, None)
@@ -177,8 +185,27 @@ class Inference:
                 self.set_type(output, proto)
             else:
                 self._assume(output)
-        self._check_reshape(node)
-        self._fold(node)
+        standard = node.domain in ("", "ai.onnx") and all(not a.is_ref() for a in node.attributes.values())
+        if standard and node.outputs:
+            self._refine(node)
+            self._check_reshape(node)
+            self._fold(node)
+
+    def _refine(self, node: ir.Node) -> None:
+        """Fill in sizes that onnx does not see: it takes a shape as known only where all its numbers are."""
+        proto = self.types.get(node.outputs[0])
+        dims = dims_of(proto)
+        if proto is None or not proto.HasField("tensor_type") or (dims is not None and None not in dims):
+            return
+        found = symbolic.refined(self, node)
+        if found is None or (dims is not None and len(dims) != len(found)):
+            return
+        new: list[Dim] = [(f.number if f.number is not None else str(f)) if f is not None else None for f in found]
+        if any(isinstance(d, int) and d < 0 for d in new):
+            return
+        if dims is not None:
+            new = [d if d is not None else n for d, n in zip(dims, new, strict=True)]
+        self.set_type(node.outputs[0], tensor_type(proto.tensor_type.elem_type, new))
 
     def _assume(self, output: ir.Value) -> None:
         """What onnx has no rule for is as the model declares it, with pinned names replaced."""
@@ -280,7 +307,7 @@ class Inference:
 
     def _check_reshape(self, node: ir.Node) -> None:
         """onnx does not compare the number of elements: a baked batch would pass."""
-        if node.op_type != "Reshape" or node.domain not in ("", "ai.onnx") or not (node.inputs and node.outputs):
+        if node.op_type != "Reshape" or not node.inputs:
             return
         before, after = self.dims(node.inputs[0]), self.dims(node.outputs[0])
         if before is None or after is None:
@@ -289,16 +316,21 @@ class Inference:
             raise self._contradiction(node, f"{_count(before)} elements do not fill {_text(after)}")
 
     def _fold(self, node: ir.Node) -> None:
-        domain_known = node.domain in ("", "ai.onnx")
-        if not domain_known or any(a.is_ref() for a in node.attributes.values()):
-            return
         if node.op_type in ("Shape", "Size"):
             dims = self.dims(node.inputs[0]) if node.inputs else None
             if dims is not None and is_static(dims) and (node.op_type == "Shape" or _count(dims) < 2**63):
                 self.set_constant(node.outputs[0], _shape_value(node, dims))
+                return
+        elif node.op_type in EVALUATORS and all(v is None or v in self.constants for v in node.inputs):
+            self._compute(node)
             return
-        if node.op_type not in EVALUATORS or any(v is not None and v not in self.constants for v in node.inputs):
-            return
+        partly = symbolic.evaluate(self, node)
+        if isinstance(partly, np.ndarray):
+            self.set_constant(node.outputs[0], partly)
+        elif partly is not None:
+            self.partial[node.outputs[0]] = partly
+
+    def _compute(self, node: ir.Node) -> None:
         if not self._bounded(node):
             return
         inputs = [None if v is None else self.constants[v] for v in node.inputs]

@@ -13,9 +13,10 @@ import onnx_ir as ir
 
 from dmlprep.errors import UsageError
 from dmlprep.model import Model
+from dmlprep.model.expressions import ANONYMOUS
 from dmlprep.model.shapes import copy_shape
 from dmlprep.passes.base import Context, Fact, Options, Pass
-from dmlprep.passes.pin.sizes import ANONYMOUS, ModelDims, input_dims
+from dmlprep.passes.pin.sizes import ModelDims, input_dims
 from dmlprep.record import finding
 
 __all__ = ["STANDARD", "DenoteOptions", "DenotePass"]

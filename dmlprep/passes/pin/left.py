@@ -54,15 +54,21 @@ def report(model: ir.Model, known: Inference, context: Context) -> list[str]:
     Returns:
         the causes, one sentence each.
     """
-    causes: list[str] = []
+    places: dict[str, list[str]] = {}
     for dims in input_dims(model.graph).values():
-        causes += [f"input dimension {d.name or d.key} ({d.key}) is free" for d in dims or () if d.size is None]
+        for dim in dims or ():
+            if dim.size is None:
+                places.setdefault(dim.name or dim.key, []).append(dim.key)
+    causes = [f"input dimension {name} ({_listed(keys)}) is free" for name, keys in places.items()]
     causes += [f"input {name} has no known rank" for name, dims in input_dims(model.graph).items() if dims is None]
     for sentence in causes:
         context.report(finding("DP201", sentence))
     roots: list[tuple[str, str]] = []
+    from_free = _from_free_sizes(model, known)
     for graph in main_graphs(model):
         for node in graph:
+            if any(v in from_free for v in node.inputs):
+                continue  # the cause is the free dimension, reported above
             if all(_static(v, known) for v in node.outputs if v.name) or any(
                 v is not None and not _static(v, known) for v in node.inputs
             ):
@@ -73,6 +79,21 @@ def report(model: ir.Model, known: Inference, context: Context) -> list[str]:
     if len(roots) > _MOST:
         context.report(finding("DP201", f"{len(roots) - _MOST} more nodes give dynamic shapes", count=len(roots)))
     return causes + [sentence for _, sentence in roots]
+
+
+def _listed(keys: list[str]) -> str:
+    return ", ".join(keys[:3]) + (f" and {len(keys) - 3} more" if len(keys) > 3 else "")
+
+
+def _from_free_sizes(model: ir.Model, known: Inference) -> set[ir.Value | None]:
+    """Values computed from the size of a dimension that is free."""
+    found: set[ir.Value | None] = set()
+    for graph in main_graphs(model):
+        for node in graph:
+            reads_free = node.op_type in ("Shape", "Size") and not all(_static(v, known) for v in node.inputs if v)
+            if reads_free or any(v in found for v in node.inputs):
+                found.update(v for v in node.outputs if v not in known.constants)
+    return found
 
 
 def _static(value: ir.Value, known: Inference) -> bool:

@@ -8,12 +8,9 @@ from dataclasses import dataclass, field
 import onnx_ir as ir
 
 from dmlprep.errors import UsageError
-from dmlprep.passes.pin.expressions import Expression, parse, solve
+from dmlprep.model.expressions import ANONYMOUS, Expression, parse, solve
 
-__all__ = ["ANONYMOUS", "LARGEST", "InputDim", "ModelDims", "Sizes", "input_dims", "resolve"]
-
-ANONYMOUS = frozenset({"", "None", "none", "?", "-1"})
-"""Names that exporters write where they have none. Two dimensions called so are not the same dimension."""
+__all__ = ["LARGEST", "InputDim", "ModelDims", "Sizes", "input_dims", "resolve"]
 
 LARGEST = 2**31 - 1
 """DirectML holds sizes in 32 bits."""

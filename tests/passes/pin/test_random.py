@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from dmlprep.model import Model
 from dmlprep.model.checking import check
+from dmlprep.model.expressions import parse
 from dmlprep.passes import Context
 from dmlprep.passes.pin import PinOptions, PinPass
 from dmlprep.target import find_target
@@ -70,6 +71,24 @@ def test_half_pinned_equals_original(drawn, batch, seq):
         "mask": rng.integers(0, 2, (batch, seq)),
     }
     np.testing.assert_array_equal(run(proto, feeds)[0], run(ir.to_proto(model.ir), feeds)[0])
+    # every size that is claimed, by a number, a name or an expression, is the size that the value has
+    values = [v for node in model.ir.graph for v in node.outputs]
+    claims = {v.name: v.shape for v in values if v.shape is not None}
+    known = {"batch": batch, "seq": seq}
+    everything = ir.to_proto(model.ir)
+    del everything.graph.output[:]
+    everything.graph.output.extend(ir.serde.serialize_value(v) for v in values)
+    for value in everything.graph.output:
+        value.type.tensor_type.ClearField("shape")
+    for name, array in zip(claims, run(everything, feeds), strict=True):
+        assert len(claims[name]) == array.ndim
+        for claim, size in zip(claims[name], array.shape, strict=True):
+            if isinstance(claim, int):
+                assert claim == size
+            elif claim.value in known:
+                assert known[claim.value] == size
+            elif claim.value and (expression := parse(claim.value)) is not None:
+                assert expression.value(known) in (None, size)
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -6,7 +6,10 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-__all__ = ["Expression", "parse", "solve"]
+__all__ = ["ANONYMOUS", "Expression", "parse", "solve"]
+
+ANONYMOUS = frozenset({"", "None", "none", "?", "-1"})
+"""Names that exporters write where they have none. Two dimensions called so are not the same dimension."""
 
 _TOKEN = re.compile(r"\s*(?:(\d+)|([A-Za-z_][\w.]*)|(//|[-+*/%(),]))")
 _LONGEST, _DEEPEST = 256, 32
