@@ -211,7 +211,13 @@ static IUnknown *first_adapter(void)
     return (IUnknown *)adapter;
 }
 
-HRESULT WINAPI D3D12CreateDevice(IUnknown *adapter, D3D_FEATURE_LEVEL minimum, REFIID iid, void **device)
+/* Direct3D 12 has one device an adapter in a process, which lives as long as somebody uses it. Here it lives until the
+ * process ends: making one costs more than most models need to run. */
+static ID3D12Device5 *shared;
+static LUID shared_luid;
+static SRWLOCK shared_lock = SRWLOCK_INIT;
+
+static HRESULT create_device(IUnknown *adapter, LUID luid, D3D_FEATURE_LEVEL minimum)
 {
     struct application_info application = {.type = VKD3D_APPLICATION_INFO, .name = "dmlprep", .api_version = VKD3D_API_VERSION};
     struct instance_info instance = {
@@ -222,26 +228,48 @@ HRESULT WINAPI D3D12CreateDevice(IUnknown *adapter, D3D_FEATURE_LEVEL minimum, R
         .join_thread = join_thread,
         .wchar_size = sizeof(WCHAR),
     };
-    struct device_info info = {.type = VKD3D_DEVICE_CREATE_INFO, .minimum_feature_level = minimum, .instance_info = &instance};
+    struct device_info info = {
+        .type = VKD3D_DEVICE_CREATE_INFO,
+        .minimum_feature_level = minimum,
+        .instance_info = &instance,
+        .parent = adapter,
+        .adapter_luid = luid,
+    };
+    HRESULT hr = vkd3d.create_device(&info, &IID_ID3D12Device5, (void **)&shared);
+
+    if (FAILED(hr))
+    {
+        shared = NULL;
+        return hr;
+    }
+    shared_luid = luid;
+    if (!replace_meta_commands(shared))
+        fprintf(stderr, "d3d12: the table of device functions cannot be changed\n");
+    return hr;
+}
+
+HRESULT WINAPI D3D12CreateDevice(IUnknown *adapter, D3D_FEATURE_LEVEL minimum, REFIID iid, void **device)
+{
     IUnknown *own = NULL;
-    ID3D12Device5 *created;
-    HRESULT hr;
+    HRESULT hr = S_OK;
+    LUID luid;
 
     if (!load())
         return E_FAIL;
     if (!adapter)
         adapter = own = first_adapter();
-    info.parent = adapter;
-    info.adapter_luid = adapter_luid(adapter);
+    luid = adapter_luid(adapter);
 
-    hr = vkd3d.create_device(&info, iid, device);
-    if (SUCCEEDED(hr) && device && *device
-            && SUCCEEDED(IUnknown_QueryInterface((IUnknown *)*device, &IID_ID3D12Device5, (void **)&created)))
-    {
-        if (!replace_meta_commands(created))
-            fprintf(stderr, "d3d12: the table of device functions cannot be changed\n");
-        ID3D12Device5_Release(created);
-    }
+    AcquireSRWLockExclusive(&shared_lock);
+    /* A device that was removed stays with those who have it. */
+    if (shared && (memcmp(&luid, &shared_luid, sizeof(luid)) || FAILED(ID3D12Device5_GetDeviceRemovedReason(shared))))
+        shared = NULL;
+    if (!shared)
+        hr = create_device(adapter, luid, minimum);
+    if (SUCCEEDED(hr))
+        hr = device ? ID3D12Device5_QueryInterface(shared, iid, device) : S_FALSE;
+    ReleaseSRWLockExclusive(&shared_lock);
+
     if (own)
         IUnknown_Release(own);
     return hr;
