@@ -52,7 +52,7 @@ STEPS: Steps = {
 }
 
 _WIDENED = """
-Abs 13; Acos 22; Acosh 22; Add 13 14; ArgMax 13; ArgMin 13; Asin 22; Asinh 22; Atan 22; Atanh 22;
+Abs 13; Acos 22; Acosh 22; Add 13 14; ArgMax 13; ArgMin 13; Asin 22; Asinh 22; Atan 22; Atanh 22; Attention 24;
 BatchNormalization 15; Bernoulli 22; Ceil 13; Celu 28; Clip 12 13; Compress 28; Concat 13; Constant 13 19 21 23 24 25;
 ConstantOfShape 21 23 24 25; Conv 22; ConvTranspose 22; Cos 22; Cosh 22; CumSum 14; DeformConv 22; DepthToSpace 13 28;
 Det 22; Div 13 14; Dropout 13 22; Einsum 28; Elu 22; Equal 13 19; Erf 13; Exp 13; Expand 13; EyeLike 22;
@@ -112,6 +112,7 @@ UPWARD_TOO: frozenset[tuple[str, int]] = frozenset(
         ("ScatterND", 16),
         ("ScatterND", 18),
         ("ArgMax", 12),
+        ("Attention", 25),
         ("ArgMin", 12),
         ("GatherND", 12),
         ("LpPool", 18),

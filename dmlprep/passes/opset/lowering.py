@@ -177,7 +177,12 @@ class _Lowering:
         kind = "relabelled"
         if write is not None:
             before = dict(node.attributes), tuple(node.inputs)
-            replaced = write(self._builder(node, origin))
+            try:
+                replaced = write(self._builder(node, origin))
+            except CannotLower:
+                if not has_body(schema):
+                    raise
+                return "expanded", expand_operator(self._builder(node, origin), schema)
             if replaced is not None:
                 return "rewritten", replaced
             if before != (dict(node.attributes), tuple(node.inputs)):

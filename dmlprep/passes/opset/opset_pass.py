@@ -10,7 +10,7 @@ from dmlprep.model.checking import check
 from dmlprep.passes.base import Bound, Context, Fact, Options, Pass
 from dmlprep.passes.opset.handling import OLDEST
 from dmlprep.passes.opset.lowering import FunctionKey, Handled, lower
-from dmlprep.passes.opset.raising import must_raise, raise_opset
+from dmlprep.passes.opset.raising import must_raise, raise_opset, weights_out_of_inputs
 from dmlprep.passes.opset.refusal import InlineFirst
 from dmlprep.passes.opset.schemas import NEWEST
 from dmlprep.record import finding
@@ -99,6 +99,8 @@ class OpsetPass(Pass[OpsetOptions]):
         inline: set[FunctionKey] = set()
         while True:
             work = Model(thaw(snapshot), model.path)
+            if before != target:
+                context.facts["weights taken out of the inputs"] = weights_out_of_inputs(work)
             try:
                 handled = lower(work, target, prefer_contrib=self.options.prefer_contrib, inline=frozenset(inline))
             except InlineFirst as first:

@@ -16,7 +16,7 @@ from dmlprep.passes.opset.legacy import align_broadcasts, resizes_of_opset_10
 from dmlprep.passes.opset.lowering import lower
 from dmlprep.passes.opset.schemas import domain_of, schema_at, since_versions
 
-__all__ = ["must_raise", "raise_opset"]
+__all__ = ["must_raise", "raise_opset", "weights_out_of_inputs"]
 
 
 def must_raise(model: Model, target: int) -> bool:
@@ -53,7 +53,11 @@ def raise_opset(model: Model, target: int) -> int:
     converted = convert(proto, target)
     stands = {o.domain: o.version for o in converted.opset_import}
     if stands.get("", stands.get("ai.onnx", 0)) != target:
-        raise ModelRefused(f"onnx's converter left the model at opset {stands.get('')}", code="DP104")
+        raise ModelRefused(
+            f"onnx's converter left the model at opset {stands.get('')}",
+            code="DP104",
+            fix="export the model again with a newer opset",
+        )
     dropped = _put_back(converted, frozen.proto, weights)
     work.ir = thaw(Frozen(converted, frozen.tensors))
     _keep(model, work)
@@ -77,6 +81,24 @@ def raise_opset(model: Model, target: int) -> int:
             fix="export the model again with a newer opset",
         )
     model.ir = work.ir
+    return dropped
+
+
+def weights_out_of_inputs(model: Model) -> int:
+    """Below IR 4 every weight is an input as well: make it a weight only, and the IR version what the opset asks for.
+
+    Returns:
+        how many weights were inputs; a model of IR 4 or later is left as it is.
+    """
+    if model.ir.ir_version >= 4:
+        return 0
+    graph = model.ir.graph
+    own = [value for value in graph.inputs if value.name not in graph.initializers]
+    dropped = len(graph.inputs) - len(own)
+    graph.inputs.clear()
+    graph.inputs.extend(own)
+    opsets = [onnx.helper.make_operatorsetid("", model.opset)]
+    model.ir.ir_version = max(4, onnx.helper.find_min_ir_version_for(opsets, ignore_unknown=True))
     return dropped
 
 

@@ -146,6 +146,7 @@ STEPS: Steps = {
     **{("Cast", since): cast for since in (13, 19, 21, 23, 24, 25, 28)},
     **{("CastLike", since): cast_like for since in (15, 19, 21, 23, 24, 25)},
     ("Constant", 12): constant_12,
+    ("Attention", 25): drop_defaults,
     ("ArgMax", 12): _unless(arg_12, "select_last_index", 0),
     ("ArgMin", 12): _unless(arg_12, "select_last_index", 0),
     ("Dropout", 12): dropout_12,
