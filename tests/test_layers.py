@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -51,8 +52,13 @@ def room(path: Path) -> str:
     return inside.parts[0] if len(inside.parts) > 1 else inside.stem
 
 
-def imports(path: Path, *, typing_too: bool = True) -> Iterator[tuple[int, str]]:
+@cache
+def imports(path: Path, *, typing_too: bool = True) -> tuple[tuple[int, str], ...]:
     """Line and full name of everything a file imports, also inside functions."""
+    return tuple(_imports(path, typing_too))
+
+
+def _imports(path: Path, typing_too: bool) -> Iterator[tuple[int, str]]:
     tree = ast.parse(path.read_text(encoding="utf-8"), str(path))
     only_types = {
         id(inner)

@@ -78,6 +78,13 @@ class OpsetPass(Pass[OpsetOptions]):
         return changed
 
     def _choose(self, before: int, context: Context) -> int:
+        if before > NEWEST:
+            # Nobody here knows what an operator means there, also one whose name is known.
+            raise ModelRefused(
+                f"the model is of opset {before}, and the installed onnx knows {NEWEST} at most",
+                code="DP102",
+                fix="install a newer onnx, or export the model at an opset that exists",
+            )
         wanted = self.options.version
         if wanted is None or wanted == "auto":
             if before > context.target.dml_opset or before < 7:
