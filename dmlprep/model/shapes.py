@@ -20,6 +20,7 @@ from dmlprep.errors import ModelRefused
 from dmlprep.model import flow, symbolic
 from dmlprep.model.expressions import ANONYMOUS
 from dmlprep.model.folding import EVALUATORS, NUMPY_TYPES, Array, evaluate
+from dmlprep.model.held import constant_tensor, plain_attributes
 from dmlprep.model.walk import GraphLike, label
 
 __all__ = ["CONSTANT_BYTES", "Inference", "copy_shape", "dims_of", "is_static", "with_dims"]
@@ -261,7 +262,12 @@ class Inference:
         imports = [onnx.helper.make_opsetid(domain, version)]
         try:
             found = shape_inference.infer_node_outputs(
-                schema, ir.to_proto(node), types, data, opset_imports=imports, ir_version=self.model.ir_version
+                schema,
+                ir.serde.serialize_node(node),
+                types,
+                data,
+                opset_imports=imports,
+                ir_version=self.model.ir_version,
             )
         except (shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError) as error:
             raise self._contradiction(node, str(error)) from error
@@ -278,7 +284,7 @@ class Inference:
         given = [v for v in node.inputs if v is not None]
         if any(v not in self.types for v in given):
             return {}
-        graph = onnx.GraphProto(name="call", node=[ir.to_proto(node)])
+        graph = onnx.GraphProto(name="call", node=[ir.serde.serialize_node(node)])
         for value in dict.fromkeys(given):
             array = self.constants.get(value)
             if array is not None and array.nbytes <= _HINT_BYTES:
@@ -334,7 +340,7 @@ class Inference:
         if not self._bounded(node):
             return
         inputs = [None if v is None else self.constants[v] for v in node.inputs]
-        arrays = evaluate(node.op_type, self.version(node), inputs, _attributes(node), len(node.outputs))
+        arrays = evaluate(node.op_type, self.version(node), inputs, plain_attributes(node), len(node.outputs))
         for output, array in zip(node.outputs, arrays or [], strict=False):
             if array.dtype in NUMPY_TYPES.values():
                 self.set_constant(output, array)
@@ -354,21 +360,6 @@ class Inference:
         return True
 
 
-def constant_tensor(node: ir.Node) -> ir.TensorProtocol | None:
-    """The tensor of a Constant node, whichever attribute holds it."""
-    for name, attr in node.attributes.items():
-        if attr.is_ref():
-            return None
-        if name == "value":
-            tensor: ir.TensorProtocol = attr.as_tensor()
-            return tensor
-        if name in ("value_int", "value_ints"):
-            return ir.Tensor(np.array(attr.value, np.int64))
-        if name in ("value_float", "value_floats"):
-            return ir.Tensor(np.array(attr.value, np.float32))
-    return None
-
-
 def _count(dims: Sequence[Any]) -> int:
     total = 1
     for dim in dims:
@@ -386,15 +377,3 @@ def _shape_value(node: ir.Node, dims: Sequence[Dim]) -> Array:
     start = node.attributes.get_int("start", 0)
     end = node.attributes.get_int("end", len(dims))
     return np.array(list(dims)[start:end], np.int64)
-
-
-def _attributes(node: ir.Node) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for name, attr in node.attributes.items():
-        if attr.type == ir.AttributeType.TENSOR:
-            tensor = attr.as_tensor()
-            if tensor.nbytes <= _HINT_BYTES:
-                found[name] = tensor.numpy()
-        elif attr.type not in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS):
-            found[name] = attr.value
-    return found

@@ -18,7 +18,7 @@ from dmlprep.model.polynomial import Polynomial, floor_divide, of_name, of_numbe
 if TYPE_CHECKING:
     from dmlprep.model.shapes import Inference
 
-__all__ = ["Elements", "evaluate", "refined"]
+__all__ = ["Elements", "constant_target", "evaluate", "refined"]
 
 Element = Polynomial | None
 Elements = tuple[bool, tuple[Element, ...]]
@@ -278,6 +278,32 @@ def _reshaped(known: Inference, node: ir.Node) -> tuple[Element, ...] | None:
     if inferred is not None and given is not None:
         result[inferred] = _rest(given, [r for i, r in enumerate(result) if i != inferred])
     return tuple(result)
+
+
+def constant_target(known: Inference, node: ir.Node) -> Array | None:
+    """A constant that says what the computed shape of a Reshape says: 0 keeps a size as it is, one -1 takes the rest.
+
+    Returns:
+        the shape, or ``None`` where more than one size is neither a number nor kept.
+    """
+    if node.op_type != "Reshape" or len(node.inputs) < 2 or bool(node.attributes.get_int("allowzero", 0)):
+        return None
+    target, dims = elements(known, node.inputs[1]), known.dims(node.inputs[0])
+    if target is None or not target[0]:
+        return None
+    given = dim_elements(dims) if dims is not None else ()
+    numbers: list[int] = []
+    for axis, item in enumerate(target[1]):
+        number = item.number if item is not None else None
+        kept = item is not None and axis < len(given) and item == given[axis]
+        numbers.append(number if number is not None else 0 if kept else -1)
+    # A size of zero elsewhere would leave open what -1 stands for.
+    others = (
+        given[axis] if n == 0 and axis < len(given) else of_number(n) for axis, n in enumerate(numbers) if n != -1
+    )
+    if numbers.count(-1) > 1 or (-1 in numbers and any(o is not None and o.number == 0 for o in others)):
+        return None
+    return np.array(numbers, np.int64)
 
 
 def _rest(given: Sequence[Element], others: Sequence[Element]) -> Element:

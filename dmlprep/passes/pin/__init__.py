@@ -72,6 +72,7 @@ class PinPass(Pass[PinOptions]):
             ) from error
         branches = inline_branches(model.ir, known)
         _note_corrections(model.ir.graph, known, sizes, context)
+        rewrite.put_targets(model.ir, known)
         rewrite.put_constants(model.ir, known, model.statistics().nbytes)
         removed = rewrite.remove_dead(model.ir)
         write_types(model.ir, known)

@@ -8,9 +8,10 @@ import onnx_ir as ir
 from dmlprep.model.annotate import main_graphs
 from dmlprep.model.folding import Array
 from dmlprep.model.shapes import Inference
+from dmlprep.model.symbolic import constant_target
 from dmlprep.model.walk import attribute_graphs
 
-__all__ = ["empty_bodies", "put_constants", "remove_dead"]
+__all__ = ["empty_bodies", "put_constants", "put_targets", "remove_dead"]
 
 _SMALL_BYTES = 4096
 _ROOM_BYTES = 4 << 20  # larger constants together; a share of the model is added to it
@@ -82,6 +83,34 @@ def put_constants(model: ir.Model, known: Inference, nbytes: int) -> None:
             elif producer is not None and producer not in kept:
                 kept.add(producer)
                 pending.append(producer)
+
+
+def put_targets(model: ir.Model, known: Inference) -> int:
+    """Let a Reshape whose shape is half known read ``[0, -1, 12, 64]`` instead of computing it.
+
+    Returns:
+        how many do.
+    """
+    count = 0
+    for graph in main_graphs(model):
+        names = {v.name for node in graph for v in node.outputs} | set(graph.initializers)
+        names.update(v.name for v in graph.inputs)
+        for node in list(graph):
+            if node.domain not in ("", "ai.onnx") or len(node.inputs) < 2 or node.inputs[1] in known.constants:
+                continue
+            target = constant_target(known, node)
+            if target is None:
+                continue
+            name = f"{node.outputs[0].name}_shape"
+            while name in names:
+                name += "_"
+            names.add(name)
+            made = _initializer(name, target)
+            graph.register_initializer(made)
+            known.set_constant(made, target)
+            node.replace_input_with(1, made)
+            count += 1
+    return count
 
 
 def _constant_node(node: ir.Node, known: Inference) -> bool:

@@ -1,0 +1,40 @@
+"""Values that a node holds itself: the tensor of a Constant, numbers and lists in attributes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+__all__ = ["constant_tensor", "plain_attributes"]
+
+_TENSOR_BYTES = 4096
+
+
+def constant_tensor(node: ir.Node) -> ir.TensorProtocol | None:
+    """The tensor of a Constant node, whichever attribute holds it."""
+    for name, attr in node.attributes.items():
+        if attr.is_ref():
+            return None
+        if name == "value":
+            tensor: ir.TensorProtocol = attr.as_tensor()
+            return tensor
+        if name in ("value_int", "value_ints"):
+            return ir.Tensor(np.array(attr.value, np.int64))
+        if name in ("value_float", "value_floats"):
+            return ir.Tensor(np.array(attr.value, np.float32))
+    return None
+
+
+def plain_attributes(node: ir.Node) -> dict[str, Any]:
+    """Attributes by name, small tensors as arrays; without graphs and large tensors."""
+    found: dict[str, Any] = {}
+    for name, attr in node.attributes.items():
+        if attr.type == ir.AttributeType.TENSOR:
+            tensor = attr.as_tensor()
+            if tensor.nbytes <= _TENSOR_BYTES:
+                found[name] = tensor.numpy()
+        elif attr.type not in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS):
+            found[name] = attr.value
+    return found
