@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -21,6 +23,9 @@ below 16, so that a row that is masked whole stays uniform, as in FP32 with -1e9
 
 RELATIVE_LOSS = 2.0**-9
 """A tensor whose rounding error exceeds this share of its norm lost more than digits: 8 times what rounding costs."""
+
+_THREADS = min(4, os.cpu_count() or 1)
+"""Constants are read in parallel: numpy works without Python's lock, and each thread holds one piece of one tensor."""
 
 _TINY_FLOOR, _HIGH_FLOOR = 2.0**-20, 32768.0
 
@@ -70,16 +75,18 @@ def judge(view: View, full: Iterable[ir.Node]) -> Constants:
     """
     found = Constants()
     kept = set(full)
-    by_tensor: dict[int, Loss] = {}
+    wanted: list[tuple[ir.Value, ir.TensorProtocol, list[ir.Node]]] = []
     for value in _candidates(view):
         readers = [n for n in value.consumers() if n not in kept and _takes_half(view, n, value)]
         if not readers and value.consumers():
             continue
         tensor = view.constant(value) or _filled(value)
-        if tensor is None:
-            continue
-        if id(tensor) not in by_tensor:
-            by_tensor[id(tensor)] = measure(tensor)
+        if tensor is not None:
+            wanted.append((value, tensor, readers))
+    unique = {id(tensor): tensor for _, tensor, _ in wanted}
+    with ThreadPoolExecutor(_THREADS) as pool:
+        by_tensor = dict(zip(unique, pool.map(measure, unique.values()), strict=True))
+    for value, tensor, readers in wanted:
         loss = found.losses[value] = by_tensor[id(tensor)]
         if loss.over:
             _beyond(view, value, tensor, loss, readers, found)

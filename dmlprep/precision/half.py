@@ -6,7 +6,9 @@ Limits are IEEE 754 binary16's: largest finite 65504, smallest normal 2**-14, sm
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterator, MutableMapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
@@ -14,6 +16,7 @@ import numpy as np
 import onnx_ir as ir
 
 from dmlprep.model import chunks
+from dmlprep.model.tensors import as_mapped
 
 __all__ = [
     "FP16_MAX",
@@ -49,7 +52,7 @@ def to_half(values: np.ndarray[Any, Any], limit: float | None = FP16_MAX) -> np.
         limit: ``None`` lets what overflows become infinite.
     """
     wide = values if values.dtype in (np.float32, np.float64) else values.astype(np.float32)
-    if limit is not None and wide.size and bool(np.max(np.abs(wide)) > limit):
+    if limit is not None and wide.size and (wide.max(initial=0) > limit or wide.min(initial=0) < -limit):
         wide = np.where(np.isfinite(wide), np.clip(wide, -limit, limit), wide)
     with np.errstate(over="ignore", under="ignore"):
         return wide.astype(np.float16)
@@ -87,14 +90,14 @@ def measure(tensor: ir.TensorProtocol) -> Loss:
     """Read a floating tensor once, in pieces, and tell what FP16 would make of it."""
     size = over = flushed = subnormal = 0
     peak = squares = lost = 0.0
-    for part in chunks(tensor, _CHUNK):
+    for part in _parts(tensor):
         values = part if part.dtype in (np.float32, np.float64) else part.astype(np.float32)
         size += values.size
         magnitude = np.abs(values)
         top = float(magnitude.max(initial=0.0))
         if not math.isfinite(top):
-            magnitude = np.where(np.isfinite(magnitude), magnitude, 0)
-            values = np.where(np.isfinite(values), values, 0)
+            magnitude = magnitude[np.isfinite(magnitude)]
+            values = magnitude
             top = float(magnitude.max(initial=0.0))
         peak = max(peak, top)
         # FP32 squares overflow from 1.8e19 on; scale such pieces first
@@ -102,19 +105,52 @@ def measure(tensor: ir.TensorProtocol) -> Loss:
         unit = values / scale if scale != 1.0 else values
         square = float(np.vdot(unit, unit)) * scale * scale
         squares += square
-        small = int(np.count_nonzero(magnitude < FP16_NORMAL))
-        zeros = int(np.count_nonzero(values == 0)) if small else 0
-        if small > zeros:
-            subnormal += small - zeros
-            flushed += int(np.count_nonzero(magnitude <= FP16_TINY / 2)) - zeros
-        if top >= OVERFLOW:
-            over += int(np.count_nonzero(magnitude >= OVERFLOW))
         lost += square * 2.0**-24  # normal values: at most 2**-11 each, 2**-12 in the mean
-        if small > zeros or top >= OVERFLOW:
-            odd = values[(magnitude < FP16_NORMAL) | (magnitude >= OVERFLOW)]
-            difference = odd.astype(np.float64) - to_half(odd).astype(np.float64)
-            lost += float(np.vdot(difference, difference))
+        odd = magnitude[magnitude < FP16_NORMAL]
+        if odd.size:
+            zeros = odd.size - int(np.count_nonzero(odd))
+            subnormal += odd.size - zeros
+            flushed += int(np.count_nonzero(odd <= FP16_TINY / 2)) - zeros
+            lost += _squared_error(odd)
+        if top >= OVERFLOW:
+            beyond = magnitude[magnitude >= OVERFLOW]
+            over += beyond.size
+            lost += _squared_error(beyond)
     return Loss(size, peak, over, flushed, subnormal, math.sqrt(squares), math.sqrt(lost))
+
+
+def _squared_error(values: np.ndarray[Any, Any]) -> float:
+    difference = values.astype(np.float64) - to_half(values).astype(np.float64)
+    return float(np.vdot(difference, difference))
+
+
+def _parts(tensor: ir.TensorProtocol) -> Iterator[np.ndarray[Any, Any]]:
+    """The flattened values piece by piece; a piece is valid until the next one is asked for.
+
+    A tensor in a file is read into one buffer over and over: mapping it would cost a page fault every 4 KiB.
+    """
+    mapped = as_mapped(tensor)
+    if mapped is None or mapped.dtype not in _PLAIN or sys.byteorder != "little":
+        yield from chunks(tensor, _CHUNK)
+        return
+    buffer = np.empty(min(_CHUNK, max(mapped.length, 1)), np.uint8)
+    kind = np.dtype(mapped.dtype.numpy())
+    left = mapped.length
+    with open(mapped.path, "rb", buffering=0) as file:
+        file.seek(mapped.offset)
+        while left:
+            piece = buffer[: min(left, buffer.size)]
+            filled = 0
+            while filled < piece.size:
+                count = file.readinto(piece[filled:].data)
+                if not count:
+                    raise OSError(f"{mapped.path} ended {left} bytes early")
+                filled += count
+            left -= piece.size
+            yield piece.view(kind)
+
+
+_PLAIN = frozenset({ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.FLOAT16})
 
 
 class CastTensor:
@@ -166,13 +202,13 @@ class CastTensor:
         if self.dtype == ir.DataType.FLOAT16:
             return to_half(part, self.limit)
         if self.through_half:
-            part = to_half(part, self.limit)
+            return to_half(part, self.limit).astype(self.dtype.numpy())
         with np.errstate(over="ignore", under="ignore"):
             return part.astype(self.dtype.numpy())
 
     def pieces(self) -> Iterator[np.ndarray[Any, Any]]:
         """The flattened values, piece by piece."""
-        for part in chunks(self.source, _CHUNK):
+        for part in _parts(self.source):
             yield self._cast(part)
 
     def numpy(self) -> np.ndarray[Any, Any]:
@@ -200,15 +236,20 @@ class CastTensor:
 
     def tofile(self, file: BinaryIO) -> None:
         """Append the values to a file; one piece stands in memory at a time."""
-        for part in self.pieces():
-            file.write(_little(part))
+        # One thread reads and casts while this one writes: numpy and the file system work without Python's lock.
+        with ThreadPoolExecutor(1) as pool:
+            pieces = self.pieces()
+            ahead = pool.submit(next, pieces, None)
+            while (part := ahead.result()) is not None:
+                ahead = pool.submit(next, pieces, None)
+                file.write(_little(part))
 
     def __repr__(self) -> str:
         return f"CastTensor({self.name}, {self.dtype}, {self.shape}, from {self.source.dtype})"
 
 
-def _little(part: np.ndarray[Any, Any]) -> bytes:
-    return part.astype(part.dtype.newbyteorder("<"), copy=False).tobytes()
+def _little(part: np.ndarray[Any, Any]) -> memoryview:
+    return np.ascontiguousarray(part, part.dtype.newbyteorder("<")).view(np.uint8).data
 
 
 _EAGER = 4096  # bytes: below it, a lazy tensor costs more than it saves

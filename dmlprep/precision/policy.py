@@ -68,6 +68,8 @@ def _not_tensors(view: View) -> Iterator[tuple[ir.Node, str]]:
         odd = any(k is not None and not isinstance(k, ir.TensorType) for k in kinds)
         if odd or node.op_type in _SEQUENCE_MAKERS:
             yield node, "it handles a sequence or an optional"
+        elif any(v is not None and view.types.get(v) is None for v in node.inputs) and view.is_float(node):
+            yield node, "the type of an operand is not known"
 
 
 _SEQUENCE_MAKERS = frozenset({"SequenceMap", "SequenceConstruct", "SplitToSequence", "SequenceInsert", "Optional"})

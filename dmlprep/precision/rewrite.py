@@ -123,9 +123,9 @@ class _Rewriter:
                 self._body_ends(node, name, graph)
 
     def _io_kept(self, value: ir.Value) -> bool:
-        if value.is_graph_input() and value.is_graph_output():
-            return self.plan.keeps(value)
-        return self.plan.keeps(value)
+        # A default that callers can replace keeps its type in any case: ONNX Runtime 1.24.4's CPU provider crashes when
+        # it loads a MatMul by such a default in FP16.
+        return value.is_initializer() or self.plan.keeps(value)
 
     def _body_ends(self, node: ir.Node, name: str, graph: ir.Graph) -> None:
         loop = node.op_type == "Loop"

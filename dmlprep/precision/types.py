@@ -143,6 +143,8 @@ def _special(node: ir.Node, index: int, types: Types) -> ir.TypeProtocol | None:
         return first.elem_type
     if op in ("SequenceConstruct", "SplitToSequence") and isinstance(first, ir.TensorType):
         return ir.SequenceType(first)
+    if op == "Optional" and first is not None:
+        return ir.OptionalType(first)
     if op == "OptionalGetElement":
         return first.elem_type if isinstance(first, ir.OptionalType) else first
     return None
