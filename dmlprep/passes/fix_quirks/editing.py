@@ -104,6 +104,16 @@ class Edit:
         self.graph.insert_before(self.node, new)
         return output
 
+    def twin(self) -> ir.Value:
+        """A node like this one, with its inputs and attributes as they are now, before it; its first output."""
+        attributes = list(self.node.attributes.values())
+        output = self.before(self.node.op_type, list(self.node.inputs), like=self.node.outputs[0])
+        made = output.producer()
+        assert made is not None
+        for attribute in attributes:
+            made.attributes[attribute.name] = attribute
+        return output
+
     def _node_name(self, op: str) -> str:
         return self.name(f"{op.lower()}_node")
 

@@ -11,7 +11,15 @@ import onnx_ir as ir
 from dmlprep.passes.fix_quirks.editing import Edit
 from dmlprep.target.facts import Dim, NodeFacts, Value
 
-__all__ = ["empty_product", "gemm_without_c", "matmul_rank", "matmul_vector", "unsqueeze"]
+__all__ = [
+    "empty_product",
+    "gemm_without_c",
+    "matmul_rank",
+    "matmul_vector",
+    "qlinearmatmul_half",
+    "squeeze",
+    "unsqueeze",
+]
 
 
 def unsqueeze(edit: Edit, value: ir.Value, axis: int, opset: int) -> ir.Value:
@@ -68,8 +76,12 @@ def matmul_rank(facts: NodeFacts, edit: Edit) -> str:
 
     reshape([..., M, K] @ [..., K, N]) = [P, M, K] @ [P, K, N]; a matrix as second operand takes all rows at once.
     """
-    a, b = facts.input(0), facts.input(1)
-    left, right = edit.node.inputs
+    second = 3 if facts.op == "QLinearMatMul" else 1
+    a, b = facts.input(0), facts.input(second)
+    inputs = list(edit.node.inputs)
+    left, right = inputs[0], inputs[second]
+    if any(v is not None and v.size != 1 for i, v in enumerate(facts.inputs) if i not in (0, second)):
+        return "it has a scale or zero point for each row or column"
     if a is None or b is None or left is None or right is None or a.shape is None or b.shape is None:
         return "the rank of an operand is not known"
     if len(a.shape) < 2 or len(b.shape) < 2:
@@ -82,13 +94,13 @@ def matmul_rank(facts: NodeFacts, edit: Edit) -> str:
     if len(b.shape) == 2:
         if _unknown(rows) > 1:
             return _PIN
-        product = edit.before("MatMul", [_fold(edit, left, rows), right], like=edit.node.outputs[0])
+        inputs[0] = _fold(edit, left, rows)
     else:
         pairs = ((left, a.shape), (right, b.shape))
         if len(lead) != len(shape) - 2 or any(_unknown(d[-2:]) > (d[:-2] == (*lead,)) for _, d in pairs):
             return _PIN
-        folded = [_fold(edit, _spread(edit, v, d, lead), [prod(lead), *d[-2:]]) for v, d in pairs]
-        product = edit.before("MatMul", folded, like=edit.node.outputs[0])
+        inputs[0], inputs[second] = (_fold(edit, _spread(edit, v, d, lead), [prod(lead), *d[-2:]]) for v, d in pairs)
+    product = edit.before(facts.op, inputs, like=edit.node.outputs[0])
     target = edit.integers([d if isinstance(d, int) else -1 for d in shape], "shape")
     edit.replace_output(edit.before("Reshape", [product, target], like=edit.node.outputs[0]))
     edit.remove()
@@ -130,6 +142,16 @@ def _spread(edit: Edit, value: ir.Value, dims: Sequence[Dim], lead: list[int]) -
         return value
     sizes = [*lead, *(d for d in dims[-2:] if isinstance(d, int))]
     return edit.before("Expand", [value, edit.integers(sizes, "lead")], like=value)
+
+
+def qlinearmatmul_half(facts: NodeFacts, edit: Edit) -> str:
+    """The scales in FP32: every FP16 number is one."""
+    for index in (1, 4, 6):
+        value, scale = edit.node.inputs[index], facts.input(index)
+        if value is not None and scale is not None and scale.type == "float16":
+            wide = edit.before("Cast", [value], {"to": int(ir.DataType.FLOAT)}, dtype=ir.DataType.FLOAT)
+            edit.set_input(index, wide)
+    return ""
 
 
 def empty_product(facts: NodeFacts, edit: Edit) -> str:

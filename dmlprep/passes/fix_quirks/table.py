@@ -22,6 +22,8 @@ REWRITES: dict[str, Rewrite] = {
     "dequantize-axis-omitted": quantization.dequantize_axis_omitted,
     "split-empty-output": shapes.split_empty_output,
     "convtranspose-same": windows.convtranspose_same,
+    "convtranspose-output-padding": windows.convtranspose_output_padding,
+    "qlinearmatmul-half": products.qlinearmatmul_half,
     "resize-aspect": windows.resize_aspect,
     "optional-without-input": shapes.optional_without_input,
     "squeeze-shared": shapes.squeeze_shared,

@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from dmlprep.passes.fix_quirks.editing import Edit
+from dmlprep.passes.fix_quirks.products import squeeze, unsqueeze
 from dmlprep.target.facts import NodeFacts
 from dmlprep.target.quirks.wrong import pool_geometry
 
-__all__ = ["averagepool_ceil", "convtranspose_same", "pool_ceil", "resize_aspect"]
+__all__ = ["averagepool_ceil", "convtranspose_output_padding", "convtranspose_same", "pool_ceil", "resize_aspect"]
 
 
 def convtranspose_same(facts: NodeFacts, edit: Edit) -> str:
@@ -39,6 +40,35 @@ def convtranspose_same(facts: NodeFacts, edit: Edit) -> str:
         end.append(large if upper else small)
     edit.drop("auto_pad")
     edit.set("pads", [*begin, *end])
+    return ""
+
+
+def convtranspose_output_padding(facts: NodeFacts, edit: Edit) -> str:
+    """Less padding at the end says the same; where there is too little of it, the data gets a second dimension of 1."""
+    extra = int(facts.attribute("output_padding")[0])
+    pads = list(facts.attribute("pads", [0, 0]))
+    if facts.attribute("auto_pad", "NOTSET") != "NOTSET" or facts.has("output_shape"):
+        if extra:
+            return "it has auto_pad or output_shape as well"
+        edit.drop("output_padding")
+        return ""
+    edit.drop("output_padding")
+    if pads[1] >= extra:
+        edit.set("pads", [pads[0], pads[1] - extra])
+        return ""
+    data, weight = edit.node.inputs[:2]
+    assert data is not None
+    assert weight is not None
+    edit.set_input(0, unsqueeze(edit, data, 2, facts.opset))
+    edit.set_input(1, unsqueeze(edit, weight, 2, facts.opset))
+    edit.set("output_padding", [0, extra])
+    edit.set("pads", [0, pads[0], 0, pads[1]])
+    for name in ("strides", "dilations", "kernel_shape"):
+        if facts.has(name):
+            edit.set(name, [1, *facts.attribute(name)])
+    flat = edit.twin()
+    edit.replace_output(squeeze(edit, flat, 2, facts.opset))
+    edit.remove()
     return ""
 
 

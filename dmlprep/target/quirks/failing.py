@@ -68,7 +68,7 @@ def _mvn_before_activation(node: NodeFacts) -> str:
 
 
 def _matmul_rank(node: NodeFacts) -> str:
-    ranks = [v.rank for v in node.inputs if v is not None]
+    ranks = [v.rank for v in (node.input(0), node.input(3 if node.op == "QLinearMatMul" else 1)) if v is not None]
     top = max((r for r in ranks if r is not None), default=0)
     return f"operands of rank {', '.join(str(r) for r in ranks)}" if top > 4 else ""
 
@@ -111,14 +111,26 @@ def _dequantize_axis_omitted(node: NodeFacts) -> str:
 
 
 def _split_empty(node: NodeFacts) -> str:
-    empty = [v.name for v in node.outputs if v is not None and v.size == 0]
-    return f"output {', '.join(empty)} is empty" if empty else ""
+    empty = [v.name for v in node.outputs if v is not None and v.size == 0 and v.consumers]
+    return f"output {', '.join(empty)} is empty, and read" if empty else ""
 
 
 def _convtranspose_same(node: NodeFacts) -> str:
     pad = node.attribute("auto_pad", "NOTSET")
     strides = node.attribute("strides", [1])
     return f"auto_pad {pad} with strides {list(strides)}" if pad.startswith("SAME") and max(strides) > 1 else ""
+
+
+def _convtranspose_output_padding(node: NodeFacts) -> str:
+    x = node.input(0)
+    extra = node.attribute("output_padding")
+    return f"output_padding {list(extra)} in one dimension" if extra and x is not None and x.rank == 3 else ""
+
+
+def _half_scales(node: NodeFacts) -> str:
+    scales = (node.input(1), node.input(4), node.input(6))
+    half = [v.name for v in scales if v is not None and v.type == "float16"]
+    return f"FP16 scales {', '.join(half)}" if half else ""
 
 
 def _resize_aspect(node: NodeFacts) -> str:
@@ -159,6 +171,8 @@ MATCHERS: dict[str, Callable[[NodeFacts], str]] = {
     "dequantize-axis-omitted": _dequantize_axis_omitted,
     "split-empty-output": _split_empty,
     "convtranspose-same": _convtranspose_same,
+    "convtranspose-output-padding": _convtranspose_output_padding,
+    "qlinearmatmul-half": _half_scales,
     "resize-aspect": _resize_aspect,
     "einsum-rank": _einsum_rank,
     "optional-without-input": _optional_without_input,

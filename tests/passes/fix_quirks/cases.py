@@ -178,6 +178,39 @@ CASES: list[Case] = [
         {"w": _normal(2, 3, 3, 4)},
     ),
     _case(
+        "convtranspose-output-padding",
+        [node("ConvTranspose", ["x", "w"], ["y"], name="n", strides=[2], pads=[1, 1], output_padding=[1], group=4)],
+        {"x": _normal(1, 4, 9)},
+        {"y": (F, [1, 4, 18])},
+        {"w": _normal(4, 1, 3)},
+    ),
+    _case(
+        "convtranspose-output-padding.beyond",
+        [node("ConvTranspose", ["x", "w", "b"], ["y"], name="n", strides=[2], output_padding=[1])],
+        {"x": _normal(1, 4, 9)},
+        {"y": (F, [1, 2, 20])},
+        {"w": _normal(4, 2, 3), "b": _normal(2)},
+        exact=False,
+    ),
+    _case(
+        "matmul-rank.integers",
+        [node("MatMulInteger", ["x", "z", "p"], ["y"], name="n")],
+        {
+            "x": np.arange(48, dtype=np.uint8).reshape(2, 1, 2, 3, 4),
+            "z": np.arange(48, dtype=np.uint8).reshape(2, 1, 2, 4, 3),
+        },
+        {"y": (TensorProto.INT32, [2, 1, 2, 3, 3])},
+        {"p": np.array(3, np.uint8)},
+    ),
+    _case(
+        "qlinearmatmul-half",
+        [node("QLinearMatMul", ["x", "s", "p", "z", "s", "p", "s", "p"], ["y"], name="n")],
+        {"x": np.arange(-6, 6, dtype=np.int8).reshape(3, 4), "z": np.arange(-10, 10, dtype=np.int8).reshape(4, 5)},
+        {"y": (TensorProto.INT8, [3, 5])},
+        {"s": np.array(0.5, np.float16), "p": np.array(0, np.int8)},
+        21,
+    ),
+    _case(
         "resize-aspect",
         [
             node(
