@@ -151,6 +151,8 @@ def _beyond(
         "constant-too-large",
         f"constant {value.name!r} holds {loss.peak:g}, above 65504",
     )
+    for node in readers:
+        _follow_scale(node, "constant-too-large", f"constant {value.name!r} holds {loss.peak:g}", found)
 
 
 def _mask_depth(value: ir.Value, sign: int) -> int:
@@ -259,36 +261,42 @@ def _below(
                     found.keep.setdefault(reader, Reason("constant-too-small", f"relies on an epsilon: {text}"))
         elif node.op_type not in ("Constant", "Where", "Concat", "Pad", "Equal", "Greater", "Less"):
             _keep(found, value, [node], "constant-too-small", text)
-            _follow_small(node, text, found)
+            _follow_scale(node, "constant-too-small", text, found)
 
 
 def _floor_chain(view: View, start: ir.Node, floor: float) -> list[ir.Node]:
     """The nodes that read a value as small as ``floor`` on its way to a division or logarithm; empty without one."""
     chain: list[ir.Node] = []
     stack = [(start, floor)]
+    seen: set[ir.Node] = set()
     sensitive = False
-    while stack and len(chain) < 64:
+    while stack and len(seen) < 64:
         node, low = stack.pop()
-        if _TINY_FLOOR <= low <= _HIGH_FLOOR:
-            continue
         for value in node.outputs:
             for reader in value.consumers():
-                if reader.op_type in ("Cast", "Shape") or reader in chain:
+                if reader.op_type in ("Cast", "Shape") or reader in seen:
                     continue
+                seen.add(reader)
                 divides = reader.op_type in ("Reciprocal", "Log") or (
                     reader.op_type == "Div" and reader.inputs[1] is value
                 )
                 if reader.op_type == "Pow":
                     power = scalar(view.constant(reader.inputs[1]))
                     divides = divides or power is None or power < 0
-                sensitive = sensitive or divides or low > _HIGH_FLOOR
                 after = _floor_through(view, reader, low)
-                if divides or after is not None or low > _HIGH_FLOOR:
+                outside = _outside(low)
+                needed = outside or (after is not None and _outside(after))
+                if needed and (divides or after is not None or low > _HIGH_FLOOR):
                     chain.append(reader)
+                    sensitive = sensitive or divides or low > _HIGH_FLOOR
                 if after is not None:
-                    sensitive = sensitive or (reader.op_type == "Sqrt" and _divides_soon(reader))
+                    sensitive = sensitive or (outside and reader.op_type == "Sqrt" and _divides_soon(reader))
                     stack.append((reader, after))
     return chain if sensitive else []
+
+
+def _outside(floor: float) -> bool:
+    return not _TINY_FLOOR <= floor <= _HIGH_FLOOR
 
 
 def _divides_soon(node: ir.Node) -> bool:
@@ -313,8 +321,25 @@ def _floor_through(view: View, node: ir.Node, low: float) -> float | None:
     return None
 
 
-def _follow_small(start: ir.Node, text: str, found: Constants) -> None:
-    """Keep what only scales a product of tiny weights, until a factor or a normalisation brings it back in range."""
+_RESTORES = frozenset(
+    [
+        "Mul",
+        "Div",
+        "LayerNormalization",
+        "InstanceNormalization",
+        "BatchNormalization",
+        "Tanh",
+        "Sigmoid",
+        "Sqrt",
+        "Log",
+        "Erf",
+        "Clip",
+    ]
+)
+
+
+def _follow_scale(start: ir.Node, rule: str, text: str, found: Constants) -> None:
+    """Keep what only moves or scales a result out of range, until a factor or a normalisation brings it back."""
     stack, seen = [start], 0
     while stack and seen < 32:
         seen += 1
@@ -323,7 +348,7 @@ def _follow_small(start: ir.Node, text: str, found: Constants) -> None:
             if reader in found.keep:
                 continue
             if reader.op_type in MOVES:
-                found.keep[reader] = Reason("constant-too-small", f"moves a product of tiny values: {text}")
+                found.keep[reader] = Reason(rule, f"moves a value out of range: {text}")
                 stack.append(reader)
-            elif reader.op_type in ("Mul", "Div", "LayerNormalization", "InstanceNormalization", "BatchNormalization"):
-                found.keep[reader] = Reason("constant-too-small", f"scales a product of tiny values: {text}")
+            elif reader.op_type in _RESTORES:
+                found.keep[reader] = Reason(rule, f"scales a value out of range: {text}")

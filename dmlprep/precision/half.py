@@ -52,7 +52,8 @@ def to_half(values: np.ndarray[Any, Any], limit: float | None = FP16_MAX) -> np.
         limit: ``None`` lets what overflows become infinite.
     """
     wide = values if values.dtype in (np.float32, np.float64) else values.astype(np.float32)
-    if limit is not None and wide.size and (wide.max(initial=0) > limit or wide.min(initial=0) < -limit):
+    # not <= rather than >: a NaN among the values must not hide the others
+    if limit is not None and wide.size and not (wide.max() <= limit and wide.min() >= -limit):
         wide = np.where(np.isfinite(wide), np.clip(wide, -limit, limit), wide)
     with np.errstate(over="ignore", under="ignore"):
         return wide.astype(np.float16)

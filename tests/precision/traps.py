@@ -119,7 +119,8 @@ TRAPS: dict[str, tuple[str, dict[str, np.ndarray]]] = {
     ),
     "qdq_13": (
         _text(
-            "q = QuantizeLinear(x, s, z) d = DequantizeLinear(q, s, z) e = DequantizeLinear(wq, ws, wz) a = MatMul(d, e) "
+            "q = QuantizeLinear(x, s, z) d = DequantizeLinear(q, s, z) e = DequantizeLinear(wq, ws, wz) a = "
+            "MatMul(d, e) "
             "y = Relu(a)",
             "(float[2,16] x) => (float[2,8] y)",
             opset=13,
@@ -147,7 +148,8 @@ TRAPS: dict[str, tuple[str, dict[str, np.ndarray]]] = {
     ),
     "loop_carried": (
         _text(
-            "o, all = Loop(n, t, x) <body = b (int64 i, bool c, float[2,16] s) => (bool c2, float[2,16] s3, float[2,16] r) "
+            "o, all = Loop(n, t, x) <body = b (int64 i, bool c, float[2,16] s) => (bool c2, float[2,16] s3, "
+            "float[2,16] r) "
             "{ c2 = Identity(c) s2 = MatMul(s, w) f = Cast<to=1>(i) s3 = Add(s2, f) r = Relu(s3) }> "
             "u = ReduceSum<keepdims=0>(all, z) y = Add(o, u)"
         ),
@@ -233,7 +235,8 @@ TRAPS: dict[str, tuple[str, dict[str, np.ndarray]]] = {
     ),
     "reciprocal_of_epsilon": (
         _text(
-            "v = ReduceMean<axes=[-1]>(x) z = Mul(v, nil) e = Add(z, eps) q = Sqrt(e) r = Reciprocal(q) t = Mul(r, small) y = Mul(x, t)"
+            "v = ReduceMean<axes=[-1]>(x) z = Mul(v, nil) e = Add(z, eps) q = Sqrt(e) r = Reciprocal(q) t = "
+            "Mul(r, small) y = Mul(x, t)"
         ),
         {"eps": np.float32(1e-12), "nil": np.float32(0), "small": np.float32(1e-6)},
     ),
@@ -301,7 +304,8 @@ TRAPS: dict[str, tuple[str, dict[str, np.ndarray]]] = {
     ),
     "non_max_suppression": (
         _text(
-            "b = MatMul(x, bw) c = Mul(b, k) boxes = Reshape(c, bs) s = MatMul(x, sw) t = Sigmoid(s) scores = Reshape(t, ss) "
+            "b = MatMul(x, bw) c = Mul(b, k) boxes = Reshape(c, bs) s = MatMul(x, sw) t = Sigmoid(s) scores "
+            "= Reshape(t, ss) "
             "i = NonMaxSuppression(boxes, scores, n, iou) y = Cast<to=1>(i)",
             "(float[1,16] x) => (float[m,3] y)",
         ),
