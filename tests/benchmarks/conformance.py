@@ -173,8 +173,8 @@ PAGE = """# DirectML and ONNX's node tests
 {device}. ONNX {onnx}, {count} cases ({restamped} of them restamped to opset {restamp}), {seconds:.0f} s.
 Made by `python tests/benchmarks/conformance.py`; do not edit.
 
-A case is *on DirectML* when at least one of its nodes ran there. This is DirectML's own code with its generic shaders on
-a CPU Vulkan driver: it shows the provider's partitioning, fusion and operator semantics, not a vendor's kernels or
+A case is *on DirectML* when at least one of its nodes ran there. This is DirectML's own code with its generic shaders
+on a CPU Vulkan driver: it shows the provider's partitioning, fusion and operator semantics, not a vendor's kernels or
 driver.
 
 | result | on DirectML | all on the CPU |

@@ -23,7 +23,7 @@ from dmlprep.runtime.linux.archive import Package, Unmet, compare_versions, reso
 from dmlprep.runtime.linux.layout import NATIVE, Layout, native_digest
 from dmlprep.runtime.linux.mirror import DEFAULT_KEYRING, Mirror, mirror_of_this_system
 from dmlprep.runtime.linux.unpack import BadPackage, unpack
-from dmlprep.runtime.linux.wheel import DEFAULT_RELEASE, fetch_release, unpack_wheel
+from dmlprep.runtime.linux.wheel import DEFAULT_RELEASE, fetch_release, unpack_libraries
 
 __all__ = ["Source", "check_machine", "fingerprint", "install", "missing_piece", "read_manifest", "remove"]
 
@@ -118,9 +118,9 @@ def install(layout: Layout, source: Source, say: Say) -> str:
             _write_manifest(layout, manifest)
         version = source.release
         if source.wheel is not None:
-            version = unpack_wheel(source.wheel, layout.releases)
+            version = unpack_libraries(source.wheel, layout.releases)
         elif version not in layout.installed():
-            version = unpack_wheel(fetch_release(version, layout.downloads, say), layout.releases)
+            version = unpack_libraries(fetch_release(version, layout.downloads, say), layout.releases)
         shutil.rmtree(layout.downloads, ignore_errors=True)
         return version
 

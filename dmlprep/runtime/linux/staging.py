@@ -10,7 +10,11 @@ from typing import Any
 
 from dmlprep.runtime.failure import failure
 
-__all__ = ["external_files", "stage"]
+__all__ = ["COPY_LIMIT", "external_files", "stage"]
+
+COPY_LIMIT = 256 << 20
+"""Bytes up to which a file is copied (0.2 s). onnx refuses to read data files that have a second name, so a link, which
+stands while the model is loaded, is kept for files that cost more to copy."""
 
 
 def external_files(path: Path, folder: Path) -> list[str]:
@@ -66,7 +70,7 @@ def _tensors(model: Any) -> Iterator[Any]:
 def stage(path: Path, folder: Path, data: Path) -> None:
     """Give ``folder`` the model as ``model.onnx`` and its data files, which lie below ``data``, under their own names.
 
-    Hard links where the file system allows, else copies; the worker sees the folder read-only.
+    Copies; of files above ``COPY_LIMIT`` hard links where the file system allows. The worker sees the folder read-only.
 
     Raises:
         SessionFailure: see ``external_files``, or a file cannot be read.
@@ -83,8 +87,10 @@ def stage(path: Path, folder: Path, data: Path) -> None:
 
 
 def _give(source: Path, target: Path) -> None:
-    try:
-        os.link(source, target)
-    except OSError:
-        # Another file system, or not the owner of the file.
-        shutil.copyfile(source, target)
+    if source.stat().st_size > COPY_LIMIT:
+        try:
+            os.link(source, target)
+            return
+        except OSError:
+            pass  # another file system, or not the owner of the file
+    shutil.copyfile(source, target)

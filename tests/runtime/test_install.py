@@ -1,0 +1,181 @@
+"""The installation's own files: packages of libraries, staging of models, layout, what is missing."""
+
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from dmlprep.errors import CheckNotRun, InputError, UsageError
+from dmlprep.runtime import SessionFailure
+from dmlprep.runtime.linux import install as installation
+from dmlprep.runtime.linux import sandbox
+from dmlprep.runtime.linux.layout import Layout, native_digest
+from dmlprep.runtime.linux.staging import external_files, stage
+from dmlprep.runtime.linux.wheel import fetch_release, unpack_libraries
+from tests.runtime.conftest import save
+
+
+def wheel(path: Path, *names: str) -> Path:
+    with zipfile.ZipFile(path, "w") as archive:
+        for name in names:
+            archive.writestr(name, name)
+    return path
+
+
+def test_libraries_of_a_wheel(tmp_path: Path) -> None:
+    layout = Layout(tmp_path)
+    for version in ("1.19.2", "1.24.4", "1.9.0"):
+        file = wheel(
+            tmp_path / f"onnxruntime_directml-{version}-cp311-cp311-win_amd64.whl",
+            "onnxruntime/capi/onnxruntime.dll",
+            "onnxruntime/capi/DirectML.dll",
+            "onnxruntime/capi/onnxruntime_pybind11_state.pyd",
+            "onnxruntime/LICENSE",
+        )
+        assert unpack_libraries(file, layout.releases) == version
+    assert layout.installed() == ["1.24.4", "1.19.2", "1.9.0"]
+    assert sorted(p.name for p in layout.release("1.24.4").iterdir()) == [
+        "DirectML.dll",
+        "LICENSE",
+        "onnxruntime.dll",
+        "piece.json",
+    ]
+    piece = json.loads((layout.release("1.24.4") / "piece.json").read_text())
+    assert set(piece["libraries"]) == {"onnxruntime.dll", "DirectML.dll"}
+
+
+def test_libraries_of_an_npm_package(tmp_path: Path) -> None:
+    file = tmp_path / "onnxruntime-node-1.18.0.tgz"
+    with tarfile.open(file, "w:gz") as tar:
+        for name in ("win32/x64/onnxruntime.dll", "win32/x64/DirectML.dll", "win32/arm64/onnxruntime.dll"):
+            tar.addfile(tarfile.TarInfo(f"package/bin/napi-v3/{name}"), io.BytesIO())
+    assert unpack_libraries(file, tmp_path / "releases") == "1.18.0"
+
+
+@pytest.mark.parametrize(
+    ("name", "files", "text"),
+    [
+        ("onnxruntime-1.24.4-win_amd64.whl", ["onnxruntime/capi/onnxruntime.dll"], "not a package"),
+        ("onnxruntime_directml-1.18.1-x-win_amd64.whl", ["onnxruntime/capi/DirectML.dll"], "no onnxruntime.dll"),
+        ("onnxruntime_directml-1.24.4-x-win_amd64.whl", None, "cannot be read"),
+    ],
+)
+def test_packages_that_are_refused(tmp_path: Path, name: str, files: list[str] | None, text: str) -> None:
+    path = tmp_path / name
+    if files is None:
+        path.write_bytes(b"no archive")
+    else:
+        wheel(path, *files)
+    with pytest.raises(InputError, match=text):
+        unpack_libraries(path, tmp_path / "releases")
+    assert not list((tmp_path / "releases").glob("*"))
+
+
+@pytest.mark.parametrize("version", ["latest", "1.24.4; rm", "1.15.1"])
+def test_releases_that_cannot_be_had(tmp_path: Path, version: str) -> None:
+    with pytest.raises(UsageError):
+        fetch_release(version, tmp_path, lambda *_: None)
+
+
+def test_what_is_missing_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(installation, "check_machine", lambda: None)
+    layout = Layout(tmp_path / "runtime")
+    assert "is not installed; run dmlprep runtime install" in installation.missing_piece(layout)
+    layout.home.mkdir()
+    assert "not finished" in installation.missing_piece(layout)
+    for folder in (layout.root, layout.built, layout.prefix):
+        folder.mkdir()
+    manifest = {"packages": [], "native": "old", "prefix": True}
+    layout.manifest.write_text(json.dumps(manifest))
+    assert "another release of dmlprep" in installation.missing_piece(layout)
+    layout.manifest.write_text(json.dumps({**manifest, "native": native_digest()}))
+    assert "no onnxruntime-directml" in installation.missing_piece(layout)
+    layout.release("1.24.4").mkdir(parents=True)
+    (layout.release("1.24.4") / "piece.json").write_text("{}")
+    assert installation.missing_piece(layout) == ""
+    assert "--release 1.20.1" in installation.missing_piece(layout, "1.20.1")
+    before = installation.fingerprint(layout, "1.24.4")
+    (layout.release("1.24.4") / "piece.json").write_text('{"other": 1}')
+    assert installation.fingerprint(layout, "1.24.4") != before
+    with pytest.raises(UsageError):
+        installation.remove(layout, "../..")
+    assert installation.remove(layout, "1.24.4")
+    assert installation.remove(layout) == [layout.home]
+    assert not layout.home.exists()
+    assert installation.remove(layout) == []
+
+
+def test_another_machine_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(installation.platform, "machine", lambda: "aarch64")
+    with pytest.raises(CheckNotRun, match="aarch64"):
+        installation.check_machine()
+
+
+def test_no_mirror_is_a_question_for_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(installation, "mirror_of_this_system", lambda: "")
+    monkeypatch.setattr(installation, "check_machine", lambda: None)
+    with pytest.raises(UsageError, match="--mirror"):
+        installation.install(Layout(tmp_path), installation.Source(), lambda *_: None)
+
+
+def test_the_cache_folder_is_the_user_s(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert Layout.of_user().home == tmp_path / "dmlprep" / "runtime"
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative")
+    assert Layout.of_user().home == Path.home() / ".cache" / "dmlprep" / "runtime"
+
+
+def test_the_sandbox_mounts_what_it_is_given(tmp_path: Path) -> None:
+    line = sandbox.command(tmp_path, ["/usr/bin/true"], read={"/models": tmp_path}, environment={"A": "b"})
+    text = " ".join(line)
+    assert "--unshare-all" in line
+    assert "--die-with-parent" in line
+    assert f"--ro-bind {tmp_path} /models" in text
+    assert "--setenv A b" in text
+    assert text.endswith("-- /usr/bin/true")
+
+
+def with_data(path: Path, location: str) -> Path:
+    weight = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[4], data_location=TensorProto.EXTERNAL)
+    weight.external_data.add(key="location", value=location)
+    inner = helper.make_graph(
+        [helper.make_node("Identity", ["w"], ["i"])],
+        "then",
+        [],
+        [helper.make_tensor_value_info("i", TensorProto.FLOAT, [4])],
+        [weight],
+    )
+    node = helper.make_node("If", ["c"], ["y"], then_branch=inner, else_branch=inner)
+    condition = helper.make_tensor_value_info("c", TensorProto.BOOL, [])
+    return save(path, [node], [condition], [helper.make_tensor_value_info("y", TensorProto.FLOAT, [4])])
+
+
+def test_staging(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    (source / "deep").mkdir(parents=True)
+    (source / "deep/w.bin").write_bytes(np.ones(4, np.float32).tobytes())
+    (source / "private").write_text("not for the worker")
+    model = with_data(source / "model x.onnx", "deep/w.bin")
+    assert external_files(model, source) == ["deep/w.bin"]
+    stage(model, tmp_path / "stage", source)
+    found = sorted(str(p.relative_to(tmp_path / "stage")) for p in (tmp_path / "stage").rglob("*") if p.is_file())
+    assert found == ["deep/w.bin", "model.onnx"]
+    assert onnx.load(tmp_path / "stage/model.onnx").graph.node[0].op_type == "If"
+
+
+@pytest.mark.parametrize(
+    ("location", "text"), [("../w", "outside"), ("/etc/passwd", "outside"), ("gone.bin", "missing")]
+)
+def test_staging_stays_inside(tmp_path: Path, location: str, text: str) -> None:
+    (tmp_path / "w").write_bytes(b"")
+    (tmp_path / "m").mkdir()
+    with pytest.raises(SessionFailure, match=text):
+        stage(with_data(tmp_path / "m" / "m.onnx", location), tmp_path / "stage", tmp_path / "m")
