@@ -88,7 +88,8 @@ def _side_by_side(original: Model, shadow: Model) -> tuple[Model, dict[str, str]
             if value.name:
                 value.name = f"fp32/{value.name}"
         for node in graph:
-            node.name = f"fp32/{node.name or ''}"
+            if node.name:
+                node.name = f"fp32/{node.name}"
     target = shadow.ir.graph
     by_name = {v.name: v for v in target.inputs}
     for value in plain.ir.graph.inputs:

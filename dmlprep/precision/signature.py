@@ -37,12 +37,14 @@ class Port:
         label: the variable as the schema and the kernel tables name it (``V``).
         floats: floating element types allowed.
         plain: whether only tensors are allowed (no sequences, no optionals).
+        only: the one element type allowed, where there is but one.
     """
 
     variable: str
     label: str
     floats: frozenset[ir.DataType]
     plain: bool
+    only: ir.DataType | None = None
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,7 @@ def _at(ports: tuple[Port, ...], index: int, variadic: bool, mixed: bool) -> Por
     if not variadic or last < 0:
         return None
     port = ports[last]
-    return Port(f"{port.variable}#{index}", port.label, port.floats, port.plain) if mixed else port
+    return Port(f"{port.variable}#{index}", port.label, port.floats, port.plain, port.only) if mixed else port
 
 
 def operator_key(node: ir.Node) -> str:
@@ -115,7 +117,10 @@ def _port(type_str: str, allowed: Mapping[str, tuple[str, ...]]) -> Port:
     kinds = allowed.get(type_str, (type_str,))
     floats = frozenset(_NAMES[m[1]] for k in kinds if (m := _TENSOR.match(k)) and m[1] in _NAMES)
     plain = all(_TENSOR.match(k) for k in kinds)
-    return Port(type_str if type_str in allowed else "", type_str, floats, plain)
+    only = None
+    if len(kinds) == 1 and (match := _TENSOR.match(kinds[0])):
+        only = ir.DataType[match[1].upper()]
+    return Port(type_str if type_str in allowed else "", type_str, floats, plain, only)
 
 
 def _contrib(op: str) -> Signature | None:

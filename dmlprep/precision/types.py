@@ -111,9 +111,7 @@ def _output(
         return None
     if port.variable in bound:
         return bound[port.variable]
-    if port.plain and port.label == "tensor(float)":
-        return ir.TensorType(ir.DataType.FLOAT)
-    return None
+    return ir.TensorType(port.only) if port.only is not None else None
 
 
 def _special(node: ir.Node, index: int, types: Types) -> ir.TypeProtocol | None:

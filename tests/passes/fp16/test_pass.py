@@ -1,0 +1,91 @@
+"""The fp16 step: its options, both engines, the search, and what it records."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dmlprep.errors import ModelRefused, RecipeError
+from dmlprep.passes import Context, make_pass
+from dmlprep.target import find_target
+from tests.precision.graphs import InProcess, feeds_for, model_of, relative, run
+from tests.precision.test_reference import OVERFLOW, OVERFLOW_WEIGHTS
+from tests.precision.traps import TRAPS
+
+
+def _run(model, options, runner=None):
+    context = Context(find_target(), runner=runner)
+    changed = make_pass("fp16", options).run(model, context)
+    return changed, context
+
+
+@pytest.mark.parametrize("engine", ["own", "onnxconverter-common"])
+def test_engines(engine):
+    model = model_of(*TRAPS["variadic"])
+    feeds = feeds_for(model)
+    want = run(model, feeds)["y"]
+    changed, context = _run(model, {"engine": engine})
+    assert changed
+    assert relative(want, run(model, feeds)["y"]) < 2e-3
+    assert context.facts["bytes_after"] < context.facts["bytes_before"]
+    changed, _ = _run(model, {"engine": engine})
+    assert not changed
+
+
+def test_the_borrowed_engine_is_refused_where_it_breaks_a_model():
+    model = model_of(*TRAPS["explicit_cast"])
+    with pytest.raises(ModelRefused) as caught:
+        _run(model, {"engine": "onnxconverter-common"})
+    assert caught.value.code == "DP403"
+    assert "own" in caught.value.fix
+
+
+def test_the_borrowed_engine_reports_what_it_loses():
+    model = model_of(*TRAPS["tiny_weights"])
+    _, context = _run(model, {"engine": "onnxconverter-common"})
+    assert {f.code for f in context.findings} == {"DP401", "DP402"}
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"keep_io": ["nowhere"]}, "no input or output 'nowhere'"),
+        ({"keep_nodes": ["nowhere"]}, "no node 'nowhere'"),
+        ({"engine": "onnxconverter-common", "keep_io": ["x"]}, "all inputs and outputs"),
+        ({"keep_ops": []}, "unknown field 'keep_ops'"),
+        ({"policy": "brave"}, "Invalid enum value"),
+    ],
+)
+def test_wrong_options_name_the_field(options, says):
+    with pytest.raises(RecipeError, match=says):
+        _run(model_of(*TRAPS["variadic"]), options)
+
+
+def test_islands_need_a_runner():
+    with pytest.raises(ModelRefused, match="has to run the model"):
+        _run(model_of(*TRAPS["variadic"]), {"islands": "auto"})
+
+
+def test_islands_are_found_recorded_and_repeatable():
+    model = model_of(OVERFLOW, OVERFLOW_WEIGHTS)
+    feeds = [feeds_for(model, seed) for seed in range(2)]
+    want = run(model, feeds[0])["y"]
+    _, context = _run(model, {"islands": "auto", "tolerance": 1e-3, "policy": "fast"}, InProcess(feeds))
+    assert relative(want, run(model, feeds[0])["y"]) <= 1e-3
+    assert {f.node for f in context.findings if f.code == "DP405"} == {"pw", "rv", "a"}
+    assert context.facts["trials"][0]["error"] > 0.9
+    again = model_of(OVERFLOW, OVERFLOW_WEIGHTS)
+    _run(again, {"keep_nodes": list(context.facts["islands"]), "policy": "fast"})
+    np.testing.assert_array_equal(run(again, feeds[0])["y"], run(model, feeds[0])["y"])
+
+
+def test_a_tolerance_that_cannot_be_met_is_refused():
+    model = model_of(
+        '<ir_version: 8, opset_import: ["" : 17]> g (float[2,16] x) => (float[2,16] y) '
+        "{ a = Add(x, c) b = Sub(a, c) y = Mul(b, k) }",
+        {"c": np.float32(30000), "k": np.float32(3)},
+    )
+    feeds = [feeds_for(model)]
+    with pytest.raises(ModelRefused) as caught:
+        _run(model, {"islands": "auto", "tolerance": 1e-6, "max_trials": 1}, InProcess(feeds))
+    assert caught.value.code == "DP404"
