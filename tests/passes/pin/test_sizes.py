@@ -1,0 +1,185 @@
+"""From the sizes that a user gives to those of the inputs."""
+
+from __future__ import annotations
+
+import onnx
+import onnx_ir as ir
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dmlprep.errors import ModelRefused, UsageError
+from dmlprep.model import Model
+from dmlprep.model.expressions import parse, solve
+from dmlprep.model.polynomial import of_name, of_number
+from dmlprep.passes import Context
+from dmlprep.passes.pin import PinOptions, PinPass
+from dmlprep.target import find_target
+
+
+def model(inputs, output="float[n, m] y", body="y = Relu (x)"):
+    text = f'<ir_version: 8, opset_import: ["" : 17]>\ng ({inputs}) => ({output}) {{ {body} }}'
+    return Model(ir.from_proto(onnx.parser.parse_model(text)))
+
+
+def pin(m, **options):
+    context = Context(find_target())
+    PinPass(PinOptions(**options)).run(m, context)
+    return [[str(d) for d in v.shape] for v in [*m.ir.graph.inputs, *m.ir.graph.outputs]], context
+
+
+def test_minus_one_is_no_size():
+    m = model("float[batch, 4] x")
+    m.ir.graph.inputs[0].shape = ir.Shape([-1, 4])
+    shapes, context = pin(m)
+    assert context.facts["static"] is False
+    shapes, context = pin(m, sizes={"x:0": 3})
+    assert shapes == [["3", "4"]] * 2
+    assert context.facts["pinned"] == {"x:0": 3}
+
+
+def test_whole_shapes_and_inputs_of_unknown_rank():
+    m = model("float[batch, 4] x")
+    m.ir.graph.inputs[0].shape = None
+    with pytest.raises(UsageError, match="rank of x is unknown"):
+        pin(m, sizes={"x:0": 3})
+    assert pin(m, shapes={"x": [3, 4]})[0] == [["3", "4"]] * 2
+    assert pin(model("float[batch, k] x"), shapes={"x": [3, 4]})[0] == [["3", "4"]] * 2
+    with pytest.raises(UsageError, match="2 dimensions, 3 sizes"):
+        pin(model("float[batch, k] x"), shapes={"x": [3, 4, 5]})
+    with pytest.raises(UsageError, match="no dimension 'z'"):
+        pin(model("float[batch, k] x"), shapes={"z": [3, 4]})
+
+
+@pytest.mark.parametrize("size", [-1, 2**31])
+def test_what_is_no_size(size):
+    with pytest.raises(UsageError, match="no size of a dimension"):
+        pin(model("float[batch, 4] x"), sizes={"batch": size})
+
+
+@pytest.mark.parametrize("key", ["x:2", "x:-3", "x:batch", "y:0", "z:0", "", ":", "x:"])
+def test_keys_that_name_nothing(key):
+    with pytest.raises(UsageError) as caught:
+        pin(model("float[batch, 4] x"), sizes={key: 2})
+    assert caught.value.code == "DP203"
+    assert "x: [batch, 4]" in str(caught.value) or "its dimensions are [batch, 4]" in str(caught.value)
+
+
+def test_a_name_that_holds_a_colon():
+    m = model("float[batch, 4] x")
+    m.ir.graph.inputs[0].name = "x:0"
+    assert pin(m, sizes={"x:0:0": 2})[0] == [["2", "4"]] * 2
+
+
+def test_names_of_dynamo():
+    shapes, _ = pin(
+        model("float[s0, 4] x, float[s1, 4] z, float[t, 4] w", body="a = Concat <axis = 0> (x, z) y = Add (a, w)"),
+        sizes={"s0": 2, "s1": 3, "t": 5},
+    )
+    assert shapes[-1] == ["5", "4"]
+
+
+def test_an_expression_as_a_dimension_of_an_input():
+    m = model("float[past, 4] x, float[seq, 4] z, float[t, 4] w", body="a = Concat <axis = 0> (x, z) y = Add (a, w)")
+    m.ir.graph.inputs[2].shape = ir.Shape(["past + seq", 4])
+    assert pin(m, sizes={"past": 2, "seq": 3})[0][2:] == [["5", "4"]] * 2
+
+
+def test_a_shape_of_zero():
+    assert pin(model("float[past, 4] x"), sizes={"past": 0})[0] == [["0", "4"]] * 2
+
+
+def test_static_is_promised_where_it_is_demanded():
+    assert PinPass(PinOptions()).promises() == frozenset()
+    assert PinPass(PinOptions(require_static=True)).promises() == {"static"}
+    m = model("float[batch, 4] x")
+    m.ir.graph.inputs[0].shape = None
+    with pytest.raises(ModelRefused, match="input x has no known rank"):
+        pin(m, require_static=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("past + seq", 7),
+        ("past+seq", 7),
+        ("2*past - seq", 8),
+        ("2*(past - 1)//seq", 4),
+        ("(past + seq) // 2", 3),
+        ("past / 5", 1),
+        ("past % 3", 2),
+        ("Max(past, 9)", 9),
+        ("min(past, seq, 1)", 1),
+        ("-past + 9", 4),
+        ("past_plus_seq", 7),
+    ],
+)
+def test_expressions(text, value):
+    expression = parse(text)
+    assert expression is not None
+    assert expression.value({"past": 5, "seq": 2}) == value
+    assert expression.value({"past": 5}) is None or "seq" not in expression.names
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("batch", "7", "", "a b", "a +", "(a", "a)", "__import__('os')", "a**b", "a;b", "f(x)"),
+        "(" * 99 + "a" + ")" * 99,
+        "a+" * 200 + "a",
+        "a" + "-" * 99 + "a",
+    ],
+)
+def test_what_is_no_expression(text):
+    assert parse(text) is None
+
+
+def test_one_missing_part_is_solved():
+    assert solve(parse("past + seq"), 9, {"seq": 1}) == ("past", 8)
+    assert solve(parse("2*s0 + 1"), 9, {}) == ("s0", 4)
+    assert solve(parse("2*s0 + 1"), 8, {}) is None
+    assert solve(parse("s0*s0"), 9, {}) is None
+    assert solve(parse("s0//2"), 4, {}) is None
+    assert solve(parse("past + seq"), 1, {"seq": 2}) is None
+
+
+names = st.sampled_from(["a", "b", "c"])
+numbers = st.integers(0, 9)
+trees = st.recursive(
+    st.one_of(names, numbers.map(str)),
+    lambda inner: st.tuples(inner, st.sampled_from(["+", "-", "*", "//"]), inner).map(
+        lambda t: f"({t[0]} {t[1]} {t[2]})"
+    ),
+    max_leaves=8,
+)
+
+
+@given(trees, st.fixed_dictionaries({n: st.integers(0, 7) for n in "abc"}))
+def test_a_normal_form_has_the_value_of_the_expression(text, sizes):
+    """Where a polynomial stands for an expression, both have one value for every size."""
+    expression, polynomial = parse(text), of_name(text)
+    if expression is None or polynomial is None:
+        return
+    value = expression.value(sizes)
+    normal = parse(str(polynomial))
+    found = (
+        polynomial.number
+        if polynomial.number is not None
+        else normal.value(sizes)
+        if normal
+        else sizes.get(str(polynomial))
+    )
+    if value is not None and found is not None:
+        assert found == value
+        if polynomial.at_least is not None and str(polynomial) != text:
+            assert value >= polynomial.at_least
+
+
+def test_polynomials():
+    a, b = of_name("a"), of_name("b")
+    assert str(a * b + of_number(2) * a) == "2*a + a*b"
+    assert (a + b) - b == a
+    assert (a * b * of_number(6)).divided(b * of_number(3)) == of_number(2) * a
+    assert (a + b).divided(of_number(2)) is None
+    assert (a - b).at_least is None
+    assert (a + of_number(3)).at_least == 3
