@@ -21,7 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 
-from dmlprep.runtime.failure import SessionFailure, failure
+from dmlprep.runtime.failure import FailureKind, SessionFailure, failure
 from dmlprep.runtime.hresult import plain_text
 from dmlprep.runtime.memory import private_bytes
 from dmlprep.runtime.wire import decode, encode
@@ -30,6 +30,8 @@ __all__ = ["Child"]
 
 _POLL = 0.1
 """Seconds between two looks at the worker's memory while it works."""
+
+_REFUSALS: dict[str, FailureKind] = {"load": "load", "run": "run"}
 
 _CLOSE_GRACE = 5.0
 """Seconds a worker has to end by itself before its process group is killed."""
@@ -134,9 +136,10 @@ class Child:
             if fields == ["ok"]:
                 return answer
             if fields[0] == "fail" and len(fields) == 3:
-                raise failure(
-                    "load" if fields[1] == "load" else "run" if fields[1] == "run" else "protocol", fields[2], where
-                )
+                refusal = failure(_REFUSALS.get(fields[1], "protocol"), fields[2], where)
+                if refusal.kind == "device-removed":
+                    self.kill()  # nothing on this device will answer any more; the next open starts afresh
+                raise refusal
             answer.append(fields)
 
     def _watch(self, deadline: float, limit: float, memory: int | None, where: str) -> None:
