@@ -23,9 +23,9 @@ Written by `scripts/opset_table.py` from the schemas of onnx {version} (newest o
 
 A node is lowered version by version of its operator. **relabel**: the older version accepts the node as it is (checked:
 attributes, inputs, types; where only a type is missing, the node computes in a wider one) and it computes the same.
-**rewrite**: by the rule named. **body**: by ONNX's own function body of the operator, lowered in turn. **refuse**: there is no
-equal form, and the model is refused by name (DP102). "up" says whether a node of the version before is the same node at
-this one; every other change upward is onnx's converter's.
+**rewrite**: by the rule named. **body**: by ONNX's own function body of the operator, lowered in turn. **refuse**:
+there is no equal form, and the model is refused by name (DP102). "up" says whether a node of the version before is the
+same node at this one; every other change upward is onnx's converter's.
 
 | opset | operator | down | how | up |
 |---|---|---|---|---|

@@ -17,6 +17,7 @@ import subprocess
 import sys
 import warnings
 from collections import Counter
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,7 @@ _SINCE = {
 _RANDOM = {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
 
 
+@lru_cache(maxsize=1)
 def cases() -> list[Any]:
     """Every case of onnx.backend.test.case.node, in a fixed order."""
     from onnx.backend.test.case.node import collect_testcases
@@ -138,7 +140,8 @@ def compare(model: onnx.ModelProto, case: Any, reference_only: bool) -> tuple[st
 
     Returns:
         ``equal``, ``rounding`` (within 1e-6 of the largest value, but not within the case's own bounds), ``random`` (a
-        random operator: shape and type are right), ``differs``, ``invalid`` or ``not run``; and the detail.
+        random operator: shape and type are right), ``as before`` (the reference evaluator misses the suite's outputs on
+        the case as it stands, in the same way), ``differs``, ``invalid`` or ``not run``; and the detail.
     """
     details = ""
     random = any(n.op_type in _RANDOM for n in case.model.graph.node)
@@ -168,8 +171,23 @@ def compare(model: onnx.ModelProto, case: Any, reference_only: bool) -> tuple[st
         else:
             if "rounding" in details and "values differ" not in details:
                 return "rounding", details
+            if _as_before(model, case):
+                return "as before", details
             return ("differs" if "differ" in details or "shape" in details else "not run"), details
     return "equal", details
+
+
+def _as_before(lowered: onnx.ModelProto, case: Any) -> bool:
+    """Whether the reference evaluator gives the case as it stands the same answers, other than the suite's."""
+    for feeds, _ in case.data_sets:
+        values = {i.name: _plain(v) for i, v in zip(case.model.graph.input, feeds, strict=False)}
+        try:
+            got, before = _reference(lowered, values), _reference(case.model, values)
+        except Exception:
+            return False
+        if any(_same(g, w, case.rtol, case.atol) for g, w in zip(got, before, strict=True)):
+            return False
+    return True
 
 
 def lower(model: onnx.ModelProto, target: int, contrib: bool) -> onnx.ModelProto:

@@ -324,6 +324,10 @@ class Builder:
         end = axis + 1 if axis != -1 else None
         return self.op("Shape", value, start=axis, end=end)
 
+    def transpose(self, value: ir.Value, order: Sequence[int]) -> ir.Value:
+        """``value`` with its dimensions in another order; itself where the order is the same."""
+        return value if list(order) == sorted(order) else self.op("Transpose", value, perm=list(order))
+
     def cast(self, value: ir.Value, dtype: int) -> ir.Value:
         """``value`` as another element type; the value itself where it has that type already."""
         return value if self.values.dtype(value) == dtype else self.op("Cast", value, to=int(dtype), version=13)

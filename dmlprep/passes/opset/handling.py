@@ -52,7 +52,7 @@ STEPS: Steps = {
 }
 
 _WIDENED = """
-Abs 13; Acos 22; Acosh 22; Add 13 14; ArgMax 13; ArgMin 13; Asin 22; Asinh 22; Atan 22; Atanh 22; Attention 24;
+Abs 13; Acos 22; Acosh 22; Add 13 14; ArgMax 13; ArgMin 13; Asin 22; Asinh 22; Atan 22; Atanh 22;
 BatchNormalization 15; Bernoulli 22; Ceil 13; Celu 28; Clip 12 13; Compress 28; Concat 13; Constant 13 19 21 23 24 25;
 ConstantOfShape 21 23 24 25; Conv 22; ConvTranspose 22; Cos 22; Cosh 22; CumSum 14; DeformConv 22; DepthToSpace 13 28;
 Det 22; Div 13 14; Dropout 13 22; Einsum 28; Elu 22; Equal 13 19; Erf 13; Exp 13; Expand 13; EyeLike 22;
@@ -61,7 +61,7 @@ GlobalLpPool 22; GlobalMaxPool 22; Greater 13; GreaterOrEqual 16; GridSample 22;
 Identity 13 14 16 19 21 23 24 25; If 13 16 19 21 23 24 25; InstanceNormalization 22; IsInf 20; IsNaN 13 20; LRN 13;
 LSTM 22; LeakyRelu 16; Less 13; LessOrEqual 16; Log 13; Loop 13 16 19 21 23 24 25; LpNormalization 22;
 MatMul 13; Max 12 13; MaxPool 12; MaxRoiPool 22; MaxUnpool 22; Mean 13; MeanVarianceNormalization 13; Min 12 13;
-Mish 22; Mod 13 28; Mul 13 14; Multinomial 22; Neg 13; NegativeLogLikelihoodLoss 13 22; NonZero 13; OneHot 28;
+Mish 22; Mod 13; Mul 13 14; Multinomial 22; Neg 13; NegativeLogLikelihoodLoss 13 22; NonZero 13; OneHot 28;
 Optional 28; OptionalGetElement 28; OptionalHasElement 28; PRelu 16; Pad 13 21 23 24 25; Pow 12 13 15; QLinearMatMul 21;
 RNN 22;
 RandomNormal 22; RandomNormalLike 22; RandomUniform 22; RandomUniformLike 22; Reciprocal 13; ReduceL1 13; ReduceL2 13;
@@ -107,6 +107,7 @@ UPWARD_TOO: frozenset[tuple[str, int]] = frozenset(
         *(("QuantizeLinear", since) for since in (13, 19, 21, 23, 24, 25, 28)),
         ("Range", 27),
         ("BitShift", 28),
+        ("Mod", 28),
         ("ScatterElements", 16),
         ("ScatterElements", 18),
         ("ScatterND", 16),

@@ -40,7 +40,7 @@ def interpolation(
         taps = range(first, max(last, first) + 1)
         drawn = np.array([_weight((i - at) * shrink, mode, cubic) for i in taps])
         inside = np.array([0 <= i < size for i in taps])
-        if exclude_outside or antialias:
+        if exclude_outside:
             drawn = np.where(inside, drawn, 0)
         drawn /= drawn.sum()
         for i, w in zip(taps, drawn, strict=True):

@@ -92,8 +92,8 @@ def _by_matrices(b: Builder) -> list[ir.Value | None]:
             rounding=b.attr("nearest_mode", "round_prefer_floor"),
         )
         last = [i for i in range(len(shape)) if i != axis] + [axis]
-        moved = b.op("MatMul", b.op("Transpose", y, perm=last), b.typed(matrix, work))
-        y = b.op("Transpose", moved, perm=[last.index(i) for i in range(len(shape))])
+        moved = b.op("MatMul", b.transpose(y, last), b.typed(matrix, work))
+        y = b.transpose(moved, [last.index(i) for i in range(len(shape))])
     if dtype not in (_T.FLOAT, _T.DOUBLE, _T.FLOAT16, _T.BFLOAT16):
         raise CannotLower("it interpolates integers")
     return [b.cast(y, dtype)]

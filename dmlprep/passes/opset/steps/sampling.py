@@ -160,7 +160,10 @@ def grid_sample_16(b: Builder) -> list[ir.Value | None]:
             position = b.op("Round", position)
         low, high = image.border(b, axis)
         outside = b.op("Or", b.op("Less", position, low), b.op("Greater", position, high))
-        if image.padding == "border":
+        # ONNX Runtime (and PyTorch) leave positions of cubic samples where they are: only the neighbours are clamped.
+        if mode == "cubic":
+            pass
+        elif image.padding == "border":
             position = b.op("Where", outside, _clip(b, position, b.like(0, size), b.op("Sub", size, one)), position)
         elif image.padding == "reflection":
             position = b.op("Where", outside, _reflect(b, position, low, high), position)

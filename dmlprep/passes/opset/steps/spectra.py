@@ -83,8 +83,8 @@ def transform(b: Builder, x: ir.Value, axis: int, size: int, points: int, *, inv
     if used < size:
         x = b.op("Slice", x, b.ints(0), b.ints(used), b.ints(axis))
     last = [i for i in range(rank - 1) if i != axis] + [axis]
-    real = b.op("Transpose", b.op("Gather", x, b.scalar(0), axis=-1), perm=last)
-    imaginary = b.op("Transpose", b.op("Gather", x, b.scalar(1), axis=-1), perm=last) if parts == 2 else None
+    real = b.transpose(b.op("Gather", x, b.scalar(0), axis=-1), last)
+    imaginary = b.transpose(b.op("Gather", x, b.scalar(1), axis=-1), last) if parts == 2 else None
     bins = points if inverse or not onesided else points // 2 + 1
     angle = 2 * np.pi * np.outer(np.arange(used), np.arange(bins)) / points
     cos: Matrix = np.cos(angle)
@@ -102,7 +102,7 @@ def transform(b: Builder, x: ir.Value, axis: int, size: int, points: int, *, inv
         out_imaginary = b.op("Add", out_imaginary, b.op("MatMul", imaginary, b.typed(cos, dtype)))
     back = [last.index(i) for i in range(rank - 1)]
     pieces = [out_real] if inverse and onesided else [out_real, out_imaginary]
-    pieces = [b.op("Unsqueeze", b.op("Transpose", p, perm=back), b.ints(-1)) for p in pieces]
+    pieces = [b.op("Unsqueeze", b.transpose(p, back), b.ints(-1)) for p in pieces]
     return pieces[0] if len(pieces) == 1 else b.op("Concat", *pieces, axis=-1)
 
 

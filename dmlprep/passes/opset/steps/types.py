@@ -122,6 +122,18 @@ def dropout_12(b: Builder) -> list[ir.Value | None] | None:
     return None
 
 
+def mod_28(b: Builder) -> list[ir.Value | None] | None:
+    """fmod 0 of floating point: the remainder of fmod 1, moved to the divisor's sign."""
+    if b.attr("fmod", 0) or b.need_dtype(b.need(0)) not in (_T.FLOAT, _T.DOUBLE, _T.FLOAT16, _T.BFLOAT16):
+        return None
+    x, y = b.need(0), b.need(1)
+    (rest,) = b.again(x, y, version=13, fmod=1)
+    zero = b.like(0, x)
+    apart = b.op("Xor", b.op("Less", rest, zero), b.op("Less", y, zero))
+    moved = b.op("And", apart, b.op("Not", b.op("Equal", rest, zero)))
+    return [b.op("Where", moved, b.op("Add", rest, y), rest)]
+
+
 def range_27(b: Builder) -> None:
     """stash_type 1: half precision is computed in float, as the wider type does."""
     if b.attr("stash_type", 1) == 1:
@@ -151,6 +163,7 @@ STEPS: Steps = {
     ("ArgMin", 12): _unless(arg_12, "select_last_index", 0),
     ("Dropout", 12): dropout_12,
     ("GatherND", 12): drop_defaults,
+    ("Mod", 28): mod_28,
     ("Range", 27): range_27,
     ("SpaceToDepth", 28): space_to_depth_28,
 }

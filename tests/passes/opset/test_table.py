@@ -1,0 +1,43 @@
+"""Every change that the installed onnx knows of is handled, and the page says how."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+from dmlprep.passes.opset.handling import REFUSED, STEPS, UPWARD_TOO, WIDENED, handling_of, unhandled
+from dmlprep.passes.opset.schemas import since_versions
+
+SCRIPT = Path(__file__).resolve().parents[3] / "scripts" / "opset_table.py"
+
+
+def test_every_change_is_handled() -> None:
+    assert unhandled() == [], "a newer onnx changed these: say in handling.py how they are lowered, or why they are not"
+
+
+def test_the_table_names_changes_that_exist() -> None:
+    history = since_versions()
+    changes = {
+        *STEPS,
+        *REFUSED,
+        *UPWARD_TOO,
+        *((name, since) for name, versions in WIDENED.items() for since in versions),
+    }
+    assert [c for c in sorted(changes) if c[1] not in history.get(c[0], ())] == []
+
+
+def test_a_change_is_handled_in_one_way() -> None:
+    twice = set(STEPS) & {(name, since) for name, versions in WIDENED.items() for since in versions}
+    assert twice | (set(STEPS) & set(REFUSED)) == set()
+    assert handling_of("Conv", 22) == "relabel"
+    assert handling_of("ImageDecoder", 20) == "refuse"
+    assert handling_of("Gelu", 20) == "body"
+
+
+def test_the_page_is_what_the_script_writes() -> None:
+    spec = importlib.util.spec_from_file_location("opset_table", SCRIPT)
+    assert spec is not None
+    assert spec.loader is not None
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    assert script.PAGE.read_text(encoding="utf-8") == script.page(), "run scripts/opset_table.py"
