@@ -81,12 +81,12 @@ def _exit_code(rows: list[tuple[Target, RunRecord, Placement | None]], *, every:
     target, record, placement = rows[-1]
     if fail_on_cpu and placement is None:
         raise UsageError(f"no kernels are known for {target.name}", where="--fail-on-cpu", fix="choose an ort- target")
-    if fail_on_cpu and placement is not None and placement.compute_on_cpu:
-        click.echo(
-            f"{len(placement.compute_on_cpu)} compute nodes would run on the CPU, first {placement.compute_on_cpu[0]}",
-            err=True,
-        )
-        record.exit_code = 1
+    if fail_on_cpu and placement is not None:
+        away = [*placement.compute_on_cpu, *(f.node for f in record.findings if f.code == "DP508")]
+        if away:
+            nodes = "1 compute node" if len(away) == 1 else f"{len(away)} compute nodes"
+            click.echo(f"{nodes} would run on the CPU, first {away[0]}", err=True)
+            record.exit_code = 1
     return record.exit_code
 
 

@@ -98,6 +98,8 @@ def _answer(target: Target, node: NodeFacts, stays: bool) -> Support:
     answer = target.support(node)
     if stays and answer.provider == "dml":
         return Support("cpu", "DP506", "reads only shapes and small constants that lie on the CPU", node.since)
+    if answer.inlined:  # and yet it is here: its body could not be made for these inputs
+        return Support("none", "DP507", "no kernel in this release, and no function body for these inputs", node.since)
     return answer
 
 

@@ -28,13 +28,19 @@ def _uri(path: str) -> str:
     return given.as_uri() if given.is_absolute() else quote(given.as_posix())
 
 
+def _pascal(title: str) -> str:
+    """A rule's name in one word (section 3.49.7)."""
+    words = "".join(c if c.isalnum() else " " for c in title).split()
+    return "".join(word[:1].upper() + word[1:] for word in words)
+
+
 def _rules(codes: Iterable[str]) -> list[dict[str, Any]]:
     rules = []
     for code in codes:
         row = CODES[code]
         rule: dict[str, Any] = {
             "id": code,
-            "name": "".join(word.capitalize() for word in row.title.replace(":", "").replace("-", " ").split()),
+            "name": _pascal(row.title),
             "shortDescription": {"text": row.title},
             "defaultConfiguration": {"level": _LEVEL[row.severity]},
         }

@@ -148,5 +148,9 @@ def _unknown(node: NodeFacts, value: Value) -> str:
 
 
 def _is_function(node: NodeFacts) -> bool:
+    """Whether ONNX gives the operator a body that this opset can hold (Relu has one from opset 18 on)."""
     schema = schema_of(node.domain, node.op, node.since)
-    return schema is not None and bool(schema.has_function or schema.has_context_dependent_function)
+    if schema is None:
+        return False
+    versions = [*schema.function_opset_versions, *schema.context_dependent_function_opset_versions]
+    return any(version <= node.opset for version in versions)

@@ -1,0 +1,218 @@
+"""Each rewrite: equal on the CPU, gone afterwards; refused where it is not proved."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import onnxruntime as ort
+import pytest
+
+from dmlprep.errors import UsageError
+from dmlprep.model import MappedTensor, Model
+from dmlprep.passes import Context
+from dmlprep.passes.fix_quirks import FixQuirksOptions, FixQuirksPass
+from dmlprep.passes.fix_quirks.table import REWRITES
+from dmlprep.placement import place
+from dmlprep.placement.reading import read_facts
+from dmlprep.target import find_target
+from dmlprep.target.quirks import find_quirks, quirks
+from tests.passes.fix_quirks.cases import CASES, Case
+
+# A product folded into three dimensions adds up in another order.
+REORDERED = 1e-5
+
+
+def fixed(model: onnx.ModelProto, **options: Any) -> tuple[Model, Context, bool]:
+    """The model after the pass, what the pass said, and whether it says that it changed anything."""
+    made = Model(ir.from_proto(model))
+    context = Context(find_target())
+    return made, context, FixQuirksPass(FixQuirksOptions(**options)).run(made, context)
+
+
+def on_cpu(model: onnx.ModelProto, feeds: dict[str, Any]) -> list[Any]:
+    """Outputs on the CPU provider, at its default optimisation."""
+    options = ort.SessionOptions()
+    options.log_severity_level = 4
+    session = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    return list(session.run(None, feeds))
+
+
+def test_every_fixable_quirk_has_a_rewrite_and_a_case() -> None:
+    fixable = {q.id for q in quirks() if q.fix}
+    assert set(REWRITES) == fixable
+    assert {c.quirk for c in CASES} == fixable
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
+def test_the_quirk_is_found_and_mended_without_changing_the_outputs(case: Case) -> None:
+    target = find_target()
+    before = read_facts(Model(ir.from_proto(case.model)), target.tables)
+    assert case.quirk in {h.quirk.id for h in find_quirks(before, target).hits}
+    model, context, changed = fixed(case.model)
+    assert changed
+    assert case.quirk in context.facts["rewritten"]
+    assert {f.code for f in context.findings} == {"DP640"}
+    assert find_quirks(read_facts(model, target.tables), target).hits == []
+    after = ir.to_proto(model.ir)
+    onnx.checker.check_model(after, full_check=True)
+    assert [o.name for o in after.graph.output] == [o.name for o in case.model.graph.output]
+    assert [i.name for i in after.graph.input] == [i.name for i in case.model.graph.input]
+    for expected, found in zip(on_cpu(case.model, case.feeds), on_cpu(after, case.feeds), strict=True):
+        assert expected.dtype == found.dtype
+        if case.exact:
+            np.testing.assert_array_equal(found, expected)
+        else:
+            np.testing.assert_allclose(found, expected, rtol=REORDERED, atol=REORDERED)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
+def test_a_second_run_changes_nothing(case: Case) -> None:
+    model, _, _ = fixed(case.model)
+    before = model.snapshot()
+    again = Context(find_target())
+    assert FixQuirksPass(FixQuirksOptions()).run(model, again) is False
+    assert before.same_as(model.snapshot())
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
+def test_nothing_new_runs_on_the_cpu(case: Case) -> None:
+    model, _, _ = fixed(case.model)
+    before = place(Model(ir.from_proto(case.model)), find_target())
+    assert len(place(model, find_target()).compute_on_cpu) <= len(before.compute_on_cpu)
+
+
+def test_skip_leaves_a_quirk_as_it_is() -> None:
+    case = next(c for c in CASES if c.name == "cast-bool")
+    _, context, changed = fixed(case.model, skip=["cast-bool"])
+    assert not changed
+    assert context.facts["rewritten"] == {}
+
+
+def test_skip_of_an_unknown_quirk_is_an_error() -> None:
+    with pytest.raises(UsageError, match="unknown quirk 'cast-bol'") as caught:
+        fixed(CASES[0].model, skip=["cast-bol"])
+    assert "cast-bool" in caught.value.fix
+
+
+def test_a_model_without_quirks_is_left_alone() -> None:
+    text = '<ir_version: 8, opset_import: ["" : 17]> g (float[2,3] x) => (float[2,3] y) { y = Relu (x) }'
+    model, context, changed = fixed(onnx.parser.parse_model(text))
+    assert not changed
+    assert context.findings == []
+    assert model.opset == 17
+
+
+REFUSED = {
+    "a 0 in the shape": (
+        "g (float[n,6] x, int64[2] s) => (float[a,b] y) { y = Reshape <allowzero = 1> (x, s) }",
+        17,
+        "may hold a 0",
+    ),
+    "sizes that are free": (
+        "g (float[a,b,2,m,4] x, float[a,b,2,4,n] z) => (float[a,b,2,m,n] y) { y = MatMul (x, z) }",
+        17,
+        "pin them first",
+    ),
+    "reflect that crops and pads": (
+        'g (float[4,5] x) => (float[4,5] y) <int64[4] p = {0, -1, 0, 1}> { y = Pad <mode: string = "reflect"> (x, p) }',
+        17,
+        "crops and pads one axis",
+    ),
+    "a policy whose sizes are no scale": (
+        "g (float[1,1,3,5] x) => (float[1,1,a,b] y) <int64[2] s = {7, 8}> "
+        '{ y = Resize <keep_aspect_ratio_policy: string = "not_larger", axes = [2, 3], mode: string = "linear"> '
+        "(x, , , s) }",
+        18,
+        "not those of a scale",
+    ),
+    "a stride longer than the kernel": (
+        "g (float[1,1,4,4] x, float[1,1,2,2] w) => (float[1,1,12,12] y) "
+        '{ y = ConvTranspose <auto_pad: string = "SAME_UPPER", strides = [3, 3]> (x, w) }',
+        17,
+        "stride is longer",
+    ),
+    "a mean of nothing": (
+        "g (float[3,0] x) => (float[3,1] y) { y = ReduceMean <axes = [1]> (x) }",
+        17,
+        "is not defined",
+    ),
+    "int4": (
+        "g (int4[2,3,4] x, float[3] s) => (float[2,3,4] y) { y = DequantizeLinear <axis = 1> (x, s) }",
+        21,
+        "no exact form",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_not_proved_stays_and_is_said(name: str) -> None:
+    text, opset, says = REFUSED[name]
+    model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : {opset}]>' + text)
+    before = Model(ir.from_proto(model)).snapshot()
+    after, context, changed = fixed(model)
+    assert not changed
+    assert before.same_as(after.snapshot())
+    (found,) = context.findings
+    assert found.code == "DP641"
+    assert says in found.message
+
+
+def test_a_node_inside_a_branch_is_mended_there() -> None:
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+    g (bool c, float[2,3,4] x, float[4] v) => (float[2,3] y) {
+        y = If (c) <
+            then_branch = t () => (float[2,3] p) { p = MatMul (x, v) },
+            else_branch = e () => (float[2,3] q) { m = MatMul (x, v)  q = Neg (m) }
+        >
+    }"""
+    model = onnx.parser.parse_model(text)
+    rng = np.random.default_rng(1)
+    feeds = {
+        "x": rng.standard_normal((2, 3, 4)).astype(np.float32),
+        "v": rng.standard_normal(4).astype(np.float32),
+    }
+    after, context, _ = fixed(model)
+    assert context.facts["rewritten"] == {"matmul-vector": 2}
+    proto = ir.to_proto(after.ir)
+    onnx.checker.check_model(proto, full_check=True)
+    for choice in (True, False):
+        given = {**feeds, "c": np.array(choice)}
+        np.testing.assert_allclose(on_cpu(proto, given)[0], on_cpu(model, given)[0], rtol=REORDERED, atol=REORDERED)
+
+
+def test_two_quirks_of_one_node() -> None:
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+    g (float[2,1,2,3,4] x, float[4] v) => (float[2,1,2,3] y) { y = MatMul (x, v) }"""
+    model = onnx.parser.parse_model(text)
+    after, context, _ = fixed(model)
+    assert set(context.facts["rewritten"]) == {"matmul-rank", "matmul-vector"}
+    rng = np.random.default_rng(2)
+    feeds = {
+        "x": rng.standard_normal((2, 1, 2, 3, 4)).astype(np.float32),
+        "v": rng.standard_normal(4).astype(np.float32),
+    }
+    found = on_cpu(ir.to_proto(after.ir), feeds)[0]
+    np.testing.assert_allclose(found, on_cpu(model, feeds)[0], rtol=REORDERED, atol=REORDERED)
+
+
+def test_weights_stay_in_their_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    weight = np.ones((64, 64), np.float32)
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+    g (float[2,64] x) => (float[2,64] y, float[64,64] w) { y = Gemm (x, w) }"""
+    proto = onnx.parser.parse_model(text)
+    proto.graph.initializer.append(onnx.numpy_helper.from_array(weight, "w"))
+    onnx.save(proto, tmp_path / "m.onnx")
+    model = Model.open(tmp_path / "m.onnx")
+
+    def never(self: MappedTensor) -> None:
+        raise AssertionError("a weight was read")
+
+    for name in ("numpy", "tobytes", "elements", "_map"):
+        monkeypatch.setattr(MappedTensor, name, never)
+    context = Context(find_target())
+    assert FixQuirksPass(FixQuirksOptions()).run(model, context)
+    assert context.facts["rewritten"] == {"constant-output": 1}

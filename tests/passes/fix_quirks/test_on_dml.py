@@ -1,0 +1,82 @@
+"""On the real provider: each quirk fails or differs before the rewrite, and is right after it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+
+from dmlprep.runtime import SessionFailure, SessionHost, SessionOptions, dml_host, dml_status, open_dml
+from tests.passes.fix_quirks.cases import CASES, Case
+from tests.passes.fix_quirks.test_fix_quirks import fixed, on_cpu
+
+pytestmark = [pytest.mark.dml, pytest.mark.slow]
+
+# DirectML's FP32 against the CPU's, of values around 1.
+CLOSE = 1e-4
+
+
+class Device:
+    """Sessions on one worker, a new one after a crash."""
+
+    def __init__(self) -> None:
+        self.host: SessionHost = dml_host()
+
+    def run(self, case: Case, model: onnx.ModelProto, folder: Path) -> dict[str, np.ndarray]:
+        path = folder / "model.onnx"
+        path.write_bytes(model.SerializeToString())
+        options = SessionOptions(
+            optimization="all" if case.optimized else "disabled",
+            unfused=case.unfused,
+            record_placement=True,
+            time_limit=120,
+        )
+        try:
+            with open_dml(path, options, self.host) as session:
+                self.providers = {n.provider for n in session.placement()}
+                return session.run(case.feeds)
+        except SessionFailure as failure:
+            if failure.kind not in ("load", "run"):
+                self.host.close()
+                self.host = dml_host()
+            raise
+
+
+@pytest.fixture(scope="module")
+def device() -> Iterator[Device]:
+    status = dml_status()
+    if not status.available:
+        pytest.skip(f"no DirectML: {status.reason}")
+    opened = Device()
+    yield opened
+    opened.host.close()
+
+
+def right(case: Case, found: dict[str, np.ndarray]) -> bool:
+    """Whether the outputs are the CPU's."""
+    names = [o.name for o in case.model.graph.output]
+    for name, expected in zip(names, on_cpu(case.model, case.feeds), strict=True):
+        got = found[name]
+        if got.shape != expected.shape:
+            return False
+        if not np.allclose(got.astype(np.float64), expected.astype(np.float64), rtol=CLOSE, atol=CLOSE):
+            return False
+    return True
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
+def test_fails_before_and_is_right_after(case: Case, device: Device, tmp_path: Path) -> None:
+    try:
+        wrong = not right(case, device.run(case, case.model, tmp_path))
+    except SessionFailure:
+        wrong = True
+    if case.quirk == "gelu-decomposed":  # right, but not where it should run
+        wrong = "CPUExecutionProvider" in device.providers
+    assert wrong, "the quirk does not show on this provider"
+    after, _, _ = fixed(case.model)
+    assert right(case, device.run(case, ir.to_proto(after.ir), tmp_path))
+    assert device.providers == {"DmlExecutionProvider"}

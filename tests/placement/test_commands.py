@@ -1,0 +1,149 @@
+"""The commands check, target and explain: exit code, stdout and stderr."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import onnx
+import onnx_ir as ir
+import pytest
+from click.testing import CliRunner, Result
+
+from dmlprep.cli.check import command as check
+from dmlprep.cli.explain import command as explain
+from dmlprep.cli.target import command as target
+from dmlprep.errors import InputError, UsageError
+from dmlprep.record import CODES
+from dmlprep.report.pages import page
+from tests.placement.graphs import parsed
+from tests.placement.test_report import ALLOWZERO, CONV
+
+
+def _save(folder: Path, text: str, opset: int) -> str:
+    path = folder / "model.onnx"
+    onnx.save(ir.to_proto(parsed(text, opset).ir), path)
+    return str(path)
+
+
+def _run(command: object, *arguments: str) -> Result:
+    # Commands return their exit code; main() turns it into the process's.
+    return CliRunner().invoke(command, list(arguments), standalone_mode=False)  # type: ignore[arg-type]
+
+
+def test_check_of_a_good_model_exits_0(tmp_path: Path) -> None:
+    result = _run(check, _save(tmp_path, CONV, 17))
+    assert result.return_value == 0
+    assert "on DirectML: 1 of 1 nodes (100 %)" in result.stdout
+    assert result.stderr == ""
+
+
+def test_fail_on_cpu_exits_1_and_names_the_node(tmp_path: Path) -> None:
+    path = _save(tmp_path, CONV, 22)
+    assert _run(check, path).return_value == 0
+    failed = _run(check, path, "--fail-on-cpu")
+    assert failed.return_value == 1
+    assert "first c" in failed.stderr
+
+
+def test_fail_on_cpu_lets_shape_arithmetic_be(tmp_path: Path) -> None:
+    text = "g (float[n] x) => (int64[2] y) <int64[1] k = {3}> { s = Shape (x)  y = Concat <axis = 0> (s, k) }"
+    assert _run(check, _save(tmp_path, text, 17), "--fail-on-cpu").return_value == 0
+
+
+def test_fail_on_cpu_sees_the_gelu_trap(tmp_path: Path) -> None:
+    text = (
+        "g (float[2,4] x) => (float[2,4] y) <float r = {1.4142135}, float one = {1}, float half = {0.5}> "
+        "{ d = Div (x, r)  e = Erf (d)  a = Add (e, one)  m = Mul (x, a)  y = Mul (m, half) }"
+    )
+    assert _run(check, _save(tmp_path, text, 20), "--fail-on-cpu").return_value == 1
+
+
+def test_a_quirk_exits_1(tmp_path: Path) -> None:
+    result = _run(check, _save(tmp_path, ALLOWZERO, 17))
+    assert result.return_value == 1
+    assert "error DP601 r: allowzero=1 with shape [3, -1]" in result.stdout
+
+
+@pytest.mark.parametrize("form", ["json", "sarif"])
+def test_stdout_holds_the_document_and_nothing_else(tmp_path: Path, form: str) -> None:
+    result = _run(check, _save(tmp_path, CONV, 22), "--format", form, "--fail-on-cpu")
+    assert result.return_value == 1
+    assert json.loads(result.stdout)
+
+
+def test_all_targets(tmp_path: Path) -> None:
+    result = _run(check, _save(tmp_path, CONV, 17), "--target", "all")
+    assert result.return_value == 0
+    assert result.stdout.splitlines()[-1] == "all compute runs on DirectML from ort-1.15 on"
+
+
+def test_check_never_edits(tmp_path: Path) -> None:
+    path = Path(_save(tmp_path, ALLOWZERO, 17))
+    before = path.read_bytes()
+    _run(check, str(path))
+    assert path.read_bytes() == before
+    assert [p.name for p in tmp_path.iterdir()] == ["model.onnx"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (["missing.onnx"], InputError),
+        (["MODEL", "--target", "ort-9"], UsageError),
+        (["MODEL", "--target", "winml-11", "--fail-on-cpu"], UsageError),
+        (["MODEL", "--target", "all", "--verify"], UsageError),
+    ],
+)
+def test_bad_arguments_are_errors(tmp_path: Path, arguments: list[str], error: type[Exception]) -> None:
+    path = _save(tmp_path, "g (float[2] x) => (float[2] y) { y = Relu (x) }", 11)
+    result = _run(check, *[path if a == "MODEL" else a for a in arguments])
+    assert isinstance(result.exception, error)
+
+
+def test_a_release_of_opset_only(tmp_path: Path) -> None:
+    path = tmp_path / "old.onnx"
+    model = parsed("g (float[2] x) => (float[2] y) { y = Relu (x) }", 11)
+    model.ir.ir_version = 6
+    onnx.save(ir.to_proto(model.ir), path)
+    result = _run(check, str(path), "--target", "winml-11")
+    assert result.return_value == 0
+    assert "Windows 11" in result.stdout
+
+
+def test_target_list_show_diff() -> None:
+    assert "ort-1.24" in _run(target, "list").stdout
+    assert json.loads(_run(target, "list", "--format", "json").stdout)[-1]["name"] == "ort-1.24"
+    shown = _run(target, "show", "latest", "--op", "Conv").stdout
+    assert "Conv: 1, 11" in shown
+    assert "sources:" in shown
+    assert json.loads(_run(target, "show", "winml-11", "--format", "json").stdout)["opset_only"] is True
+    assert "Pad-21" in _run(target, "diff", "ort-1.20", "ort-1.21").stdout
+    assert isinstance(_run(target, "show", "latest", "--op", "Convv").exception, UsageError)
+
+
+def test_explain_a_code() -> None:
+    assert _run(explain, "dp501").stdout.startswith("# DP501")
+    assert isinstance(_run(explain, "DP999").exception, UsageError)
+
+
+@pytest.mark.parametrize("code", [c for c in CODES if c.startswith(("DP5", "DP6"))])
+def test_every_code_of_placement_has_a_page(code: str) -> None:
+    text = page(code)
+    assert text.startswith(f"# {code}: {CODES[code].title}\n")
+    for section in ("## What\n", "## Why\n", "## How to fix\n", "## Source\n"):
+        body = text.split(section)[1].split("\n## ")[0]
+        assert body.strip(), (code, section)
+
+
+def test_explain_a_node(tmp_path: Path) -> None:
+    path = _save(tmp_path, CONV, 22)
+    text = _run(explain, "--node", "c", path).stdout
+    assert "DirectML has 1, 11; the node is 22" in text
+    assert "-> the CPU: DP501" in text
+    good = _run(explain, "--node", "c", _save(tmp_path, CONV, 17)).stdout
+    assert "-> DirectML: DP500" in good
+    assert "in fused partition 0" in good
+    missing = _run(explain, "--node", "cc", path)
+    assert isinstance(missing.exception, UsageError)
+    assert "close: c" in missing.exception.fix
