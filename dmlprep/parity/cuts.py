@@ -122,19 +122,15 @@ def _keep(model: ir.Model, wanted: list[ir.Value], stop: set[str]) -> None:
         del graph.initializers[name]
 
 
-def _expose(graph: ir.Graph, names: Iterable[str]) -> dict[str, str]:
-    """Make values graph outputs; returns the outputs' names by the values'.
-
-    A value that is read further on goes out through an Identity: DirectML returns nothing for an output that a fused
-    activation reads as well.
-    """
+def _expose(graph: ir.Graph, names: Iterable[str], by_copy: bool) -> dict[str, str]:
+    """Make values graph outputs; returns the outputs' names by the values'."""
     values = {v.name: v for n in graph for v in n.outputs}
     values.update({v.name: v for v in graph.inputs})
     said: dict[str, str] = {}
     graph.outputs.clear()
     for number, name in enumerate(dict.fromkeys(names)):
         value = values[name]
-        if value.uses() or value.producer() is None:
+        if value.producer() is None or (by_copy and value.uses()):
             node = ir.Node("", "Identity", [value], name=f"dmlprep_cut_node_{number}")
             node.outputs[0].name = f"dmlprep_cut_{number}"
             node.outputs[0].type = value.type
@@ -147,9 +143,11 @@ def _expose(graph: ir.Graph, names: Iterable[str]) -> dict[str, str]:
     return said
 
 
-def prefix(model: Model, names: Iterable[str]) -> tuple[Model, dict[str, str]]:
-    """The part of a model that computes the values ``names``, with just them as outputs. Weights are shared, not
-    copied.
+def prefix(model: Model, names: Iterable[str], *, by_copy: bool = False) -> tuple[Model, dict[str, str]]:
+    """The part of a model that computes the values ``names``, with just them as outputs. Weights are shared.
+
+    Args:
+        by_copy: values that are read further on go out through an Identity.
 
     Returns:
         the model, and the names of its outputs by the names of the values.
@@ -161,7 +159,7 @@ def prefix(model: Model, names: Iterable[str]) -> tuple[Model, dict[str, str]]:
     wanted = [values[n] for n in names if n in values]
     graph.outputs.clear()
     _keep(part.ir, wanted, set())
-    return part, _expose(graph, names)
+    return part, _expose(graph, names, by_copy)
 
 
 def region(model: Model, inputs: Mapping[str, Array], outputs: Iterable[str]) -> Model:
