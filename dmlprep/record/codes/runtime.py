@@ -8,8 +8,12 @@ __all__ = ["ROWS"]
 
 ROWS: dict[str, Code] = {
     "DP801": Code("two ONNX Runtime packages in one environment", "error", "uninstall both, then install one"),
-    "DP802": Code("the session failed", "error", "see the message: it holds the error's name, likely causes and the next step"),
-    "DP803": Code("DirectML is not available here", "warning", "run dmlprep runtime install, or use a Windows machine with a GPU"),
+    "DP802": Code(
+        "the session failed", "error", "see the message: it holds the error's name, likely causes and the next step"
+    ),
+    "DP803": Code(
+        "DirectML is not available here", "warning", "run dmlprep runtime install, or use a Windows machine with a GPU"
+    ),
     "DP804": Code("the DirectML self-test failed", "error", "run dmlprep runtime remove, then dmlprep runtime install"),
     "DP805": Code("ONNX Runtime is missing or broken", "error", "install the package that the message names"),
 }
