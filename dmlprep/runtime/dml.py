@@ -90,12 +90,13 @@ def _linux_host(release: str, traits: list[str]) -> SessionHost:
 
 
 def _status_on_linux(release: str, again: bool) -> DmlStatus:
+    from dmlprep.runtime.linux import sandbox
     from dmlprep.runtime.linux.host import linux_host
     from dmlprep.runtime.linux.install import fingerprint, missing_piece
     from dmlprep.runtime.linux.layout import Layout
 
     layout = Layout.of_user()
-    if reason := missing_piece(layout, release):
+    if reason := missing_piece(layout, release) or sandbox.why_not(layout.root):
         return DmlStatus(False, reason)
     release = release or layout.installed()[0]
     key = fingerprint(layout, release)

@@ -1,0 +1,78 @@
+"""doctor and runtime on the command line: what they say, where, and their exit codes."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from dmlprep.cli.doctor import command as doctor
+from dmlprep.cli.runtime import command as runtime
+from dmlprep.errors import CheckNotRun
+from dmlprep.runtime.environment import installed_versions, runtime_findings
+
+
+def site(folder: Path, **packages: str) -> list[str]:
+    """A folder with the metadata of these packages."""
+    for name, version in packages.items():
+        info = folder / f"{name}-{version}.dist-info"
+        info.mkdir(parents=True)
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name.replace('_', '-')}\nVersion: {version}\n")
+    return [str(folder)]
+
+
+def test_two_packages_clash_and_the_line_that_mends_it_is_printed(tmp_path: Path) -> None:
+    path = site(tmp_path, onnxruntime="1.24.4", onnxruntime_directml="1.20.1")
+    (found,) = runtime_findings(path, "win32")
+    assert (found.code, found.severity) == ("DP801", "error")
+    assert found.message == "onnxruntime 1.24.4 and onnxruntime-directml 1.20.1 overwrite one another"
+    assert found.remedy.endswith("pip install onnxruntime-directml==1.20.1")
+    assert "uninstall -y onnxruntime onnxruntime-directml" in found.remedy
+    (found,) = runtime_findings(path, "linux")
+    assert found.remedy.endswith("pip install onnxruntime==1.24.4")
+
+
+@pytest.mark.parametrize(
+    ("packages", "system", "code"),
+    [
+        ({}, "linux", "DP805"),
+        ({"onnxruntime": "1.24.4"}, "win32", "DP803"),
+        ({"onnxruntime_gpu": "1.20"}, "linux", ""),
+        ({"onnxruntime": "1.24.4"}, "linux", ""),
+        ({"onnxruntime_directml": "1.24.4"}, "win32", ""),
+    ],
+)
+def test_one_package_or_none(tmp_path: Path, packages: dict[str, str], system: str, code: str) -> None:
+    found = runtime_findings(site(tmp_path, **packages), system)
+    assert [one.code for one in found] == ([code] if code else [])
+
+
+def test_versions_without_imports(tmp_path: Path) -> None:
+    assert installed_versions(("onnx-ir", "numpy"), site(tmp_path, onnx_ir="1.1.0")) == {"onnx-ir": "1.1.0"}
+
+
+def test_doctor_in_this_environment() -> None:
+    result = CliRunner().invoke(doctor, ["--no-dml", "--format", "json"])
+    assert result.exit_code == 0, result.output
+    record = json.loads(result.stdout)
+    assert record["findings"] == []
+    assert record["dml"] is None
+    assert "onnx" in record["libraries"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the runtime is Linux's")
+def test_without_the_runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    result = CliRunner().invoke(doctor, [])
+    assert result.exit_code == 0, result.output
+    assert (
+        "DirectML is not available: the runtime is not installed; run dmlprep runtime install [DP803]" in result.stdout
+    )
+    result = CliRunner().invoke(runtime, ["status"])
+    assert isinstance(result.exception, CheckNotRun)
+    assert result.exception.exit_code == 3
+    result = CliRunner().invoke(runtime, ["remove"])
+    assert result.stdout == "nothing is installed\n"
