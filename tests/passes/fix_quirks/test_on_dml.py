@@ -79,4 +79,4 @@ def test_fails_before_and_is_right_after(case: Case, device: Device, tmp_path: P
     assert wrong, "the quirk does not show on this provider"
     after, _, _ = fixed(case.model)
     assert right(case, device.run(case, ir.to_proto(after.ir), tmp_path))
-    assert device.providers == {"DmlExecutionProvider"}
+    assert device.providers <= {"DmlExecutionProvider"}
