@@ -37,6 +37,10 @@ def fold(node: ir.Node, values: Values) -> np.ndarray[Any, Any] | None:
     if node.op_type == "Size":
         shape = values.static_shape(node.inputs[0])
         return None if shape is None else np.array(np.prod(shape, dtype=np.int64), np.int64)
+    if node.op_type == "CastLike":
+        array, dtype = values.constant(node.inputs[0]), values.dtype(node.inputs[1])
+        known = array is not None and array.size <= _LARGEST and array.dtype.name in _DTYPES
+        return _as_type(array, dtype) if array is not None and known and dtype else None
     if node.op_type not in _FOLDS and node.op_type not in _BINARY:
         return None
     inputs = []
@@ -59,7 +63,7 @@ def fold(node: ir.Node, values: Values) -> np.ndarray[Any, Any] | None:
     return result if result.size <= _LARGEST else None
 
 
-_DTYPES = {"int64", "int32", "bool", "float32", "float64"}
+_DTYPES = {"int64", "int32", "bool", "float16", "float32", "float64"}
 
 
 def _shape(node: ir.Node, values: Values) -> np.ndarray[Any, Any] | None:
@@ -77,12 +81,15 @@ def _int(node: ir.Node, name: str, default: int) -> int:
 
 
 def _cast(node: ir.Node, inputs: list[np.ndarray[Any, Any]]) -> np.ndarray[Any, Any] | None:
-    to = ir.DataType(node.attributes["to"].as_int())
-    array = inputs[0]
-    if array.dtype.kind == "f" or to.name not in {"INT64", "INT32", "BOOL", "FLOAT", "DOUBLE"}:
-        # Rounding and saturation of floating-point casts are the runtime's business.
-        return None if array.dtype.kind != "f" or to.name not in {"FLOAT", "DOUBLE"} else array.astype(to.numpy())
-    return array.astype(to.numpy())
+    return _as_type(inputs[0], node.attributes["to"].as_int())
+
+
+def _as_type(array: np.ndarray[Any, Any], dtype: int) -> np.ndarray[Any, Any] | None:
+    to = ir.DataType(dtype)
+    if array.dtype.kind == "f":
+        # Floating point to integers out of range is the runtime's business; to floating point it rounds to nearest.
+        return array.astype(to.numpy()) if to.name in {"FLOAT", "DOUBLE", "FLOAT16", "BFLOAT16"} else None
+    return array.astype(to.numpy()) if to.name in {"INT64", "INT32", "BOOL", "FLOAT", "DOUBLE"} else None
 
 
 def _div(node: ir.Node, inputs: list[np.ndarray[Any, Any]]) -> np.ndarray[Any, Any] | None:

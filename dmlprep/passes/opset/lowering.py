@@ -79,11 +79,13 @@ class _Lowering:
         self.handled = Handled()
         self.todo: list[tuple[ir.Node, _Origin]] = []
         self.wrote_contrib = False
+        self.weights = {v for _, g in graphs(model.ir) if isinstance(g, ir.Graph) for v in g.initializers.values()}
         self.function_versions: dict[FunctionKey, int] = {}
 
     def run(self) -> Handled:
         functions = self.model.ir.functions
         opset = self.model.opset
+        read_before = _read_weights(self.model.ir)
         own: list[tuple[ir.Node, _Origin]] = []
         for key, function in functions.items():
             self.function_versions[key] = _default_domain(function.opset_imports, opset)
@@ -107,12 +109,23 @@ class _Lowering:
             functions.pop(key, None)
         for function in functions.values():
             _stamp(function.opset_imports, self.target)
+        self._drop_unread(read_before)
         _stamp(self.model.ir.opset_imports, self.target)
         if self.wrote_contrib:
             self.model.ir.opset_imports.setdefault("com.microsoft", 1)
             for function in functions.values():
                 function.opset_imports.setdefault("com.microsoft", 1)
         return self.handled
+
+    def _drop_unread(self, read_before: set[ir.Value]) -> None:
+        """Remove constants that nothing reads any more: axes that became attributes, what was folded on the way."""
+        for _, graph in graphs(self.model.ir):
+            if not isinstance(graph, ir.Graph):
+                continue
+            for name, value in list(graph.initializers.items()):
+                ours = value in read_before or value not in self.weights
+                if ours and not value.uses() and not value.is_graph_output() and not value.is_graph_input():
+                    del graph.initializers[name]
 
     def _bring(self, node: ir.Node, origin: _Origin) -> str:
         """Bring one node to the target's opset; returns the kind of handling."""
@@ -250,6 +263,9 @@ class _Lowering:
             if not used:
                 continue
             producer = new.producer()
+            if new.is_initializer() and not old.is_graph_output():
+                old.replace_all_uses_with(new)  # a constant needs no copy of itself
+                continue
             if producer is None or producer.graph is not graph or new in taken or new.is_graph_output():
                 identity = ir.Node("", "Identity", [new], name=self.names.new(f"{node.name or label(node)}/Identity"))
                 identity.version = 13 if self.target >= 13 else 1
@@ -277,6 +293,12 @@ class _Lowering:
         old.replace_all_uses_with(new, replace_graph_outputs=True)
         old.name = ""
         new.name = name
+
+
+def _read_weights(model: ir.Model) -> set[ir.Value]:
+    """The initializers that some node reads."""
+    held = (v for _, graph in graphs(model) if isinstance(graph, ir.Graph) for v in graph.initializers.values())
+    return {v for v in held if v.uses()}
 
 
 def _default_domain(imports: dict[str, int], otherwise: int) -> int:

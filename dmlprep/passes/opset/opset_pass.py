@@ -54,7 +54,7 @@ class OpsetPass(Pass[OpsetOptions]):
 
     def run(self, model: Model, context: Context) -> bool:
         before = model.opset
-        target = self._choose(before, context)
+        target = self._choose(model, before, context)
         context.facts.update({"opset before": before, "opset after": target, "ir before": model.ir.ir_version})
         changed = False
         if before < target and must_raise(model, target):
@@ -77,7 +77,7 @@ class OpsetPass(Pass[OpsetOptions]):
         context.facts["ir after"] = model.ir.ir_version
         return changed
 
-    def _choose(self, before: int, context: Context) -> int:
+    def _choose(self, model: Model, before: int, context: Context) -> int:
         if before > NEWEST:
             # Nobody here knows what an operator means there, also one whose name is known.
             raise ModelRefused(
@@ -86,10 +86,15 @@ class OpsetPass(Pass[OpsetOptions]):
                 fix="install a newer onnx, or export the model at an opset that exists",
             )
         wanted = self.options.version
+        context.facts["opset chosen by"] = "target"
+        if wanted == "auto" and context.choose_opset is not None:
+            context.facts["opset chosen by"] = "placement"
+            return max(context.choose_opset(model), min(before, OLDEST))  # nothing is lowered below OLDEST
         if wanted is None or wanted == "auto":
             if before > context.target.dml_opset or before < 7:
                 return context.target.dml_opset
             return before
+        context.facts["opset chosen by"] = "option"
         highest = min(context.target.max_opset, NEWEST)
         if not OLDEST <= wanted <= highest and wanted != before:
             raise ModelRefused(

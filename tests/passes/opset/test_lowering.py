@@ -167,6 +167,16 @@ def test_weights_listed_as_inputs_become_constants() -> None:
     assert lowered.ir_version >= 4
 
 
+def test_auto_asks_placement_and_says_so() -> None:
+    model = opened(parse(CONV))
+    context = Context(find_target(), choose_opset=lambda m: m.opset - 4)
+    OpsetPass(OpsetOptions(version="auto")).run(model, context)
+    assert (model.opset, context.facts["opset chosen by"]) == (19, "placement")
+    alone = Context(find_target())
+    OpsetPass(OpsetOptions(version="auto")).run(opened(parse(CONV)), alone)
+    assert (alone.facts["opset after"], alone.facts["opset chosen by"]) == (find_target().dml_opset, "target")
+
+
 @pytest.mark.parametrize("version", [10, 26, 40])
 def test_an_opset_out_of_reach_is_refused(version: int) -> None:
     with pytest.raises(ModelRefused, match="outside"):

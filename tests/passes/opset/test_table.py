@@ -31,7 +31,7 @@ def test_a_change_is_handled_in_one_way() -> None:
     assert twice | (set(STEPS) & set(REFUSED)) == set()
     assert handling_of("Conv", 22) == "relabel"
     assert handling_of("ImageDecoder", 20) == "refuse"
-    assert handling_of("Gelu", 20) == "body"
+    assert handling_of("Mish", 18) == "body"
 
 
 def test_the_page_is_what_the_script_writes() -> None:

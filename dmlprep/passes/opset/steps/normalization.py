@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import onnx
 import onnx_ir as ir
 
 from dmlprep.passes.opset.build import Builder
+from dmlprep.passes.opset.refusal import CannotLower
 from dmlprep.passes.opset.steps import Steps
 
 __all__ = ["STEPS"]
@@ -76,7 +78,31 @@ def recurrent_14(b: Builder) -> list[ir.Value | None] | None:
     return found
 
 
+def gelu_20(b: Builder) -> list[ir.Value | None]:
+    """The form that ONNX Runtime fuses into com.microsoft.Gelu below opset 20: x (erf(x / sqrt 2) + 1) / 2."""
+    if b.attr("approximate", "none") != "none":
+        raise CannotLower("the tanh form is ONNX's function body's")
+    x = b.need(0)
+    erf = b.op("Erf", b.op("Div", x, b.like(np.sqrt(2.0), x)))
+    return [b.op("Mul", b.op("Mul", x, b.op("Add", erf, b.like(1, x))), b.like(0.5, x))]
+
+
+def rms_normalization_23(b: Builder) -> list[ir.Value | None]:
+    """Over the last dimension the form that ONNX Runtime fuses into SimplifiedLayerNormalization."""
+    x, scale = b.need(0), b.need(1)
+    rank = b.values.rank(x)
+    axis, stash, dtype = b.attr("axis", -1), b.attr("stash_type", 1), b.need_dtype(x)
+    if (axis != -1 and (rank is None or axis != rank - 1)) or b.values.dtype(scale) != dtype:
+        raise CannotLower("several dimensions are ONNX's function body's")
+    wide = b.cast(x, stash)
+    mean = b.op("ReduceMean", b.op("Pow", wide, b.like(2, wide)), b.ints(-1), keepdims=1)
+    root = b.op("Sqrt", b.op("Add", mean, b.like(b.attr("epsilon", 1e-5), wide)))
+    return [b.op("Mul", b.cast(b.op("Div", wide, root), dtype), scale)]
+
+
 STEPS: Steps = {
+    ("Gelu", 20): gelu_20,
+    ("RMSNormalization", 23): rms_normalization_23,
     **{(name, 13): softmax_13 for name in ("Softmax", "LogSoftmax", "Hardmax")},
     ("BatchNormalization", 14): batch_normalization_14,
     **{(name, 14): recurrent_14 for name in ("RNN", "GRU", "LSTM")},
