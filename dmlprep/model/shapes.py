@@ -17,7 +17,7 @@ import onnx_ir as ir
 from onnx import shape_inference
 
 from dmlprep.errors import ModelRefused
-from dmlprep.model import flow, symbolic
+from dmlprep.model import contrib, flow, symbolic
 from dmlprep.model.expressions import ANONYMOUS
 from dmlprep.model.folding import EVALUATORS, NUMPY_TYPES, Array, evaluate
 from dmlprep.model.held import constant_tensor, plain_attributes
@@ -241,12 +241,14 @@ class Inference:
     def _by_onnx(self, node: ir.Node) -> dict[str, onnx.TypeProto]:
         if (node.domain, node.op_type, node.overload) in self.model.functions:
             return self._by_model(node)
-        domain = "" if node.domain == "ai.onnx" else node.domain
-        version = self.version(node)
+        proto = contrib.unfused(node) or ir.serde.serialize_node(node)
+        domain = "" if proto.domain == "ai.onnx" else proto.domain
+        version = self.version(node) if domain == node.domain else int(self.model.graph.opset_imports.get("", 1))
         try:
-            schema = onnx.defs.get_schema(node.op_type, version, domain)
+            schema = onnx.defs.get_schema(proto.op_type, version, domain)
         except onnx.defs.SchemaError:
-            return {}
+            outputs = zip(node.outputs, contrib.infer(self, node), strict=False)
+            return {v.name or "": tensor_type(*output) for v, output in outputs if output is not None and output[0]}
         types: dict[str, onnx.TypeProto] = {}
         data: dict[str, onnx.TensorProto] = {}
         for value in node.inputs:
@@ -263,7 +265,7 @@ class Inference:
         try:
             found = shape_inference.infer_node_outputs(
                 schema,
-                ir.serde.serialize_node(node),
+                proto,
                 types,
                 data,
                 opset_imports=imports,
