@@ -32,9 +32,14 @@ def nbytes(value: Value) -> int | None:
 def crossings(graph: GraphFacts, on_dml: set[int], kernels: dict[int, Kernel]) -> list[Crossing]:
     """Every value of every graph that a node makes on one device and another node reads on the other.
 
-    Feeds and results of the main graph, and initializers, are not counted: they move whatever the placement is.
+    Feeds and results of the main graph, and initializers, are not counted: they move whatever the placement is. A feed
+    that both devices read is: ONNX Runtime hands it to the CPU and copies it in each run.
     """
     found: list[Crossing] = []
+    for feed in graph.inputs:
+        on_gpu = [c for c in feed.consumers if _crosses(c, feed, False, on_dml, kernels)]
+        if on_gpu and any(_crosses(c, feed, True, on_dml, kernels) for c in feed.consumers):
+            found.append(Crossing(feed.name, "", "dml", "", on_gpu[0].label, nbytes(feed)))
     for inner in graph.all_graphs():
         for node in inner.nodes:
             kernel = kernels.get(id(node)) if id(node) in on_dml else None

@@ -52,6 +52,7 @@ class Crossing(msgspec.Struct, frozen=True, omit_defaults=True):
     """A tensor that is made on one device and read on the other in each run.
 
     Attributes:
+        producer: empty for a graph input that both devices read.
         nbytes: ``None`` where its shape or type is not known.
     """
 

@@ -1,6 +1,5 @@
-"""What one DirectML release can run."""
+"""What one DirectML release can run. The rules for nodes are in ``support``, the values they read in ``facts``."""
 
-from dmlprep.target.support import Support
 from dmlprep.target.target import Target, find_target, target_names
 
-__all__ = ["Support", "Target", "find_target", "target_names"]
+__all__ = ["Target", "find_target", "target_names"]

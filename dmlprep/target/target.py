@@ -5,13 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import resources
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from dmlprep.errors import UsageError
-from dmlprep.target.facts import NodeFacts
-from dmlprep.target.kernels import Tables, load_tables
-from dmlprep.target.support import Support, node_support
+
+if TYPE_CHECKING:
+    from dmlprep.target.facts import NodeFacts
+    from dmlprep.target.kernels import Tables
+    from dmlprep.target.support import Support
 
 __all__ = ["Target", "find_target", "target_names"]
 
@@ -64,6 +67,8 @@ class Target:
                 f"no kernels are known for {self.name}",
                 fix=f"choose one of {', '.join(target_names())}",
             )
+        from dmlprep.target.kernels import load_tables
+
         return load_tables(self.name)
 
     def support(self, node: NodeFacts) -> Support:
@@ -72,6 +77,8 @@ class Target:
         Raises:
             UsageError: only opset and IR version of this target are known.
         """
+        from dmlprep.target.support import node_support
+
         return node_support(self.tables, node)
 
 

@@ -129,6 +129,12 @@ def test_crossings_have_bytes() -> None:
     assert result.partitions == 2
 
 
+def test_a_feed_that_both_devices_read_crosses() -> None:
+    text = "g (float[4] x) => (float[4] y, float[4] z) { y = Softplus (x)  z = Exp (x) }"
+    assert [(c.value, c.to, c.nbytes) for c in placed(text, 22).crossings] == [("x", "dml", 16)]
+    assert placed(text, 17).crossings == []
+
+
 def test_a_chain_of_constants_is_no_compute() -> None:
     text = "g (float[2] x) => (float[2] y) <float[2] k = {1, 2}> { s = Softplus (k)  y = Add (x, s) }"
     result = placed(text, 22)
