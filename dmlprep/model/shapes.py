@@ -169,8 +169,11 @@ class Inference:
 
     def _read(self, value: ir.Value, tensor: ir.TensorProtocol) -> None:
         dtype = NUMPY_TYPES.get(int(tensor.dtype))
-        if dtype is not None and tensor.nbytes <= (_HINT_BYTES if dtype.kind == "f" else CONSTANT_BYTES):
-            self._hold(value, np.asarray(tensor.numpy()))
+        # Larger int8 and int16 tensors are quantised weights, larger floats are weights: nothing that shapes depend on.
+        most = CONSTANT_BYTES if dtype is not None and dtype.name in ("int32", "int64", "bool") else _HINT_BYTES
+        if dtype is not None and tensor.nbytes <= most:
+            array = np.asarray(tensor.numpy())
+            self._hold(value, array.copy() if array.nbytes <= _HINT_BYTES else array)
 
     def visit(self, node: ir.Node, depth: int = 0) -> None:
         """Infer the outputs of one node."""
