@@ -11,7 +11,7 @@ import click
 from dmlprep.cli.options import feeds_option, format_option, read_pins
 
 if TYPE_CHECKING:
-    from dmlprep.parity.bisect import Bisection
+    from dmlprep.parity.finding import Bisection
     from dmlprep.parity.knobs import KnobResult
 
 __all__ = ["command"]

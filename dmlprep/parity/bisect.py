@@ -7,9 +7,9 @@ round looks at up to 15 cuts in one run of each model, so n nodes take about log
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,7 +17,9 @@ from dmlprep.errors import CheckNotRun, InputError
 from dmlprep.model import Model
 from dmlprep.model.walk import label
 from dmlprep.parity.compare import Device, holds_fp16, quantizes, usable_device
-from dmlprep.parity.cuts import Cuts, read_by, region
+from dmlprep.parity.cuts import Cuts, region
+from dmlprep.parity.failing import by_failure
+from dmlprep.parity.finding import Bisection, culprits, inputs_at, named
 from dmlprep.parity.matching import match_values
 from dmlprep.parity.probe import Prober, differ
 from dmlprep.parity.reference import Reference
@@ -25,8 +27,6 @@ from dmlprep.parity.tolerances import Tolerance, choose_tolerance
 from dmlprep.record import DeviceInfo, OutputMetrics
 
 if TYPE_CHECKING:
-    import onnx_ir as ir
-
     from dmlprep.runtime import SessionOptions
 
 __all__ = ["Bisection", "bisect"]
@@ -38,45 +38,6 @@ _CUTS = 15
 
 _MOST_VALUES = 96
 """Values brought out in one run."""
-
-
-@dataclass
-class Bisection:
-    """What a bisection found.
-
-    Attributes:
-        outcome: ``agree`` (nothing to find), ``found``, or ``not-run``.
-        reason: one sentence.
-        kind: ``values`` (numbers part) or ``failure`` (the candidate does not run).
-        nodes: labels of the nodes between the last cut that agrees and the first that does not: one, unless values
-            between them have no counterpart in the reference or the fault goes away when they are brought out.
-        op_types: their operators.
-        values: metrics of the values that differ behind the nodes.
-        hidden: the fault goes away when the values between the nodes are brought out: it lies in their fusion.
-        reproduced: whether the model of just these nodes shows the fault on the device.
-        on_cpu: whether it shows it on the CPU too, so that the model and not the device is at fault; ``None``: not
-            tried.
-        runs: sessions opened, the model of the nodes included.
-        total_nodes: nodes of the candidate's main graph.
-    """
-
-    outcome: Literal["agree", "found", "not-run"]
-    reason: str
-    kind: Literal["values", "failure"] = "values"
-    nodes: list[str] = field(default_factory=list)
-    op_types: list[str] = field(default_factory=list)
-    values: list[OutputMetrics] = field(default_factory=list)
-    hidden: bool = False
-    reproduced: bool | None = None
-    on_cpu: bool | None = None
-    runs: int = 0
-    total_nodes: int = 0
-    device: DeviceInfo | None = None
-    tolerance: str = ""
-    failure: str = ""
-    part: Model | None = None
-    inputs: dict[str, Array] = field(default_factory=dict)
-    expected: dict[str, Array] = field(default_factory=dict)
 
 
 @dataclass
@@ -156,10 +117,10 @@ def _bisect(
         try:
             answers = prober.whole("candidate")
         except SessionFailure as failure:
-            result = _by_failure(prober, cuts, failure, device, options, progress)
+            result = by_failure(prober, cuts, failure.message, device, progress)
         else:
             wanted = dict(reference.outputs(0))
-            result = _by_values(prober, cuts, wanted, answers, chosen, same_file, device, options, progress)
+            result = _by_values(prober, cuts, wanted, answers, chosen, same_file, device, progress)
     result.total_nodes = len(cuts.nodes)
     result.runs = prober.runs
     result.device = prober.device or info
@@ -175,7 +136,6 @@ def _by_values(
     tolerance: Tolerance,
     same_file: bool,
     device: Device,
-    options: SessionOptions,
     progress: Callable[[float, str], None],
 ) -> Bisection:
     common = [name for name in wanted if name in answers]
@@ -189,7 +149,7 @@ def _by_values(
     known.update({name: name for name in common})
     search = _Search(-1, len(cuts.nodes) - 1, dict(wanted), dict(answers), apart)
     _narrow(prober, cuts, known, search, tolerance, progress)
-    return _conclude(prober, cuts, search, tolerance, device, options)
+    return _conclude(prober, cuts, search, tolerance, device)
 
 
 def _narrow(
@@ -246,14 +206,12 @@ def _reference_values(prober: Prober, names: Sequence[str], known: Mapping[str, 
     return {n: found[known[n]] for n in names if n in known and known[n] in found}
 
 
-def _conclude(
-    prober: Prober, cuts: Cuts, search: _Search, tolerance: Tolerance, device: Device, options: SessionOptions
-) -> Bisection:
+def _conclude(prober: Prober, cuts: Cuts, search: _Search, tolerance: Tolerance, device: Device) -> Bisection:
     """Cut out the nodes between the bounds, feed them the reference's values, and see whether they show the fault."""
-    inputs = _inputs(prober, cuts, search)
+    inputs = inputs_at(prober, cuts, search.low, search.reference, search.candidate)
     outputs = [m.output for m in search.apart]
     part = region(prober.models["candidate"], inputs, outputs)
-    nodes = _culprits(cuts, part)
+    nodes = culprits(cuts, part)
     expected = {n: search.reference[n] for n in outputs}
     fed = {v.name or "": inputs[v.name or ""] for v in part.ir.graph.inputs}
     result = Bisection(
@@ -267,117 +225,19 @@ def _conclude(
         inputs=fed,
         expected=expected,
     )
-    result.reproduced, _ = _shows(prober, part, fed, expected, tolerance, device, options)
+    result.reproduced, _ = prober.shows(part, fed, expected, tolerance, device)
     if device != "cpu" and result.reproduced:
-        result.on_cpu, _ = _shows(prober, part, fed, expected, tolerance, "cpu", options)
+        result.on_cpu, _ = prober.shows(part, fed, expected, tolerance, "cpu")
     elif device == "cpu":
         result.on_cpu = result.reproduced
     result.reason = _sentence(result, device)
     return result
 
 
-def _inputs(prober: Prober, cuts: Cuts, search: _Search) -> dict[str, Array]:
-    """The graph's inputs and the reference's values at the lower bound, in the types that the candidate computes in."""
-    found = dict(prober.feed)
-    for value in prober.models["candidate"].ir.graph.inputs:
-        if value.name in found and value.dtype is not None and found[value.name].dtype.kind not in "OUS":
-            found[value.name] = found[value.name].astype(value.dtype.numpy())
-    for name in cuts.live(search.low):
-        if name in search.reference and name in search.candidate:
-            with np.errstate(over="ignore"):
-                found[name] = search.reference[name].astype(search.candidate[name].dtype)
-    return found
-
-
-def _culprits(cuts: Cuts, part: Model) -> list[ir.Node]:
-    """The nodes of a part that compute from its inputs."""
-    fixed = {n.outputs[0].name for n in cuts.nodes if cuts.is_constant(n)}
-    return [n for n in part.ir.graph if n.outputs and n.outputs[0].name not in fixed]
-
-
-def _shows(
-    prober: Prober,
-    part: Model,
-    inputs: Mapping[str, Array],
-    expected: Mapping[str, Array],
-    tolerance: Tolerance,
-    device: Device,
-    options: SessionOptions,
-) -> tuple[bool, str]:
-    """Whether a part, run alone, differs from what is expected, or does not run."""
-    from dmlprep.runtime import SessionFailure, SessionOptions
-
-    own = options if device != "cpu" or options.device_id is None else SessionOptions(time_limit=options.time_limit)
-    try:
-        answers = prober.part(part, device, own, inputs, candidate=False)
-    except SessionFailure as failure:
-        return True, str(failure)
-    if not expected:
-        return False, ""
-    return any(not differ(n, expected[n], answers[n], tolerance).passed for n in expected if n in answers), ""
-
-
-def _by_failure(
-    prober: Prober,
-    cuts: Cuts,
-    failure: Exception,
-    device: Device,
-    options: SessionOptions,
-    progress: Callable[[float, str], None],
-) -> Bisection:
-    """The candidate does not run: find the shortest part from the start that does not, by halves."""
-    from dmlprep.runtime import SessionFailure
-
-    low, high, said = -1, len(cuts.nodes) - 1, str(failure)
-    while high - low > 1:
-        middle = (low + high) // 2
-        progress(1 - (high - low) / len(cuts.nodes), f"run {prober.runs + 1}, {high - low} nodes left")
-        names = cuts.live(middle)
-        if not names:
-            low = middle
-            continue
-        try:
-            prober.values("candidate", names)
-            low = middle
-        except SessionFailure as error:
-            high, said = middle, str(error)
-    inputs = _inputs(prober, cuts, _Search(-1, high, {}, {}, []))
-    before = set(cuts.live(low))
-    outputs = [v.name for v in cuts.nodes[high].outputs if v.name]
-    needed = [n for n in dict.fromkeys(v.name or "" for v in read_by(cuts.nodes[high])) if n in before]
-    if needed:
-        inputs.update(prober.values("candidate", needed))
-    part = region(prober.models["candidate"], inputs, outputs)
-    fed = {v.name or "": inputs[v.name or ""] for v in part.ir.graph.inputs}
-    nodes = _culprits(cuts, part)
-    result = Bisection(
-        "found",
-        "",
-        kind="failure",
-        nodes=[label(n) for n in nodes],
-        op_types=[n.op_type for n in nodes],
-        failure=said,
-        part=part,
-        inputs=fed,
-    )
-    result.reproduced, alone = _shows(
-        prober, part, fed, {}, choose_tolerance("loose", fp16=False, quantized=False, device=device), device, options
-    )
-    result.failure = alone or said
-    result.reason = f"the candidate does not run with {_named(result)}: {result.failure}"
-    return result
-
-
-def _named(result: Bisection) -> str:
-    if len(result.nodes) == 1:
-        return f"{result.op_types[0]} node {result.nodes[0]!r}"
-    return f"{len(result.nodes)} nodes, {result.nodes[0]!r} to {result.nodes[-1]!r}" if result.nodes else "no node"
-
-
 def _sentence(result: Bisection, device: Device) -> str:
     worst = max(result.values, key=lambda m: m.max_rel)
     by = f"{worst.non_finite} elements not finite" if worst.non_finite else f"max|d|/max|ref| {worst.max_rel:.3g}"
-    text = f"the models part at {_named(result)} ({by})"
+    text = f"the models part at {named(result)} ({by})"
     if result.hidden:
         text += "; the fault goes away when values between them are brought out, so it lies in how they are fused"
     if not result.reproduced:

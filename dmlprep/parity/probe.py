@@ -124,6 +124,27 @@ class Prober:
             options = replace(options, config={**options.config, DATA_FOLDER: str(part.save_linked(path))})
             return self._run(path, device, options, feed, candidate)
 
+    def shows(
+        self,
+        part: Model,
+        inputs: Mapping[str, Array],
+        expected: Mapping[str, Array],
+        tolerance: Tolerance,
+        device: Device,
+    ) -> tuple[bool, str]:
+        """Whether a part, run alone, differs from what is expected; and what the runtime said where it does not run."""
+        from dmlprep.runtime import SessionFailure
+
+        options = self._options["candidate"]
+        if device == "cpu" and self._on["candidate"] != "cpu":
+            options = self._options["reference"]
+        try:
+            answers = self.part(part, device, options, inputs, candidate=False)
+        except SessionFailure as failure:
+            return True, failure.message
+        differing = (n for n in expected if n in answers and not differ(n, expected[n], answers[n], tolerance).passed)
+        return next(differing, None) is not None, ""
+
     def _run(
         self, path: Path, device: Device, options: SessionOptions, feed: Mapping[str, Array], candidate: bool
     ) -> dict[str, Array]:

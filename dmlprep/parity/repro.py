@@ -12,7 +12,7 @@ import onnx_ir as ir
 
 from dmlprep.errors import OutputError
 from dmlprep.model.walk import label
-from dmlprep.parity.bisect import Bisection
+from dmlprep.parity.finding import Bisection
 from dmlprep.parity.knobs import KnobResult
 
 __all__ = ["FILES", "check_folder", "write_reproduction"]
@@ -139,7 +139,7 @@ def issue_text(found: Bisection, bound: float, level: str, knobs: Sequence[KnobR
     title = f"{', '.join(dict.fromkeys(found.op_types)) or 'Model'}: " + (
         "the session fails" if found.kind == "failure" else "wrong result"
     )
-    lines = [f"# {title}", "", f"{found.reason[:1].upper()}{found.reason[1:]}.", ""]
+    lines = [f"# {title}", "", f"{found.reason[:1].upper()}{found.reason[1:].rstrip('.')}.", ""]
     lines += ["## Where", "", f"- device: {found.device or 'not known'}", f"- graph optimisation: {level}"]
     lines += [f"- bound: {found.tolerance or bound}", f"- found in {found.runs} runs, of {found.total_nodes} nodes", ""]
     lines += ["## Nodes", ""] + [f"- {_describe(node)}" for node in _listed(found)] + [""]

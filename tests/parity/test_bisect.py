@@ -17,8 +17,9 @@ from onnx import numpy_helper
 from dmlprep.cli.bisect import command
 from dmlprep.errors import OutputError
 from dmlprep.model import Model
-from dmlprep.parity.bisect import Bisection, bisect
+from dmlprep.parity.bisect import bisect
 from dmlprep.parity.cuts import Cuts, prefix, region
+from dmlprep.parity.finding import Bisection
 from dmlprep.parity.matching import match_values
 from dmlprep.parity.probe import differ
 from dmlprep.parity.repro import FILES, check_folder, issue_text, write_reproduction

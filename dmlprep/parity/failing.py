@@ -1,0 +1,116 @@
+"""A candidate that does not run: the shortest part of it that does not, by halves from both ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dmlprep.model import Model
+from dmlprep.model.walk import label
+from dmlprep.parity.compare import Device
+from dmlprep.parity.cuts import Cuts, region
+from dmlprep.parity.finding import Bisection, culprits, inputs_at, named
+from dmlprep.parity.probe import Prober
+from dmlprep.parity.tolerances import TOLERANCES
+
+__all__ = ["by_failure"]
+
+Array = np.ndarray[Any, Any]
+
+
+def by_failure(
+    prober: Prober, cuts: Cuts, said: str, device: Device, progress: Callable[[float, str], None]
+) -> Bisection:
+    """Find the nodes without which the candidate would load and run: first the end of the failing part, then its start.
+
+    Args:
+        said: what the runtime said of the whole.
+    """
+    high, said = _end(prober, cuts, said, progress)
+    outputs = [v.name for v in cuts.nodes[high].outputs if v.name]
+    found = _start(prober, cuts, high, outputs, device, progress)
+    nodes = culprits(cuts, found.model)
+    result = Bisection(
+        "found",
+        "",
+        kind="failure",
+        nodes=[label(n) for n in nodes],
+        op_types=[n.op_type for n in nodes],
+        failure=found.said or said,
+        reproduced=bool(found.said),
+        part=found.model,
+        inputs=found.fed,
+    )
+    result.reason = f"the candidate does not run with {named(result)}: {result.failure}"
+    if not found.said:
+        result.reason += "; these nodes alone run, so their surroundings matter"
+    return result
+
+
+def _end(prober: Prober, cuts: Cuts, said: str, progress: Callable[[float, str], None]) -> tuple[int, str]:
+    """The node at which the shortest failing prefix ends."""
+    from dmlprep.runtime import SessionFailure
+
+    low, high = -1, len(cuts.nodes) - 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        progress(1 - (high - low) / len(cuts.nodes), f"run {prober.runs + 1}, {high - low} nodes left")
+        names = cuts.live(middle)
+        if not names:
+            low = middle
+            continue
+        try:
+            prober.values("candidate", names)
+            low = middle
+        except SessionFailure as failure:
+            high, said = middle, failure.message
+    return high, said
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A part of the candidate, what it was fed, and what the runtime said when it did not run; empty when it ran."""
+
+    model: Model
+    fed: dict[str, Array]
+    said: str
+
+
+def _start(
+    prober: Prober,
+    cuts: Cuts,
+    high: int,
+    outputs: list[str],
+    device: Device,
+    progress: Callable[[float, str], None],
+) -> _Part:
+    """The shortest part up to node ``high`` that still fails. The node by itself comes first: mostly it is enough."""
+    one = _attempt(prober, cuts, high - 1, outputs, device)
+    if one.said:
+        return one
+    fails, runs, found = -1, high - 1, one
+    while runs - fails > 1:
+        progress(0.5, f"run {prober.runs + 1}, {runs - fails} places left for the start")
+        middle = (fails + runs) // 2
+        tried = _attempt(prober, cuts, middle, outputs, device)
+        if tried.said:
+            fails, found = middle, tried
+        else:
+            runs = middle
+    if not found.said:
+        whole = _attempt(prober, cuts, -1, outputs, device)
+        found = whole if whole.said else one
+    return found
+
+
+def _attempt(prober: Prober, cuts: Cuts, cut: int, outputs: list[str], device: Device) -> _Part:
+    names = cuts.live(cut)
+    values = prober.values("candidate", names) if names else {}
+    inputs = inputs_at(prober, cuts, cut, values, values)
+    part = region(prober.models["candidate"], inputs, outputs)
+    fed = {v.name or "": inputs[v.name or ""] for v in part.ir.graph.inputs}
+    _, said = prober.shows(part, fed, {}, TOLERANCES["loose"], device)
+    return _Part(part, fed, said)
