@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import onnx
+
 from dmlprep.model import Model
 from dmlprep.placement.collector import paused_collector
 from dmlprep.placement.flops import flops
@@ -13,8 +15,12 @@ from dmlprep.target.quirks.gelu import GELU_OPSET, gelu_trap
 
 __all__ = ["LOWEST", "choose_opset"]
 
-LOWEST = 7
-"""DirectML's kernels begin here (OperatorVersions.h)."""
+LOWEST = 13
+"""No candidate below, unless the model is: no kernel of any release is lost before, and Resize means another thing
+below 11, Softmax below 13."""
+
+_ADAPTED = frozenset({"num_outputs", "noop_with_empty_axes", "allowzero"})
+"""Attributes that are new at some version and are lowered by writing the operator another way."""
 
 
 def choose_opset(model: Model, target: Target) -> int:
@@ -41,7 +47,7 @@ def _choose(graph: GraphFacts, own: int, target: Target) -> int:
     trap_size = len(gelu_trap(graph)) if target.release >= (1, 20) else 0
     best: tuple[int, int, int, int] | None = None
     chosen = min(own, top)
-    for opset in range(LOWEST, top + 1):
+    for opset in range(min(own, LOWEST, top), top + 1):
         count, work = _off_dml(ours, opset, target)
         if trap_size and opset >= GELU_OPSET:
             count += trap_size
@@ -68,7 +74,7 @@ def _off_dml(nodes: list[NodeFacts], opset: int, target: Target) -> tuple[int, i
 def _on_dml(node: NodeFacts, opset: int, target: Target) -> bool:
     written_since, written_opset = node.since, node.opset
     since = since_version("", node.op, opset)
-    if since == 0:
+    if since == 0 or (since < node.since and not _keeps_attributes(node, opset)):
         return False
     node.since, node.opset = since, opset
     try:
@@ -78,6 +84,21 @@ def _on_dml(node: NodeFacts, opset: int, target: Target) -> bool:
         return _body_on_dml(node, opset, target)
     finally:
         node.since, node.opset = written_since, written_opset
+
+
+def _keeps_attributes(node: NodeFacts, opset: int) -> bool:
+    """Whether an older version of the operator has every attribute that the node sets away from its default."""
+    now, older = schema_of("", node.op, node.since), schema_of("", node.op, opset)
+    if now is None or older is None:
+        return now is older
+    for attribute in node.proto.attribute:
+        if attribute.name in older.attributes or attribute.name in _ADAPTED:
+            continue
+        known = now.attributes.get(attribute.name)
+        default = onnx.helper.get_attribute_value(known.default_value) if known and known.default_value.name else None
+        if onnx.helper.get_attribute_value(attribute) != default:
+            return False
+    return True
 
 
 def _body_on_dml(node: NodeFacts, opset: int, target: Target) -> bool:

@@ -182,6 +182,22 @@ def test_the_opset_nearest_to_the_models_own(text: str, own: int, chosen: int) -
     assert choose_opset(parsed(text, own), find_target("ort-1.24")) == chosen
 
 
+def test_an_opset_that_cannot_say_the_attributes_is_no_candidate() -> None:
+    text = "g (float[1,1,4,4] x) => (float[1,1,2,2] y) <float[4] s = {{1, 1, 0.5, 0.5}}> {{ y = Resize <{}> (x, , s) }}"
+    plain = parsed(text.format('mode: string = "linear"'), 18)
+    smooth = parsed(text.format('mode: string = "linear", antialias = 1'), 18)
+    assert choose_opset(plain, find_target("ort-1.18")) == 17  # no Resize-18 there, but Resize-13
+    assert choose_opset(smooth, find_target("ort-1.18")) == 18
+
+
+def test_cubic_stays_where_it_is() -> None:
+    text = (
+        "g (float[1,1,4,4] x) => (float[1,1,8,8] y) <float[4] s = {1, 1, 2, 2}> "
+        '{ y = Resize <mode: string = "cubic"> (x, , s) }'
+    )
+    assert choose_opset(parsed(text, 13), find_target("ort-1.24")) == 13
+
+
 def test_the_opset_stays_within_what_the_release_loads() -> None:
     model = parsed("g (float[2,3] x) => (float[2,3] y) { y = Relu (x) }", 25)
     assert choose_opset(model, find_target("ort-1.17")) == 20

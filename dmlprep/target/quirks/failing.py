@@ -98,8 +98,8 @@ def per_axis(node: NodeFacts) -> int | None:
 def _quantize_axis(node: NodeFacts) -> str:
     axis = per_axis(node)
     x = node.input(0)
-    if axis is None or x is None or x.rank is None or axis == x.rank - 1:
-        return ""
+    if node.since < 21 or axis is None or x is None or x.rank is None or axis == x.rank - 1:
+        return ""  # the kernels of opset 13 and 19 are right at every axis
     return f"per axis {axis} of rank {x.rank}"
 
 

@@ -106,6 +106,13 @@ def test_a_model_without_quirks_is_left_alone() -> None:
     assert model.opset == 17
 
 
+@pytest.mark.parametrize("opset", [13, 19])
+def test_quantization_before_opset_21_is_right_at_every_axis(opset: int) -> None:
+    text = f"""<ir_version: 8, opset_import: ["" : {opset}]>
+    g (float[2,3,4] x, float[3] s, uint8[3] z) => (uint8[2,3,4] y) {{ y = QuantizeLinear <axis = 1> (x, s, z) }}"""
+    assert not fixed(onnx.parser.parse_model(text))[2]
+
+
 REFUSED = {
     "a 0 in the shape": (
         "g (float[n,6] x, int64[2] s) => (float[a,b] y) { y = Reshape <allowzero = 1> (x, s) }",
