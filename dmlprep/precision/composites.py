@@ -96,7 +96,7 @@ def _normalise(builder: Builder, value: ir.Value, axes: list[int], epsilon: floa
 def _layer(node: ir.Node, builder: Builder) -> ir.Value | None:
     value = node.inputs[0]
     rank = _rank(value)
-    if value is None or rank is None or any(v.uses() for v in node.outputs[1:]):
+    if value is None or rank is None or any(v.uses() or v.is_graph_output() for v in node.outputs[1:]):
         return None
     axis = _int(node, "axis", -1) % rank
     result = _normalise(

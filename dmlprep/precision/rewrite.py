@@ -18,6 +18,8 @@ from dmlprep.precision.view import UNTYPED, constant_tensor
 __all__ = ["rewrite"]
 
 _HALF, _SINGLE = ir.DataType.FLOAT16, ir.DataType.FLOAT
+_OPSET_FOR_CASTS = 17
+"""Every target loads it, and each has a DirectML kernel for its Cast."""
 _FLOATS = WIDE | {_HALF}
 _FULL_LABELS = {("Resize", "T2")}  # roi: FP16 coordinates would move the crop, and the tensor has a few numbers
 _WITH_DTYPE = {
@@ -166,7 +168,7 @@ class _Rewriter:
 
     def _cast_home(self, node: ir.Node, value: ir.Value) -> ir.DataType:
         source = node.inputs[0]
-        demands = self._demands(value) & {_HALF, _SINGLE}
+        demands = self._demands(value)
         if len(demands) == 1:
             return next(iter(demands))
         given = self._home(source) if source is not None else None
@@ -313,7 +315,10 @@ class _Rewriter:
         self.changed = True
         to = self.home[new]
         attribute = ir.AttrInt64("to", to.value)
-        if self.view.model.opset_imports.get("", 1) < 6:  # Cast-1 names its type in words
+        opsets = self.view.model.opset_imports
+        if "" not in opsets and "ai.onnx" not in opsets:  # a model of other domains only (ai.onnx.ml)
+            opsets[""] = _OPSET_FOR_CASTS
+        if opsets.get("", opsets.get("ai.onnx", 1)) < 6:  # Cast-1 names its type in words
             attribute = ir.AttrString("to", to.name)
         return ir.Node("", "Cast", [value], [attribute], outputs=[new], name=self.names.node(f"{new.name}_cast"))
 

@@ -117,6 +117,13 @@ class View:
         allowed = row.types.get(label)
         return allowed is None or "float16" in allowed
 
+    def exact_kernel(self, node: ir.Node) -> bool:
+        """Whether DirectML has a kernel of just the node's version; true where nothing is known."""
+        known = self.signature(node)
+        if self.target is None or self.target.opset_only or known is None:
+            return True
+        return known.since in self.target.tables.dml.get(operator_key(node), {})
+
     def on_directml(self, node: ir.Node) -> bool:
         """Whether DirectML has a kernel of this operator in some version, or ONNX Runtime inlines it."""
         if self.target is None or self.target.opset_only:

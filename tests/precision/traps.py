@@ -255,6 +255,19 @@ TRAPS: dict[str, tuple[str, dict[str, np.ndarray]]] = {
         _text("a = MatMul(x, d) b = Cast<to=1>(a) y = Relu(b)", "(double[2,16] x) => (float[2,16] y)"),
         {"d": _normal(16, 16).astype(np.float64)},
     ),
+    "double_in_and_out": (
+        _text("a = Cast<to=1>(x) b = MatMul(a, w) y = Cast<to=11>(b)", "(double[2,16] x) => (double[2,16] y)"),
+        W,
+    ),
+    "scatter_with_reduction": (
+        _text('a = MatMul(x, w) y = ScatterElements<axis=1, reduction="add">(a, i, x)', opset=16),
+        {**W, "i": _RNG.integers(0, 16, (2, 16))},
+    ),
+    "machine_learning_domain": (
+        '<ir_version: 8, opset_import: ["ai.onnx.ml" : 1]>\n'
+        "g (float[2,3] x) => (float[2,3] y) { y = ai.onnx.ml.Scaler<offset = [0.5], scale = [2.0]>(x) }",
+        {},
+    ),
     "einsum": (_text('y = Einsum<equation="ij,jk->ik">(x, w)'), W),
     "variadic": (
         _text("a = Sum(x, x, k) b = Max(a, x) c, d = Split<axis=1>(b) y = Concat<axis=1>(d, c)"),
