@@ -43,11 +43,11 @@ def _write(value: ir.Value, known: Inference, is_output: bool) -> None:
     if not proto.HasField("tensor_type"):
         value.shape = ir.serde.deserialize_type_proto_for_shape(proto)
         return
-    dims = dims_of(proto)
+    dims, old = dims_of(proto), value.shape
     if dims is None:
-        value.shape = None
+        # The checker wants a shape on every graph output: what is declared stays, but for sizes that nobody proved.
+        value.shape = _unproved(old, known) if is_output and old is not None else None
         return
-    old = value.shape
     names = [None if isinstance(d, int) else d.value for d in old] if old is not None and len(old) == len(dims) else []
     new = [
         names[i] if i < len(names) and names[i] and not isinstance(d, int) and (is_output or d is None) else d
@@ -56,3 +56,8 @@ def _write(value: ir.Value, known: Inference, is_output: bool) -> None:
     if is_output or value not in known.assumed:
         new = [None if isinstance(d, str) and known.substitute(d) is not None else d for d in new]
     value.shape = with_dims(old, new)
+
+
+def _unproved(old: ir.Shape, known: Inference) -> ir.Shape:
+    dims = [d if isinstance(d, int) or not d.value or known.substitute(d.value) is None else None for d in old]
+    return with_dims(old, [d if isinstance(d, int) or d is None else d.value for d in dims])

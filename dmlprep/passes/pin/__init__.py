@@ -54,6 +54,7 @@ class PinPass(Pass[PinOptions]):
             ModelRefused: DP202 the graph contradicts a size, DP201 a dimension stays free with ``require_static``.
         """
         before = model.snapshot()
+        context.facts["constants_that_were_inputs"] = rewrite.constants_no_inputs(model.ir)
         inlined = inline_functions(model)
         sizes, unranked = resolve(model.ir.graph, self.options.sizes, self.options.shapes)
         _set_inputs(model.ir.graph, sizes, unranked)

@@ -69,9 +69,8 @@ def report(model: ir.Model, known: Inference, context: Context) -> list[str]:
         for node in graph:
             if any(v in from_free for v in node.inputs):
                 continue  # the cause is the free dimension, reported above
-            if all(_static(v, known) for v in node.outputs if v.name) or any(
-                v is not None and not _static(v, known) for v in node.inputs
-            ):
+            read = [v for v in node.outputs if v.uses() or v.is_graph_output()]
+            if all(_static(v, known) for v in read) or any(v and not _static(v, known) for v in node.inputs):
                 continue
             roots.append((label(node), f"{node.op_type} {label(node)}: {_why(node, model, known)}"))
     for name, sentence in roots[:_MOST]:

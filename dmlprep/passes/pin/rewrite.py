@@ -11,11 +11,27 @@ from dmlprep.model.shapes import Inference
 from dmlprep.model.symbolic import constant_target
 from dmlprep.model.walk import attribute_graphs
 
-__all__ = ["empty_bodies", "put_constants", "put_targets", "remove_dead"]
+__all__ = ["constants_no_inputs", "empty_bodies", "put_constants", "put_targets", "remove_dead"]
 
 _SMALL_BYTES = 4096
 _ROOM_BYTES = 4 << 20  # larger constants together; a share of the model is added to it
 _ROOM_SHARE = 0.02
+_GENERATORS = frozenset({"ConstantOfShape", "Expand", "Range", "Tile"})
+
+
+def constants_no_inputs(model: ir.Model) -> int:
+    """Before IR 4 every constant is listed as an input, and callers cannot set it; from IR 4 on they could.
+
+    Returns:
+        how many constants are inputs no more; the model stands at IR 4 then.
+    """
+    if model.ir_version >= 4:
+        return 0
+    listed = [v for v in model.graph.inputs if v.name in model.graph.initializers]
+    for value in listed:
+        model.graph.inputs.remove(value)
+    model.ir_version = 4
+    return len(listed)
 
 
 class _Constants:
@@ -32,8 +48,10 @@ class _Constants:
         array = self.known.constants.get(value)
         if array is None or producer is None or producer.op_type == "Constant":
             return False
-        # Where it is too large, and its node makes it from little, the node stays.
-        return array.nbytes <= _SMALL_BYTES or array.nbytes <= self.room
+        if array.nbytes <= _SMALL_BYTES:
+            return True
+        # Where the numbers are many, and the node makes them from few, the node stays: runtimes fold it when they load.
+        return producer.op_type not in _GENERATORS and array.nbytes <= self.room
 
     def get(self, value: ir.Value) -> ir.Value:
         """The initializer that holds the numbers of ``value``, in the graph that made it."""
