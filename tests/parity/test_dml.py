@@ -1,0 +1,73 @@
+"""Parity and bisection on the real DirectML."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dmlprep.parity import compare
+from dmlprep.parity.bisect import bisect
+from dmlprep.runtime import dml_status
+from tests.fixtures_index import fixture
+from tests.parity.models import parse, perturbed
+
+pytestmark = pytest.mark.dml
+
+
+@pytest.fixture(autouse=True, scope="module")
+def dml() -> None:
+    status = dml_status()
+    if not status.available:
+        pytest.skip(f"no DirectML here: {status.reason}")
+
+
+@pytest.mark.parametrize("name", ["residual_cnn", "bert_encoder", "diffusion_unet", "detector_nms", "half_cnn"])
+def test_a_fixture_on_directml_agrees_with_the_cpu(name: str) -> None:
+    one = fixture(name)
+    verdict = compare(one.path, one.path, sizes=one.pins, device="dml")
+    assert verdict.outcome == "passed", verdict.reason
+    assert verdict.tolerance.startswith("fp16-dml" if name == "half_cnn" else "fp32-dml")
+    assert verdict.device is not None
+    assert verdict.device.name.startswith("dml on ")
+    # FP16 arithmetic is what ran, so nothing is said of the CPU provider's.
+    assert "not FP16 arithmetic" not in str(verdict.device)
+
+
+def test_a_kernel_that_is_wrong_is_found_and_blamed_on_the_device(tmp_path: Path) -> None:
+    """DirectML truncates before it casts to bool: 0.5 becomes False (docs/codes/DP629.md)."""
+    path = parse(
+        """g (float[4, 8] x) => (float[4, 8] y) {
+            half = Constant<value = float {0.5}>()
+            a = Sin(x) b = Mul(a, half) c = Cast<to = 9>(b) d = Cast<to = 1>(c) e = Add(d, a) f = Tanh(e) y = Neg(f)
+        }""",
+        tmp_path / "cast.onnx",
+    )
+    assert compare(path, path, device="dml").outcome == "failed"
+    found = bisect(path, path, device="dml")
+    assert found.op_types == ["Cast"]
+    assert found.reproduced
+    assert found.on_cpu is False
+    assert "the device is at fault" in found.reason
+
+
+def test_a_model_that_is_wrong_is_blamed_on_the_model(tmp_path: Path) -> None:
+    source = fixture("residual_mlp_deep").path
+    users = perturbed(source, tmp_path / "bad.onnx", "weight_9")
+    found = bisect(source, tmp_path / "bad.onnx", device="dml")
+    assert found.nodes[0] in users
+    assert found.on_cpu
+    assert "the model is at fault" in found.reason
+
+
+def test_a_model_that_directml_does_not_load_is_cut_down(tmp_path: Path) -> None:
+    """Dequantize, Conv, Relu, Quantize: ONNX Runtime 1.24 makes two nodes of one name of it for DirectML."""
+    source = fixture("quantized_cnn").path
+    verdict = compare(source, source, device="dml")
+    if verdict.outcome == "passed":
+        pytest.skip("this release loads it")
+    assert verdict.findings[0].code == "DP704"
+    found = bisect(source, source, device="dml")
+    assert found.kind == "failure"
+    assert set(found.op_types) == {"DequantizeLinear", "Conv", "Relu", "QuantizeLinear"}
+    assert found.reproduced
