@@ -111,8 +111,12 @@ def averagepool_ceil(facts: NodeFacts, edit: Edit) -> str:
     x = facts.input(0)
     if data is None or x is None:
         return "it has no data"
+    if len({pad for row in rows for pad in row[3:5]}) > 1:
+        return "its paddings differ, and ONNX Runtime's CPU provider counts them otherwise than ONNX"
     begin, after, beyond = [], [], []
     for size, reach, stride, before, behind, out in rows:
+        if size + before + behind < reach:
+            return "its kernel is longer than its padded input"  # ONNX and ONNX Runtime differ there
         begin.append(before)
         after.append(behind)
         beyond.append(max(0, (out - 1) * stride + reach - size - before - behind))
