@@ -12,7 +12,7 @@ from dmlprep.parity.rows import match_rows
 from dmlprep.parity.tolerances import Tolerance
 from dmlprep.record import OutputMetrics
 
-__all__ = ["FLOOR", "OutputComparison", "measure"]
+__all__ = ["FLOOR", "MASK", "OutputComparison", "measure"]
 
 Array = np.ndarray[Any, Any]
 
@@ -21,6 +21,10 @@ _CHUNK = 1 << 20
 
 FLOOR = 1e-6
 """Least max|reference| that differences are divided by: an output that small is zero but for noise."""
+
+MASK = -1e30
+"""Values at or below this are masks, put where nothing may be chosen. They do not scale the differences of the others,
+or one -3.4e38 among logits would let everything pass."""
 
 
 def _pieces(*arrays: Array) -> Iterator[tuple[Array, ...]]:
@@ -45,7 +49,8 @@ def measure(name: str, reference: Array, candidate: Array, tolerance: Tolerance)
     """Compare one output on one feed, element by element.
 
     Floating point of any width is compared in float64; an element is out of tolerance when |d| exceeds
-    ``tolerance.max_rel`` times max|reference|. Where the reference is not finite the candidate must be the same.
+    ``tolerance.max_rel`` times max|reference|. Where the reference is not finite the candidate must be the same; where
+    it is a mask, a mask.
     """
     if reference.shape != candidate.shape:
         return OutputMetrics(
@@ -56,7 +61,7 @@ def measure(name: str, reference: Array, candidate: Array, tolerance: Tolerance)
     top = 0.0
     for (piece,) in _pieces(reference):
         real = _real(piece)
-        finite = real[np.isfinite(real)]
+        finite = real[np.isfinite(real) & (real > MASK)]
         top = max(top, float(np.max(np.abs(finite), initial=0.0)))
     scale = max(top, FLOOR)
     worst = 0.0
@@ -64,10 +69,12 @@ def measure(name: str, reference: Array, candidate: Array, tolerance: Tolerance)
     outside = non_finite = count = 0
     for left, right in _pieces(reference, candidate):
         a, b = _real(left), _real(right)
-        fine_a, fine_b = np.isfinite(a), np.isfinite(b)
+        masked = a <= MASK
+        masks_right = _mask_kept(a, b, tolerance) & masked
+        fine_a, fine_b = np.isfinite(a) & ~masked, np.isfinite(b)
         both = fine_a & fine_b
         # An infinity or NaN that the reference has too is right; anything else that is not finite on one side is not.
-        same = (a == b) | (np.isnan(a) & np.isnan(b))
+        same = (a == b) | (np.isnan(a) & np.isnan(b)) | masks_right
         non_finite += int(np.count_nonzero(fine_a & ~fine_b))
         a, b = np.where(both, a, 0.0) / scale, np.where(both, b, 0.0) / scale
         difference = np.abs(a - b)
@@ -87,6 +94,14 @@ def measure(name: str, reference: Array, candidate: Array, tolerance: Tolerance)
         non_finite=non_finite,
         note="" if count else "empty",
     )
+
+
+def _mask_kept(a: Array, b: Array, tolerance: Tolerance) -> Array:
+    """Where ``b`` has for a mask what its precision allows: the mask itself, or what FP16 has in its place."""
+    if tolerance.max_rel >= 1e-3:
+        return np.asarray(b <= -6e4)
+    with np.errstate(invalid="ignore"):
+        return np.asarray((a == b) | (np.abs(a - b) <= tolerance.max_rel * np.abs(a)))
 
 
 def _cosine(dot: float, own: float, other: float, count: int, top: float) -> float:

@@ -13,6 +13,7 @@ import numpy as np
 
 from dmlprep.errors import InputError
 from dmlprep.model import Model
+from dmlprep.model.walk import label, nodes
 from dmlprep.parity.feeds import Feed, fit_feeds, make_feeds, static_sizes
 from dmlprep.parity.sizes import free_dimensions, graph_inputs
 from dmlprep.record import DeviceInfo
@@ -24,6 +25,10 @@ if TYPE_CHECKING:
 __all__ = ["Reference", "flatten"]
 
 Array = np.ndarray[Any, Any]
+
+_RANDOM = frozenset(
+    ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
+)
 
 _SPILL = 4 << 20
 """Bytes from which an output goes to disk until it is compared."""
@@ -144,6 +149,27 @@ class Reference:
     def outputs(self, index: int) -> dict[str, Array]:
         """Outputs of one feed, by name."""
         return self._outputs[index]
+
+    def random_node(self) -> str:
+        """The node that makes the original's outputs differ from run to run; empty where they are the same again.
+
+        The original runs once more, and only where it has such a node.
+        """
+        from dmlprep.runtime import SessionFailure
+
+        drawing = [n for n in nodes(self.model.ir) if n.op_type in _RANDOM and "seed" not in n.attributes]
+        if not drawing or not self._outputs:
+            return ""
+        try:
+            with self._open() as session:
+                again = flatten(session.run_any(self.feeds[0]))
+        except SessionFailure:
+            return ""
+        same = all(
+            n in again and a.shape == again[n].shape and np.array_equal(a, again[n], equal_nan=a.dtype.kind == "f")
+            for n, a in self._outputs[0].items()
+        )
+        return "" if same else label(drawing[0])
 
     def _keep(self, feed: int, index: int, array: Array) -> Array:
         if array.nbytes < _SPILL or array.dtype.kind in "OUS":

@@ -225,3 +225,20 @@ def test_the_users_feeds_are_used() -> None:
     feeds = make_feeds(Model.open(RESNET), {"batch": 5}, count=3)
     verdict = compare(RESNET, RESNET, feeds)
     assert (verdict.outcome, verdict.feeds) == ("passed", 3)
+
+
+def test_a_model_that_draws_random_numbers_is_not_judged(tmp_path: Path) -> None:
+    noise = "g (float[2, 64] x) => (float[2, 64] y) {{ n = RandomNormalLike{0}(x) y = {1}(x, n) }}"
+    free = parse(noise.format("", "Add"), tmp_path / "free.onnx")
+    verdict = compare(free, free)
+    assert verdict.outcome == "not-run"
+    assert "random numbers" in verdict.reason
+    # With a seed the outputs are the same again, so a difference is one.
+    seeded = parse(noise.format("<seed = 1.0>", "Add"), tmp_path / "seeded.onnx")
+    wrong = parse(noise.format("<seed = 1.0>", "Sub"), tmp_path / "wrong.onnx")
+    assert compare(seeded, wrong).outcome == "failed"
+    # Noise that does not reach the outputs is no excuse.
+    unread = "g (float[2, 64] x) => (float[2, 64] y) {{ n = RandomNormalLike(x) m = Neg(n) y = {0}(x) }}"
+    one = parse(unread.format("Sin"), tmp_path / "one.onnx")
+    two = parse(unread.format("Cos"), tmp_path / "two.onnx")
+    assert compare(one, two).outcome == "failed"

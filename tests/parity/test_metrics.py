@@ -161,3 +161,15 @@ def test_the_worst_of_all_feeds_is_kept() -> None:
 
 def test_no_feed_gives_no_result() -> None:
     assert OutputComparison(("y",), FP16).results() == []
+
+
+def test_a_mask_among_logits_does_not_hide_what_is_wrong() -> None:
+    reference = np.array([1.0, -3.4e38, 2.0, 0.5], np.float32)
+    assert measure("y", reference, reference.copy(), FP32).passed
+    for low in (-65504.0, -np.inf, -3.4e38):
+        assert measure("y", reference, np.array([1.0, low, 2.0, 0.5], np.float32), FP16).passed
+    assert not measure("y", reference, np.array([1.0, -3.4e38, 3.0, 0.5], np.float32), FP16).passed
+    assert not measure("y", reference, np.array([1.0, 0.0, 2.0, 0.5], np.float32), FP16).passed
+    assert not measure("y", reference, np.array([1.0, np.nan, 2.0, 0.5], np.float32), FP16).passed
+    assert not measure("y", reference, np.array([1.0, -65504.0, 2.0, 0.5], np.float32), FP32).passed
+    assert not measure("y", -reference, np.array([-1.0, np.inf, -2.0, -0.5], np.float32), FP16).passed
