@@ -337,3 +337,21 @@ def test_every_fixture_has_a_recipe_that_is_there() -> None:
     from dmlprep.recipe import builtin_names
 
     assert {f.recipe for f in FIXTURES} <= set(builtin_names())
+
+
+@pytest.mark.parametrize(("recipe", "name"), [("@denote-only", "bert_encoder"), ("@check-only", "unet_resize")])
+def test_recipes_that_leave_sizes_free(recipe: str, name: str, run: Run, tmp_path: Path) -> None:
+    one = fixture(name)
+    done = run("prepare", one.path, "-o", tmp_path / "out", "--recipe", recipe)
+    assert done.code == 0, done.out + done.err
+    prepared = onnx.load(tmp_path / "out" / "model.onnx")
+    dims = [d for i in prepared.graph.input for d in i.type.tensor_type.shape.dim]
+    assert any(d.dim_param for d in dims)
+    assert any(d.denotation for d in dims) == (recipe == "@denote-only")
+
+
+def test_every_built_in_recipe_is_tried_here() -> None:
+    from dmlprep.recipe import builtin_names
+
+    tried = {fixture(name).recipe for name in CHOSEN} | {"@denote-only", "@check-only"}
+    assert tried == set(builtin_names())
