@@ -13,7 +13,7 @@ from dmlprep.target import Target
 from dmlprep.target.facts import GraphFacts, NodeFacts, schema_of, since_version
 from dmlprep.target.quirks.gelu import GELU_OPSET, gelu_trap
 
-__all__ = ["LOWEST", "choose_opset"]
+__all__ = ["LOWEST", "best_opset", "choose_opset"]
 
 LOWEST = 13
 """No candidate below, unless the model is: no kernel of any release is lost before, and Resize means another thing
@@ -36,10 +36,11 @@ def choose_opset(model: Model, target: Target) -> int:
     """
     with paused_collector():
         graph = read_facts(model)
-        return _choose(graph, model.opset, target)
+        return best_opset(graph, model.opset, target)
 
 
-def _choose(graph: GraphFacts, own: int, target: Target) -> int:
+def best_opset(graph: GraphFacts, own: int, target: Target) -> int:
+    """``choose_opset`` for facts that were read already; ``own`` is the model's opset."""
     top = target.max_opset
     kind = roles(graph)
     nodes = [n for inner in graph.all_graphs() for n in inner.nodes if kind[id(n)] in ("compute", "control")]

@@ -11,6 +11,7 @@ from dmlprep._version import __version__
 from dmlprep.model import Model
 from dmlprep.model.checking import check
 from dmlprep.placement.collector import paused_collector
+from dmlprep.placement.opset import best_opset
 from dmlprep.placement.place import place_facts
 from dmlprep.placement.placement import PlacedNode, Placement
 from dmlprep.placement.reading import read_facts
@@ -63,9 +64,13 @@ def examine(model: Model, target: Target) -> Examined:
         with paused_collector():
             graph = read_facts(model, target.tables)
             placement = place_facts(graph, target, model.opset)
-            record.findings += placement_findings(placement)
+            best = model.opset
+            if any(n.code == "DP501" and n.role == "compute" for n in placement.nodes):
+                best = best_opset(graph, model.opset, target)
+            record.findings += placement_findings(placement, best)
             record.findings += find_quirks(graph, target).findings()
         record.facts["placement"] = placement.summary()
+        record.facts["best_opset"] = best
     record.exit_code = int(any(f.severity == "error" for f in record.findings))
     record.seconds = round(time.perf_counter() - began, 3)
     return Examined(record, placement)
@@ -100,8 +105,12 @@ def version_findings(model: Model, target: Target) -> list[Finding]:
     return found
 
 
-def placement_findings(placement: Placement) -> list[Finding]:
-    """One finding for each group of nodes that leave DirectML, or that stay out of fused graphs for one reason."""
+def placement_findings(placement: Placement, best: int) -> list[Finding]:
+    """One finding for each group of nodes that leave DirectML, or that stay out of fused graphs for one reason.
+
+    Args:
+        best: the opset at which most of the model runs on DirectML.
+    """
     found: list[Finding] = []
     away: dict[tuple[str, int, str, str], list[PlacedNode]] = {}
     loose: dict[str, list[PlacedNode]] = {}
@@ -120,6 +129,7 @@ def placement_findings(placement: Placement) -> list[Finding]:
                 f"{_count(nodes)} {op}-{since} on the CPU: {why}",
                 node=_path(nodes[0]),
                 severity=severity,
+                remedy=_remedy(code, placement.opset, best),
                 count=len(nodes),
                 op=op,
                 since_version=since,
@@ -152,6 +162,14 @@ def placement_findings(placement: Placement) -> list[Finding]:
     for name, places in placement.free_dimensions.items():
         found.append(finding("DP205", f"free dimension {name} of {', '.join(places)}", node=name, inputs=places))
     return found
+
+
+def _remedy(code: str, opset: int, best: int) -> str | None:
+    """What to do for this model, where more can be said than the code's general remedy."""
+    if code != "DP501" or best == opset:
+        return None
+    how = "lower" if best < opset else "raise"
+    return f"{how} the opset to {best}: dmlprep prepare does it with opset auto"
 
 
 def _path(node: PlacedNode) -> str:

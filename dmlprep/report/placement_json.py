@@ -55,6 +55,7 @@ def to_object(record: RunRecord, placement: Placement | None) -> dict[str, Any]:
             **placement.summary(),
             "compute_on_cpu": placement.compute_on_cpu,
             "feed_bytes": placement.feed_bytes,
+            "best_opset": record.facts.get("best_opset"),
         },
         "nodes": nodes,
         "crossings": [msgspec.to_builtins(c) for c in placement.crossings],

@@ -34,7 +34,7 @@ def lines(record: RunRecord, placement: Placement | None, target: Target) -> lis
     found = [f"{record.input}: opset {versions}, IR {record.ir_before}", f"target {target.name}: {release}"]
     if placement is not None:
         found += _summary(placement)
-        found += _groups(placement)
+        found += _groups(placement, {f.code: f.remedy for f in record.findings if "count" in f.facts})
     rest = [f for f in record.findings if not _shown_above(f)]
     if rest:
         found.append("")
@@ -53,8 +53,11 @@ def _summary(placement: Placement) -> list[str]:
         known = "" if all(n.flops is not None for n in placement.nodes) else ", where shapes are known"
         share += f", {_percent(placement.flop_share)} of floating-point operations{known}"
     fused = sum(n.partition is not None for n in placement.nodes)
-    crossing = f"crossings: {len(placement.crossings)} tensors, {_size(placement.crossing_bytes)} a run"
+    count = len(placement.crossings)
     unknown = sum(c.nbytes is None for c in placement.crossings)
+    crossing = f"crossings: {count} tensors" if count != 1 else "crossings: 1 tensor"
+    if unknown < count:
+        crossing += f", {_size(placement.crossing_bytes)} a run"
     if unknown:
         crossing += f", {unknown} of unknown size"
     return [share, f"fused: {fused} nodes in {placement.partitions} partitions; {crossing}"]
@@ -68,7 +71,7 @@ def _shown_above(finding: Finding) -> bool:
     )
 
 
-def _groups(placement: Placement) -> list[str]:
+def _groups(placement: Placement, remedies: dict[str, str]) -> list[str]:
     away: Counter[tuple[str, int, str, str]] = Counter()
     reason: dict[tuple[str, int, str, str], PlacedNode] = {}
     loose: Counter[str] = Counter()
@@ -87,7 +90,7 @@ def _groups(placement: Placement) -> list[str]:
         for key in sorted(compute, key=lambda k: -away[k]):
             op, since, code, _ = key
             found.append(f"  {away[key]:>5} x {op}-{since}  {code} {reason[key].reason}")
-            found.append(f"          {CODES[code].remedy or CODES[code].title}")
+            found.append(f"          {remedies.get(code) or CODES[code].remedy}")
     shapes = sum(count for key, count in away.items() if key[2] == "DP506")
     if other or shapes:
         found += ["", "on the CPU, no compute:"]

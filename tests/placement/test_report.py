@@ -160,6 +160,8 @@ def test_a_node_off_directml_is_a_finding_with_its_reason() -> None:
     assert "1 node Conv-22 on the CPU: kernel 11, node 22" in found.message
     assert record.exit_code == 0
     assert record.facts["placement"]["compute_nodes_on_cpu"] == 1
+    assert record.facts["best_opset"] == 21
+    assert found.remedy.startswith("lower the opset to 21")
 
 
 def test_a_quirk_that_fails_is_an_error() -> None:
@@ -251,7 +253,7 @@ def test_text_names_the_operator_its_code_and_the_remedy() -> None:
     text = "\n".join(lines(done.record, done.placement, target))
     assert "on DirectML: 0 of 1 nodes (0.0 %)" in text
     assert "1 x Conv-22  DP501 kernel 11, node 22" in text
-    assert "lower the opset" in text
+    assert "lower the opset to 21" in text
 
 
 def test_the_table_says_from_which_release_on_it_runs_whole() -> None:
