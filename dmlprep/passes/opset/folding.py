@@ -113,6 +113,8 @@ def _gather(node: ir.Node, inputs: list[np.ndarray[Any, Any]]) -> np.ndarray[Any
 
 
 def _slice(node: ir.Node, inputs: list[np.ndarray[Any, Any]]) -> np.ndarray[Any, Any] | None:
+    if len(inputs) < 3:
+        return None
     data, starts, ends = inputs[:3]
     if data.ndim != 1 or starts.size != 1 or len(inputs) > 4:
         return None

@@ -60,7 +60,7 @@ Flatten 13 21 23 24 25; Floor 13; GRU 22; Gather 13; GatherElements 13; GatherND
 GlobalLpPool 22; GlobalMaxPool 22; Greater 13; GreaterOrEqual 16; GridSample 22; HardSigmoid 22; HardSwish 22;
 Identity 13 14 16 19 21 23 24 25; If 13 16 19 21 23 24 25; InstanceNormalization 22; IsInf 20; IsNaN 13 20; LRN 13;
 LSTM 22; LeakyRelu 16; Less 13; LessOrEqual 16; Log 13; Loop 13 16 19 21 23 24 25; LpNormalization 22;
-MatMul 13; Max 12 13; MaxPool 12; MaxRoiPool 22; MaxUnpool 22; Mean 13; MeanVarianceNormalization 13; Min 12 13;
+MatMul 13; Max 13; MaxPool 12; MaxRoiPool 22; MaxUnpool 22; Mean 13; MeanVarianceNormalization 13; Min 13;
 Mish 22; Mod 13; Mul 13 14; Multinomial 22; Neg 13; NegativeLogLikelihoodLoss 13 22; NonZero 13; OneHot 28;
 Optional 28; OptionalGetElement 28; OptionalHasElement 28; PRelu 16; Pad 13 21 23 24 25; Pow 12 13 15; QLinearMatMul 21;
 RNN 22;
@@ -108,6 +108,8 @@ UPWARD_TOO: frozenset[tuple[str, int]] = frozenset(
         ("Range", 27),
         ("BitShift", 28),
         ("Mod", 28),
+        ("Max", 12),
+        ("Min", 12),
         ("ScatterElements", 16),
         ("ScatterElements", 18),
         ("ScatterND", 16),

@@ -100,11 +100,24 @@ class _Lowering:
                 node.version = version
                 own.append((node, _Origin(label(node), str(node.op_type), version, inside)))
         # Bodies before the nodes that hold them: a function operator may take a body with it.
+        # And functions before the main graph: those that need inlining are known when it is reached.
+        untyped: set[FunctionKey] = set()
         for node, origin in reversed(own):
-            kind = self._bring(node, origin)
+            if origin.function is None and untyped:
+                break
+            if origin.function in untyped:
+                continue
+            try:
+                kind = self._bring(node, origin)
+                while self.todo:
+                    self._bring(*self.todo.pop())
+            except InlineFirst as first:
+                untyped |= first.functions
+                self.todo.clear()
+                continue
             self.handled.add(kind, origin.op_type)
-            while self.todo:
-                self._bring(*self.todo.pop())
+        if untyped:
+            raise InlineFirst(untyped)
         for key in self.inline:
             functions.pop(key, None)
         for function in functions.values():
@@ -133,7 +146,7 @@ class _Lowering:
             return self._handle(node, origin)
         except CannotLower as cannot:
             if cannot.in_function and origin.function is not None:
-                raise InlineFirst(origin.function) from cannot
+                raise InlineFirst({origin.function}) from cannot
             inside = "" if node.op_type == origin.op_type else f" (its rewriting uses {node.op_type})"
             raise ModelRefused(
                 f"{origin.op_type} of opset {origin.version} cannot be brought to opset {self.target}: "

@@ -116,7 +116,7 @@ class OpsetPass(Pass[OpsetOptions]):
             try:
                 handled = lower(work, target, prefer_contrib=self.options.prefer_contrib, inline=frozenset(inline))
             except InlineFirst as first:
-                inline.add(first.function)
+                inline |= first.functions
                 continue
             break
         _report(handled, before, target, context)

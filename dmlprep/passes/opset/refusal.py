@@ -24,9 +24,9 @@ class InlineFirst(Exception):
     """A node of a model-local function can only be rewritten where the function's calls give it types.
 
     Args:
-        function: domain, name and overload of the function.
+        functions: domain, name and overload of each such function.
     """
 
-    def __init__(self, function: tuple[str, str, str]) -> None:
-        super().__init__(":".join(function))
-        self.function = function
+    def __init__(self, functions: set[tuple[str, str, str]]) -> None:
+        super().__init__(", ".join(":".join(f) for f in sorted(functions)))
+        self.functions = functions

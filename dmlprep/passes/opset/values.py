@@ -19,6 +19,7 @@ Dim = int | str | None
 """One dimension: its size, its name, or nothing known."""
 
 _CONSTANT_BYTES = 1 << 16
+_DEEPEST = 50  # nodes of shape arithmetic behind one constant
 _KINDS = {v: k.lower() for k, v in onnx.TensorProto.DataType.items()}
 
 
@@ -57,6 +58,7 @@ class Values:
     def __init__(self, model: Model) -> None:
         self._types: dict[ir.Value, onnx.TypeProto | None] = {}
         self._constants: dict[ir.Value, np.ndarray[Any, Any] | None] = {}
+        self._depth = 0
         self._seen: frozenset[str] | None = None
         try:
             inferred = infer_shapes(model.ir)
@@ -131,10 +133,13 @@ class Values:
         if value is None:
             return None
         if value not in self._constants:
+            self._constants[value] = None  # until it is read: a chain that comes back to itself has no value
             self._constants[value] = self._read(value)
         return self._constants[value]
 
     def _read(self, value: ir.Value) -> np.ndarray[Any, Any] | None:
+        from dmlprep.passes.opset.folding import fold  # it asks this class for the inputs' values
+
         tensor: ir.TensorProtocol | None = None
         if value.is_initializer() and not value.is_graph_input():
             tensor = value.const_value
@@ -149,6 +154,12 @@ class Values:
                     elif name.startswith("value_"):
                         kind = np.float32 if "float" in name else np.int64
                         return np.array(attribute.value, kind)
+            if tensor is None and node is not None and node.domain in ("", "ai.onnx") and self._depth < _DEEPEST:
+                self._depth += 1
+                try:
+                    return fold(node, self)
+                finally:
+                    self._depth -= 1
         if tensor is None or tensor.dtype == ir.DataType.STRING or tensor.nbytes > _CONSTANT_BYTES:
             return None
         return np.asarray(tensor.numpy())

@@ -54,6 +54,7 @@ def through_wider_type(builder: Builder, since: int) -> list[ir.Value | None] | 
         return None
     allowed = type_constraints(name, older)
     variables: dict[str, int] = {}
+    seen: dict[str, int] = {}
     inputs = type_parameters(name, older, outputs=False)
     for i, value in enumerate(node.inputs):
         if value is None or not inputs:
@@ -61,6 +62,8 @@ def through_wider_type(builder: Builder, since: int) -> list[ir.Value | None] | 
         variable = inputs[min(i, len(inputs) - 1)][0]
         dtype = builder.values.dtype(value)
         takes = allowed.get(variable, frozenset((variable,)))  # a parameter's type may be written out
+        if seen.setdefault(variable, dtype) != dtype:
+            return None  # two types, where the older version has one
         if dtype and _name(dtype) not in takes:
             variables[variable] = dtype
     chosen: dict[str, tuple[int, int]] = {}

@@ -106,7 +106,8 @@ def _literal_zeros(b: Builder, x: ir.Value, wanted: ir.Value) -> ir.Value:
     zero = b.scalar(0)
     filled = b.op("Where", b.op("Equal", wanted, zero), b.scalar(1), wanted)
     elements = b.op("ReduceProd", filled, b.ints(0), keepdims=1)
-    missing = b.op("Max", b.op("Sub", elements, b.op("Size", x)), b.ints(0))
+    lacking = b.op("Sub", elements, b.op("Size", x))
+    missing = b.op("Where", b.op("Less", lacking, zero), zero, lacking)  # Max takes no integers before opset 12
     padded = b.op("Pad", b.op("Reshape", x, b.ints(-1)), b.op("Concat", b.ints(0), missing, axis=0))
     whole = b.op("Reshape", padded, filled)
     ends = b.op("Where", b.op("Less", wanted, zero), b.scalar(np.iinfo(np.int64).max), wanted)

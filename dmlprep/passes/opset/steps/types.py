@@ -115,11 +115,29 @@ def dropout_12(b: Builder) -> list[ir.Value | None] | None:
     training = b.input(2)
     if training is not None and bool(b.need_constant(training, "its training mode").any()):
         raise CannotLower("it drops elements at random (training_mode is true)")
+    if b.asked(1):
+        (ones,) = b.ops("ConstantOfShape", b.op("Shape", b.need(0)), version=9, value=ir.tensor(np.ones(1, np.float32)))
+        return [
+            b.op("Identity", b.need(0)),
+            b.cast(ones, _T.BOOL),
+        ]  # versions differ on the mask of what is not dropped
     ratio = b.input(1)
     known = None if ratio is None else b.values.constant(ratio)
     b.set_attr(seed=None, ratio=None if known is None else float(known.reshape(-1)[0]))
     b.set_inputs([b.need(0)])
     return None
+
+
+def extreme_12(b: Builder) -> list[ir.Value | None] | None:
+    """Max and Min of 64-bit integers, which have no wider type: by comparison, one input after the other."""
+    if b.values.dtype(b.need(0)) not in (_T.INT64, _T.UINT64):
+        return None
+    best = b.need(0)
+    for other in b.node.inputs[1:]:
+        assert other is not None
+        less = b.op("Less", best, other)
+        best = b.op("Where", less, other, best) if b.node.op_type == "Max" else b.op("Where", less, best, other)
+    return [b.op("Identity", best)]
 
 
 def mod_28(b: Builder) -> list[ir.Value | None] | None:
@@ -163,6 +181,8 @@ STEPS: Steps = {
     ("ArgMin", 12): _unless(arg_12, "select_last_index", 0),
     ("Dropout", 12): dropout_12,
     ("GatherND", 12): drop_defaults,
+    ("Max", 12): extreme_12,
+    ("Min", 12): extreme_12,
     ("Mod", 28): mod_28,
     ("Range", 27): range_27,
     ("SpaceToDepth", 28): space_to_depth_28,
