@@ -62,6 +62,7 @@ class Child:
         self._log = self.exchange / "worker.log"
         self._lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
         self._closed = False
+        self._mark = 0
         self.start_limit = start_limit
         try:
             self._process = _spawner().submit(self._start, command(self.exchange)).result()
@@ -117,6 +118,7 @@ class Child:
         if self._closed:
             raise failure("crash", f"{self.name} has ended", where)
         assert self._process.stdin is not None
+        self._mark = self._log_size()
         try:
             self._process.stdin.write(b"".join(encode(line) for line in lines))
             self._process.stdin.flush()
@@ -175,13 +177,19 @@ class Child:
         return failure("memory" if "bad_alloc" in tail or "MemoryError" in tail else "crash", text, where)
 
     def log_tail(self, size: int = 1500) -> str:
-        """The end of what the worker wrote to its standard error, as plain text."""
+        """The end of what the worker wrote to its standard error since the last request, as plain text."""
         try:
             with self._log.open("rb") as log:
-                log.seek(max(0, self._log.stat().st_size - size))
+                log.seek(max(self._mark, self._log_size() - size))
                 return plain_text(log.read())
         except OSError:
             return ""
+
+    def _log_size(self) -> int:
+        try:
+            return self._log.stat().st_size
+        except OSError:
+            return 0
 
     def log(self) -> bytes:
         """All that the worker wrote to its standard error."""

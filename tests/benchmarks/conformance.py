@@ -14,6 +14,7 @@ import argparse
 import contextlib
 import json
 import queue
+import re
 import sys
 import tempfile
 import time
@@ -31,6 +32,13 @@ from dmlprep.runtime import SessionFailure, SessionHost, SessionOptions, cpu_hos
 
 LIMIT = 60.0
 """Seconds for one load or run: the largest case takes 2 s on an idle machine of two cores."""
+
+SLACK_FP32 = 1e-3
+"""The suite's own relative tolerance, of the largest value of the output: elements near zero carry the absolute
+error of sums and of the hardware's approximations of functions."""
+
+SLACK_FP16 = 2e-3
+"""Two units in the last place of the largest value: FP16 inputs of a chain round at every node."""
 
 RESTAMP = 21
 """Highest opset that ONNX Runtime's DirectML provider of 1.24 has kernels for (docs/OperatorKernels.md)."""
@@ -79,7 +87,7 @@ def fault(found: Any, wanted: Any, rtol: float, atol: float) -> float | None:
         return max((f for f in faults if f is not None), default=None)
     if wanted is None or found is None:
         return None if wanted is found else 1.0
-    found, wanted = np.asarray(found), np.asarray(wanted)
+    found, wanted = np.asarray(found), bits(wanted)
     if found.shape != wanted.shape:
         return 1.0
     if wanted.dtype.kind in "OUST":
@@ -96,10 +104,15 @@ def fault(found: Any, wanted: Any, rtol: float, atol: float) -> float | None:
     with np.errstate(all="ignore"):
         scale = float(np.nanmax(np.abs(b), initial=1e-30))
         worst = float(np.nanmax(np.abs(a - b), initial=0.0)) / scale
-    return worst if np.isfinite(worst) and worst > 0 else 1.0
+    if not np.isfinite(worst) or not np.array_equal(np.isnan(a), np.isnan(b)):
+        return 1.0
+    slack = {"float32": SLACK_FP32, "float64": SLACK_FP32, "float16": SLACK_FP16}.get(wanted.dtype.name, 0.0)
+    return None if worst <= slack else worst
 
 
 def bits(value: Any) -> Any:
+    if isinstance(value, onnx.TensorProto):
+        return onnx.numpy_helper.to_array(value)
     return [bits(item) for item in value] if isinstance(value, (list, tuple)) else np.asarray(value)
 
 
@@ -108,6 +121,7 @@ class Suite:
 
     def __init__(self, cpu: SessionHost, dml: SessionHost, folder: Path) -> None:
         self.cpu, self.dml, self.path = cpu, dml, folder / "case.onnx"
+        self.records_placement = int(dml.facts["onnxruntime"].split(".")[1]) >= 24
 
     def run(self, case: Any, model: onnx.ModelProto, host: SessionHost) -> tuple[str, str, float]:
         """What a default session did: (result, error, worst difference)."""
@@ -123,13 +137,17 @@ class Suite:
                         return "differs", "", max(bad)
         except SessionFailure as error:
             kind = {"load": "create_fail", "run": "run_fail", "device-removed": "run_fail"}.get(error.kind, error.kind)
+            if "be fed" in error.message:
+                kind = "not_run"  # 2- and 4-bit types and empty sequences cannot be made through the C interface
             return kind, error.message, 0.0
         except (ValueError, TypeError, OSError) as error:
             return "not_run", f"{type(error).__name__}: {error}", 0.0
         return "match", "", 0.0
 
     def placed(self) -> dict[str, str] | None:
-        """Provider of each node."""
+        """Provider of each node; None before ONNX Runtime 1.24, which cannot say."""
+        if not self.records_placement:
+            return None
         options = SessionOptions(
             time_limit=LIMIT, optimization="disabled", unfused=True, record_placement=True, threads=1
         )
@@ -157,15 +175,20 @@ class Suite:
         return row
 
 
-def work(known: dict[str, Any], only: str) -> Iterator[tuple[str, Any, onnx.ModelProto]]:
-    """Every case that is not known yet: its key, itself, and the model to run."""
+def work(known: dict[str, Any], like: dict[str, Any], only: str) -> Iterator[tuple[str, Any, onnx.ModelProto]]:
+    """Every case that is not known yet: its key, itself, and the model to run.
+
+    Args:
+        like: the table of another release, whose restamped cases are taken.
+    """
     for case in collect_testcases(None):
         if case.model is None or only not in case.name:
             continue
         if case.name not in known:
             yield case.name, case, case.model
-        if opset_of(case.model) > RESTAMP and f"{case.name}@{RESTAMP}" not in known:
-            yield f"{case.name}@{RESTAMP}", case, restamped(case.model)
+        key = f"{case.name}@{RESTAMP}"
+        if opset_of(case.model) > RESTAMP and key not in known and like.get(key, {}) is not None:
+            yield key, case, restamped(case.model)
 
 
 PAGE = """# DirectML and ONNX's node tests
@@ -208,7 +231,30 @@ MEANING = {
 }
 
 
-def page(table: dict[str, Any], device: str, seconds: float) -> str:
+def older_section(table: dict[str, Any], record: dict[str, Any]) -> str:
+    """Cases whose result on an older release is another one than here."""
+    rows = []
+    for name, row in sorted(record["cases"].items()):
+        here = table.get(name)
+        if (
+            row is None
+            or here is None
+            or row["result"] == here["result"]
+            or "not_run" in (row["result"], here["result"])
+        ):
+            continue
+        rows.append(f"| {name} | {MEANING[row['result']]} | {MEANING[here['result']]} | {tidy(row.get('error', ''))} |")
+    head = "| case | there | here | message |\n|---|---|---|---|\n"
+    return f"\n## Other results on an older release\n\n{record['device']}\n\n{head}" + "\n".join(rows) + "\n"
+
+
+def tidy(message: str) -> str:
+    """A message without the paths and addresses of the machine that ONNX Runtime was built on."""
+    message = re.sub(r"[A-Z]:\\\S+( \(caller: [0-9A-Fx]+\))?|Exception\(\d+\)|tid\([0-9a-f]+\)", "", message)
+    return " ".join(message.replace("|", "/").split())[:120]
+
+
+def page(table: dict[str, Any], device: str, seconds: float, older: list[dict[str, Any]]) -> str:
     """The text of docs/directml-conformance.md."""
     real = {name: row for name, row in table.items() if row is not None}
     on_dml = {name for name, row in real.items() if "DML" in (row["placed"] or {}).values()}
@@ -227,7 +273,7 @@ def page(table: dict[str, Any], device: str, seconds: float) -> str:
     ]
     bad = ("create_fail", "run_fail", "crash", "timeout", "memory", "protocol")
     failed = [
-        f"| {name} | {MEANING[row['result']]} | {row.get('error', '')[:160].replace('|', '/')} |"
+        f"| {name} | {MEANING[row['result']]} | {tidy(row.get('error', ''))} |"
         for name, row in sorted(real.items())
         if row["result"] in bad and row.get("cpu") == "match"
     ]
@@ -241,7 +287,7 @@ def page(table: dict[str, Any], device: str, seconds: float) -> str:
         table="\n".join(lines),
         wrong="\n".join(wrong),
         failed="\n".join(failed),
-    )
+    ) + "".join(older_section(table, record) for record in older)
 
 
 def main() -> int:
@@ -250,6 +296,8 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=Path("conformance.json"))
     parser.add_argument("--doc", type=Path, help="write the page here")
     parser.add_argument("--lanes", type=int, default=2, help="workers at a time")
+    parser.add_argument("--like", type=Path, help="table of another release: its restamped cases are taken unseen")
+    parser.add_argument("--older", type=Path, nargs="*", default=[], help="tables of older releases, for the page")
     parser.add_argument("--only", default="", help="cases whose name holds this")
     arguments = parser.parse_args()
     status = dml_status(arguments.release)
@@ -268,7 +316,8 @@ def main() -> int:
         part.replace(arguments.out)
 
     todo: queue.SimpleQueue[tuple[str, Any, onnx.ModelProto]] = queue.SimpleQueue()
-    for item in work(known, arguments.only):
+    like = json.loads(arguments.like.read_text())["cases"] if arguments.like else {}
+    for item in work(known, like, arguments.only):
         todo.put(item)
     done: queue.SimpleQueue[tuple[str, dict[str, Any] | None]] = queue.SimpleQueue()
     count = todo.qsize()
@@ -279,7 +328,7 @@ def main() -> int:
             with contextlib.suppress(queue.Empty):
                 while True:
                     name, case, model = todo.get_nowait()
-                    done.put((name, suite.one(case, model, name.endswith(f"@{RESTAMP}"))))
+                    done.put((name, suite.one(case, model, not like and name.endswith(f"@{RESTAMP}"))))
 
     with ThreadPoolExecutor(arguments.lanes) as pool:
         lanes = [pool.submit(lane) for _ in range(arguments.lanes)]
@@ -295,7 +344,8 @@ def main() -> int:
             future.result()
     save()
     if arguments.doc:
-        arguments.doc.write_text(page(known, str(status.device), record["seconds"]))
+        older = [json.loads(path.read_text()) for path in arguments.older]
+        arguments.doc.write_text(page(known, str(status.device), record["seconds"], older))
     print(json.dumps(Counter(row["result"] for row in known.values() if row), indent=1))
     return 0
 
