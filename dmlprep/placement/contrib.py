@@ -1,11 +1,16 @@
-"""Types and shapes of com.microsoft operators, for which onnx has no inference.
+"""Types and shapes behind com.microsoft operators, where onnx's own inference stops.
 
-Only what follows from the first input (onnxruntime/core/graph/contrib_ops/*_defs.cc); what depends on more stays
-unknown, which the rules take as "not static".
+Taken from the model room's inference, which goes on through them. Inside inlined functions only what follows from the
+first input (onnxruntime/core/graph/contrib_ops); the rest stays unknown, which the rules take as "not static".
 """
 
 from __future__ import annotations
 
+from dmlprep.errors import ModelRefused
+from dmlprep.model import Model
+from dmlprep.model.shapes import Inference
+from dmlprep.model.walk import graphs
+from dmlprep.target.building import set_type
 from dmlprep.target.facts import GraphFacts, NodeFacts
 
 __all__ = ["infer_contrib"]
@@ -33,12 +38,37 @@ _LIKE_FIRST = frozenset(
 _TYPE_OF: dict[str, int] = {"DequantizeLinear": 1, "QuantizeLinear": 2, "EmbedLayerNormalization": 2, "QAttention": 2}
 
 
-def infer_contrib(graph: GraphFacts) -> None:
-    """Fill in what is missing, in place."""
+def infer_contrib(model: Model, graph: GraphFacts) -> None:
+    """Fill in what onnx did not infer, in place. A model without such operators costs one look at each node."""
+    nodes = (n for inner in graph.all_graphs() for n in inner.nodes)
+    stops = any(
+        (n.domain == "com.microsoft" or n.since == 1) and any(v is not None and v.shape is None for v in n.outputs)
+        for n in nodes
+    )
+    if stops:
+        _fill(model, graph)
     for inner in graph.all_graphs():
         for node in inner.nodes:
             if node.domain == "com.microsoft" or (not node.domain and node.op.endswith("LayerNormalization")):
                 _infer(node)
+
+
+def _fill(model: Model, graph: GraphFacts) -> None:
+    try:
+        known = Inference.of(model.ir)
+    except ModelRefused:  # shapes that contradict each other: the checker's finding says so
+        return
+    by_path = {inner.path: inner for inner in graph.all_graphs()}
+    for path, body in graphs(model.ir):
+        inner = by_path.get(path)
+        if inner is None:
+            continue
+        for node in body:
+            for output in node.outputs:
+                facts = inner.values.get(output.name or "")
+                proto = known.types.get(output)
+                if facts is not None and proto is not None and not facts.static:
+                    set_type(facts, proto)
 
 
 def _infer(node: NodeFacts) -> None:

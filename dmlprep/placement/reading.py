@@ -36,7 +36,7 @@ def read_facts(model: Model, tables: Tables | None = None) -> GraphFacts:
     for _ in range(MAX_ROUNDS):
         proto = _inferred(proto)
         graph = build(proto, weights=weights, origins=origins)
-        infer_contrib(graph)
+        infer_contrib(model, graph)
         if tables is None:
             return graph
         if not expand(proto, graph, partial(_inlined, tables), origins):

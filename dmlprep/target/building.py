@@ -10,7 +10,7 @@ from onnx import numpy_helper
 
 from dmlprep.target.facts import GraphFacts, NodeFacts, Value
 
-__all__ = ["build", "type_name"]
+__all__ = ["build", "set_type", "type_name"]
 
 _TYPE_NAMES: dict[int, str] = {number: name.lower() for name, number in onnx.TensorProto.DataType.items()}
 
@@ -47,7 +47,7 @@ class _Builder:
         values = graph.values
         for info in proto.input:
             value = values[info.name] = Value(info.name, path)
-            _set_type(value, info.type)
+            set_type(value, info.type)
             if info.name in self.weights and not path:
                 value.initializer = value.constant = True
             else:
@@ -70,7 +70,7 @@ class _Builder:
         for info in proto.output:
             found = self._find(info.name, chain) or values.setdefault(info.name, Value(info.name, path))
             if found.type == "":
-                _set_type(found, info.type)
+                set_type(found, info.type)
             found.graph_output = True
             graph.outputs.append(found)
         return graph
@@ -99,7 +99,7 @@ class _Builder:
                 continue
             value = Value(name, graph.path)
             if name in infos:
-                _set_type(value, infos[name].type)
+                set_type(value, infos[name].type)
             value.producer = node
             values[name] = value
             node.outputs.append(value)
@@ -240,7 +240,8 @@ def type_name(proto: onnx.TypeProto) -> str:
     return "map" if kind == "map_type" else ""
 
 
-def _set_type(value: Value, proto: onnx.TypeProto) -> None:
+def set_type(value: Value, proto: onnx.TypeProto) -> None:
+    """Note the type, and the shape where it has one."""
     value.type = type_name(proto)
     kind = proto.WhichOneof("value")
     if kind == "tensor_type" and proto.tensor_type.HasField("shape"):

@@ -123,6 +123,18 @@ def test_an_operator_of_com_microsoft_has_a_kernel() -> None:
     assert result.partitions == 1  # the shape goes through an operator that onnx does not know
 
 
+def test_shapes_go_on_behind_operators_of_com_microsoft() -> None:
+    text = """g (float[2,8,16] q, float[2,8,16] k, float[2,8,16] v, float[16,4] w) => (float[2,8,4] y) {
+        a = com.microsoft.MultiHeadAttention <num_heads = 4> (q, k, v)
+        b = com.microsoft.FusedMatMul (a, w)
+        c = Relu (b)  n = Neg (c)  y = com.microsoft.Gelu (n)
+    }"""
+    result = placed(text, domain="com.microsoft")
+    assert {n.provider for n in result.nodes} == {DML}
+    assert result.partitions == 1
+    assert all(n.partition == 0 for n in result.nodes)
+
+
 def test_an_operator_nobody_knows_fails() -> None:
     assert placed("g (float[2] x) => (float[2] y) { y = my.Thing (x) }", domain="my").nodes[0].code == "DP507"
 
