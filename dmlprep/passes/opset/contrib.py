@@ -83,7 +83,7 @@ def _rotary_embedding(b: Builder) -> list[ir.Value | None] | None:
 
 
 def _attention(b: Builder) -> list[ir.Value | None] | None:
-    """Multi-head attention without a cache; a causal mask is written out as a bias."""
+    """Multi-head attention without a cache; shared heads are repeated, a causal mask is written out as a bias."""
     if any(b.input(i) is not None for i in (4, 5, 6)) or any(b.asked(i) for i in (1, 2, 3)):
         return None
     if b.attr("softcap", 0.0) or b.attr("left_window_size", -1) != -1 or b.attr("right_window_size", -1) != -1:
@@ -98,8 +98,9 @@ def _attention(b: Builder) -> list[ir.Value | None] | None:
         width = (shapes[2] or [])[3]
     else:
         heads, kv_heads, width = b.attr("q_num_heads"), b.attr("kv_num_heads"), 0
-    if not isinstance(heads, int) or heads != kv_heads or not isinstance(width, int):
+    if not isinstance(heads, int) or not isinstance(kv_heads, int) or not isinstance(width, int) or heads % kv_heads:
         return None
+    share = heads // kv_heads
     bias = _attention_bias(b, q, k, rank, shapes)
     if bias is False:
         return None
@@ -113,13 +114,20 @@ def _attention(b: Builder) -> list[ir.Value | None] | None:
         """[batch, heads, sequence, size] -> [batch, sequence, heads * size]."""
         return x if rank == 3 else b.op("Reshape", b.op("Transpose", x, perm=[0, 2, 1, 3]), b.ints(0, 0, -1))
 
+    def shared(x: ir.Value) -> ir.Value:
+        """Keys or values [batch, sequence, kv heads * size] with each head repeated for the queries that share it."""
+        if share == 1:
+            return x
+        apart = b.op("Reshape", x, b.ints(0, 0, kv_heads, 1, -1))
+        return b.op("Reshape", b.op("Expand", apart, b.ints(1, 1, 1, share, 1)), b.ints(0, 0, -1))
+
     scale = b.attr("scale")
     y = _write(
         b,
         "MultiHeadAttention",
         folded(q),
-        folded(k),
-        folded(v),
+        shared(folded(k)),
+        shared(folded(v)),
         None,
         None,
         bias or None,
@@ -154,7 +162,11 @@ def _attention_bias(
     bias: ir.Value | None = None
     if mask is not None:
         shape = b.values.shape(mask)
-        if shape is None or not isinstance(queries, int) or shape[-2:] != [queries, keys] or len(shape) > 4:
+        if shape is None or None in (queries, keys) or shape[-2:] != [queries, keys] or len(shape) > 4:
+            return False
+        lead = [1, 1, *shape][-4:-2]
+        heads = (shapes[0] or [])[1] if rank == 4 else b.attr("q_num_heads")
+        if lead[0] not in (1, (shapes[0] or [])[0]) or lead[1] not in (1, heads):
             return False
         bias = mask
         if len(shape) < 4:

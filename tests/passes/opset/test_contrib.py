@@ -92,3 +92,25 @@ def test_rotary_embedding(interleaved: int, positions: bool) -> None:
     lowered, _ = bring(proto, 17, prefer_contrib=True)
     assert contrib(lowered) == ["RotaryEmbedding"]
     close(run(lowered, feeds), run(bring(proto, 17)[0], feeds))
+
+
+@pytest.mark.parametrize("rank", [3, 4])
+def test_attention_with_shared_heads_and_free_sizes(rank: int) -> None:
+    if rank == 4:
+        types = "float[b, 4, s, 8] q, float[b, 2, t, 8] k, float[b, 2, t, 6] v", "float[b, 4, s, 6] y", "scale = 0.2"
+        shapes = (2, 4, 3, 8), (2, 2, 5, 8), (2, 2, 5, 6)
+    else:
+        types = (
+            "float[b, s, 32] q, float[b, t, 16] k, float[b, t, 12] v",
+            "float[b, s, 24] y",
+            "q_num_heads = 4, kv_num_heads = 2",
+        )
+        shapes = (2, 3, 32), (2, 5, 16), (2, 5, 12)
+    text = f"""<ir_version: 11, opset_import: ["" : 23]> g ({types[0]}, bool[b, 1, s, t] m) => ({types[1]})
+    {{ y = Attention <{types[2]}> (q, k, v, m) }}"""
+    proto = parse(text)
+    feeds = {n: RNG.standard_normal(s).astype(np.float32) for n, s in zip("qkv", shapes, strict=True)}
+    feeds["m"] = RNG.random((2, 1, 3, 5)) > 0.4
+    lowered, _ = bring(proto, 17, prefer_contrib=True)
+    assert contrib(lowered) == ["MultiHeadAttention"]
+    close(run(lowered, feeds), run(bring(proto, 17)[0], feeds))
