@@ -16,6 +16,7 @@ import sys
 import tempfile
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
@@ -47,6 +48,15 @@ def _spawner() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(1, thread_name_prefix="dmlprep-spawner")
 
 
+def _read(process: subprocess.Popen[bytes], lines: queue.SimpleQueue[bytes]) -> None:
+    # Holds no Child, so that a forgotten one can be collected.
+    assert process.stdout is not None
+    with contextlib.suppress(OSError, ValueError):
+        for line in process.stdout:
+            lines.put(line)
+    lines.put(b"")
+
+
 class Child:
     """A worker process and the exchange folder it shares with this process.
 
@@ -72,7 +82,9 @@ class Child:
         except BaseException:
             self._remove_exchange()
             raise
-        threading.Thread(target=self._read, name="dmlprep-reader", daemon=True).start()
+        # At the end of the program, too, for callers who forgot to close.
+        self._end = weakref.finalize(self, _end, self._process, self.exchange)
+        threading.Thread(target=_read, args=(self._process, self._lines), name="dmlprep-reader", daemon=True).start()
 
     def _start(self, command: Sequence[str]) -> subprocess.Popen[bytes]:
         with self._log.open("wb") as log:
@@ -84,13 +96,6 @@ class Child:
                 start_new_session=True,
                 creationflags=getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0) if sys.platform == "win32" else 0,
             )
-
-    def _read(self) -> None:
-        assert self._process.stdout is not None
-        with contextlib.suppress(OSError, ValueError):
-            for line in self._process.stdout:
-                self._lines.put(line)
-        self._lines.put(b"")
 
     @property
     def alive(self) -> bool:
@@ -201,19 +206,7 @@ class Child:
     def kill(self) -> None:
         """End the worker and every process of its group at once, and remove the exchange folder."""
         self._closed = True
-        if sys.platform == "win32":
-            self._process.kill()
-        else:
-            # The group can outlive its leader (Wine leaves servers behind), so it is killed in any case.
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._process.pid, signal.SIGKILL)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(10.0)
-        for pipe in (self._process.stdin, self._process.stdout):
-            with contextlib.suppress(OSError, ValueError):
-                if pipe is not None:
-                    pipe.close()
-        self._remove_exchange()
+        self._end()
 
     def close(self) -> None:
         """Let the worker end by itself, then make sure of it."""
@@ -228,6 +221,19 @@ class Child:
     def _remove_exchange(self) -> None:
         shutil.rmtree(self.exchange, ignore_errors=True)
 
-    def __del__(self) -> None:
-        if not getattr(self, "_closed", True) and hasattr(self, "_process"):
-            self.kill()
+
+def _end(process: subprocess.Popen[bytes], exchange: Path) -> None:
+    """What must happen to a worker once, however it comes to its end."""
+    if sys.platform == "win32":
+        process.kill()
+    else:
+        # The group can outlive its leader (Wine leaves servers behind), so it is killed in any case.
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(10.0)
+    for pipe in (process.stdin, process.stdout):
+        with contextlib.suppress(OSError, ValueError):
+            if pipe is not None:
+                pipe.close()
+    shutil.rmtree(exchange, ignore_errors=True)

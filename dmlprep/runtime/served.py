@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -13,7 +14,7 @@ import numpy as np
 from dmlprep.errors import UsageError
 from dmlprep.record import DeviceInfo
 from dmlprep.runtime.child import Child
-from dmlprep.runtime.failure import failure
+from dmlprep.runtime.failure import SessionFailure, failure
 from dmlprep.runtime.types import NodePlacement, NodeTiming, RunValue, SessionOptions, ValueInfo
 from dmlprep.runtime.wire import dims_from_fields, dims_to_fields, read_tensor, write_tensor
 
@@ -265,7 +266,9 @@ class ServedSession:
         if self._owner is not None:
             self._owner.close()
         elif self._child.alive:
-            self._ask([["close", str(self._number)]])
+            # A worker that fails here has given all its answers already; the next open starts another.
+            with contextlib.suppress(SessionFailure):
+                self._ask([["close", str(self._number)]])
 
     def __enter__(self) -> ServedSession:
         return self

@@ -97,6 +97,14 @@ def test_a_command_that_is_not_there() -> None:
         Child(lambda _exchange: ["/no/such/program"], "the fake worker")
 
 
+def test_a_forgotten_worker_leaves_nothing() -> None:
+    code = "from dmlprep.runtime import cpu_host; host = cpu_host(); w = host.worker(); print(w.pid, w.exchange)"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True).stdout
+    pid, exchange = out.split()
+    assert group_is_gone(int(pid))
+    assert not Path(exchange).exists()
+
+
 @linux
 def test_the_worker_dies_with_its_parent() -> None:
     code = """

@@ -55,6 +55,15 @@ def test_a_refusal_leaves_the_worker_alive(add_relu: Path, tmp_path: Path) -> No
         assert session.run({"x": ONES, "y": ONES})["r"][0, 0] == 2
 
 
+def test_denotations(add_relu: Path) -> None:
+    model = onnx.load(add_relu)
+    for value in model.graph.input:
+        value.type.tensor_type.shape.dim[0].denotation = "DATA_BATCH"
+    onnx.save(model, add_relu)
+    with open_cpu(add_relu, SessionOptions(denotations={"DATA_BATCH": 4})) as session:
+        assert session.inputs[0].shape == (4, 3)
+
+
 def test_free_dimensions(add_relu: Path) -> None:
     with open_cpu(add_relu, SessionOptions(free_dimensions={"N": 2})) as session:
         assert session.inputs[0].shape == (2, 3)
