@@ -203,13 +203,13 @@ def _meets_another(state: dict[ir.Value, tuple[int, int]], value: ir.Value) -> b
             for other in node.inputs:
                 if other is None or other in state or other is value:
                     continue
-                if from_big_constant(other):
+                if from_big_constant(other, 1e4):  # -1e4 is a mask as well, and fits
                     return True
     return False
 
 
-def from_big_constant(value: ir.Value) -> bool:
-    """Whether a value is made of a very large constant by steps that masks are made with."""
+def from_big_constant(value: ir.Value, over: float = FP16_MAX) -> bool:
+    """Whether a value is made of a constant beyond ``over`` by steps that masks are made with."""
     stack, seen = [value], 0
     while stack and seen < 24:
         seen += 1
@@ -221,7 +221,7 @@ def from_big_constant(value: ir.Value) -> bool:
             tensor = attribute.as_tensor() if attribute is not None else None
         if tensor is not None and tensor.size <= 4096 and tensor.dtype.is_floating_point():
             array = np.asarray(tensor.numpy(), np.float64)
-            if array.size and bool((np.isfinite(array) & (np.abs(array) > 1e4)).any()):
+            if array.size and bool((np.isfinite(array) & (np.abs(array) > over)).any()):
                 return True
         elif producer is not None and (
             producer.op_type in MOVES or producer.op_type in ("Mul", "Where", "Sub", "Cast", "Add")

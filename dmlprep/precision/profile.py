@@ -5,6 +5,7 @@ The numbers are reduced inside the graph, so that a run brings back four numbers
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -56,8 +57,8 @@ class Range:
 
     @property
     def overflows(self) -> bool:
-        """Whether FP16 cannot hold it."""
-        return not self.peak <= FP16_MAX
+        """Whether FP32 can hold it and FP16 cannot; what is infinite in FP32 (a mask) is so in FP16, too."""
+        return FP16_MAX < self.peak < math.inf
 
     def merge(self, other: Range) -> Range:
         """Both feeds' ranges in one."""
