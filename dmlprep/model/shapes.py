@@ -235,18 +235,21 @@ class Inference:
         self._read(value, tensor)
         return True
 
-    def version(self, node: ir.Node) -> int:
-        """The opset that a node is written in."""
+    def version(self, node: ir.Node, domain: str | None = None) -> int:
+        """The opset that a node is written in; that of ``domain`` at the node's place where one is given."""
         graph = node.graph
         imports = graph.opset_imports if isinstance(graph, ir.Function) else self.model.graph.opset_imports
-        return int(imports.get(node.domain, imports.get("", 1)))
+        domain = node.domain if domain is None else domain
+        if domain in ("", "ai.onnx"):  # two spellings of one domain
+            return int(imports.get("", imports.get("ai.onnx", 1)))
+        return int(imports.get(domain, 1))
 
     def _by_onnx(self, node: ir.Node) -> dict[str, onnx.TypeProto]:
         if (node.domain, node.op_type, node.overload) in self.model.functions:
             return self._by_model(node)
         proto = contrib.unfused(node) or ir.serde.serialize_node(node)
         domain = "" if proto.domain == "ai.onnx" else proto.domain
-        version = self.version(node) if domain == node.domain else int(self.model.graph.opset_imports.get("", 1))
+        version = self.version(node, domain)
         try:
             schema = onnx.defs.get_schema(proto.op_type, version, domain)
         except onnx.defs.SchemaError:
