@@ -91,11 +91,7 @@ void session_option(const char *key, const char *value)
 /* One option line; what is not named here concerns Windows alone. */
 static status *apply(options *settings, const char *key, const char *value, int number)
 {
-    static const struct
-    {
-        const char *name;
-        int level;
-    } levels[] = {{"disabled", 0}, {"basic", 1}, {"extended", 2}, {"all", 99}}; /* GraphOptimizationLevel */
+    static const struct { const char *name; int level; } levels[] = {{"disabled", 0}, {"basic", 1}, {"extended", 2}, {"all", 99}}; /* GraphOptimizationLevel */
     const char *name = strchr(key, ':');
     int on = !strcmp(value, "1");
     char profile[40];
@@ -191,10 +187,7 @@ void session_load(int number, const char *model)
     status *broken;
 
     if (*slot)
-    {
-        say("fail", "protocol", "too many sessions are open", NULL);
-        return;
-    }
+        return say("fail", "protocol", "too many sessions are open", NULL);
     if (!(broken = make_options(&settings, number)))
         broken = ort.CreateSession(runtime, windows_path(models_folder, model), settings, slot);
     if (settings)
@@ -379,10 +372,7 @@ void session_timings(int number)
     char *path, *name;
 
     if (!loaded)
-    {
-        say("fail", "protocol", "no such session", NULL);
-        return;
-    }
+        return say("fail", "protocol", "no such session", NULL);
     ort.GetAllocatorWithDefaultOptions(&memory);
     if (failed(ort.SessionEndProfiling(*loaded, memory, &path), "run"))
         return;
