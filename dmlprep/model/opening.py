@@ -89,6 +89,10 @@ def _parse(path: Path) -> onnx.ModelProto:
         raise InputError("the file is not an ONNX model", where=where, code="DP001", fix=_NOT_ONNX)
     if not proto.opset_import and proto.ir_version >= 3:
         raise InputError("the model names no opset", where=where, code="DP003", fix="export the model again")
+    for holder in (proto, *proto.functions):
+        for entry in holder.opset_import:
+            if entry.domain == "ai.onnx":
+                entry.domain = ""  # two spellings of one domain; onnx-ir brings nodes to the short one, but not this
     return proto
 
 

@@ -194,3 +194,13 @@ def test_an_output_that_nobody_makes(mlp_path: Path) -> None:
         onnx.save(proto, path)
 
     assert "ghost" in _broken(mlp_path, add)
+
+
+def test_the_default_domain_has_one_spelling(tmp_path: Path) -> None:
+    proto = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["ai.onnx" : 17]> g (float[2] x) => (float[2] y) { y = ai.onnx.Relu (x) }'
+    )
+    onnx.save(proto, tmp_path / "m.onnx")
+    model = Model.open(tmp_path / "m.onnx")
+    assert model.opset == 17
+    assert dict(model.ir.opset_imports) == {"": 17}
