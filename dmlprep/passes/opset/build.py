@@ -49,6 +49,21 @@ def given(node: ir.Node, index: int) -> ir.Value | None:
     return node.inputs[index] if index < len(node.inputs) else None
 
 
+def _as_attribute(name: str, value: Any) -> ir.Attr:
+    """An attribute of a Python value; the plain kinds at once, which onnx-ir looks for last."""
+    if isinstance(value, ir.Attr):
+        return value
+    if isinstance(value, int):
+        return ir.AttrInt64(name, int(value))
+    if isinstance(value, float):
+        return ir.AttrFloat32(name, value)
+    if isinstance(value, str):
+        return ir.AttrString(name, value)
+    if isinstance(value, list) and value and all(isinstance(v, int) for v in value):
+        return ir.AttrInt64s(name, value)
+    return ir.convenience.convert_attribute(name, value)
+
+
 class Builder:
     """Writes nodes before ``node``; every value it makes is typed by onnx's own inference.
 
@@ -218,9 +233,7 @@ class Builder:
             its outputs; a constant instead, where all inputs are small constants and the operator is shape arithmetic.
         """
         given_attributes = {k: v for k, v in attributes.items() if v is not None}
-        attrs = [
-            v if isinstance(v, ir.Attr) else ir.convenience.convert_attribute(k, v) for k, v in given_attributes.items()
-        ]
+        attrs = [_as_attribute(k, v) for k, v in given_attributes.items()]
         node = ir.Node(domain, op_type, list(inputs), attrs, num_outputs=outputs)
         return self.place(node, WRITTEN_AT if version is None else version, hint=hint)
 
@@ -340,9 +353,7 @@ class Builder:
             if value is None:
                 self.node.attributes.pop(name, None)
             else:
-                self.node.attributes[name] = (
-                    value if isinstance(value, ir.Attr) else ir.convenience.convert_attribute(name, value)
-                )
+                self.node.attributes[name] = _as_attribute(name, value)
 
     def set_inputs(self, inputs: Sequence[ir.Value | None]) -> None:
         """Give the node other inputs."""

@@ -79,13 +79,13 @@ class _Lowering:
         self.handled = Handled()
         self.todo: list[tuple[ir.Node, _Origin]] = []
         self.wrote_contrib = False
-        self.weights = {v for _, g in graphs(model.ir) if isinstance(g, ir.Graph) for v in g.initializers.values()}
+        held = (v for _, g in graphs(model.ir) if isinstance(g, ir.Graph) for v in g.initializers.values())
+        self.unread = {v for v in held if not v.uses()}
         self.function_versions: dict[FunctionKey, int] = {}
 
     def run(self) -> Handled:
         functions = self.model.ir.functions
         opset = self.model.opset
-        read_before = _read_weights(self.model.ir)
         own: list[tuple[ir.Node, _Origin]] = []
         for key, function in functions.items():
             self.function_versions[key] = _default_domain(function.opset_imports, opset)
@@ -122,7 +122,7 @@ class _Lowering:
             functions.pop(key, None)
         for function in functions.values():
             _stamp(function.opset_imports, self.target)
-        self._drop_unread(read_before)
+        self._drop_unread()
         _stamp(self.model.ir.opset_imports, self.target)
         if self.wrote_contrib:
             self.model.ir.opset_imports.setdefault("com.microsoft", 1)
@@ -130,14 +130,18 @@ class _Lowering:
                 function.opset_imports.setdefault("com.microsoft", 1)
         return self.handled
 
-    def _drop_unread(self, read_before: set[ir.Value]) -> None:
+    def _drop_unread(self) -> None:
         """Remove constants that nothing reads any more: axes that became attributes, what was folded on the way."""
         for _, graph in graphs(self.model.ir):
             if not isinstance(graph, ir.Graph):
                 continue
             for name, value in list(graph.initializers.items()):
-                ours = value in read_before or value not in self.weights
-                if ours and not value.uses() and not value.is_graph_output() and not value.is_graph_input():
+                if (
+                    value not in self.unread
+                    and not value.uses()
+                    and not value.is_graph_output()
+                    and not value.is_graph_input()
+                ):
                     del graph.initializers[name]
 
     def _bring(self, node: ir.Node, origin: _Origin) -> str:
@@ -306,12 +310,6 @@ class _Lowering:
         old.replace_all_uses_with(new, replace_graph_outputs=True)
         old.name = ""
         new.name = name
-
-
-def _read_weights(model: ir.Model) -> set[ir.Value]:
-    """The initializers that some node reads."""
-    held = (v for _, graph in graphs(model) if isinstance(graph, ir.Graph) for v in graph.initializers.values())
-    return {v for v in held if v.uses()}
 
 
 def _default_domain(imports: dict[str, int], otherwise: int) -> int:
