@@ -85,7 +85,7 @@ class _Rewriter:
         return kind.dtype
 
     def _port(self, node: ir.Node, port: Port | None, original: ir.DataType) -> ir.DataType:
-        if port is None:
+        if port is None or node.domain == "ai.onnx.ml":  # its tables in attributes have the type of its operands
             return original
         if (
             port.variable

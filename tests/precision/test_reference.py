@@ -137,6 +137,17 @@ def test_every_trap_has_a_reference(name, mode):
             assert relative(reference, got[output]) <= 0.02
 
 
+@pytest.mark.parametrize("name", ["lstm", "gru_swapped_axes"])
+def test_recurrent_nodes_that_were_converted(name):
+    """The CPU provider crashes on such a file; the reference runs."""
+    model = model_of(*TRAPS[name])
+    feeds = feeds_for(model)
+    want = run(model, feeds)["y"]
+    done = convert(model, find_target(), convert_anyway={id(n): "test" for n in model.ir.graph})
+    assert "recurrent" not in done.rules
+    assert relative(want, run(reference_model(model), feeds)["y"]) < 0.01
+
+
 def test_what_has_no_half_is_its_own_reference():
     model = model_of(OVERFLOW, OVERFLOW_WEIGHTS)
     assert not has_half(model)
