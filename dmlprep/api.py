@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
+from dmlprep.errors import UsageError
 from dmlprep.record import RunRecord, Verdict
 
 if TYPE_CHECKING:
@@ -97,6 +98,12 @@ def prepare(
     from dmlprep.pipeline import prepare as run
     from dmlprep.runtime import SessionOptions
 
+    if require_dml and device == "cpu":
+        raise UsageError(
+            "a DirectML session is required on a device that has none",
+            where="device cpu, require_dml",
+            fix="leave one of the two out",
+        )
     overrides = list(settings)
     if require_dml or device == "dml":
         overrides.append('parity.dml="require"')

@@ -118,15 +118,16 @@ def show_placement(before: object, after: object, console: Console) -> None:
     """The share of nodes and of operations on DirectML, before and after."""
     if not isinstance(before, dict) or not isinstance(after, dict):
         return
-    parts = []
-    for placed in (before, after):
-        text = f"{placed.get('dml_nodes', 0)} of {placed['nodes']} nodes"
-        if placed.get("flop_share") is not None:
-            text += f" ({100 * placed['flop_share']:.0f} % of operations)"
-        parts.append(text)
-    console.print(
-        Text(
-            f"on DirectML: {parts[0]} → {parts[1]}; fused partitions {before.get('partitions', 0)} → "
-            f"{after.get('partitions', 0)}, crossings {before['crossings']} → {after['crossings']}"
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("", "on DirectML", "of operations", "fused partitions", "crossings"):
+        table.add_column(name, justify="right" if name else "left")
+    for name, placed in (("before", before), ("after", after)):
+        share = placed.get("flop_share")
+        table.add_row(
+            name,
+            f"{placed.get('dml_nodes', 0)} of {placed['nodes']} nodes",
+            "" if share is None else f"{100 * share:.0f} %",
+            str(placed.get("partitions", 0)),
+            str(placed["crossings"]),
         )
-    )
+    console.print(table)

@@ -27,7 +27,7 @@ def suggest(word: str, words: list[str]) -> str:
     """``did you mean X`` for a close match, else the list."""
     from difflib import get_close_matches
 
-    close = get_close_matches(word, words, 1, 0.6)
+    close = get_close_matches(word, words, 1, 0.7)
     return f"did you mean {close[0]!r}?" if close else f"known: {', '.join(sorted(words))}"
 
 
@@ -63,4 +63,13 @@ def make_pass(name: str, options: dict[str, Any], where: str = "") -> Pass[Any]:
     try:
         return cls(msgspec.convert(options, cls.options_type))
     except msgspec.ValidationError as error:
-        raise RecipeError(str(error), where=where or f"step {name}", fix="see docs/recipes.md", code="DP901") from error
+        raise RecipeError(
+            _plain(error), where=where or f"step {name}", fix="see docs/recipes.md", code="DP901"
+        ) from error
+
+
+def _plain(error: msgspec.ValidationError) -> str:
+    """``field 'keep_io': Expected `bool | array`, got `str``` from msgspec's message, which puts the field last."""
+    text, _, place = str(error).partition(" - at `$")
+    field = place.rstrip("`").lstrip(".")
+    return f"field {field!r}: {text}" if field else text

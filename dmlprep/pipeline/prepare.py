@@ -103,7 +103,8 @@ def prepare(request: PrepareRequest) -> RunRecord:
     except (ModelRefused, CheckNotRun) as refused:
         record.exit_code = refused.exit_code
         record.error = str(refused)
-        record.findings.append(_as_finding(refused))
+        if not any(v.outcome != "passed" for v in record.verdicts):  # a verdict has its own findings
+            record.findings.append(_as_finding(refused))
     record.seconds = round(time.perf_counter() - began, 3)
     if record.exit_code == 0:
         write_file(request.record_path, record.to_json())

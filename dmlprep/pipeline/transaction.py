@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import tempfile
 import time
 from collections import Counter
 from typing import Any
 
 import onnx
 
-from dmlprep.errors import DmlprepError, InternalError, ModelRefused
+from dmlprep.errors import DmlprepError, InternalError, ModelRefused, OutputError
 from dmlprep.model import Frozen, Model
 from dmlprep.model.checking import check
 from dmlprep.model.walk import nodes
@@ -36,6 +37,7 @@ def run_step(
         the step's record.
 
     Raises:
+        OutputError: there is no room for a temporary file.
         ModelRefused: the pass refused, or its result is not valid; the model is as it was before the step.
         InternalError: the pass broke its contract; the model is as it was before the step.
     """
@@ -53,6 +55,13 @@ def run_step(
     except (KeyboardInterrupt, MemoryError):
         model.restore(before)
         raise
+    except OSError as error:
+        model.restore(before)
+        raise OutputError(
+            f"a temporary file cannot be written: {error.strerror or error}",
+            where=f"step {name}: {error.filename or tempfile.gettempdir()}",
+            fix="free some space there, or set TMPDIR to a folder with more",
+        ) from error
     except Exception as error:
         model.restore(before)
         raise InternalError(

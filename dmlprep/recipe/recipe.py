@@ -5,7 +5,7 @@ from __future__ import annotations
 import tomllib
 from importlib import resources
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -30,9 +30,9 @@ class ParitySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     cpu: bool = True
     dml: Literal["auto", "require", "off"] = "auto"
     tolerance: str = "auto"
-    seeds: int = 2
-    sizes: dict[str, int] = {}
-    time_limit: float = 600.0
+    seeds: Annotated[int, msgspec.Meta(ge=1)] = 2
+    sizes: dict[str, Annotated[int, msgspec.Meta(ge=1)]] = {}
+    time_limit: Annotated[float, msgspec.Meta(gt=0)] = 600.0
 
 
 class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -102,7 +102,7 @@ class StepRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     facts: dict[str, Any] = {}
 
 
-class RunRecord(msgspec.Struct, omit_defaults=True):
+class RunRecord(msgspec.Struct):
     """One run of ``prepare``, ``check`` or ``compare``.
 
     Attributes:

@@ -120,6 +120,11 @@ def test_output_over_the_input_is_refused(add_model: Path) -> None:
     assert add_model.read_bytes() == before
 
 
+def test_options_that_contradict_each_other(add_model: Path, tmp_path: Path) -> None:
+    done = _dmlprep("prepare", add_model, "-o", tmp_path / "o", "--device", "cpu", "--require-dml")
+    assert (done.returncode, done.stdout) == (2, "")
+
+
 def test_compare(add_model: Path, tmp_path: Path) -> None:
     other = tmp_path / "other.onnx"
     onnx.save(parser.parse_model(_TEXT.replace("{1, 2, 3, 4}", "{1, 2, 3, 5}")), other)
@@ -144,9 +149,9 @@ def test_plan(tmp_path: Path) -> None:
         "plan", "--recipe", "@vision-fp16", "--set", "step.fp16.keep_io=false", "--pin", "n=2", "--format", "json"
     )
     plan = json.loads(done.stdout)
-    assert [s["step"] for s in plan["steps"]] == ["opset", "pin", "simplify", "fix-quirks", "fp16"]
+    assert [s["step"] for s in plan["steps"]] == ["pin", "opset", "simplify", "fix-quirks", "fp16"]
     assert plan["steps"][-1]["options"]["keep_io"] is False
-    assert plan["steps"][1]["options"]["sizes"] == {"n": 2}
+    assert plan["steps"][0]["options"]["sizes"] == {"n": 2}
     assert _dmlprep("plan", "--recipe", tmp_path / "none.toml").returncode == 2
 
 

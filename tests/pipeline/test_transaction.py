@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from dmlprep.errors import InternalError, ModelRefused
+from dmlprep.errors import InternalError, ModelRefused, OutputError
 from dmlprep.model import Model
 from dmlprep.passes import Context, Options, Pass
 from dmlprep.pipeline import run_step
@@ -141,3 +142,11 @@ def test_ctrl_c_leaves_the_model(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         run_step("toy", _Toy(change), model, Context(find_target()))
     assert model.snapshot().same_as(before)
+
+
+def test_a_full_temporary_folder_is_no_bug(tmp_path: Path) -> None:
+    def change(_: Model) -> bool:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(OutputError, match="TMPDIR"):
+        run_step("toy", _Toy(change), _model(tmp_path), Context(find_target()))

@@ -55,6 +55,9 @@ def test_order_written_is_order_run() -> None:
         ('doc = "d"\n[parity]\nseed = 1', "parity.seed"),
         ('doc = "d"\n[parity]\ndml = "maybe"', "dml"),
         ('doc = "d"\n[step.a]\nuse = 3', "use"),
+        ('doc = "d"\n[parity]\nseeds = 0', "seeds"),
+        ('doc = "d"\n[parity]\ntime_limit = -1', "time_limit"),
+        ('doc = "d"\n[step.fp16]\nkeep_io = "maybe"', "field 'keep_io'"),
         ("doc = ", "TOML"),
     ],
 )

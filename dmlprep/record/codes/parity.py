@@ -9,7 +9,7 @@ __all__ = ["ROWS"]
 ROWS: dict[str, Code] = {
     "DP701": Code("outputs differ", "error", "run dmlprep bisect to find the first node that differs"),
     "DP702": Code("outputs are not finite", "error", "keep the nodes that overflow in FP32"),
-    "DP703": Code("parity did not run", "warning", "run it on a machine that has the device"),
+    "DP703": Code("parity did not run", "warning", "the reason says what is missing"),
     "DP704": Code("the model does not run", "error", "run dmlprep bisect to find the node, or use smaller inputs"),
     "DP705": Code("feeds do not fit the model", "error", "give each input an array of its name, type and shape"),
     "DP706": Code("first node that differs", "error", "keep it in FP32, rewrite it, or report the one-node model"),
