@@ -18,7 +18,7 @@ __all__ = ["Dim", "Values", "tensor_type", "type_string"]
 Dim = int | str | None
 """One dimension: its size, its name, or nothing known."""
 
-_CONSTANT_BYTES = 1 << 16
+_CONSTANT_BYTES = 4096  # axes, sizes, scales; what is larger is a weight, and stays unread
 _DEEPEST = 50  # nodes of shape arithmetic behind one constant
 _KINDS = {v: k.lower() for k, v in onnx.TensorProto.DataType.items()}
 
