@@ -354,7 +354,13 @@ class _Rewriter:
             graph.outputs[index] = new
             return
         name, shape = value.name or "output", value.shape
-        graph.outputs[index] = new = ir.Value(name=None, shape=shape, type=ir.TensorType(wanted))
+        denotation = value.type.denotation if isinstance(value.type, ir.TensorType) else None
+        graph.outputs[index] = new = ir.Value(
+            name=None,
+            shape=shape,
+            type=ir.TensorType(wanted, denotation=denotation),
+            metadata_props=dict(value.metadata_props) or None,
+        )
         new.doc_string = value.doc_string
         value.shape = shape.copy() if shape is not None else None
         value.name = self.names.value(f"{name}_{'fp16' if self.home[value] == _HALF else 'fp32'}")

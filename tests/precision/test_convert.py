@@ -109,3 +109,36 @@ def test_policy_levels_keep_more():
         kept.append(set(convert(model, find_target(), level=level).kept))
     assert kept[0] <= kept[1] <= kept[2]
     assert kept[0] != kept[1]
+
+
+def test_denotations_stay():
+    model = model_of(
+        '<ir_version: 8, opset_import: ["" : 17]> g (float[b,16] x) => (float[b,16] y) '
+        "{ a = MatMul(x, w) y = Relu(a) }",
+        W,
+    )
+    for value in (*model.ir.graph.inputs, *model.ir.graph.outputs):
+        assert value.shape is not None
+        value.shape.set_denotation(0, "DATA_BATCH")
+    convert(model, find_target())
+    proto = proto_of(model)
+    for value in (*proto.graph.input, *proto.graph.output):
+        assert value.type.tensor_type.shape.dim[0].denotation == "DATA_BATCH"
+        assert value.type.tensor_type.shape.dim[0].dim_param == "b"
+
+
+def test_unknown_operators_keep_their_types():
+    model = model_of(
+        '<ir_version: 8, opset_import: ["" : 17, "vendor" : 3]> g (float[2,16] x) => (float[2,16] y) '
+        "<float[2,16] b> { a = MatMul(x, w) b = vendor.Twist(a) y = Relu(b) }",
+        W,
+    )
+    done = convert(model, find_target())
+    assert set(done.kept) == {"Twist(b)"}
+    twist = next(n for n in nodes(model.ir) if n.op_type == "Twist")
+    cast = twist.inputs[0].producer()
+    assert cast is not None
+    assert cast.op_type == "Cast"
+    assert cast.attributes["to"].as_int() == 1
+    readers = [n.op_type for n in twist.outputs[0].consumers()]
+    assert readers == ["Cast"]
