@@ -120,7 +120,10 @@ def _bisect(
             result = by_failure(prober, cuts, failure.message, device, progress)
         else:
             wanted = dict(reference.outputs(0))
-            result = _by_values(prober, cuts, wanted, answers, chosen, same_file, device, progress)
+            try:
+                result = _by_values(prober, cuts, wanted, answers, chosen, same_file, device, progress)
+            except SessionFailure as failure:
+                result = Bisection("not-run", f"a part of the models does not run by itself: {failure.message}")
     result.total_nodes = len(cuts.nodes)
     result.runs = prober.runs
     result.device = prober.device or info

@@ -217,8 +217,17 @@ def _total(inputs: Sequence[Input], sizes: Mapping[str, int]) -> int | None:
     )
     if tokens is None or tokens.dims is None:
         return None
-    own = _size((), tokens, 1, tokens.dims[1], sizes)
+    own = _known(tokens, 1, sizes)
     past = next((i for i in inputs if i.name.lower().startswith("past") and len(i.dims or ()) == 4), None)
-    if past is None or past.dims is None:
-        return own
-    return own + _size((), past, 2, past.dims[2], sizes)
+    before = 0 if past is None else _known(past, 2, sizes)
+    return None if own is None or before is None else own + before
+
+
+def _known(one: Input, axis: int, sizes: Mapping[str, int]) -> int | None:
+    """A size that is fixed, given, or follows from what is; the default of an anonymous one; else ``None``."""
+    dim = (one.dims or ())[axis]
+    if f"{one.name}:{axis}" in sizes:
+        return sizes[f"{one.name}:{axis}"]
+    if isinstance(dim, int):
+        return dim
+    return evaluate(dim, sizes) if isinstance(dim, str) else _default(one, axis, dim)

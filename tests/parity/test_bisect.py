@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from click.testing import CliRunner
 from onnx import numpy_helper
@@ -21,10 +22,10 @@ from dmlprep.parity.bisect import bisect
 from dmlprep.parity.cuts import Cuts, prefix, region
 from dmlprep.parity.finding import Bisection
 from dmlprep.parity.matching import match_values
-from dmlprep.parity.probe import differ
+from dmlprep.parity.probe import Prober, differ
 from dmlprep.parity.repro import FILES, check_folder, issue_text, write_reproduction
 from dmlprep.parity.tolerances import find_tolerance
-from dmlprep.runtime import SessionOptions
+from dmlprep.runtime import SessionFailure, SessionOptions
 from tests.fixtures_index import fixture
 from tests.parity.models import large_weights, opened, parse, perturbed
 
@@ -177,6 +178,36 @@ def test_an_unreachable_device_is_not_run(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(runtime, "dml_status", lambda: absent, raising=False)
     found = bisect(fixture("residual_cnn").path, fixture("residual_cnn").path, device="dml")
     assert (found.outcome, found.reason) == ("not-run", "no adapter")
+
+
+def test_a_reference_that_does_not_run_is_not_run() -> None:
+    baked = fixture("baked_batch").path
+    found = bisect(baked, baked, sizes={"batch": 3})
+    assert found.outcome == "not-run"
+    assert "the reference does not run" in found.reason
+
+
+def test_a_part_that_does_not_run_is_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    perturbed(fixture("residual_cnn").path, tmp_path / "bad.onnx", "weight_1")
+
+    def refused(*_: object) -> None:
+        raise SessionFailure("load", "no")
+
+    monkeypatch.setattr(Prober, "values", refused)
+    found = bisect(fixture("residual_cnn").path, tmp_path / "bad.onnx")
+    assert found.outcome == "not-run"
+    assert "does not run by itself" in found.reason
+
+
+def test_values_inside_a_fused_gelu_are_brought_out(tmp_path: Path) -> None:
+    """ONNX Runtime's FastGelu fusion loses a value that goes out through a copy."""
+    source = fixture("decoder_cache").path
+    gelu = [n.output[0] for n in onnx.load(source).graph.node if n.op_type == "Tanh"]
+    inner = {i for n in onnx.load(source).graph.node if gelu[0] in n.output for i in n.input}
+    part, said = prefix(Model.open(source), [*inner, *gelu])
+    part.save(tmp_path / "part.onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "part.onnx", providers=["CPUExecutionProvider"])
+    assert {o.name for o in session.get_outputs()} == {*inner, *gelu} == set(said)
 
 
 def test_the_weights_stay_where_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

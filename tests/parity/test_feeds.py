@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import pickle
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from onnx import helper, numpy_helper
 
 from dmlprep.errors import CheckNotRun, InputError
 from dmlprep.model import Model
 from dmlprep.parity import fit_feeds, load_feeds, make_feeds
-from dmlprep.parity.sizes import evaluate
+from dmlprep.parity.sizes import Input, evaluate, resolve_shapes
 from tests.fixtures_index import FIXTURES, Fixture, fixture
 from tests.parity.models import opened
 
@@ -129,6 +133,58 @@ def test_dimension_expressions(text: str, size: int | None) -> None:
 @pytest.mark.parametrize("text", ["__import__('os')", "(" * 300, "9**9**9", "a.b", "", "x if y else z"])
 def test_hostile_dimension_names_are_only_names(text: str) -> None:
     assert evaluate(text, {"x": 1}) is None
+
+
+_NAMES = st.one_of(
+    st.none(),
+    st.integers(-1, 5),
+    st.sampled_from(
+        [
+            "batch",
+            "None",
+            "past",
+            "seq",
+            "past + seq",
+            "past_plus_seq",
+            "total_sequence_length",
+            "max_total",
+            "2*seq",
+            "a-b",
+        ]
+    ),
+    st.text(max_size=8),
+)
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(["input_ids", "attention_mask", "past_key", "position_ids", "x", "image"]),
+        st.lists(_NAMES, max_size=5),
+        min_size=1,
+    ),
+    st.dictionaries(st.sampled_from(["batch", "seq", "past", "x:0", "input_ids:1"]), st.integers(1, 9)),
+)
+def test_every_dimension_gets_a_size_and_names_agree(dims: dict[str, list[Any]], given_sizes: dict[str, int]) -> None:
+    inputs = [
+        Input(name, ir.Value(name=name), ir.DataType.FLOAT, tuple(None if d == -1 else d for d in shape))
+        for name, shape in dims.items()
+    ]
+    shapes = resolve_shapes(inputs, given_sizes)
+    seen: dict[str, int] = {}
+    for one in inputs:
+        assert one.dims is not None
+        assert len(shapes[one.name]) == len(one.dims)
+        for axis, (dim, size) in enumerate(zip(one.dims, shapes[one.name], strict=True)):
+            assert size >= 0
+            by_axis = given_sizes.get(f"{one.name}:{axis}")
+            if by_axis is not None:
+                assert size == by_axis
+            elif isinstance(dim, int):
+                assert size == dim
+            elif dim in given_sizes:
+                assert size == given_sizes[dim]
+            elif isinstance(dim, str):
+                assert seen.setdefault(dim, size) == size
 
 
 @pytest.fixture
