@@ -13,7 +13,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from dmlprep.errors import CheckNotRun, InputError, UsageError
+from dmlprep.errors import CheckNotRun, InputError, OutputError, UsageError
 from dmlprep.runtime import SessionFailure
 from dmlprep.runtime.linux import install as installation
 from dmlprep.runtime.linux import sandbox
@@ -117,6 +117,16 @@ def test_another_machine_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(installation.platform, "machine", lambda: "aarch64")
     with pytest.raises(CheckNotRun, match="aarch64"):
         installation.check_machine()
+
+
+def test_a_full_disk_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> str:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(installation, "check_machine", lambda: None)
+    monkeypatch.setattr(installation, "_install", full)
+    with pytest.raises(OutputError, match="No space left"):
+        installation.install(Layout(tmp_path), installation.Source(), lambda *_: None)
 
 
 def test_no_mirror_is_a_question_for_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import json
 import os
@@ -17,7 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from dmlprep.errors import CheckNotRun, UsageError
+from dmlprep.errors import CheckNotRun, OutputError, UsageError
 from dmlprep.runtime.linux import base, sandbox
 from dmlprep.runtime.linux.archive import Package, Unmet, compare_versions, resolve
 from dmlprep.runtime.linux.layout import NATIVE, Layout, native_digest
@@ -65,6 +64,8 @@ class Source:
 
 @contextlib.contextmanager
 def _locked(layout: Layout) -> Iterator[None]:
+    import fcntl  # not on Windows, where the command line still reads this module to say so
+
     layout.home.mkdir(parents=True, exist_ok=True)
     with (layout.home / ".lock").open("w") as lock:
         try:
@@ -96,33 +97,42 @@ def install(layout: Layout, source: Source, say: Say) -> str:
     Raises:
         CheckNotRun: something cannot be had here; the message says what to install or to pass.
         UsageError: an option makes no sense.
+        OutputError: the cache folder cannot be written.
     """
     check_machine()
-    with _locked(layout):
-        manifest = read_manifest(layout)
-        if not layout.root.is_dir() or "packages" not in manifest:
-            manifest = {"packages": _make_root(layout, source, say, manifest)} | manifest
-            _write_manifest(layout, manifest)
-        if reason := sandbox.why_not(layout.root):
-            raise CheckNotRun(reason)
-        if manifest.get("native") != native_digest() or not layout.built.is_dir():
-            say("compiling", 0, 0)
-            _compile(layout)
-            manifest["native"] = native_digest()
-            manifest.pop("prefix", None)
-            _write_manifest(layout, manifest)
-        if "prefix" not in manifest or not layout.prefix.is_dir():
-            say("Windows folders", 0, 0)
-            _make_prefix(layout)
-            manifest["prefix"] = True
-            _write_manifest(layout, manifest)
-        version = source.release
-        if source.wheel is not None:
-            version = unpack_libraries(source.wheel, layout.releases)
-        elif version not in layout.installed():
-            version = unpack_libraries(fetch_release(version, layout.downloads, say), layout.releases)
-        shutil.rmtree(layout.downloads, ignore_errors=True)
-        return version
+    try:
+        with _locked(layout):
+            return _install(layout, source, say)
+    except OSError as error:
+        fix = "make room (1.7 GB while installing), or name another folder in XDG_CACHE_HOME; then run it again"
+        raise OutputError(f"cannot be written: {error}", where=str(layout.home), fix=fix) from error
+
+
+def _install(layout: Layout, source: Source, say: Say) -> str:
+    manifest = read_manifest(layout)
+    if not layout.root.is_dir() or "packages" not in manifest:
+        manifest = {"packages": _make_root(layout, source, say, manifest)} | manifest
+        _write_manifest(layout, manifest)
+    if reason := sandbox.why_not(layout.root):
+        raise CheckNotRun(reason)
+    if manifest.get("native") != native_digest() or not layout.built.is_dir():
+        say("compiling", 0, 0)
+        _compile(layout)
+        manifest["native"] = native_digest()
+        manifest.pop("prefix", None)
+        _write_manifest(layout, manifest)
+    if "prefix" not in manifest or not layout.prefix.is_dir():
+        say("Windows folders", 0, 0)
+        _make_prefix(layout)
+        manifest["prefix"] = True
+        _write_manifest(layout, manifest)
+    version = source.release
+    if source.wheel is not None:
+        version = unpack_libraries(source.wheel, layout.releases)
+    elif version not in layout.installed():
+        version = unpack_libraries(fetch_release(version, layout.downloads, say), layout.releases)
+    shutil.rmtree(layout.downloads, ignore_errors=True)
+    return version
 
 
 def read_manifest(layout: Layout) -> dict[str, Any]:

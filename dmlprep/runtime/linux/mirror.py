@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import http.client
 import lzma
 import re
 import shutil
@@ -104,7 +105,7 @@ class Mirror:
                 with urllib.request.urlopen(address, timeout=_TIMEOUT) as answer:
                     data: bytes = answer.read()
                     return data
-            except (urllib.error.URLError, OSError) as error:
+            except (http.client.HTTPException, OSError) as error:
                 gone = isinstance(error, urllib.error.HTTPError) and error.code in (403, 404, 410)
                 if gone or attempt == _TRIES:
                     fix = "see that the address is that of a Debian mirror and can be reached, then run it again"
