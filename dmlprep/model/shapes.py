@@ -17,7 +17,7 @@ import onnx_ir as ir
 from onnx import shape_inference
 
 from dmlprep.errors import ModelRefused
-from dmlprep.model import contrib, flow, symbolic
+from dmlprep.model import contradictions, contrib, flow, symbolic
 from dmlprep.model.expressions import ANONYMOUS
 from dmlprep.model.folding import EVALUATORS, NUMPY_TYPES, Array, evaluate
 from dmlprep.model.held import constant_tensor, plain_attributes
@@ -192,7 +192,9 @@ class Inference:
         standard = node.domain in ("", "ai.onnx") and all(not a.is_ref() for a in node.attributes.values())
         if standard and node.outputs:
             self._refine(node)
-            self._check_reshape(node)
+            why = contradictions.contradiction(self, node) if node.inputs else ""
+            if why:
+                raise self._contradiction(node, why)
             self._fold(node)
 
     def _refine(self, node: ir.Node) -> None:
@@ -321,16 +323,6 @@ class Inference:
             where=f"node {label(node)}",
             code="DP202",
         )
-
-    def _check_reshape(self, node: ir.Node) -> None:
-        """onnx does not compare the number of elements: a baked batch would pass."""
-        if node.op_type != "Reshape" or not node.inputs:
-            return
-        before, after = self.dims(node.inputs[0]), self.dims(node.outputs[0])
-        if before is None or after is None:
-            return
-        if is_static(before) and is_static(after) and _count(before) != _count(after):
-            raise self._contradiction(node, f"{_count(before)} elements do not fill {_text(after)}")
 
     def _fold(self, node: ir.Node) -> None:
         if node.op_type in ("Shape", "Size"):
