@@ -70,8 +70,8 @@ def through_wider_type(builder: Builder, since: int) -> list[ir.Value | None] | 
     for variable, dtype in variables.items():
         takes = allowed.get(variable, frozenset((variable,)))
         via = next((w for w in _WIDER.get(dtype, ()) if _name(w) in takes), None)
-        if via is None:
-            return None
+        if via is None or (name == "Pow" and dtype == _T.INT32):
+            return None  # powers of integers wrap round, those of floating point do not
         chosen[variable] = (dtype, via)
     if not chosen:
         return None
