@@ -145,6 +145,7 @@ class Fp16Pass(Pass[Fp16Options]):
             rounding=options.rounding,
             max_trials=options.max_trials,
             journal=Path(options.journal) if options.journal else None,
+            settings=f"{context.target.name} {options}",
             progress=context.progress,
         )
         if not found.met:

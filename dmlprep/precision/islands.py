@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dmlprep.errors import InputError
-from dmlprep.model import Model
+from dmlprep.model import Model, freeze
 from dmlprep.model.walk import label, nodes
 from dmlprep.precision.constants import from_big_constant
 from dmlprep.precision.contribution import error_growth
@@ -134,6 +134,15 @@ def _digest(kept: Sequence[str]) -> str:
     return hashlib.sha256("\n".join(sorted(kept)).encode()).hexdigest()[:24]
 
 
+def _graph_digest(model: Model) -> str:
+    """Of the graph as it is now (pinned, simplified), and of the file that holds its weights."""
+    found = hashlib.sha256(freeze(model.ir).proto.SerializeToString(deterministic=True))
+    if model.path is not None and model.path.exists():
+        status = model.path.stat()
+        found.update(f"{model.path.resolve()} {status.st_size} {status.st_mtime_ns}".encode())
+    return found.hexdigest()
+
+
 class _Search:
     def __init__(
         self, model: Model, convert: Convert, runner: Runner, feeds: list[Feeds], tolerance: float, options: _Options
@@ -202,6 +211,7 @@ def find_islands(
     rounding: Rounding = "nearest",
     max_trials: int = MAX_TRIALS,
     journal: Path | None = None,
+    settings: str = "",
     progress: Progress = lambda share, text: None,
 ) -> Islands:
     """Search for the smallest set of nodes that must stay in FP32; ``model`` is not changed.
@@ -212,14 +222,15 @@ def find_islands(
         feeds: inputs by name, one mapping a run; the worst of them counts.
         tolerance: largest max|difference| / max|reference| of any output that is accepted.
         journal: a file that remembers trials, so that a search that was stopped goes on where it was.
+        settings: what else the trials depend on (the options of ``convert``); another text starts a search anew.
 
     Raises:
         ModelRefused: the model does not run in FP32, or does not convert.
         InputError: ``journal`` is some other file.
     """
     every = list(feeds)
-    digest = f"{model.digest()} {tolerance} {mode} {rounding} {len(every)}"
-    options = _Options(mode, rounding, max_trials, journal, digest, progress)
+    key = f"{_graph_digest(model)} {tolerance} {mode} {rounding} {len(every)} {settings}"
+    options = _Options(mode, rounding, max_trials, journal, key, progress)
     search = _Search(model, convert, runner, every, tolerance, options)
     error = search.measure(())
     if error <= tolerance:

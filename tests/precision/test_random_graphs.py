@@ -15,7 +15,7 @@ from dmlprep.target import find_target
 from tests.precision.graphs import proto_of, run
 from tests.precision.random_graphs import graphs, implied_bounds
 
-EXAMPLES = int(os.environ.get("DMLPREP_RANDOM_GRAPHS", "60"))
+EXAMPLES = int(os.environ.get("DMLPREP_RANDOM_GRAPHS", "40"))
 """2,000 in the nightly run: ``DMLPREP_RANDOM_GRAPHS=2000 pytest tests/precision/test_random_graphs.py``."""
 
 
@@ -33,7 +33,7 @@ def _all_values(proto: onnx.ModelProto, g) -> onnx.ModelProto:
 @settings(
     max_examples=EXAMPLES,
     deadline=None,
-    derandomize=EXAMPLES <= 60,
+    derandomize=EXAMPLES <= 40,
     suppress_health_check=list(HealthCheck),
     database=None,
 )
