@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import helper, numpy_helper
 
@@ -164,6 +164,7 @@ _NAMES = st.one_of(
     ),
     st.dictionaries(st.sampled_from(["batch", "seq", "past", "x:0", "input_ids:1"]), st.integers(1, 9)),
 )
+@settings(deadline=None)
 def test_every_dimension_gets_a_size_and_names_agree(dims: dict[str, list[Any]], given_sizes: dict[str, int]) -> None:
     inputs = [
         Input(name, ir.Value(name=name), ir.DataType.FLOAT, tuple(None if d == -1 else d for d in shape))

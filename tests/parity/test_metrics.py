@@ -22,6 +22,7 @@ finite = hnp.arrays(np.float32, hnp.array_shapes(max_dims=3), elements=st.floats
 
 
 @given(finite)
+@settings(deadline=None)
 def test_an_array_equals_itself(array: np.ndarray) -> None:
     metrics = measure("y", array, array.copy(), EXACT)
     assert metrics.passed
@@ -30,7 +31,7 @@ def test_an_array_equals_itself(array: np.ndarray) -> None:
 
 
 @given(finite, st.integers(0, 10_000), st.floats(0.001, 1e3))
-@settings(max_examples=50)
+@settings(max_examples=50, deadline=None)
 def test_one_wrong_element_fails_whatever_the_size(array: np.ndarray, place: int, size: float) -> None:
     wrong = array.astype(np.float64)
     scale = max(float(np.abs(array).max()), 1e-6)
