@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Literal
 
 import msgspec
+import onnx_ir as ir
 
 from dmlprep.errors import ModelRefused, RecipeError
 from dmlprep.model import Model
-from dmlprep.model.walk import label, nodes
+from dmlprep.model.walk import label, nodes, tensors
 from dmlprep.passes.base import Context, Options, Pass
 from dmlprep.passes.catalog import suggest
 from dmlprep.precision.borrowed import convert_with_onnxconverter_common
@@ -23,6 +24,18 @@ __all__ = ["Fp16Options", "Fp16Pass"]
 
 
 _Run = Callable[[Model, Mapping[int, str], Mapping[int, str]], Converted]
+
+
+def _holds_half(model: Model) -> bool:
+    """Whether any tensor, any Cast or any value is FP16. Reads no weights."""
+    half = ir.DataType.FLOAT16
+    values = (v.dtype for n in nodes(model.ir) for v in n.outputs)
+    casts = (a for n in nodes(model.ir) if n.op_type == "Cast" and (a := n.attributes.get("to")) is not None)
+    return (
+        any(t.dtype == half for t in tensors(model.ir))
+        or any(dtype == half for dtype in values)
+        or any(not a.is_ref() and a.as_int() == half for a in casts)
+    )
 
 
 class Fp16Options(Options, frozen=True):
@@ -90,6 +103,9 @@ class Fp16Pass(Pass[Fp16Options]):
             changed = self._own(model, context, keep)
         else:
             changed = self._borrowed(model, context, keep)
+        if not _holds_half(model) and any(v.dtype == ir.DataType.FLOAT for n in nodes(model.ir) for v in n.outputs):
+            text = "nothing became FP16: every node stays in FP32, by the rules or the search that the findings name"
+            context.report(finding("DP406", text))
         if changed:
             context.facts |= {
                 "engine": options.engine,

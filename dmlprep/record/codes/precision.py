@@ -18,4 +18,5 @@ ROWS: dict[str, Code] = {
         "raise the tolerance or the number of trials, or leave the model in FP32",
     ),
     "DP405": Code("node stays in FP32 after a search", "note"),
+    "DP406": Code("the model stays in FP32", "warning", "raise the tolerance, or take @static-fp32 for what it is"),
 }
