@@ -41,8 +41,18 @@ def optional_without_input(facts: NodeFacts, edit: Edit) -> str:
     return ""
 
 
+def _concat_without(reader: ir.Node, part: ir.Value) -> None:
+    """Take an empty part out of a Concat that has others: an empty tensor keeps DirectML from fusing it."""
+    rest = [v for v in reader.inputs if v is not part]
+    if reader.op_type != "Concat" or reader.domain not in ("", "ai.onnx") or not rest:
+        return
+    for index, value in enumerate(rest):
+        reader.replace_input_with(index, value)
+    reader.resize_inputs(len(rest))
+
+
 def split_empty_output(facts: NodeFacts, edit: Edit) -> str:
-    """Drop the parts of size 0; their readers get an empty constant."""
+    """Drop the parts of size 0; a Concat does without them, other readers get an empty constant."""
     axis = int(facts.attribute("axis", 0))
     parts: list[tuple[int, int]] = []
     empty: list[tuple[int, Value]] = []
@@ -61,6 +71,11 @@ def split_empty_output(facts: NodeFacts, edit: Edit) -> str:
     if data is None:
         return "it has no data"
     for index, value in empty:
+        out = edit.node.outputs[index]
+        for reader in {use.node for use in out.uses()}:
+            _concat_without(reader, out)
+        if not out.uses() and not out.is_graph_output():
+            continue
         dtype = ir.DataType[value.type.upper()]
         dims = [d for d in value.shape or () if isinstance(d, int)]
         edit.replace_output(edit.constant(np.zeros(dims, dtype.numpy()), "empty"), index)
