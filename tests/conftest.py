@@ -1,0 +1,29 @@
+"""What every test stands on: DirectML only when asked for, and no runtime of the user's in the way else."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+_OPTION = "--dml"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(_OPTION, action="store_true", help="run the tests that need the real DirectML (minutes)")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not config.getoption(_OPTION):
+        # As on a machine without the runtime: a test that proves a model must not take minutes on some machines only.
+        os.environ["XDG_CACHE_HOME"] = str(Path(__file__).parent / "no-runtime-here")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption(_OPTION):
+        return
+    skip = pytest.mark.skip(reason="needs a DirectML session: run pytest --dml where dmlprep runtime status is good")
+    for item in items:
+        if "dml" in item.keywords:
+            item.add_marker(skip)
