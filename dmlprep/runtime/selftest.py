@@ -121,6 +121,9 @@ def cases() -> Iterator[Case]:
     )
     scales = np.array([1, 1, 2, 3], np.float32)
     yield Case("Resize nearest", [resize], {"x": image, "scales": scales}, sizes, 0.0)
+    left, right = _random(7, 3, 4, 5), _random(8, 3, 4, 5)
+    # DirectML 1.14 refuses this one on the CPU Vulkan driver, and with it most models.
+    yield Case("Add FP32", [node("Add", ["p", "q"], ["y"])], {"p": left, "q": right}, left + right, FP32_BOUND)
     logits = _random(6, 4, 50) * 5
     exp = np.exp(logits.astype(np.float64) - logits.max(axis=1, keepdims=True))
     yield Case(

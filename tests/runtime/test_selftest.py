@@ -48,7 +48,7 @@ def host() -> Any:
 def test_the_cpu_passes_and_is_read_right(host: SessionHost) -> None:
     found = self_test(host)
     assert found.failures == ()
-    assert len(found.passed) == 8
+    assert len(found.passed) == 9
     assert found.fp16 == Fp16Traits("nearest-even", "infinity", "kept")
 
 

@@ -335,6 +335,7 @@ def fingerprint(layout: Layout, release: str) -> str:
     digest = hashlib.sha256()
     digest.update(layout.manifest.read_bytes())
     digest.update((layout.release(release) / "piece.json").read_bytes())
+    digest.update((NATIVE.parent / "selftest.py").read_bytes())
     with contextlib.suppress(OSError):
         # The driver compiles for the processor it finds.
         flags = [
