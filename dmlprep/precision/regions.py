@@ -202,12 +202,15 @@ def coordinates(view: View) -> Iterator[tuple[ir.Node, str]]:
 
 
 def crashing_transposes(view: View) -> Iterator[tuple[ir.Node, str]]:
-    """``Transpose(perm=[1, 0, 2])`` that leads into a MatMul by a 2-D weight."""
+    """A Transpose that moves the first axis and leaves the last (``[1, 0, 2]``), and leads into a MatMul."""
     for node in view.order:
         perm = node.attributes.get("perm")
-        if node.op_type != "Transpose" or perm is None or list(perm.as_ints()) != [1, 0, 2]:
+        if node.op_type != "Transpose" or perm is None:
+            continue
+        order = list(perm.as_ints())
+        if len(order) < 3 or order[0] == 0 or order[-1] != len(order) - 1:
             continue
         readers = [n for v in node.outputs for n in v.consumers()]
         readers += [m for n in readers if n.op_type in MOVES for v in n.outputs for m in v.consumers()]
         if any(n.op_type in ("MatMul", "Gemm") for n in readers) and view.wide(node.inputs[0]):
-            yield node, "it swaps the first two axes before a MatMul"
+            yield node, "it moves the first axis before a MatMul"

@@ -109,6 +109,13 @@ TRAPS: dict[str, tuple[str, dict[str, np.ndarray]]] = {
         _text("t = Transpose<perm=[1,0,2]>(x) y = MatMul(t, w)", "(float[2,3,16] x) => (float[3,2,16] y)"),
         W,
     ),
+    "rotated_axes_before_matmul": (
+        _text(
+            "t = Transpose<perm=[1,2,0,3]>(x) y = MatMul(t, w)",
+            "(float[1,2,3,16] x) => (float[2,3,1,16] y)",
+        ),
+        W,
+    ),
     "decomposed_layer_norm": (
         _text(
             "m = ReduceMean<axes=[-1]>(b) d = Sub(b, m) p = Pow(d, two) v = ReduceMean<axes=[-1]>(p) e = Add(v, eps) "
