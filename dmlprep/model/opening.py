@@ -16,6 +16,7 @@ import onnx_ir as ir
 from google.protobuf.message import DecodeError
 
 from dmlprep.errors import InputError, ModelRefused
+from dmlprep.model.frozen import freeze
 from dmlprep.model.tensors import MappedTensor
 from dmlprep.model.walk import map_tensors
 from dmlprep.model.wire import SELF, skeleton
@@ -49,6 +50,13 @@ def read(path: Path) -> ir.Model:
             f"the model is invalid: {_first_line(error)}", where=str(path), code="DP003", fix="export the model again"
         ) from error
     _map_external(model, path)
+    try:
+        # What cannot be written back (text that is not UTF-8, attributes without a type) must not get past the door.
+        freeze(model)
+    except (ir.serde.SerdeError, ValueError, TypeError) as error:
+        raise InputError(
+            f"the model is invalid: {_first_line(error)}", where=str(path), code="DP003", fix="export the model again"
+        ) from error
     return model
 
 
@@ -191,17 +199,22 @@ def _map_external(model: ir.Model, path: Path) -> None:
 
 
 def _nbytes(tensor: ir.TensorProtocol, path: Path) -> int:
+    where = f"{path}: tensor {tensor.name!r}"
     if any(d < 0 for d in tensor.shape.numpy()):
-        raise InputError("a tensor has a negative size", where=f"{path}: tensor {tensor.name!r}", code="DP003")
+        raise InputError("a tensor has a negative size", where=where, code="DP003", fix="export the model again")
+    if tensor.dtype == ir.DataType.UNDEFINED:
+        raise InputError("a tensor has no element type", where=where, code="DP003", fix="export the model again")
     return int(tensor.nbytes)
 
 
 def _check_size(tensor: ir.TensorProtocol, path: Path) -> None:
     """A small tensor holds its own bytes: they must be as many as its shape says, before anything is allocated."""
+    if tensor.dtype == ir.DataType.STRING:
+        return
+    needed = _nbytes(tensor, path)
     raw = getattr(tensor, "raw", None)
     if not isinstance(raw, onnx.TensorProto) or not raw.HasField("raw_data"):
         return
-    needed = _nbytes(tensor, path)
     if len(raw.raw_data) != needed:
         raise InputError(
             f"shape and type need {needed} bytes, the file gives {len(raw.raw_data)}",

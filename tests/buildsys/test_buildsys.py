@@ -58,7 +58,7 @@ def test_cmake(tmp_path: Path) -> None:
     (tmp_path / "add.onnx").write_bytes(b"broken")
     broken = _run("cmake", "--build", "build", cwd=tmp_path)
     assert broken.returncode != 0
-    assert "ONNX" in broken.stdout + broken.stderr
+    assert "DP001" in broken.stdout + broken.stderr
 
 
 def test_hatch(tmp_path: Path) -> None:

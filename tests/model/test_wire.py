@@ -14,6 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from dmlprep.errors import InputError, ModelRefused
 from dmlprep.model import Model
+from dmlprep.model.checking import check
 from dmlprep.model.tensors import chunks
 from dmlprep.model.walk import tensors
 from dmlprep.model.wire import SELF, skeleton, varint
@@ -66,7 +67,9 @@ def test_a_flipped_byte_never_crashes(at: int, byte: int, tmp_path_factory: obje
     path = Path(tmp_path_factory.getbasetemp()) / "flipped.onnx"  # type: ignore[attr-defined]
     path.write_bytes(data)
     with contextlib.suppress(InputError, ModelRefused):
-        Model.open(path)
+        model = Model.open(path)
+        model.snapshot()
+        check(model.ir)
 
 
 @given(st.integers(0, 1 << 62))
