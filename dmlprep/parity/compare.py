@@ -188,6 +188,8 @@ def _compare(
         )
     if count == 0:
         return _not_run(device, "the model has no outputs", None, began, chosen)
+    if not any(array.size for index in range(len(reference.feeds)) for array in reference.outputs(index).values()):
+        return _not_run(device, "every output is empty: there is no element to compare", None, began, chosen)
     options = replace(session or SessionOptions(), time_limit=time_limit)
     comparisons = [OutputComparison(names, chosen, as_rows=rows) for names, rows in row_groups(reference.model)]
     try:

@@ -338,11 +338,16 @@ class _Rewriter:
             for value in graph.inputs:
                 if value in self.home:
                     self._set_type(value, self.home[value])
+            again: dict[ir.Value, ir.Value] = {}  # a value may be listed twice: both are the one new output
             for index, value in enumerate(list(graph.outputs)):
+                if value in again:
+                    graph.outputs[index] = again[value]
+                    continue
                 wanted = next(iter(self.ends.get(value, set())), None)
                 if wanted is None or self.home.get(value) == wanted:
                     continue
                 self._output(graph, index, value, wanted)
+                again[value] = graph.outputs[index]
 
     def _output(self, graph: ir.Graph, index: int, value: ir.Value, wanted: ir.DataType) -> None:
         """The output keeps its name: what made it gets another, and a cast takes over."""

@@ -242,3 +242,12 @@ def test_a_model_that_draws_random_numbers_is_not_judged(tmp_path: Path) -> None
     one = parse(unread.format("Sin"), tmp_path / "one.onnx")
     two = parse(unread.format("Cos"), tmp_path / "two.onnx")
     assert compare(one, two).outcome == "failed"
+
+
+def test_outputs_without_elements_prove_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "empty.onnx"
+    text = '<ir_version: 8, opset_import: ["" : 17]> g (float[n, 4] x) => (float[n, 4] y) { y = Relu(x) }'
+    onnx.save(onnx.parser.parse_model(text), path)
+    verdict = compare(path, path, [{"x": np.zeros((0, 4), np.float32)}])
+    assert verdict.outcome == "not-run"
+    assert "empty" in verdict.reason

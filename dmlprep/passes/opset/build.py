@@ -294,7 +294,7 @@ class Builder:
                 opset_imports=[onnx.helper.make_operatorsetid("", version)],
                 ir_version=self._ir_version,
             )
-        except (onnx.shape_inference.InferenceError, RuntimeError) as error:
+        except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError) as error:
             first = str(error).strip().splitlines()
             raise CannotLower(f"its rewriting does not type: {first[0] if first else error}") from error
         for output in node.outputs:
