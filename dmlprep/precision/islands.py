@@ -27,6 +27,7 @@ from dmlprep.precision.half import FP16_MAX
 from dmlprep.precision.plan import COMPRESSES
 from dmlprep.precision.profile import Range, profile
 from dmlprep.precision.reference import Accumulation, Rounding, reference_model
+from dmlprep.precision.selected import sized_by_data
 
 if TYPE_CHECKING:
     from dmlprep.passes.base import Runner
@@ -150,6 +151,8 @@ class _Search:
         self.model, self.convert, self.runner, self.feeds = model, convert, runner, feeds
         self.tolerance, self.options = tolerance, options
         self.outputs = [v.name or "" for v in model.ir.graph.outputs]
+        follows = sized_by_data(model)
+        self.judged = [name for name in self.outputs if name not in follows]
         self.trials: list[Trial] = []
         self.journal = _Journal(options.journal, options.key)
         options.progress(0.0, "FP32 reference")
@@ -170,7 +173,7 @@ class _Search:
             known = 0.0
             for want, one in zip(self.want, self.feeds, strict=True):
                 got = self.runner.run(shadow, one, self.outputs)
-                known = max(known, output_error(want, got, self.outputs))
+                known = max(known, output_error(want, got, self.judged))
                 if known > self.tolerance * 4:
                     break  # clearly missed: the other feeds can wait
             self.journal.put(names, known)
