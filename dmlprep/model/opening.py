@@ -16,6 +16,7 @@ import onnx_ir as ir
 from google.protobuf.message import DecodeError
 
 from dmlprep.errors import InputError, ModelRefused
+from dmlprep.model.collector import paused_collector
 from dmlprep.model.frozen import freeze
 from dmlprep.model.tensors import MappedTensor
 from dmlprep.model.walk import map_tensors
@@ -33,6 +34,11 @@ def read(path: Path) -> ir.Model:
         InputError: the file is missing, not ONNX, cut short or hostile.
         ModelRefused: the file is ONNX, but holds what dmlprep cannot keep (sparse initializers, training graphs, maps).
     """
+    with paused_collector():
+        return _read(path)
+
+
+def _read(path: Path) -> ir.Model:
     proto = _parse(path)
     _refuse_what_would_be_lost(proto, path)
     _check_references(proto, path)

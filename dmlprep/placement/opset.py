@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx
 
 from dmlprep.model import Model
-from dmlprep.placement.collector import paused_collector
+from dmlprep.model.collector import paused_collector
 from dmlprep.placement.flops import flops
 from dmlprep.placement.reading import read_facts
 from dmlprep.placement.roles import roles

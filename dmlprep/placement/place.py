@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dmlprep.model import Model
-from dmlprep.placement.collector import paused_collector
+from dmlprep.model.collector import paused_collector
 from dmlprep.placement.cpu_preferred import cpu_preferred
 from dmlprep.placement.crossings import crossings, feed_bytes
 from dmlprep.placement.flops import flops

@@ -10,7 +10,7 @@ from pathlib import Path
 from dmlprep._version import __version__
 from dmlprep.model import Model
 from dmlprep.model.checking import check
-from dmlprep.placement.collector import paused_collector
+from dmlprep.model.collector import paused_collector
 from dmlprep.placement.opset import best_opset
 from dmlprep.placement.place import place_facts
 from dmlprep.placement.placement import PlacedNode, Placement

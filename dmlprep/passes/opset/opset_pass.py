@@ -7,6 +7,7 @@ from typing import ClassVar, Literal
 from dmlprep.errors import ModelRefused
 from dmlprep.model import Model, thaw
 from dmlprep.model.checking import check
+from dmlprep.model.collector import paused_collector
 from dmlprep.passes.base import Bound, Context, Fact, Options, Pass
 from dmlprep.passes.opset.handling import OLDEST
 from dmlprep.passes.opset.lowering import FunctionKey, Handled, lower
@@ -53,6 +54,10 @@ class OpsetPass(Pass[OpsetOptions]):
     bound: ClassVar[Bound] = "rounding"
 
     def run(self, model: Model, context: Context) -> bool:
+        with paused_collector():
+            return self._run(model, context)
+
+    def _run(self, model: Model, context: Context) -> bool:
         before = model.opset
         target = self._choose(model, before, context)
         context.facts.update({"opset before": before, "opset after": target, "ir before": model.ir.ir_version})
