@@ -54,7 +54,28 @@ def _conv(known: Inference, node: ir.Node) -> str:
     channels, wanted = data[1], weight[1]
     if wanted is not None:
         wanted *= node.attributes.get_int("group", 1)
-    return f"{channels} channels where the weight takes {wanted}" if _differ(channels, wanted) else ""
+    if _differ(channels, wanted):
+        return f"{channels} channels where the weight takes {wanted}"
+    return _window(node, data[2:], weight[2:])
+
+
+def _window(node: ir.Node, sizes: tuple[int | None, ...], kernel: tuple[int | None, ...]) -> str:
+    """A window that is larger than what it slides over, padding included; onnx infers 0, no kernel runs it."""
+    automatic = node.attributes.get_string("auto_pad", "NOTSET")
+    if automatic.startswith("SAME") or 0 in sizes:
+        return ""
+    rank = len(sizes)
+    pads = list(node.attributes.get_ints("pads", [0] * 2 * rank)) if automatic == "NOTSET" else [0] * 2 * rank
+    dilations = list(node.attributes.get_ints("dilations", [1] * rank))
+    if len(pads) != 2 * rank or len(dilations) != rank:
+        return ""
+    for axis, (size, width) in enumerate(zip(sizes, kernel, strict=True)):
+        if size is None or width is None:
+            continue
+        room, span = size + pads[axis] + pads[axis + rank], (width - 1) * dilations[axis] + 1
+        if room < span:
+            return f"its window spans {span} elements of the {room} that there are"
+    return ""
 
 
 def _conv_transpose(known: Inference, node: ir.Node) -> str:

@@ -9,7 +9,10 @@ import onnxruntime as ort
 import pytest
 
 from dmlprep.errors import ModelRefused
+from dmlprep.model import Model
 from dmlprep.model.shapes import Inference
+from dmlprep.passes import Context, make_pass
+from dmlprep.target import find_target
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17]>'
 
@@ -92,3 +95,17 @@ def test_a_window_that_does_not_fit(size: int, fits: bool) -> None:
     else:
         with pytest.raises(ModelRefused, match="a window of 5 does not fit into 3"):
             Inference.of(ir.from_proto(proto))
+
+
+def test_a_window_larger_than_its_input() -> None:
+    def model(padding: str) -> Model:
+        text = f"""<ir_version: 8, opset_import: ["" : 17]>
+        g (float[n, 1, h, 4] x) => (float[n, 1, a, b] y) <float[1, 1, 3, 3] w = {{1, 1, 1, 1, 1, 1, 1, 1, 1}}> {{
+          y = Conv<{padding}>(x, w)
+        }}"""
+        return Model(ir.from_proto(onnx.parser.parse_model(text)))
+
+    with pytest.raises(ModelRefused, match="window spans 3"):
+        make_pass("pin", {"sizes": {"n": 1, "h": 2}}).run(model("strides = [1, 1]"), Context(find_target()))
+    for padding in ("pads = [1, 1, 1, 1]", 'auto_pad = "SAME_UPPER"'):
+        assert make_pass("pin", {"sizes": {"n": 1, "h": 2}}).run(model(padding), Context(find_target()))
