@@ -15,9 +15,22 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if not config.getoption(_OPTION):
+    if config.getoption(_OPTION):
+        _demand_directml(config)
+    else:
         # As on a machine without the runtime: a test that proves a model must not take minutes on some machines only.
         os.environ["XDG_CACHE_HOME"] = str(Path(__file__).parent / "no-runtime-here")
+
+
+def _demand_directml(config: pytest.Config) -> None:
+    """Tests that were asked for and cannot run are an error, never a row of skips."""
+    from dmlprep.runtime import dml_status
+
+    if hasattr(config, "workerinput"):  # a worker of pytest-xdist: the controller has asked already
+        return
+    status = dml_status()
+    if not status.available:
+        raise pytest.UsageError(f"{_OPTION}: {status.reason}")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
