@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import onnx_ir as ir
 
 from dmlprep.precision.view import MOVES, View, scalar
 
-__all__ = ["coordinates", "crashing_transposes", "integers", "own_islands", "phases", "quantised", "squares"]
+__all__ = [
+    "coordinates",
+    "crashing_transposes",
+    "integers",
+    "log_sums",
+    "own_islands",
+    "phases",
+    "quantised",
+    "squares",
+]
 
 _ELEMENTWISE = frozenset(
     """
@@ -45,12 +54,55 @@ def quantised(view: View) -> Iterator[tuple[ir.Node, str]]:
     for node in view.order:
         if node.op_type in ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"):
             yield node, "it holds a quantisation scale"
+            if node.op_type != "DynamicQuantizeLinear":
+                for maker in _makers(node.inputs[1:3]):
+                    yield maker, "it computes a quantisation scale"
         elif node.op_type not in ("Cast", "CastLike") and view.is_float(node):
             for value in node.inputs:
                 producer = value.producer() if value is not None else None
                 if producer is not None and producer.op_type == "DequantizeLinear":
                     yield node, "its operands are quantised"
                     break
+
+
+_MAKES_SCALES = _ELEMENTWISE | MOVES | {"ReduceMax", "ReduceMin"}
+
+
+def _makers(values: Iterable[ir.Value | None]) -> Iterator[ir.Node]:
+    """The arithmetic that values are made by, up to what is more than arithmetic."""
+    stack, seen = list(values), set[ir.Node]()
+    while stack:
+        value = stack.pop()
+        node = value.producer() if value is not None else None
+        if node is not None and node not in seen and node.op_type in _MAKES_SCALES:
+            seen.add(node)
+            yield node
+            stack += node.inputs
+
+
+def log_sums(view: View) -> Iterator[tuple[ir.Node, str]]:
+    """Log of a ReduceSum of Exp, where the argument of Exp is not a difference from a maximum."""
+    for node in view.order:
+        if node.op_type != "Log" or not view.is_float(node):
+            continue
+        sums = _through_moves(node.inputs[0])
+        if sums is None or sums.op_type != "ReduceSum":
+            continue
+        exp = _through_moves(sums.inputs[0])
+        if exp is None or exp.op_type != "Exp":
+            continue
+        shifted = _through_moves(exp.inputs[0])
+        if shifted is None or shifted.op_type != "Sub":
+            for part in (exp, sums, node):
+                yield part, "an exponential whose sum's logarithm is taken"
+
+
+def _through_moves(value: ir.Value | None) -> ir.Node | None:
+    """What makes a value, movements and casts left out."""
+    node = value.producer() if value is not None else None
+    while node is not None and (node.op_type in MOVES or node.op_type == "Cast") and node.inputs[0] is not None:
+        node = node.inputs[0].producer()
+    return node
 
 
 def _from_integers(view: View) -> set[ir.Value]:

@@ -58,8 +58,14 @@ class _Rewriter:
 
     def run(self) -> bool:
         for node in self.view.order:
-            if node.op_type == "CastLike" and node.domain in ("", "ai.onnx") and self.view.wide(node.outputs[0]):
+            if node.domain not in ("", "ai.onnx"):
+                continue
+            if node.op_type == "CastLike" and self.view.is_float(node):
                 self._plain_cast(node)
+            elif node.op_type == "MeanVarianceNormalization" and "axes" not in node.attributes:
+                # onnx 1.23's checker expands the operator's body without the attribute's default, and refuses it
+                node.attributes["axes"] = ir.AttrInt64s("axes", [0, 2, 3])
+                self.changed = True
         for node in self.view.order:
             for index, value, port in self.view.wide_inputs(node):
                 if node.op_type not in UNTYPED:
@@ -85,7 +91,8 @@ class _Rewriter:
         return kind.dtype
 
     def _port(self, node: ir.Node, port: Port | None, original: ir.DataType) -> ir.DataType:
-        if port is None or node.domain == "ai.onnx.ml":  # its tables in attributes have the type of its operands
+        # BitCast is about bits; tables in attributes of ai.onnx.ml have the type of its operands
+        if port is None or node.op_type == "BitCast" or node.domain == "ai.onnx.ml":
             return original
         if (
             port.variable
@@ -98,7 +105,9 @@ class _Rewriter:
         return _SINGLE if _SINGLE in port.floats and port.plain else original
 
     def _plain_cast(self, node: ir.Node) -> None:
-        """CastLike with a floating result is a Cast whose type its readers choose."""
+        """CastLike of or to a floating type is a Cast: what it is like may change its type, the result must not."""
+        if not isinstance(self.view.types.get(node.outputs[0]), ir.TensorType):
+            return
         node.op_type = "Cast"
         node.replace_input_with(1, None)
         node.resize_inputs(1)

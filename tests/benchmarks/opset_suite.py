@@ -17,6 +17,7 @@ import subprocess
 import sys
 import warnings
 from collections import Counter
+from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ import numpy as np
 import onnx
 
 # Element type -> the first opset whose operators take it (schemas of onnx 1.23.2).
-_SINCE = {
+SINCE = {
     "BFLOAT16": 13,
     "FLOAT8E4M3FN": 19,
     "FLOAT8E4M3FNUZ": 19,
@@ -40,7 +41,7 @@ _SINCE = {
     "FLOAT6E2M3": 28,
     "FLOAT6E3M2": 28,
 }
-_RANDOM = {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
+RANDOM = {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
 
 
 @lru_cache(maxsize=1)
@@ -53,28 +54,31 @@ def cases() -> list[Any]:
         return sorted(collect_testcases(None), key=lambda c: str(c.name))
 
 
-def _opset(model: onnx.ModelProto) -> int:
+def opset_of(model: onnx.ModelProto) -> int:
+    """The model's opset of ai.onnx, 0 without one."""
     return max((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), default=0)
 
 
-def _element_types(proto: onnx.TypeProto) -> set[str]:
+def element_types(proto: onnx.TypeProto) -> set[str]:
+    """Names of the element types in a type."""
     kind = proto.WhichOneof("value")
     if kind == "tensor_type":
         return {onnx.TensorProto.DataType.Name(proto.tensor_type.elem_type)}
-    return _element_types(getattr(proto, kind).elem_type) if kind in ("sequence_type", "optional_type") else set()
+    return element_types(getattr(proto, kind).elem_type) if kind in ("sequence_type", "optional_type") else set()
 
 
 def in_scope(model: onnx.ModelProto, target: int) -> bool:
     """Whether a case above the target can be said at the target's opset at all."""
     if any("preview" in o.domain or "training" in o.domain for o in model.opset_import):
         return False
-    if _opset(model) <= target:
+    if opset_of(model) <= target:
         return False
-    types = set().union(*(_element_types(v.type) for v in (*model.graph.input, *model.graph.output)))
-    return all(_SINCE.get(t, 1) <= target for t in types)
+    types = set().union(*(element_types(v.type) for v in (*model.graph.input, *model.graph.output)))
+    return all(SINCE.get(t, 1) <= target for t in types)
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """A value of the suite as numpy has it."""
     if isinstance(value, onnx.TensorProto):
         return onnx.numpy_helper.to_array(value)
     if isinstance(value, onnx.SequenceProto):
@@ -116,19 +120,22 @@ def _same(got: Any, expected: Any, rtol: float, atol: float) -> str:
     return f"values differ by up to {worst:.3g}"
 
 
-def _ort(model: onnx.ModelProto, feeds: dict[str, Any]) -> list[Any]:
+def run_ort(model: onnx.ModelProto, feeds: dict[str, Any], level: str = "BASIC") -> list[Any]:
+    """Run in ONNX Runtime on the CPU; ``level`` is the optimisation: DISABLE_ALL, BASIC, EXTENDED or ALL."""
     import onnxruntime as ort
 
     ort.set_default_logger_severity(4)
     options = ort.SessionOptions()
     options.intra_op_num_threads = 1
-    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_BASIC
+    named = level if level.startswith("DISABLE") else f"ENABLE_{level}"
+    options.graph_optimization_level = getattr(ort.GraphOptimizationLevel, f"ORT_{named}")
     session = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
     found: list[Any] = session.run(None, feeds)
     return found
 
 
-def _reference(model: onnx.ModelProto, feeds: dict[str, Any]) -> list[Any]:
+def run_reference(model: onnx.ModelProto, feeds: dict[str, Any]) -> list[Any]:
+    """Run in onnx's reference evaluator."""
     from onnx.reference import ReferenceEvaluator
 
     found: list[Any] = ReferenceEvaluator(model).run(None, feeds)
@@ -144,30 +151,30 @@ def compare(model: onnx.ModelProto, case: Any, reference_only: bool) -> tuple[st
         the case as it stands, in the same way), ``differs``, ``invalid`` or ``not run``; and the detail.
     """
     details = ""
-    random = any(n.op_type in _RANDOM for n in case.model.graph.node)
+    random = any(n.op_type in RANDOM for n in case.model.graph.node)
     for feeds, expected in case.data_sets:
         names = [i.name for i in model.graph.input if i.name not in {t.name for t in model.graph.initializer}]
-        values = {n: _plain(v) for n, v in zip(names, feeds, strict=False)}
-        wanted = [_plain(v) for v in expected]
-        runners = [_reference] if reference_only else [_ort, _reference]
+        values = {n: plain(v) for n, v in zip(names, feeds, strict=False)}
+        wanted = [plain(v) for v in expected]
+        runners = [run_reference] if reference_only else [run_ort, run_reference]
         for runner in runners:
             try:
                 got = runner(model, values)
             except Exception as error:
                 text = " ".join(str(error).split())[:300]
-                details += f" [{runner.__name__[1:]}: {text}]"
-                if runner is _ort and "INVALID_GRAPH" in text:
+                details += f" [{runner.__name__.removeprefix('run_')}: {text}]"
+                if runner is run_ort and "INVALID_GRAPH" in text:
                     return "invalid", details
                 continue
             wrong = next(
                 filter(None, (_same(g, e, case.rtol, case.atol) for g, e in zip(got, wanted, strict=False))), ""
             )
             if not wrong:
-                details += f" [{runner.__name__[1:]}: equal]"
+                details += f" [{runner.__name__.removeprefix('run_')}: equal]"
                 break
             if random and wrong.startswith("values"):
                 return "random", "shape and type are right"
-            details += f" [{runner.__name__[1:]}: {wrong}]"
+            details += f" [{runner.__name__.removeprefix('run_')}: {wrong}]"
         else:
             if "rounding" in details and "values differ" not in details:
                 return "rounding", details
@@ -180,9 +187,9 @@ def compare(model: onnx.ModelProto, case: Any, reference_only: bool) -> tuple[st
 def _as_before(lowered: onnx.ModelProto, case: Any) -> bool:
     """Whether the reference evaluator gives the case as it stands the same answers, other than the suite's."""
     for feeds, _ in case.data_sets:
-        values = {i.name: _plain(v) for i, v in zip(case.model.graph.input, feeds, strict=False)}
+        values = {i.name: plain(v) for i, v in zip(case.model.graph.input, feeds, strict=False)}
         try:
-            got, before = _reference(lowered, values), _reference(case.model, values)
+            got, before = run_reference(lowered, values), run_reference(case.model, values)
         except Exception:
             return False
         if any(_same(g, w, case.rtol, case.atol) for g, w in zip(got, before, strict=True)):
@@ -231,32 +238,36 @@ def judge(case: Any, target: int, engine: str) -> tuple[str, str]:
         return (
             "refused" if engine == "onnx" else "error"
         ), f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
-    if _opset(lowered) != target:
-        return "stale", f"stands at {_opset(lowered)}"
+    if opset_of(lowered) != target:
+        return "stale", f"stands at {opset_of(lowered)}"
     try:
         onnx.checker.check_model(lowered, full_check=True)
     except Exception as error:
         return "invalid", " ".join(str(error).split())[:300]
-    kinds = set().union(*(_element_types(v.type) for v in (*model.graph.input, *model.graph.output)))
-    return compare(lowered, case, reference_only=bool(kinds & set(_SINCE)))
+    kinds = set().union(*(element_types(v.type) for v in (*model.graph.input, *model.graph.output)))
+    return compare(lowered, case, reference_only=bool(kinds & set(SINCE)))
 
 
-def child(target: int, engine: str, names: list[str]) -> None:
+def child(judged: Callable[[Any], tuple[str, str]], names: list[str]) -> None:
     """Judge the named cases, one line of JSON for each."""
     warnings.simplefilter("ignore")
     by_name = {c.name: c for c in cases()}
     for name in names:
         print(json.dumps({"begin": name}), flush=True)
-        outcome, detail = judge(by_name[name], target, engine)
+        outcome, detail = judged(by_name[name])
         print(json.dumps({"name": name, "outcome": outcome, "detail": detail}), flush=True)
 
 
 def run(target: int, engine: str, names: list[str]) -> dict[str, tuple[str, str]]:
     """Judge cases in child processes; a case that ends its process is ``crashed``."""
+    return in_children([sys.executable, __file__, "--child", engine, "--targets", str(target)], names)
+
+
+def in_children(command: list[str], names: list[str]) -> dict[str, tuple[str, str]]:
+    """Have ``command`` judge the cases named on its input; where one ends the process, a new one takes the rest."""
     results: dict[str, tuple[str, str]] = {}
     left = list(names)
     while left:
-        command = [sys.executable, __file__, "--child", engine, "--targets", str(target)]
         done = subprocess.run(command, input="\n".join(left), capture_output=True, text=True, check=False)
         begun = ""
         for line in done.stdout.splitlines():
@@ -285,7 +296,8 @@ def main() -> None:
     parser.add_argument("--save", type=Path)
     options = parser.parse_args()
     if options.child:
-        child(options.targets[0], options.child, [n for n in sys.stdin.read().split("\n") if n])
+        target, engine = options.targets[0], options.child
+        child(lambda case: judge(case, target, engine), [n for n in sys.stdin.read().split("\n") if n])
         return
     every = cases()
     engines = ["contrib" if options.contrib else "dmlprep", *(["onnx"] if options.converter else [])]
@@ -293,7 +305,7 @@ def main() -> None:
     print("| to opset | engine | above | in scope | equal | share | of these in ONNX Runtime | refused | rest |")
     print("|---|---|---|---|---|---|---|---|---|")
     for target in options.targets:
-        above = [c for c in every if _opset(c.model) > target]
+        above = [c for c in every if opset_of(c.model) > target]
         names = [c.name for c in above if in_scope(c.model, target) and options.only in c.name]
         for engine in engines:
             results = run(target, engine, names)

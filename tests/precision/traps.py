@@ -339,6 +339,31 @@ TRAPS: dict[str, tuple[str, dict[str, np.ndarray]]] = {
             "iou": np.array([0.5], np.float32),
         },
     ),
+    "mean_variance_normalization": (
+        _text(
+            "a = Mul(x, k) n = MeanVarianceNormalization(a) y = Mul(n, k)", "(float[2,3,4,4] x) => (float[2,3,4,4] y)"
+        ),
+        {"k": np.float32(0.5)},
+    ),
+    "cast_like_between_types": (
+        _text(
+            "m = Where(b, zero, low) c = CastLike(m, h) s = Add(h, c) y = Softmax(s)",
+            "(float16[2,16] h, bool[2,16] b) => (float16[2,16] y)",
+        ),
+        {"zero": np.float32(0), "low": np.float32(-np.inf)},
+    ),
+    "log_sum_exp": (
+        _text("l = Mul(x, k) e = Exp(l) s = ReduceSum(e, one) y = Log(s)", "(float[2,16] x) => (float[2,1] y)"),
+        {"k": np.float32(20), "one": np.array([1])},
+    ),
+    "dynamic_quantisation": (
+        _text(
+            "hi = ReduceMax<keepdims=0>(x) lo = ReduceMin<keepdims=0>(x) r = Sub(hi, lo) "
+            "s = Div(r, n) l = Div(lo, s) p = Neg(l) q = Round(p) z = Cast<to=2>(q) y = QuantizeLinear(x, s, z)",
+            "(float[2,16] x) => (uint8[2,16] y)",
+        ),
+        {"n": np.float32(255)},
+    ),
     "nothing_floating": (_text("y = Add(i, i)", "(int64[2] i) => (int64[2] y)"), {}),
 }
 """Name -> (ONNX text, weights)."""
