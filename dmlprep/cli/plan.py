@@ -56,8 +56,10 @@ def command(
         for key, value in step["options"].items():
             click.echo(f"     {key} = {json.dumps(value)}")
     parity = made.recipe.parity
-    click.echo(
-        f"then: parity on {'the CPU' if parity.cpu else ''}{' and ' if parity.cpu and parity.dml != 'off' else ''}"
-        f"{'' if parity.dml == 'off' else f'DirectML ({parity.dml})'}, tolerance {parity.tolerance}"
-    )
+    proofs = ["parity on the CPU"] if parity.cpu else []
+    if parity.cpu and parity.fp16_reference != "off" and any(step.pass_.name == "fp16" for step in made.steps):
+        proofs.append(f"the true-FP16 reference ({parity.fp16_reference})")
+    if parity.dml != "off":
+        proofs.append(f"parity on DirectML ({parity.dml})")
+    click.echo(f"then: {', '.join(proofs) or 'no proof'}; tolerance {parity.tolerance}")
     return 0

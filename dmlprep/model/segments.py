@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeVar
 
-import numpy as np
 import onnx
 import onnx_ir as ir
 
@@ -24,7 +23,8 @@ __all__ = ["PIECE_BYTES", "Segment", "run_segments", "segments"]
 PIECE_BYTES = 256 << 20
 """Weights of one piece, in bytes; a single node with larger weights is a piece of its own."""
 
-Values = Mapping[str, np.ndarray[Any, Any]]
+V = TypeVar("V")
+"""What stands for a value: an array, or one array for each of several feeds."""
 
 
 @dataclass(frozen=True)
@@ -125,11 +125,11 @@ def _names(node: onnx.NodeProto) -> Iterator[str]:
 
 
 def run_segments(
-    run: Callable[[Model, Values], dict[str, np.ndarray[Any, Any]]],
+    run: Callable[[Model, Mapping[str, V]], dict[str, V]],
     model: Model,
-    feeds: Values,
+    feeds: Mapping[str, V],
     piece_bytes: int = PIECE_BYTES,
-) -> dict[str, np.ndarray[Any, Any]]:
+) -> dict[str, V]:
     """Run a model piece by piece.
 
     Args:

@@ -1,22 +1,30 @@
 """Parity: the original on the CPU against the prepared model on a device, on the user's feeds or on seeded ones."""
 
-from dmlprep.parity.compare import compare
+from dmlprep.parity.candidate import Candidate, file_candidate, shadow_candidate
+from dmlprep.parity.compare import compare, compare_candidate, not_run
 from dmlprep.parity.feeds import Feed, fit_feeds, load_feeds, make_feeds, static_sizes
 from dmlprep.parity.metrics import measure
 from dmlprep.parity.reference import Reference
 from dmlprep.parity.tolerances import TOLERANCES, Tolerance, choose_tolerance, find_tolerance
+from dmlprep.parity.traits import holds_fp16
 
 __all__ = [
     "TOLERANCES",
+    "Candidate",
     "Feed",
     "Reference",
     "Tolerance",
     "choose_tolerance",
     "compare",
+    "compare_candidate",
+    "file_candidate",
     "find_tolerance",
     "fit_feeds",
+    "holds_fp16",
     "load_feeds",
     "make_feeds",
     "measure",
+    "not_run",
+    "shadow_candidate",
     "static_sizes",
 ]

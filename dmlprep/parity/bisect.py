@@ -16,7 +16,7 @@ import numpy as np
 from dmlprep.errors import CheckNotRun, InputError
 from dmlprep.model import Model
 from dmlprep.model.walk import label
-from dmlprep.parity.compare import Device, holds_fp16, quantizes, usable_device
+from dmlprep.parity.candidate import Device, usable_device
 from dmlprep.parity.cuts import Cuts, region
 from dmlprep.parity.failing import by_failure
 from dmlprep.parity.finding import Bisection, culprits, inputs_at, named
@@ -24,6 +24,7 @@ from dmlprep.parity.matching import match_values
 from dmlprep.parity.probe import Prober, differ
 from dmlprep.parity.reference import Reference
 from dmlprep.parity.tolerances import Tolerance, choose_tolerance
+from dmlprep.parity.traits import holds_fp16, quantizes
 from dmlprep.record import DeviceInfo, OutputMetrics
 
 if TYPE_CHECKING:

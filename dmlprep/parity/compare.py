@@ -4,108 +4,33 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx_ir as ir
 
-from dmlprep.errors import CheckNotRun, InputError
+from dmlprep.errors import CheckNotRun
 from dmlprep.model import Model
-from dmlprep.model.walk import nodes, tensors
+from dmlprep.parity.candidate import Candidate, Device, file_candidate, usable_device
 from dmlprep.parity.feeds import Feed, fit_feeds
+from dmlprep.parity.levels import Lowered, at_some_level
 from dmlprep.parity.metrics import OutputComparison
-from dmlprep.parity.reference import Reference, flatten
+from dmlprep.parity.reference import Reference
 from dmlprep.parity.rows import row_groups
 from dmlprep.parity.tolerances import Tolerance, choose_tolerance, proves
+from dmlprep.parity.traits import holds_fp16, quantizes
 from dmlprep.record import DeviceInfo, Finding, OutputMetrics, Verdict, finding
 
 if TYPE_CHECKING:
-    from dmlprep.runtime import Session, SessionHost, SessionOptions, ValueInfo
+    from dmlprep.runtime import SessionOptions
 
-__all__ = ["Device", "adapt_feed", "compare", "holds_fp16", "open_session", "quantizes", "usable_device"]
+__all__ = ["compare", "compare_candidate", "not_run"]
 
 Array = np.ndarray[Any, Any]
-Device = Literal["cpu", "dml"]
 Progress = Callable[[float, str], None]
-
-
-def holds_fp16(model: Model) -> bool:
-    """Whether any tensor of a model, or any Cast in it, is FP16 or bfloat16. Reads no weights."""
-    half = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
-    if any(t.dtype in half for t in tensors(model.ir)) or any(v.dtype in half for v in model.ir.graph.inputs):
-        return True
-    casts = (n.attributes.get("to") for n in nodes(model.ir) if n.op_type == "Cast")
-    return any(a is not None and not a.is_ref() and ir.DataType(a.as_int()) in half for a in casts)
-
-
-def quantizes(model: Model) -> bool:
-    """Whether a model quantizes activations: a last bit can then become a step of 1/255."""
-    kinds = ("QuantizeLinear", "DynamicQuantizeLinear", "QLinearConv", "QLinearMatMul", "MatMulInteger", "ConvInteger")
-    return any(n.op_type in kinds for n in nodes(model.ir))
-
-
-def usable_device(device: Device) -> tuple[str, DeviceInfo | None]:
-    """Why a device cannot be used here (empty where it can), and what it is."""
-    if device == "cpu":
-        return "", None
-    from dmlprep.runtime import dml_status
-
-    status = dml_status()
-    if not status.available:
-        return status.reason or "no DirectML session can be had here", status.device
-    return "", status.device
-
-
-def open_session(device: Device, path: Path, options: SessionOptions, host: SessionHost | None = None) -> Session:
-    """A session on a device, from ``host`` or from a worker of its own.
-
-    Raises:
-        SessionFailure: the model cannot be loaded there.
-    """
-    from dmlprep.runtime import open_cpu, open_dml
-
-    return open_cpu(path, options, host) if device == "cpu" else open_dml(path, options, host)
-
-
-def adapt_feed(feed: Feed, inputs: Sequence[ValueInfo], where: str) -> Feed:
-    """The feed in the element types that a session takes: FP16 in place of FP32, int32 in place of int64.
-
-    Raises:
-        InputError: an input is missing, or a value does not fit the narrower type.
-    """
-    adapted: Feed = {}
-    for value in inputs:
-        if value.name not in feed:
-            raise InputError(
-                f"the candidate has an input {value.name!r} that the reference does not have",
-                where=where,
-                code="DP705",
-                fix="compare models with the same inputs",
-            )
-        array = feed[value.name]
-        if value.dtype == array.dtype.name or array.dtype.kind in "OUS" or value.dtype == "bfloat16":
-            adapted[value.name] = _to_bfloat16(array) if value.dtype == "bfloat16" else array
-            continue
-        try:
-            kind = np.dtype(value.dtype)
-        except TypeError:
-            adapted[value.name] = array
-            continue
-        if kind.kind in "iu" and array.dtype.kind in "iu":
-            limits = np.iinfo(kind)
-            if array.size and (array.min() < limits.min or array.max() > limits.max):
-                raise InputError(f"values of input {value.name!r} do not fit {kind.name}", where=where, code="DP705")
-        with np.errstate(over="ignore"):
-            adapted[value.name] = array.astype(kind)
-    return adapted
-
-
-def _to_bfloat16(array: Array) -> Array:
-    import ml_dtypes
-
-    return array.astype(ml_dtypes.bfloat16)
 
 
 def compare(
@@ -120,6 +45,7 @@ def compare(
     sizes: Mapping[str, int] | None = None,
     seeds: int = 2,
     progress: Progress = lambda share, text: None,
+    retreat: bool = True,
 ) -> Verdict:
     """Compare ``candidate`` on a device with ``reference`` on the CPU, feed by feed and output by output.
 
@@ -133,6 +59,7 @@ def compare(
         session: how the candidate's session is opened (adapter, overrides of free dimensions).
         sizes: sizes for dimensions that stay free.
         seeds: how many feeds are made.
+        retreat: on the CPU, try an FP16 candidate that does not run at the default optimisation at lower levels.
 
     Returns:
         ``passed`` only where every output of every feed was compared and is within the tolerance; ``failed`` also where
@@ -143,83 +70,119 @@ def compare(
         InputError: a model cannot be read, or a feed of the user's does not fit.
         UsageError: there is no such tolerance.
     """
+    began = time.perf_counter()
+    compared = file_candidate(candidate, device, retreat=retreat)
     if isinstance(reference, Reference):
-        return _compare(reference, candidate, device, tolerance, time_limit, session, progress)
+        return compare_candidate(reference, compared, tolerance, time_limit, session, progress)
     try:
         made = Reference.of(
             reference, feeds, like=candidate, sizes=sizes, seeds=seeds, time_limit=time_limit, progress=progress
         )
     except CheckNotRun as error:
-        return _not_run(device, str(error), None, time.perf_counter())
+        return not_run(compared.check, str(error), None, began)
     with made:
-        return _compare(made, candidate, device, tolerance, time_limit, session, progress)
+        return compare_candidate(made, compared, tolerance, time_limit, session, progress)
 
 
-def _compare(
+def compare_candidate(
     reference: Reference,
-    candidate: Path,
-    device: Device,
-    tolerance: str,
-    time_limit: float,
-    session: SessionOptions | None,
-    progress: Progress,
+    candidate: Candidate,
+    tolerance: str = "auto",
+    time_limit: float = 600.0,
+    session: SessionOptions | None = None,
+    progress: Progress = lambda share, text: None,
 ) -> Verdict:
+    """As ``compare``, for any candidate."""
     from dmlprep.runtime import SessionFailure, SessionOptions
 
     began = time.perf_counter()
-    model = Model.open(candidate)
-    fp16 = holds_fp16(model)
-    chosen = choose_tolerance(tolerance, fp16=fp16, quantized=quantizes(model), device=device)
-    fit_feeds(model, (adapt_shapes(feed, model) for feed in reference.feeds), str(candidate))
-    reason, info = usable_device(device)
+    fp16 = candidate.kind == "fp16-reference" or holds_fp16(candidate.model)
+    chosen = choose_tolerance(tolerance, fp16=fp16, quantized=quantizes(candidate.model), device=candidate.kind)
+    fit_feeds(candidate.model, (_adapt_types(feed, candidate.model) for feed in reference.feeds), candidate.where)
+
+    def unsaid(reason: str, info: DeviceInfo | None = None) -> Verdict:
+        return not_run(candidate.check, reason, info, began, chosen, decides=candidate.decides)
+
+    reason, info = usable_device(candidate.device)
     if reason:
-        return _not_run(device, reason, info, began, chosen)
+        return unsaid(reason, info)
     if not reference.feeds:
-        return _not_run(device, "there are no feeds", None, began, chosen)
+        return unsaid("there are no feeds")
     try:
         count = reference.compute(progress)
     except SessionFailure as failure:
-        return _not_run(
-            device,
-            f"the original does not run on the CPU, so there is nothing to compare with: {failure}",
-            None,
-            began,
-            chosen,
-        )
+        return unsaid(f"the original does not run on the CPU, so there is nothing to compare with: {failure}")
     if count == 0:
-        return _not_run(device, "the model has no outputs", None, began, chosen)
+        return unsaid("the model has no outputs")
     if not any(array.size for index in range(len(reference.feeds)) for array in reference.outputs(index).values()):
-        return _not_run(device, "every output is empty: there is no element to compare", None, began, chosen)
+        return unsaid("every output is empty: there is no element to compare")
+    made = _Made(candidate, chosen, began)
     options = replace(session or SessionOptions(), time_limit=time_limit)
-    comparisons = [OutputComparison(names, chosen, as_rows=rows) for names, rows in row_groups(reference.model)]
     try:
-        with open_session(device, candidate, options) as opened:
-            info = opened.device
-            for index, feed in enumerate(reference.feeds):
-                progress(index / len(reference.feeds), f"feed {index + 1} of {len(reference.feeds)} on {device}")
-                answers = flatten(opened.run_any(adapt_feed(feed, opened.inputs, str(candidate))))
-                missing = sorted(set(reference.outputs(index)) - set(answers))
-                if missing:
-                    return _failed(device, f"the candidate has no output {missing[0]!r}", info, began, chosen, index)
-                _add(comparisons, reference.outputs(index), answers, chosen)
-    except SessionFailure as failure:
-        text = f"the candidate does not run: {failure}"
-        return _failed(
-            device, text, info, began, chosen, 0, [finding("DP704", text, severity="error", kind=failure.kind)]
+        answered, lowered = at_some_level(
+            lambda asked: _answers(reference, made, asked, progress), options, candidate.lower
         )
+    except SessionFailure as failure:
+        if candidate.ours:
+            return unsaid(f"it does not run on the CPU: {failure}", made.device)
+        text = f"the candidate does not run: {failure}"
+        return made.failed(text, 0, [finding("DP704", text, severity="error", kind=failure.kind)])
     except CheckNotRun as error:
-        return _not_run(device, str(error), info, began, chosen)
-    results = [m for c in comparisons for m in c.results()]
+        return unsaid(str(error), made.device)
+    if lowered is not None:
+        made.lowered(lowered)
+    if answered.missing:
+        return made.failed(f"the candidate has no output {answered.missing!r}", answered.feeds)
+    results = [m for c in answered.comparisons for m in c.results()]
     left_out = set(reference.outputs(0)) - {m.output for m in results}
     if left_out:
-        return _failed(device, f"output {min(left_out)!r} was not compared", info, began, chosen, 0)
+        return made.failed(f"output {min(left_out)!r} was not compared", 0)
     if not all(m.passed for m in results) and (drawn := reference.random_node()):
-        reason = f"the original draws random numbers ({drawn}), and gives other outputs on the same feed each time"
-        return _not_run(device, reason, info, began, chosen)
-    return _judge(results, _described(info, fp16, reference), device, chosen, len(reference.feeds), began)
+        return unsaid(
+            f"the original draws random numbers ({drawn}), and gives other outputs on the same feed each time",
+            made.device,
+        )
+    if not results:
+        return unsaid("no output was compared", made.device)
+    made.describe(fp16, reference)
+    return made.judged(results, len(reference.feeds))
 
 
-def adapt_shapes(feed: Feed, model: Model) -> Feed:
+class _Answered:
+    """What a candidate answered: comparisons so far, and the first output that it does not have."""
+
+    def __init__(self, reference: Reference, tolerance: Tolerance) -> None:
+        groups = row_groups(reference.model)
+        self.comparisons = [OutputComparison(names, tolerance, as_rows=rows) for names, rows in groups]
+        self._tolerance = tolerance
+        self.missing = ""
+        self.feeds = 0
+
+    def add(self, reference: dict[str, Array], answers: dict[str, Array]) -> None:
+        grouped = {name for c in self.comparisons for name in c.names}
+        # Items of a sequence output are known only after a run.
+        self.comparisons += [OutputComparison((n,), self._tolerance) for n in reference if n not in grouped]
+        for comparison in self.comparisons:
+            if all(name in reference for name in comparison.names):
+                comparison.add(reference, answers)
+
+
+def _answers(reference: Reference, made: _Made, options: SessionOptions, progress: Progress) -> _Answered:
+    answered = _Answered(reference, made.tolerance)
+    total = len(reference.feeds)
+    with closing(made.candidate.answers(reference.feeds, options)) as answers:
+        for index in range(total):
+            progress(index / total, f"feed {index + 1} of {total}, {made.candidate.check}")
+            made.device, outputs = next(answers)
+            missing = sorted(set(reference.outputs(index)) - set(outputs))
+            if missing:
+                answered.missing, answered.feeds = missing[0], index
+                break
+            answered.add(reference.outputs(index), outputs)
+    return answered
+
+
+def _adapt_types(feed: Feed, model: Model) -> Feed:
     """The feed with the element types of ``model``'s inputs, so that only names and shapes are left to check."""
     adapted = dict(feed)
     for value in model.ir.graph.inputs:
@@ -230,42 +193,50 @@ def adapt_shapes(feed: Feed, model: Model) -> Feed:
     return adapted
 
 
-def _add(
-    comparisons: list[OutputComparison], reference: dict[str, Array], answers: dict[str, Array], tolerance: Tolerance
-) -> None:
-    grouped = {name for c in comparisons for name in c.names}
-    # Items of a sequence output are known only after a run.
-    for name in reference:
-        if name not in grouped:
-            comparisons.append(OutputComparison((name,), tolerance))
-    for comparison in comparisons:
-        if all(name in reference for name in comparison.names):
-            comparison.add(reference, answers)
+class _Made:
+    """A verdict in the making."""
 
+    def __init__(self, candidate: Candidate, tolerance: Tolerance, began: float) -> None:
+        self.candidate = candidate
+        self.tolerance = tolerance
+        self.device: DeviceInfo | None = None
+        self._began = began
+        self._findings: list[Finding] = []
 
-def _described(info: DeviceInfo | None, fp16: bool, reference: Reference) -> DeviceInfo | None:
-    if info is None:
-        return None
-    said = [proves(fp16, info)]
-    if reference.device is not None and reference.device.name != "cpu":
-        said.append(f"reference by {reference.device}")
-    return DeviceInfo(info.name, [*info.details, *filter(None, said)])
+    def _say(self, *details: str) -> None:
+        if self.device is not None:
+            self.device = DeviceInfo(self.device.name, [*self.device.details, *filter(None, details)])
 
+    def lowered(self, how: Lowered) -> None:
+        """It ran at a lower level than was asked for."""
+        self._say(f"at {how}")
+        if not self.candidate.ours:
+            text = f"{self.candidate.check} ran at {how}"
+            self._findings.append(finding("DP707", text, level=how.level, kind=how.failure.kind))
 
-def _judge(
-    results: list[OutputMetrics],
-    info: DeviceInfo | None,
-    device: Device,
-    tolerance: Tolerance,
-    feeds: int,
-    began: float,
-) -> Verdict:
-    if not results:
-        return _not_run(device, "no output was compared", info, began, tolerance)
-    findings: list[Finding] = []
-    for metrics in results:
-        if metrics.passed:
-            continue
+    def describe(self, fp16: bool, reference: Reference) -> None:
+        """Add what the device proves, and who computed the reference."""
+        if self.device is None:
+            return
+        other = reference.device if reference.device is not None and reference.device.name != "cpu" else None
+        by = f"reference by {other}" if other is not None else ""
+        at = f"the original at {reference.lowered}" if reference.lowered is not None else ""
+        self._say(proves(fp16, self.device), by, at)
+
+    def judged(self, results: list[OutputMetrics], feeds: int) -> Verdict:
+        """``passed`` where every output is within the tolerance."""
+        failed = [m for m in results if not m.passed]
+        reason = describe(failed[0], self.tolerance) if failed else ""
+        if len(failed) > 1:
+            reason += f" (and {len(failed) - 1} more outputs)"
+        return self._verdict(reason, feeds, [self._differs(m) for m in failed], results)
+
+    def failed(self, reason: str, feeds: int, findings: list[Finding] | None = None) -> Verdict:
+        """``failed`` for another reason than a number."""
+        code = self.candidate.code or "DP701"
+        return self._verdict(reason, feeds, findings if findings is not None else [finding(code, reason)], [])
+
+    def _differs(self, metrics: OutputMetrics) -> Finding:
         facts: dict[str, Any] = {
             "max_abs": metrics.max_abs,
             "max_rel": metrics.max_rel,
@@ -274,23 +245,26 @@ def _judge(
             "non_finite": metrics.non_finite,
             "share_equal": metrics.share_equal,
         }
-        code = "DP702" if metrics.non_finite else "DP701"
-        findings.append(finding(code, describe(metrics, tolerance), node=metrics.output, **facts))
-    seconds = round(time.perf_counter() - began, 3)
-    reason = findings[0].message if findings else ""
-    if len(findings) > 1:
-        reason += f" (and {len(findings) - 1} more outputs)"
-    return Verdict(
-        check=f"parity on {device}",
-        outcome="failed" if findings else "passed",
-        reason=reason,
-        device=info,
-        tolerance=str(tolerance),
-        feeds=feeds,
-        seconds=seconds,
-        outputs=results,
-        findings=findings,
-    )
+        code = self.candidate.code or ("DP702" if metrics.non_finite else "DP701")
+        text = describe(metrics, self.tolerance)
+        if self.candidate.code:
+            text = f"{self.candidate.check}: {text}"
+        severity: Any = None if self.candidate.decides else "warning"
+        return finding(code, text, node=metrics.output, severity=severity, **facts)
+
+    def _verdict(self, reason: str, feeds: int, findings: list[Finding], outputs: list[OutputMetrics]) -> Verdict:
+        return Verdict(
+            check=self.candidate.check,
+            outcome="failed" if reason else "passed",
+            reason=reason,
+            device=self.device,
+            tolerance=str(self.tolerance),
+            feeds=feeds,
+            seconds=round(time.perf_counter() - self._began, 3),
+            outputs=outputs,
+            findings=[*findings, *self._findings],
+            decides=self.candidate.decides,
+        )
 
 
 def describe(metrics: OutputMetrics, tolerance: Tolerance) -> str:
@@ -310,36 +284,23 @@ def describe(metrics: OutputMetrics, tolerance: Tolerance) -> str:
     return f"output {name!r}: {metrics.out_of_tolerance:.2%} of the elements are infinite or NaN on one side only"
 
 
-def _not_run(
-    device: Device, reason: str, info: DeviceInfo | None, began: float, tolerance: Tolerance | None = None
+def not_run(
+    check: str,
+    reason: str,
+    info: DeviceInfo | None,
+    began: float,
+    tolerance: Tolerance | None = None,
+    *,
+    decides: bool = True,
 ) -> Verdict:
+    """The verdict of a check that could not run; ``began`` is when it was tried."""
     return Verdict(
-        check=f"parity on {device}",
+        check=check,
         outcome="not-run",
         reason=reason,
         device=info,
         tolerance=str(tolerance) if tolerance is not None else "",
         seconds=round(time.perf_counter() - began, 3),
-        findings=[finding("DP703", f"parity on {device} did not run: {reason}")],
-    )
-
-
-def _failed(
-    device: Device,
-    reason: str,
-    info: DeviceInfo | None,
-    began: float,
-    tolerance: Tolerance,
-    feeds: int,
-    findings: list[Finding] | None = None,
-) -> Verdict:
-    return Verdict(
-        check=f"parity on {device}",
-        outcome="failed",
-        reason=reason,
-        device=info,
-        tolerance=str(tolerance),
-        feeds=feeds,
-        seconds=round(time.perf_counter() - began, 3),
-        findings=findings if findings is not None else [finding("DP701", reason)],
+        findings=[finding("DP703", f"{check} did not run: {reason}")],
+        decides=decides,
     )

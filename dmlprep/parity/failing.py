@@ -10,7 +10,7 @@ import numpy as np
 
 from dmlprep.model import Model
 from dmlprep.model.walk import label
-from dmlprep.parity.compare import Device
+from dmlprep.parity.candidate import Device
 from dmlprep.parity.cuts import Cuts, region
 from dmlprep.parity.finding import Bisection, culprits, inputs_at, named
 from dmlprep.parity.probe import Prober

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dmlprep.parity.compare import Device, compare
+from dmlprep.parity.candidate import Device
+from dmlprep.parity.compare import compare
 from dmlprep.parity.reference import Reference
 from dmlprep.record import Verdict
 
@@ -67,7 +68,13 @@ def try_knobs(
     for index, (name, options) in enumerate(wanted):
         progress(index / len(wanted), name)
         verdict = compare(
-            reference, candidate, device=device, tolerance=tolerance, time_limit=session.time_limit, session=options
+            reference,
+            candidate,
+            device=device,
+            tolerance=tolerance,
+            time_limit=session.time_limit,
+            session=options,
+            retreat=False,
         )
         results.append(KnobResult(name, options, verdict))
     return results

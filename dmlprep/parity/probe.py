@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from dmlprep.model import Model
-from dmlprep.parity.compare import Device, adapt_feed, open_session
+from dmlprep.parity.candidate import Device, adapt_feed, open_session
 from dmlprep.parity.cuts import prefix
 from dmlprep.parity.metrics import measure
 from dmlprep.parity.reference import flatten

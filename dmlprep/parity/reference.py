@@ -15,12 +15,13 @@ from dmlprep.errors import InputError
 from dmlprep.model import Model
 from dmlprep.model.walk import label, nodes
 from dmlprep.parity.feeds import Feed, fit_feeds, make_feeds, static_sizes
+from dmlprep.parity.levels import Lowered, at_some_level, lower_levels
 from dmlprep.parity.sizes import free_dimensions, graph_inputs
 from dmlprep.record import DeviceInfo
 from dmlprep.target import find_target
 
 if TYPE_CHECKING:
-    from dmlprep.runtime import RunValue, Session
+    from dmlprep.runtime import RunValue, Session, SessionOptions
 
 __all__ = ["Reference", "flatten"]
 
@@ -54,6 +55,7 @@ class Reference:
         model: its graph.
         feeds: checked feeds.
         device: what computed the outputs, ``None`` until then.
+        lowered: the optimisation level it had to be run at, where that is not the default.
     """
 
     def __init__(self, path: Path, model: Model, feeds: list[Feed], time_limit: float = 600.0) -> None:
@@ -63,6 +65,7 @@ class Reference:
         self._time_limit = time_limit
         self._folder = tempfile.TemporaryDirectory(prefix="dmlprep-reference-")
         self.device: DeviceInfo | None = None
+        self.lowered: Lowered | None = None
         self._outputs: list[dict[str, Array]] = []
         self._again: Callable[[], list[Feed]] | None = None
 
@@ -110,11 +113,20 @@ class Reference:
         Raises:
             SessionFailure: it does not load or run.
         """
+        from dmlprep.runtime import SessionOptions
+
+        if not self._outputs:
+            options = SessionOptions(time_limit=self._time_limit)
+            self._outputs, self.lowered = at_some_level(
+                lambda asked: self._computed(asked, progress), options, lower_levels(self.model)
+            )
+        return len(self._outputs[0]) if self._outputs else 0
+
+    def _computed(self, options: SessionOptions, progress: Callable[[float, str], None]) -> list[dict[str, Array]]:
         from dmlprep.runtime import SessionFailure
 
-        if self._outputs:
-            return len(self._outputs[0])
-        with self._open() as session:
+        found: list[dict[str, Array]] = []
+        with self._open(options) as session:
             self.device = session.device
             for index in range(len(self.feeds)):
                 progress(index / len(self.feeds), f"reference, feed {index + 1} of {len(self.feeds)}")
@@ -125,18 +137,17 @@ class Reference:
                         raise
                     self.feeds, self._again = self._again(), None
                     outputs = session.run_any(self.feeds[0])
-                self._outputs.append({n: self._keep(index, i, a) for i, (n, a) in enumerate(flatten(outputs).items())})
-        return len(self._outputs[0]) if self._outputs else 0
+                found.append({n: self._keep(index, i, a) for i, (n, a) in enumerate(flatten(outputs).items())})
+        return found
 
-    def _open(self) -> AbstractContextManager[Session]:
+    def _open(self, options: SessionOptions) -> AbstractContextManager[Session]:
         """A session on the CPU, or in onnx's evaluator where ONNX Runtime is too old for the model.
 
         Raises:
             SessionFailure: neither loads it.
         """
-        from dmlprep.runtime import SessionFailure, SessionOptions, open_cpu, open_evaluator
+        from dmlprep.runtime import SessionFailure, open_cpu, open_evaluator
 
-        options = SessionOptions(time_limit=self._time_limit)
         try:
             return open_cpu(self.path, options)
         except SessionFailure as failure:
@@ -155,13 +166,14 @@ class Reference:
 
         The original runs once more, and only where it has such a node.
         """
-        from dmlprep.runtime import SessionFailure
+        from dmlprep.runtime import SessionFailure, SessionOptions
 
         drawing = [n for n in nodes(self.model.ir) if n.op_type in _RANDOM and "seed" not in n.attributes]
         if not drawing or not self._outputs:
             return ""
         try:
-            with self._open() as session:
+            level = self.lowered.level if self.lowered is not None else "all"
+            with self._open(SessionOptions(time_limit=self._time_limit, optimization=level)) as session:
                 again = flatten(session.run_any(self.feeds[0]))
         except SessionFailure:
             return ""

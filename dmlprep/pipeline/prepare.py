@@ -31,6 +31,7 @@ from dmlprep.record.findings import Finding, finding
 if TYPE_CHECKING:
     import numpy as np
 
+    from dmlprep.precision import Rounding
     from dmlprep.runtime import SessionOptions
 
 __all__ = ["PrepareRequest", "prepare"]
@@ -167,20 +168,21 @@ def _run_steps(model: Model, request: PrepareRequest, record: RunRecord) -> None
     from dmlprep.placement import choose_opset
 
     plan = request.plan
-    runner = CpuRunner(request.feeds, plan.recipe.parity.sizes, plan.recipe.parity.time_limit)
     within = False
-    for index, step in enumerate(plan.steps, 1):
-        request.observer.step_started(step.name, index, len(plan.steps))
-        context = Context(
-            plan.target,
-            runner=runner,
-            choose_opset=lambda m: choose_opset(m, plan.target),
-            progress=request.observer.step_progress,
-        )
-        done = run_step(step.name, step.pass_, model, context, step.options, within_target=within)
-        within = within or "opset" in step.pass_.promises()
-        record.steps.append(done)
-        request.observer.step_finished(done)
+    with CpuRunner(request.feeds, plan.recipe.parity.sizes, plan.recipe.parity.time_limit) as runner:
+        for index, step in enumerate(plan.steps, 1):
+            request.observer.step_started(step.name, index, len(plan.steps))
+            context = Context(
+                plan.target,
+                runner=runner,
+                choose_opset=lambda m: choose_opset(m, plan.target),
+                progress=request.observer.step_progress,
+            )
+            done = run_step(step.name, step.pass_, model, context, step.options, within_target=within)
+            runner.release()
+            within = within or "opset" in step.pass_.promises()
+            record.steps.append(done)
+            request.observer.step_finished(done)
 
 
 def _place(record: RunRecord, key: str, model: Model, request: PrepareRequest) -> None:
@@ -228,6 +230,7 @@ def _save_and_prove(model: Model, request: PrepareRequest, record: RunRecord) ->
             request.source,
             saved.files[0],
             request.plan.recipe.parity,
+            rounding=_rounding(request.plan, record),
             feeds=request.feeds,
             session=request.session,
             observer=request.observer,
@@ -248,29 +251,49 @@ def _save_and_prove(model: Model, request: PrepareRequest, record: RunRecord) ->
     record.output = str(target)
 
 
+def _rounding(plan: Plan, record: RunRecord) -> Rounding | None:
+    """How the true-FP16 reference rounds: as the last step that brought in FP16 was told; ``None`` where none did."""
+    for step, done in zip(reversed(plan.steps), reversed(record.steps), strict=True):
+        if step.pass_.name == "fp16" and done.outcome == "changed":
+            rounding: Rounding = step.pass_.options.rounding
+            return rounding
+    return None
+
+
 def _judge(verdicts: list[Verdict], plan: Plan) -> None:
-    for verdict in verdicts:
-        if verdict.outcome == "failed":
-            raise ModelRefused(
-                f"{verdict.check} failed: {verdict.reason}",
-                code="DP701",
-                fix="dmlprep bisect finds the first node that differs",
-            )
-    for verdict in verdicts:
+    deciding = [v for v in verdicts if v.decides]
+    for verdict in deciding:
+        if verdict.outcome != "failed":
+            continue
+        # A model that does not run says more than that its outputs differ.
+        codes = [f.code for f in verdict.findings if f.severity == "error"]
+        raise ModelRefused(
+            f"{verdict.check} failed: {verdict.reason}",
+            code=codes[0] if codes else "DP701",
+            fix=_HOW_TO_MEND.get(codes[0] if codes else "", "dmlprep bisect finds the first node that differs"),
+        )
+    for verdict in deciding:
         if verdict.outcome != "not-run":
             continue
-        if verdict.check.endswith("cpu"):
-            raise CheckNotRun(
-                f"{verdict.check} did not run: {verdict.reason}",
-                code="DP703",
-                fix="give --feeds that fit; --set parity.cpu=false writes the result without this proof",
-            )
-        if plan.recipe.parity.dml == "require":
-            raise CheckNotRun(
-                f"{verdict.check} was demanded and did not run: {verdict.reason}",
-                code="DP703",
-                fix="dmlprep runtime install (Linux), or run on Windows with a GPU; dmlprep doctor tells",
-            )
+        on_dml = verdict.check.endswith("dml")
+        if on_dml and plan.recipe.parity.dml != "require":
+            continue
+        what = "was demanded and did not run" if on_dml else "did not run"
+        raise CheckNotRun(f"{verdict.check} {what}: {verdict.reason}", code="DP703", fix=_how_to_run(verdict.check))
+
+
+_HOW_TO_MEND = {
+    "DP407": 'set step.fp16.islands="auto", or keep the nodes that lose digits in FP32 (step.fp16.keep_operators); '
+    "parity.tolerance accepts more",
+}
+
+
+def _how_to_run(check: str) -> str:
+    if check.endswith("dml"):
+        return "dmlprep runtime install (Linux), or run on Windows with a GPU; dmlprep doctor tells"
+    if check.endswith("cpu"):
+        return "give --feeds that fit; --set parity.cpu=false writes the result without this proof"
+    return '--set parity.fp16_reference="off" writes the result without this proof'
 
 
 def _as_finding(error: DmlprepError) -> Finding:

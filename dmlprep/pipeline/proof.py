@@ -1,16 +1,32 @@
-"""The proof: the original on the CPU against the prepared model on the CPU and, where there is one, on DirectML."""
+"""The proof: the original on the CPU against the prepared model on the CPU, in true FP16, and on DirectML.
+
+Each check is one verdict; the original runs once for all of them. The CPU provider computes FP16 in FP32, which proves
+nothing about FP16 arithmetic: that is what the true-FP16 reference is for (``precision.reference``).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from dmlprep.errors import CheckNotRun
-from dmlprep.parity import Reference, compare, load_feeds
+from dmlprep.errors import CheckNotRun, DmlprepError, InternalError, ModelRefused
+from dmlprep.model import Model
+from dmlprep.parity import (
+    Reference,
+    compare,
+    compare_candidate,
+    holds_fp16,
+    load_feeds,
+    not_run,
+    shadow_candidate,
+)
 from dmlprep.pipeline.observer import Observer
+from dmlprep.precision import Accumulation, Rounding, reference_model
 from dmlprep.recipe import ParitySettings
-from dmlprep.record import Verdict
+from dmlprep.record import DeviceInfo, Verdict
 
 if TYPE_CHECKING:
     import numpy as np
@@ -22,29 +38,50 @@ __all__ = ["compare_models", "prove"]
 Arrays = Mapping[str, "np.ndarray[Any, Any]"]
 
 
+_MODES: dict[str, tuple[Accumulation, ...]] = {
+    "storage": ("storage",),
+    "everywhere": ("everywhere",),
+    "both": ("storage", "everywhere"),
+    "off": (),
+}
+"""What the setting asks for. The first decides: DirectML's own shaders sum in FP32, so with both, ``everywhere`` tells
+what hardware would make of the model that sums in FP16, and refuses nothing."""
+
+_SUMS = {"storage": "FP16 storage, FP32 sums", "everywhere": "FP16 everywhere, partial sums too"}
+_ROUNDING = {"nearest": "rounding to nearest even", "toward-zero": "rounding toward zero"}
+
+
+@dataclass(frozen=True)
+class _Check:
+    """A check to make: its name, and how its verdict is had."""
+
+    name: str
+    run: Callable[[Reference], Verdict]
+
+
 def prove(
     source: Path,
     prepared: Path,
     settings: ParitySettings,
     *,
+    rounding: Rounding | None = None,
     feeds: Sequence[Arrays] = (),
     session: SessionOptions | None = None,
     observer: Observer | None = None,
 ) -> list[Verdict]:
-    """One verdict for each device that the settings ask for; the original runs once.
+    """One verdict for each check that the settings ask for; the original runs once.
+
+    Args:
+        rounding: how the true-FP16 reference rounds, where a step brought FP16 arithmetic in; ``None`` where none did.
 
     Raises:
         InputError: a feed of the user's does not fit the model.
     """
     observer = observer or Observer()
-    devices: list[Literal["cpu", "dml"]] = []
-    if settings.cpu:
-        devices.append("cpu")
-    if settings.dml != "off":
-        devices.append("dml")
-    if not devices:
+    checks = _checks(prepared, settings, rounding, session, observer)
+    if not checks:
         return []
-    verdicts: list[Verdict] = []
+    began = time.perf_counter()
     try:
         reference = Reference.of(
             source,
@@ -56,11 +93,26 @@ def prove(
             progress=observer.step_progress,
         )
     except CheckNotRun as error:
-        return [Verdict(f"parity on {device}", "not-run", str(error)) for device in devices]
+        return [not_run(check.name, str(error), None, began) for check in checks]
+    verdicts: list[Verdict] = []
     with reference:
-        for device in devices:
-            observer.check_started(f"parity on {device}")
-            verdict = compare(
+        for check in checks:
+            observer.check_started(check.name)
+            verdicts.append(check.run(reference))
+            observer.check_finished(verdicts[-1])
+    return verdicts
+
+
+def _checks(
+    prepared: Path,
+    settings: ParitySettings,
+    rounding: Rounding | None,
+    session: SessionOptions | None,
+    observer: Observer,
+) -> list[_Check]:
+    def on(device: Literal["cpu", "dml"]) -> _Check:
+        def run(reference: Reference) -> Verdict:
+            return compare(
                 reference,
                 prepared,
                 device=device,
@@ -69,9 +121,56 @@ def prove(
                 session=session,
                 progress=observer.step_progress,
             )
-            verdicts.append(verdict)
-            observer.check_finished(verdict)
-    return verdicts
+
+        return _Check(f"parity on {device}", run)
+
+    def half(mode: Accumulation, rounding: Rounding, decides: bool) -> _Check:
+        name = f"fp16 reference ({mode})"
+
+        def run(reference: Reference) -> Verdict:
+            return _in_true_fp16(reference, prepared, settings, mode, rounding, name, decides, observer)
+
+        return _Check(name, run)
+
+    checks: list[_Check] = []
+    if settings.cpu:
+        checks.append(on("cpu"))
+        modes = _MODES[settings.fp16_reference] if rounding is not None and holds_fp16(Model.open(prepared)) else ()
+        checks += [half(mode, rounding, index == 0) for index, mode in enumerate(modes) if rounding is not None]
+    if settings.dml != "off":
+        checks.append(on("dml"))
+    return checks
+
+
+def _in_true_fp16(
+    reference: Reference,
+    prepared: Path,
+    settings: ParitySettings,
+    mode: Accumulation,
+    rounding: Rounding,
+    name: str,
+    decides: bool,
+    observer: Observer,
+) -> Verdict:
+    """The prepared file as FP16 hardware would compute it, against the original's outputs."""
+    began = time.perf_counter()
+    device = DeviceInfo("true-fp16 reference", [_SUMS[mode], _ROUNDING[rounding]])
+    try:
+        shadow = reference_model(Model.open(prepared), mode, rounding)
+    except ModelRefused as error:
+        return not_run(name, str(error), device, began, decides=decides)
+    except DmlprepError:
+        raise
+    except Exception as error:
+        raise InternalError(
+            f"the true-FP16 reference of the result cannot be made: {type(error).__name__}: {error}",
+            where=name,
+            fix='please report this; --set parity.fp16_reference="off" leaves this proof out',
+        ) from error
+    candidate = shadow_candidate(shadow, name, str(prepared), device, code="DP407", decides=decides)
+    return compare_candidate(
+        reference, candidate, settings.tolerance, settings.time_limit, progress=observer.step_progress
+    )
 
 
 def compare_models(

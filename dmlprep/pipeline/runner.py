@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
+from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from dmlprep.errors import ModelRefused
-from dmlprep.model import Model
+from dmlprep.model import Frozen, Model
 
 if TYPE_CHECKING:
     import numpy as np
+
+    from dmlprep.runtime import Session, SessionHost
 
 __all__ = ["CpuRunner"]
 
 
 class CpuRunner:
-    """The ``Runner`` that the pipeline hands to passes.
+    """The ``Runner`` that the pipeline hands to passes. A context manager: it ends the worker.
+
+    The model that ran last stays loaded until another comes or ``release`` is called: searches and profiles run one
+    model on several feeds, and loading takes longer than running.
 
     Args:
         feeds_given: feeds from the user; seeded ones are made per model where this is empty.
@@ -34,6 +41,10 @@ class CpuRunner:
         self._given = [dict(f) for f in feeds_given]
         self._sizes = dict(sizes or {})
         self._time_limit = time_limit
+        self._host: SessionHost | None = None
+        self._loaded = ExitStack()
+        self._session: Session | None = None
+        self._frozen: Frozen | None = None
 
     def run(
         self, model: Model, feeds: Mapping[str, np.ndarray[Any, Any]], outputs: Sequence[str] | None = None
@@ -43,17 +54,45 @@ class CpuRunner:
         Raises:
             ModelRefused: it does not load or run, or its child process died.
         """
-        from dmlprep.runtime import DATA_FOLDER, SessionFailure, SessionOptions, open_cpu
+        from dmlprep.runtime import SessionFailure
 
-        with tempfile.TemporaryDirectory(prefix="dmlprep-") as folder:
-            path = Path(folder) / "model.onnx"
-            data = model.save_linked(path)
-            options = SessionOptions(time_limit=self._time_limit, config={DATA_FOLDER: str(data)})
-            try:
-                with open_cpu(path, options) as session:
-                    return session.run(feeds, outputs)
-            except SessionFailure as failure:
-                raise ModelRefused(f"the model does not run on the CPU: {failure}", code="DP704") from failure
+        try:
+            return self._opened(model).run(feeds, outputs)
+        except SessionFailure as failure:
+            self.release()
+            raise ModelRefused(f"the model does not run on the CPU: {failure}", code="DP704") from failure
+
+    def _opened(self, model: Model) -> Session:
+        """A session on the model: the one that is there, where nothing of it has changed since."""
+        from dmlprep.runtime import DATA_FOLDER, SessionOptions, cpu_host
+
+        frozen = model.snapshot()
+        if self._session is not None and self._frozen is not None and frozen.same_as(self._frozen):
+            return self._session
+        self.release()
+        if self._host is None:
+            self._host = cpu_host()
+        path = Path(self._loaded.enter_context(tempfile.TemporaryDirectory(prefix="dmlprep-"))) / "model.onnx"
+        data = model.save_linked(path)
+        options = SessionOptions(time_limit=self._time_limit, config={DATA_FOLDER: str(data)})
+        self._session = self._loaded.enter_context(self._host.open(path, options))
+        self._frozen = frozen
+        return self._session
+
+    def release(self) -> None:
+        """Forget the model that ran last."""
+        self._session = self._frozen = None
+        self._loaded.close()
+
+    def __enter__(self) -> CpuRunner:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()
+        if self._host is not None:
+            self._host.close()
 
     def feeds(self, model: Model, count: int = 1) -> list[dict[str, np.ndarray[Any, Any]]]:
         """The user's feeds, or ``count`` seeded ones."""

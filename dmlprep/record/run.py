@@ -63,6 +63,7 @@ class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
         reason: why it failed or did not run; empty when it passed.
         device: which device answered, ``None`` when none did.
         tolerance: name of the tolerance and its numbers.
+        decides: whether it decides about the model; one that does not is information, whatever its outcome.
     """
 
     check: str
@@ -74,6 +75,7 @@ class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
     seconds: float = 0.0
     outputs: list[OutputMetrics] = []
     findings: list[Finding] = []
+    decides: bool = True
 
     def __post_init__(self) -> None:
         if self.outcome != "passed" and not self.reason:

@@ -13,4 +13,9 @@ ROWS: dict[str, Code] = {
     "DP704": Code("the model does not run", "error", "run dmlprep bisect to find the node, or use smaller inputs"),
     "DP705": Code("feeds do not fit the model", "error", "give each input an array of its name, type and shape"),
     "DP706": Code("first node that differs", "error", "keep it in FP32, rewrite it, or report the one-node model"),
+    "DP707": Code(
+        "proved at a lower optimisation level",
+        "warning",
+        "prove the file on DirectML as well; where the CPU must run it, keep the nodes named in FP32",
+    ),
 }

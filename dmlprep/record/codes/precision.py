@@ -18,5 +18,10 @@ ROWS: dict[str, Code] = {
         "raise the tolerance or the number of trials, or leave the model in FP32",
     ),
     "DP405": Code("node stays in FP32 after a search", "note"),
+    "DP407": Code(
+        "true FP16 is out of tolerance",
+        "error",
+        'set step.fp16.islands = "auto", or keep the nodes that lose digits in FP32 (keep_nodes, keep_operators)',
+    ),
     "DP406": Code("the model stays in FP32", "warning", "raise the tolerance, or take @static-fp32 for what it is"),
 }

@@ -1,0 +1,236 @@
+"""What is held against the original: a file on a device, or a model of our own making on the CPU."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import onnx_ir as ir
+
+from dmlprep.errors import InputError
+from dmlprep.model import Model
+from dmlprep.model.segments import PIECE_BYTES, run_segments
+from dmlprep.parity.feeds import Feed
+from dmlprep.parity.levels import LOWER_LEVELS, Level, lower_levels
+from dmlprep.parity.reference import flatten
+from dmlprep.parity.sizes import graph_inputs
+from dmlprep.record import DeviceInfo
+
+if TYPE_CHECKING:
+    from dmlprep.runtime import RunValue, Session, SessionHost, SessionOptions, ValueInfo
+
+__all__ = [
+    "WHOLE_BYTES",
+    "Candidate",
+    "Device",
+    "adapt_feed",
+    "file_candidate",
+    "open_session",
+    "shadow_candidate",
+    "usable_device",
+]
+
+Array = np.ndarray[Any, Any]
+Device = Literal["cpu", "dml"]
+Answers = Generator[tuple[DeviceInfo, dict[str, Array]], None, None]
+
+WHOLE_BYTES = 1 << 30
+"""Weights up to which a shadow is run whole, in bytes; beyond, piece by piece (``model.segments``)."""
+
+
+def usable_device(device: Device) -> tuple[str, DeviceInfo | None]:
+    """Why a device cannot be used here (empty where it can), and what it is."""
+    if device == "cpu":
+        return "", None
+    from dmlprep.runtime import dml_status
+
+    status = dml_status()
+    if not status.available:
+        return status.reason or "no DirectML session can be had here", status.device
+    return "", status.device
+
+
+def open_session(device: Device, path: Path, options: SessionOptions, host: SessionHost | None = None) -> Session:
+    """A session on a device, from ``host`` or from a worker of its own.
+
+    Raises:
+        SessionFailure: the model cannot be loaded there.
+    """
+    from dmlprep.runtime import open_cpu, open_dml
+
+    return open_cpu(path, options, host) if device == "cpu" else open_dml(path, options, host)
+
+
+def adapt_feed(feed: Feed, inputs: Sequence[ValueInfo], where: str) -> Feed:
+    """The feed in the element types that a session takes: FP16 in place of FP32, int32 in place of int64.
+
+    Raises:
+        InputError: an input is missing, or a value does not fit the narrower type.
+    """
+    return _adapted(feed, {value.name: value.dtype for value in inputs}, where)
+
+
+def _adapted(feed: Feed, types: Mapping[str, str], where: str) -> Feed:
+    adapted: Feed = {}
+    for name, dtype in types.items():
+        if name not in feed:
+            raise InputError(
+                f"the candidate has an input {name!r} that the reference does not have",
+                where=where,
+                code="DP705",
+                fix="compare models with the same inputs",
+            )
+        array = feed[name]
+        if dtype == array.dtype.name or array.dtype.kind in "OUS" or dtype == "bfloat16":
+            adapted[name] = _to_bfloat16(array) if dtype == "bfloat16" else array
+            continue
+        try:
+            kind = np.dtype(dtype)
+        except TypeError:
+            adapted[name] = array
+            continue
+        if kind.kind in "iu" and array.dtype.kind in "iu":
+            limits = np.iinfo(kind)
+            if array.size and (array.min() < limits.min or array.max() > limits.max):
+                raise InputError(f"values of input {name!r} do not fit {kind.name}", where=where, code="DP705")
+        with np.errstate(over="ignore"):
+            adapted[name] = array.astype(kind)
+    return adapted
+
+
+def _to_bfloat16(array: Array) -> Array:
+    import ml_dtypes
+
+    return array.astype(ml_dtypes.bfloat16)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """What is compared.
+
+    Attributes:
+        check: name of the check, as the verdict has it.
+        where: what errors call it.
+        model: its graph.
+        device: where it runs.
+        kind: what ``auto`` chooses a tolerance by: ``cpu``, ``dml`` or ``fp16-reference``.
+        answers: given feeds and options, who answers and the outputs by name, feed by feed. Raises ``SessionFailure``
+            where it does not load or run, ``CheckNotRun`` where the device is not to be had.
+        lower: optimisation levels to try where it does not run at the default.
+        ours: a model of our own making: where it does not run, nothing is said about the user's.
+        code: of the finding that outputs differ, where it is not DP701 or DP702.
+        decides: whether the verdict decides about the model.
+    """
+
+    check: str
+    where: str
+    model: Model
+    device: Device
+    kind: Literal["cpu", "dml", "fp16-reference"]
+    answers: Callable[[Sequence[Feed], SessionOptions], Answers]
+    lower: Sequence[Level] = ()
+    ours: bool = False
+    code: str = ""
+    decides: bool = True
+
+
+def file_candidate(path: Path, device: Device, *, retreat: bool = True) -> Candidate:
+    """A model file on a device; ``retreat`` lets the CPU try FP16 files at lower optimisation levels.
+
+    Raises:
+        InputError: the model cannot be read.
+    """
+
+    def answers(feeds: Sequence[Feed], options: SessionOptions) -> Answers:
+        with open_session(device, path, options) as session:
+            for feed in feeds:
+                yield session.device, flatten(session.run_any(adapt_feed(feed, session.inputs, str(path))))
+
+    model = Model.open(path)
+    lower = lower_levels(model) if retreat and device == "cpu" else ()
+    return Candidate(f"parity on {device}", str(path), model, device, device, answers, lower)
+
+
+def shadow_candidate(
+    model: Model,
+    check: str,
+    where: str,
+    device: DeviceInfo,
+    *,
+    code: str = "",
+    decides: bool = True,
+    whole_bytes: int = WHOLE_BYTES,
+    piece_bytes: int = PIECE_BYTES,
+) -> Candidate:
+    """A model of our own making that computes in FP32 on the CPU what other hardware would compute.
+
+    Args:
+        device: what the verdict calls the device, and how it computes.
+        whole_bytes: weights up to which it is run whole; beyond, in pieces that run one after the other.
+        piece_bytes: weights of one piece.
+    """
+
+    def described(session: Session) -> DeviceInfo:
+        return DeviceInfo(device.name, [*device.details, f"run on {session.device}"])
+
+    def answers(feeds: Sequence[Feed], options: SessionOptions) -> Answers:
+        from dmlprep.runtime import cpu_host
+
+        inputs = graph_inputs(model)
+        adapted = [_adapted(feed, {i.name: _name(i.dtype) for i in inputs}, where) for feed in feeds]
+        with cpu_host() as host:
+            if model.statistics().nbytes <= whole_bytes:
+                with _linked(model, options, host) as session:
+                    for feed in adapted:
+                        yield described(session), flatten(session.run_any(feed))
+                return
+            told, found = _in_pieces(model, adapted, options, host, piece_bytes)
+            for index in range(len(adapted)):
+                yield DeviceInfo(device.name, [*device.details, f"run on {told}"]), flatten(found[index])
+
+    return Candidate(check, where, model, "cpu", "fp16-reference", answers, LOWER_LEVELS, True, code, decides)
+
+
+def _name(dtype: ir.DataType | None) -> str:
+    """numpy's name of an element type, as sessions say it."""
+    if dtype is None or dtype == ir.DataType.STRING:
+        return "string"
+    return np.dtype(dtype.numpy()).name
+
+
+@contextlib.contextmanager
+def _linked(model: Model, options: SessionOptions, host: SessionHost) -> Iterator[Session]:
+    """A session on a model in memory, its weights left where they lie."""
+    from dmlprep.runtime import DATA_FOLDER
+
+    with tempfile.TemporaryDirectory(prefix="dmlprep-shadow-") as folder:
+        path = Path(folder) / "model.onnx"
+        data = model.save_linked(path)
+        with host.open(path, replace(options, config={**options.config, DATA_FOLDER: str(data)})) as session:
+            yield session
+
+
+def _in_pieces(
+    model: Model, feeds: Sequence[Feed], options: SessionOptions, host: SessionHost, piece_bytes: int
+) -> tuple[DeviceInfo | None, list[dict[str, RunValue]]]:
+    """Every piece is loaded once and sees all feeds."""
+    told: DeviceInfo | None = None
+
+    def run(piece: Model, values: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
+        nonlocal told
+        with _linked(piece, options, host) as session:
+            told = session.device
+            found = [
+                session.run_any({name: several[index] for name, several in values.items()})
+                for index in range(len(feeds))
+            ]
+        return {name: [one[name] for one in found] for name in found[0]}
+
+    every: dict[str, list[Any]] = {name: [feed[name] for feed in feeds] for name in feeds[0]}
+    found = run_segments(run, model, every, piece_bytes)
+    return told, [{name: several[index] for name, several in found.items()} for index in range(len(feeds))]

@@ -1,0 +1,25 @@
+"""What a model holds that decides how it is compared."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from dmlprep.model import Model
+from dmlprep.model.walk import nodes, tensors
+
+__all__ = ["holds_fp16", "quantizes"]
+
+
+def holds_fp16(model: Model) -> bool:
+    """Whether any tensor of a model, or any Cast in it, is FP16 or bfloat16. Reads no weights."""
+    half = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
+    if any(t.dtype in half for t in tensors(model.ir)) or any(v.dtype in half for v in model.ir.graph.inputs):
+        return True
+    casts = (n.attributes.get("to") for n in nodes(model.ir) if n.op_type == "Cast")
+    return any(a is not None and not a.is_ref() and ir.DataType(a.as_int()) in half for a in casts)
+
+
+def quantizes(model: Model) -> bool:
+    """Whether a model quantizes activations: a last bit can then become a step of 1/255."""
+    kinds = ("QuantizeLinear", "DynamicQuantizeLinear", "QLinearConv", "QLinearMatMul", "MatMulInteger", "ConvInteger")
+    return any(n.op_type in kinds for n in nodes(model.ir))

@@ -1,0 +1,208 @@
+"""The verdict from the true-FP16 reference: what decides, what informs, and what is written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper
+
+import dmlprep
+from dmlprep import runtime
+from dmlprep.errors import InternalError, ModelRefused
+from dmlprep.model import Model
+from dmlprep.parity import Reference, compare_candidate, shadow_candidate
+from dmlprep.pipeline import proof
+from dmlprep.precision import reference_model
+from dmlprep.record import DeviceInfo, RunRecord
+from tests.fixtures_index import fixture
+
+# The square passes 65504; its logarithm would be back in range.
+OVERFLOW = """<ir_version: 8, opset_import: ["" : 17]>
+g (float[2, 16] x) => (float[2, 16] y) <float k = {500}, float two = {2}> {
+  a = Abs(x) b = Add(a, k) s = Pow(b, two) r = Sqrt(s) d = Sub(r, k) y = Mul(d, d) }"""
+FINE = """<ir_version: 8, opset_import: ["" : 17]>
+g (float[2, 64] x) => (float[2, 8] y) { m = MatMul(x, w) y = Tanh(m) }"""
+
+
+def _saved(text: str, path: Path) -> Path:
+    model = onnx.parser.parse_model(text)
+    if "MatMul(x, w)" in text:
+        weights = np.random.default_rng(0).standard_normal((64, 8)).astype(np.float32)
+        model.graph.initializer.append(numpy_helper.from_array(weights, "w"))
+    onnx.save(model, path)
+    return path
+
+
+def _recipe(path: Path, step: str = "", parity: str = "") -> Path:
+    path.write_text(f'doc = "d"\n[step.fp16]\npolicy = "fast"\n{step}\n[parity]\ndml = "off"\n{parity}\n')
+    return path
+
+
+def _prepare(tmp_path: Path, text: str = FINE, step: str = "", parity: str = "", **more: Any) -> RunRecord:
+    source = _saved(text, tmp_path / "source.onnx")
+    recipe = _recipe(tmp_path / "r.toml", step, parity)
+    return dmlprep.prepare(source, out=tmp_path / "out", recipe=recipe, force=True, **more)
+
+
+def _said(record: RunRecord) -> list[tuple[str, str, bool]]:
+    return [(v.check, v.outcome, v.decides) for v in record.verdicts]
+
+
+def test_fp16_is_proved_in_true_fp16(tmp_path: Path) -> None:
+    record = _prepare(tmp_path)
+    assert record.exit_code == 0
+    assert _said(record) == [("parity on cpu", "passed", True), ("fp16 reference (storage)", "passed", True)]
+    verdict = record.verdicts[1]
+    assert verdict.tolerance.startswith("fp16-reference: max|d|/max|ref| <= 0.02")
+    assert verdict.feeds == 2
+    assert 0 < verdict.outputs[0].max_rel < 0.02
+    assert str(verdict.device).startswith(
+        "true-fp16 reference, FP16 storage, FP32 sums, rounding to nearest even, run on cpu, ONNX Runtime"
+    )
+    again = RunRecord.from_json((tmp_path / "out" / "run.json").read_bytes())
+    assert again.verdicts == record.verdicts
+
+
+def test_an_overflow_that_the_cpu_does_not_see_is_refused(tmp_path: Path) -> None:
+    record = _prepare(tmp_path, OVERFLOW)
+    assert record.exit_code == 1
+    assert _said(record) == [("parity on cpu", "passed", True), ("fp16 reference (storage)", "failed", True)]
+    assert "DP407" in record.error
+    assert "islands" in record.error
+    (finding,) = record.verdicts[1].findings
+    assert (finding.code, finding.severity, finding.node) == ("DP407", "error", "y")
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_search_finds_what_the_verdict_then_passes(tmp_path: Path) -> None:
+    record = _prepare(tmp_path, OVERFLOW, 'islands = "auto"')
+    assert record.exit_code == 0
+    assert record.verdicts[1].outcome == "passed"
+
+
+@pytest.mark.parametrize(
+    ("value", "checks"),
+    [
+        ("everywhere", [("fp16 reference (everywhere)", "passed", True)]),
+        ("both", [("fp16 reference (storage)", "passed", True), ("fp16 reference (everywhere)", "passed", False)]),
+        ("off", []),
+    ],
+)
+def test_modes(value: str, checks: list[tuple[str, str, bool]], tmp_path: Path) -> None:
+    record = _prepare(tmp_path, parity=f'fp16_reference = "{value}"')
+    assert _said(record)[1:] == checks
+
+
+def test_the_mode_that_informs_refuses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = reference_model
+
+    def worse(model: Model, mode: str, rounding: str) -> Model:
+        """Sums in FP16 that go wrong."""
+        shadow = whole(model, mode, rounding)  # type: ignore[arg-type]
+        if mode == "everywhere":
+            next(n for n in shadow.ir.graph if n.op_type == "Tanh").op_type = "Sigmoid"
+        return shadow
+
+    monkeypatch.setattr(proof, "reference_model", worse)
+    record = _prepare(tmp_path, parity='fp16_reference = "both"')
+    assert record.exit_code == 0
+    assert _said(record)[1:] == [
+        ("fp16 reference (storage)", "passed", True),
+        ("fp16 reference (everywhere)", "failed", False),
+    ]
+    assert [(f.code, f.severity) for f in record.all_findings()] == [("DP407", "warning")]
+
+
+def test_rounding_is_the_steps(tmp_path: Path) -> None:
+    record = _prepare(tmp_path, step='rounding = "toward-zero"')
+    assert "rounding toward zero" in str(record.verdicts[1].device)
+    nearest = _prepare(tmp_path).verdicts[1].outputs[0].max_rel
+    assert record.verdicts[1].outputs[0].max_rel > nearest
+
+
+def test_a_model_that_no_step_made_fp16_has_no_such_verdict(tmp_path: Path) -> None:
+    for recipe, name in (("@check-only", "half_cnn"), ("@static-fp32", "residual_cnn")):
+        pins = fixture(name).pins if recipe == "@static-fp32" else {}
+        record = dmlprep.prepare(fixture(name).path, out=tmp_path / name, recipe=recipe, pins=pins, device="cpu")
+        assert [v.check for v in record.verdicts] == ["parity on cpu"]
+    kept = _prepare(tmp_path, step='keep_operators = ["MatMul", "Tanh"]')
+    assert [v.check for v in kept.verdicts] == ["parity on cpu"]
+    assert _said(_prepare(tmp_path, parity="cpu = false")) == []
+
+
+def test_not_run_is_an_outcome_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object) -> Model:
+        raise ModelRefused("has functions")
+
+    monkeypatch.setattr(proof, "reference_model", refused)
+    record = _prepare(tmp_path)
+    assert record.exit_code == 3
+    assert _said(record)[1:] == [("fp16 reference (storage)", "not-run", True)]
+    assert "parity.fp16_reference" in record.error
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_bug_of_ours_is_said_to_be_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> Model:
+        raise KeyError("t")
+
+    monkeypatch.setattr(proof, "reference_model", broken)
+    with pytest.raises(InternalError, match="KeyError"):
+        _prepare(tmp_path)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_shadow_that_does_not_run_says_nothing_of_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def strange(model: Model, *_: object) -> Model:
+        shadow = model.copy()
+        shadow.ir.graph[0].op_type = "NoSuchOperator"
+        return shadow
+
+    monkeypatch.setattr(proof, "reference_model", strange)
+    record = _prepare(tmp_path)
+    assert record.exit_code == 3
+    assert "does not run on the CPU" in record.verdicts[1].reason
+
+
+def test_the_original_runs_once_for_all_verdicts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str] = []
+    whole = runtime.open_cpu
+
+    def noted(path: Path, *rest: Any) -> Any:
+        opened.append(path.name)
+        return whole(path, *rest)
+
+    monkeypatch.setattr(runtime, "open_cpu", noted)
+    record = _prepare(tmp_path, parity='fp16_reference = "both"')
+    assert len(record.verdicts) == 3
+    assert opened.count("source.onnx") == 1
+
+
+def test_the_users_feeds_are_judged(tmp_path: Path) -> None:
+    """Feeds on which FP16 overflows, and seeded ones do not."""
+    text = FINE.replace("y = Tanh(m)", "s = Mul(m, m) y = Sqrt(s)")
+    assert _prepare(tmp_path, text).exit_code == 0
+    record = _prepare(tmp_path, text, feeds=[{"x": np.full((2, 64), 100, np.float32)}])
+    assert record.exit_code == 1
+    assert record.verdicts[0].outcome == "passed"
+    assert record.verdicts[1].feeds == 1
+    assert record.verdicts[1].findings[0].facts["non_finite"]
+
+
+def test_pieces_give_what_the_whole_gives() -> None:
+    """Weights beyond a bound run piece by piece; every piece sees all feeds."""
+    source = fixture("bert_encoder")
+    model = Model.open(source.path)
+    with Reference.of(source.path, sizes=source.free) as reference:
+        info = DeviceInfo("shadow")
+        verdicts = [
+            compare_candidate(reference, shadow_candidate(model.copy(), "check", "here", info, **bounds))
+            for bounds in ({}, {"whole_bytes": 0, "piece_bytes": 4096})
+        ]
+    assert [v.outcome for v in verdicts] == ["passed", "passed"]
+    assert verdicts[0].outputs == verdicts[1].outputs
+    assert all("run on cpu" in str(v.device) for v in verdicts)
