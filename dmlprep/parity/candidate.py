@@ -139,15 +139,18 @@ class Candidate:
     decides: bool = True
 
 
-def file_candidate(path: Path, device: Device, *, retreat: bool = True) -> Candidate:
+def file_candidate(path: Path, device: Device, *, retreat: bool = True, host: SessionHost | None = None) -> Candidate:
     """A model file on a device; ``retreat`` lets the CPU try FP16 files at lower optimisation levels.
+
+    Args:
+        host: serves it where the device is the CPU; without one it has a worker of its own.
 
     Raises:
         InputError: the model cannot be read.
     """
 
     def answers(feeds: Sequence[Feed], options: SessionOptions) -> Answers:
-        with open_session(device, path, options) as session:
+        with open_session(device, path, options, host if device == "cpu" else None) as session:
             for feed in feeds:
                 yield session.device, flatten(session.run_any(adapt_feed(feed, session.inputs, str(path))))
 
@@ -166,6 +169,7 @@ def shadow_candidate(
     decides: bool = True,
     whole_bytes: int = WHOLE_BYTES,
     piece_bytes: int = PIECE_BYTES,
+    host: SessionHost | None = None,
 ) -> Candidate:
     """A model of our own making that computes in FP32 on the CPU what other hardware would compute.
 
@@ -173,6 +177,7 @@ def shadow_candidate(
         device: what the verdict calls the device, and how it computes.
         whole_bytes: weights up to which it is run whole; beyond, in pieces that run one after the other.
         piece_bytes: weights of one piece.
+        host: serves it; without one it has a worker of its own.
     """
 
     def described(session: Session) -> DeviceInfo:
@@ -183,13 +188,14 @@ def shadow_candidate(
 
         inputs = graph_inputs(model)
         adapted = [_adapted(feed, {i.name: _name(i.dtype) for i in inputs}, where) for feed in feeds]
-        with cpu_host() as host:
+        with contextlib.ExitStack() as stack:
+            serving = host if host is not None else stack.enter_context(cpu_host())
             if model.statistics().nbytes <= whole_bytes:
-                with _linked(model, options, host) as session:
+                with _linked(model, options, serving) as session:
                     for feed in adapted:
                         yield described(session), flatten(session.run_any(feed))
                 return
-            told, found = _in_pieces(model, adapted, options, host, piece_bytes)
+            told, found = _in_pieces(model, adapted, options, serving, piece_bytes)
             for index in range(len(adapted)):
                 yield DeviceInfo(device.name, [*device.details, f"run on {told}"]), flatten(found[index])
 

@@ -25,7 +25,7 @@ from dmlprep.parity.traits import holds_fp16, quantizes
 from dmlprep.record import DeviceInfo, Finding, OutputMetrics, Verdict, finding
 
 if TYPE_CHECKING:
-    from dmlprep.runtime import SessionOptions
+    from dmlprep.runtime import SessionHost, SessionOptions
 
 __all__ = ["compare", "compare_candidate", "not_run"]
 
@@ -46,6 +46,7 @@ def compare(
     seeds: int = 2,
     progress: Progress = lambda share, text: None,
     retreat: bool = True,
+    host: SessionHost | None = None,
 ) -> Verdict:
     """Compare ``candidate`` on a device with ``reference`` on the CPU, feed by feed and output by output.
 
@@ -60,6 +61,7 @@ def compare(
         sizes: sizes for dimensions that stay free.
         seeds: how many feeds are made.
         retreat: on the CPU, try an FP16 candidate that does not run at the default optimisation at lower levels.
+        host: serves the candidate where the device is the CPU; without one it has a worker of its own.
 
     Returns:
         ``passed`` only where every output of every feed was compared and is within the tolerance; ``failed`` also where
@@ -71,7 +73,7 @@ def compare(
         UsageError: there is no such tolerance.
     """
     began = time.perf_counter()
-    compared = file_candidate(candidate, device, retreat=retreat)
+    compared = file_candidate(candidate, device, retreat=retreat, host=host)
     if isinstance(reference, Reference):
         return compare_candidate(reference, compared, tolerance, time_limit, session, progress)
     try:

@@ -21,7 +21,7 @@ from dmlprep.record import DeviceInfo
 from dmlprep.target import find_target
 
 if TYPE_CHECKING:
-    from dmlprep.runtime import RunValue, Session, SessionOptions
+    from dmlprep.runtime import RunValue, Session, SessionHost, SessionOptions
 
 __all__ = ["Reference", "flatten"]
 
@@ -58,11 +58,14 @@ class Reference:
         lowered: the optimisation level it had to be run at, where that is not the default.
     """
 
-    def __init__(self, path: Path, model: Model, feeds: list[Feed], time_limit: float = 600.0) -> None:
+    def __init__(
+        self, path: Path, model: Model, feeds: list[Feed], time_limit: float = 600.0, host: SessionHost | None = None
+    ) -> None:
         self.path = path
         self.model = model
         self.feeds = feeds
         self._time_limit = time_limit
+        self._host = host
         self._folder = tempfile.TemporaryDirectory(prefix="dmlprep-reference-")
         self.device: DeviceInfo | None = None
         self.lowered: Lowered | None = None
@@ -79,6 +82,7 @@ class Reference:
         sizes: Mapping[str, int] | None = None,
         seeds: int = 2,
         time_limit: float = 600.0,
+        host: SessionHost | None = None,
         progress: Callable[[float, str], None] = lambda share, text: None,
     ) -> Reference:
         """A reference with the user's feeds, or with seeded ones.
@@ -86,6 +90,7 @@ class Reference:
         Args:
             like: a prepared model whose fixed sizes the seeded feeds take.
             sizes: sizes for dimensions that stay free, by name or by ``input:axis``.
+            host: serves the original; without one it has a worker of its own.
 
         Raises:
             InputError: the model cannot be read, a feed does not fit, or a size is for a dimension that it has not.
@@ -93,11 +98,11 @@ class Reference:
         """
         model = Model.open(path)
         if feeds:
-            return cls(path, model, fit_feeds(model, feeds, "feeds"), time_limit)
+            return cls(path, model, fit_feeds(model, feeds, "feeds"), time_limit, host)
         wanted = static_sizes(Model.open(like)) if like is not None else {}
         _check_sizes(model, sizes or {}, path)
         wanted.update(sizes or {})
-        made = cls(path, model, make_feeds(model, wanted, seeds), time_limit)
+        made = cls(path, model, make_feeds(model, wanted, seeds), time_limit, host)
         # A batch that is free in name only (a Reshape traced at batch 1) runs with 1 and nothing else.
         ones = {f"{i.name}:0": 1 for i in graph_inputs(model) if i.dims and not isinstance(i.dims[0], int)}
         if ones and not any(key in wanted for key in ones) and not any(_is_batch(model, key, wanted) for key in ones):
@@ -149,7 +154,7 @@ class Reference:
         from dmlprep.runtime import SessionFailure, open_cpu, open_evaluator
 
         try:
-            return open_cpu(self.path, options)
+            return open_cpu(self.path, options, self._host)
         except SessionFailure as failure:
             newest = find_target()
             too_new = self.model.opset > newest.max_opset or self.model.ir.ir_version > newest.max_ir

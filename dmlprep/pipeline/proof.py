@@ -31,7 +31,7 @@ from dmlprep.record import DeviceInfo, Verdict
 if TYPE_CHECKING:
     import numpy as np
 
-    from dmlprep.runtime import SessionOptions
+    from dmlprep.runtime import SessionHost, SessionOptions
 
 __all__ = ["compare_models", "prove"]
 
@@ -68,17 +68,19 @@ def prove(
     feeds: Sequence[Arrays] = (),
     session: SessionOptions | None = None,
     observer: Observer | None = None,
+    host: SessionHost | None = None,
 ) -> list[Verdict]:
     """One verdict for each check that the settings ask for; the original runs once.
 
     Args:
         rounding: how the true-FP16 reference rounds, where a step brought FP16 arithmetic in; ``None`` where none did.
+        host: serves what runs on the CPU, one model after the other; without one each has a worker of its own.
 
     Raises:
         InputError: a feed of the user's does not fit the model.
     """
     observer = observer or Observer()
-    checks = _checks(prepared, settings, rounding, session, observer)
+    checks = _checks(prepared, settings, rounding, session, observer, host)
     if not checks:
         return []
     began = time.perf_counter()
@@ -90,6 +92,7 @@ def prove(
             sizes=settings.sizes,
             seeds=settings.seeds,
             time_limit=settings.time_limit,
+            host=host,
             progress=observer.step_progress,
         )
     except CheckNotRun as error:
@@ -109,6 +112,7 @@ def _checks(
     rounding: Rounding | None,
     session: SessionOptions | None,
     observer: Observer,
+    host: SessionHost | None,
 ) -> list[_Check]:
     def on(device: Literal["cpu", "dml"]) -> _Check:
         def run(reference: Reference) -> Verdict:
@@ -120,6 +124,7 @@ def _checks(
                 time_limit=settings.time_limit,
                 session=session,
                 progress=observer.step_progress,
+                host=host,
             )
 
         return _Check(f"parity on {device}", run)
@@ -128,7 +133,7 @@ def _checks(
         name = f"fp16 reference ({mode})"
 
         def run(reference: Reference) -> Verdict:
-            return _in_true_fp16(reference, prepared, settings, mode, rounding, name, decides, observer)
+            return _in_true_fp16(reference, prepared, settings, mode, rounding, name, decides, observer, host)
 
         return _Check(name, run)
 
@@ -151,6 +156,7 @@ def _in_true_fp16(
     name: str,
     decides: bool,
     observer: Observer,
+    host: SessionHost | None,
 ) -> Verdict:
     """The prepared file as FP16 hardware would compute it, against the original's outputs."""
     began = time.perf_counter()
@@ -167,7 +173,7 @@ def _in_true_fp16(
             where=name,
             fix='please report this; --set parity.fp16_reference="off" leaves this proof out',
         ) from error
-    candidate = shadow_candidate(shadow, name, str(prepared), device, code="DP407", decides=decides)
+    candidate = shadow_candidate(shadow, name, str(prepared), device, code="DP407", decides=decides, host=host)
     return compare_candidate(
         reference, candidate, settings.tolerance, settings.time_limit, progress=observer.step_progress
     )

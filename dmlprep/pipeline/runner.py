@@ -21,7 +21,7 @@ __all__ = ["CpuRunner"]
 
 
 class CpuRunner:
-    """The ``Runner`` that the pipeline hands to passes. A context manager: it ends the worker.
+    """The ``Runner`` that the pipeline hands to passes. A context manager: it ends a worker of its own.
 
     The model that ran last stays loaded until another comes or ``release`` is called: searches and profiles run one
     model on several feeds, and loading takes longer than running.
@@ -30,6 +30,7 @@ class CpuRunner:
         feeds_given: feeds from the user; seeded ones are made per model where this is empty.
         sizes: sizes for dimensions that are free.
         time_limit: seconds for one load or run.
+        host: serves the models; without one the runner has a worker of its own.
     """
 
     def __init__(
@@ -37,11 +38,13 @@ class CpuRunner:
         feeds_given: Sequence[Mapping[str, np.ndarray[Any, Any]]] = (),
         sizes: Mapping[str, int] | None = None,
         time_limit: float = 600.0,
+        host: SessionHost | None = None,
     ) -> None:
         self._given = [dict(f) for f in feeds_given]
         self._sizes = dict(sizes or {})
         self._time_limit = time_limit
-        self._host: SessionHost | None = None
+        self._host = host
+        self._own: SessionHost | None = None
         self._loaded = ExitStack()
         self._session: Session | None = None
         self._frozen: Frozen | None = None
@@ -71,7 +74,7 @@ class CpuRunner:
             return self._session
         self.release()
         if self._host is None:
-            self._host = cpu_host()
+            self._host = self._own = cpu_host()
         path = Path(self._loaded.enter_context(tempfile.TemporaryDirectory(prefix="dmlprep-"))) / "model.onnx"
         data = model.save_linked(path)
         options = SessionOptions(time_limit=self._time_limit, config={DATA_FOLDER: str(data)})
@@ -91,8 +94,9 @@ class CpuRunner:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.release()
-        if self._host is not None:
-            self._host.close()
+        if self._own is not None:
+            self._own.close()
+            self._host = self._own = None
 
     def feeds(self, model: Model, count: int = 1) -> list[dict[str, np.ndarray[Any, Any]]]:
         """The user's feeds, or ``count`` seeded ones."""
