@@ -1,6 +1,6 @@
 """Parity: the original on the CPU against the prepared model on a device, on the user's feeds or on seeded ones."""
 
-from dmlprep.parity.candidate import Candidate, file_candidate, shadow_candidate
+from dmlprep.parity.candidate import Candidate, adapt_feed, file_candidate, shadow_candidate
 from dmlprep.parity.compare import compare, compare_candidate, not_run
 from dmlprep.parity.feeds import Feed, fit_feeds, load_feeds, make_feeds, static_sizes
 from dmlprep.parity.metrics import measure
@@ -14,6 +14,7 @@ __all__ = [
     "Feed",
     "Reference",
     "Tolerance",
+    "adapt_feed",
     "choose_tolerance",
     "compare",
     "compare_candidate",

@@ -97,7 +97,6 @@ class Pass(ABC, Generic[O]):
         gives: facts that hold after it.
         drops: facts that it may break.
         bound: how far CPU outputs may move.
-        changes_signature: whether inputs and outputs may change type or shape (their names never change).
     """
 
     name: ClassVar[str]
@@ -107,7 +106,6 @@ class Pass(ABC, Generic[O]):
     gives: ClassVar[frozenset[Fact]] = frozenset()
     drops: ClassVar[frozenset[Fact]] = frozenset()
     bound: ClassVar[Bound] = "exact"
-    changes_signature: ClassVar[bool] = False
 
     def __init__(self, options: O) -> None:
         self.options = options
@@ -115,6 +113,10 @@ class Pass(ABC, Generic[O]):
     def promises(self) -> frozenset[Fact]:
         """Facts that hold after this pass with these options: ``gives``, and what an option adds to it."""
         return self.gives
+
+    def keeps_type(self, name: str) -> bool:
+        """Whether the graph input or output ``name`` has the same element type after this pass. Names never change."""
+        return True
 
     @abstractmethod
     def run(self, model: Model, context: Context) -> bool:

@@ -87,7 +87,11 @@ class Fp16Pass(Pass[Fp16Options]):
     options_type = Fp16Options
     gives = frozenset({"fp16"})
     bound = "fp16"
-    changes_signature = True
+
+    def keeps_type(self, name: str) -> bool:
+        """What ``keep_io`` says."""
+        keep_io = self.options.keep_io
+        return keep_io if isinstance(keep_io, bool) else name in keep_io
 
     def run(self, model: Model, context: Context) -> bool:
         """Convert ``model`` in place.

@@ -57,13 +57,16 @@ class CpuRunner:
         Raises:
             ModelRefused: it does not load or run, or its child process died.
         """
+        from dmlprep.parity import adapt_feed
         from dmlprep.runtime import SessionFailure
 
         try:
-            return self._opened(model).run(feeds, outputs)
+            session = self._opened(model)
+            # What a pass made of the model may take its inputs in another width: the true-FP16 reference in FP32.
+            return session.run(adapt_feed(dict(feeds), session.inputs, str(model.path or "")), outputs)
         except SessionFailure as failure:
             self.release()
-            raise ModelRefused(f"the model does not run on the CPU: {failure}", code="DP704") from failure
+            raise ModelRefused(f"the model does not run on the CPU: {failure.message}", code="DP704") from failure
 
     def _opened(self, model: Model) -> Session:
         """A session on the model: the one that is there, where nothing of it has changed since."""

@@ -206,3 +206,12 @@ def test_pieces_give_what_the_whole_gives() -> None:
     assert [v.outcome for v in verdicts] == ["passed", "passed"]
     assert verdicts[0].outputs == verdicts[1].outputs
     assert all("run on cpu" in str(v.device) for v in verdicts)
+
+
+@pytest.mark.parametrize(("kind", "keep_io"), [("float16", "true"), ("double", "false")])
+def test_a_search_on_inputs_of_another_width(kind: str, keep_io: str, tmp_path: Path) -> None:
+    """The reference takes FP32 where the original takes another type."""
+    text = f"""<ir_version: 8, opset_import: ["" : 17]>
+    g ({kind}[2, 8] x) => ({kind}[2, 8] y) {{ w = Cast<to = 1>(x) e = Exp(w) t = Tanh(e) y = CastLike(t, x) }}"""
+    record = _prepare(tmp_path, text, f'islands = "auto"\nkeep_io = {keep_io}')
+    assert (record.exit_code, record.error) == (0, "")

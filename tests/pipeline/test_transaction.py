@@ -12,7 +12,7 @@ import pytest
 
 from dmlprep.errors import InternalError, ModelRefused, OutputError
 from dmlprep.model import Model
-from dmlprep.passes import Context, Options, Pass
+from dmlprep.passes import Context, Options, Pass, make_pass
 from dmlprep.pipeline import run_step
 from dmlprep.target import find_target
 
@@ -150,3 +150,37 @@ def test_a_full_temporary_folder_is_no_bug(tmp_path: Path) -> None:
 
     with pytest.raises(OutputError, match="TMPDIR"):
         run_step("toy", _Toy(change), _model(tmp_path), Context(find_target()))
+
+
+@pytest.mark.parametrize(
+    ("keep_io", "broken"),
+    [(True, True), (False, False), (["x"], False), (["x", "y"], True)],
+)
+def test_kept_types_are_guarded(
+    keep_io: bool | list[str], broken: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The fp16 step may change the types that its options do not keep, and no others."""
+    step = make_pass("fp16", {"keep_io": keep_io})
+    monkeypatch.setattr(type(step), "run", lambda self, model, context: _half_output(model))
+    model = _model(tmp_path)
+    if not broken:
+        assert run_step("fp16", step, model, Context(find_target())).outcome == "changed"
+        return
+    before = model.snapshot()
+    with pytest.raises(InternalError, match="type of 'y'"):
+        run_step("fp16", step, model, Context(find_target()))
+    assert model.snapshot().same_as(before)
+
+
+def _half_output(model: Model) -> bool:
+    """Casts the output to FP16."""
+    graph = model.ir.graph
+    relu = graph[1]
+    relu.outputs[0].name = "wide"
+    cast = ir.node("Cast", [relu.outputs[0]], attributes={"to": ir.DataType.FLOAT16.value}, name="cast")
+    cast.outputs[0].name = "y"
+    cast.outputs[0].type = ir.TensorType(ir.DataType.FLOAT16)
+    cast.outputs[0].shape = ir.Shape(["batch", 4])
+    graph.append(cast)
+    graph.outputs[0] = cast.outputs[0]
+    return True

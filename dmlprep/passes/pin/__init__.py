@@ -40,7 +40,6 @@ class PinPass(Pass[PinOptions]):
     options_type = PinOptions
     drops: frozenset[Fact] = frozenset()  # type: ignore[misc]
     bound = "rounding"  # with fixed shapes ONNX Runtime fuses more, and rounds differently
-    changes_signature = True
 
     def promises(self) -> frozenset[Fact]:
         """``static`` where a dimension that stays free is refused."""
