@@ -11,11 +11,12 @@ from dataclasses import dataclass, field
 import numpy as np
 import onnx_ir as ir
 
-from dmlprep.precision.half import FP16_MAX, Loss, measure
+from dmlprep.precision.half import FP16_MAX, Loss, measure, to_half
 from dmlprep.precision.policy import Reason
+from dmlprep.precision.scales import out_of_range, result_scale
 from dmlprep.precision.view import MOVES, View, scalar
 
-__all__ = ["MASK", "RELATIVE_LOSS", "Constants", "from_big_constant", "judge"]
+__all__ = ["MASK", "NEEDS_FP64", "RELATIVE_LOSS", "Constants", "from_big_constant", "judge"]
 
 MASK = 57344.0
 """Magnitude that masks get: 7 * 2**13. Scores up to 8160 added to it stay finite, and its spacing of 32 swallows scores
@@ -27,6 +28,11 @@ RELATIVE_LOSS = 2.0**-9
 _THREADS = min(4, os.cpu_count() or 1)
 """Constants are read in parallel: numpy works without Python's lock, and each thread holds one piece of one tensor."""
 
+NEEDS_FP64 = "needs-fp64"
+"""The rule for constants that FP32 cannot hold either: what reads them keeps the type it has."""
+
+_FP32_MAX, _FP32_NORMAL = 3.4028234663852886e38, 2.0**-126
+_FACTOR_LOSS = 2.0**-7  # of the largest factor of a BatchNormalization: a quarter of the bound of FP16 parity
 _TINY_FLOOR, _HIGH_FLOOR = 2.0**-20, 32768.0
 
 _MASK_WAYS = MOVES | frozenset(
@@ -77,22 +83,28 @@ def judge(view: View, full: Iterable[ir.Node]) -> Constants:
     kept = set(full)
     wanted: list[tuple[ir.Value, ir.TensorProtocol, list[ir.Node]]] = []
     for value in _candidates(view):
-        readers = [n for n in value.consumers() if n not in kept and _takes_half(view, n, value)]
-        if not readers and value.consumers():
-            continue
         tensor = view.constant(value) or _filled(value)
-        if tensor is not None:
+        double = tensor is not None and tensor.dtype == ir.DataType.DOUBLE
+        readers = [n for n in value.consumers() if (double or n not in kept) and _takes_half(view, n, value)]
+        if tensor is not None and (readers or not value.consumers()):
             wanted.append((value, tensor, readers))
     unique = {id(tensor): tensor for _, tensor, _ in wanted}
     with ThreadPoolExecutor(_THREADS) as pool:
         by_tensor = dict(zip(unique, pool.map(measure, unique.values()), strict=True))
     for value, tensor, readers in wanted:
         loss = found.losses[value] = by_tensor[id(tensor)]
+        if not _beyond_fp32(tensor, loss):
+            readers = [n for n in readers if n not in kept]
+        _variances(view, value, readers, found)
         if loss.over:
             _beyond(view, value, tensor, loss, readers, found)
         elif loss.relative > RELATIVE_LOSS:
             _below(view, value, tensor, loss, readers, found)
     return found
+
+
+def _beyond_fp32(tensor: ir.TensorProtocol, loss: Loss) -> bool:
+    return tensor.dtype == ir.DataType.DOUBLE and (loss.peak > _FP32_MAX or 0 < loss.peak < _FP32_NORMAL)
 
 
 def _candidates(view: View) -> list[ir.Value]:
@@ -101,8 +113,10 @@ def _candidates(view: View) -> list[ir.Value]:
         for value in node.inputs:
             if value is not None and view.wide(value) and view.constant(value) is not None:
                 values.setdefault(value)
-        if node.op_type == "ConstantOfShape" and view.wide(node.outputs[0]):
-            values.setdefault(node.outputs[0])
+        made = node.outputs[0] if node.outputs else None
+        handed_on = node.op_type == "Constant" and made is not None and made.is_graph_output()
+        if made is not None and view.wide(made) and (handed_on or node.op_type == "ConstantOfShape"):
+            values.setdefault(made)
     return list(values)
 
 
@@ -144,15 +158,14 @@ def _beyond(
     if depth:
         found.masks[value] = found.limits[value] = MASK / depth
         return
-    _keep(
-        found,
-        value,
-        readers,
-        "constant-too-large",
-        f"constant {value.name!r} holds {loss.peak:g}, above 65504",
-    )
+    text = f"constant {value.name!r} holds {loss.peak:g}"
+    rule = NEEDS_FP64 if _beyond_fp32(tensor, loss) else "constant-too-large"
+    _keep(found, value, readers, rule, f"{text}, above 65504")
     for node in readers:
-        _follow_scale(node, "constant-too-large", f"constant {value.name!r} holds {loss.peak:g}", found)
+        _follow_scale(view, node, result_scale(node, value, loss.peak), rule, text, found)
+    producer = value.producer()
+    if producer is not None and value.is_graph_output():  # of a body: what holds the body hands it on
+        _follow_scale(view, producer, loss.peak, rule, text, found)
 
 
 def _mask_depth(value: ir.Value, sign: int) -> int:
@@ -260,8 +273,35 @@ def _below(
                 for reader in chain:
                     found.keep.setdefault(reader, Reason("constant-too-small", f"relies on an epsilon: {text}"))
         elif node.op_type not in ("Constant", "Where", "Concat", "Pad", "Equal", "Greater", "Less"):
-            _keep(found, value, [node], "constant-too-small", text)
-            _follow_scale(node, "constant-too-small", text, found)
+            rule = NEEDS_FP64 if _beyond_fp32(tensor, loss) else "constant-too-small"
+            _keep(found, value, [node], rule, text)
+            _follow_scale(view, node, result_scale(node, value, loss.peak), rule, text, found)
+
+
+def _follow_scale(view: View, start: ir.Node, scale: float, rule: str, text: str, found: Constants) -> None:
+    """Keep what reads a result out of range, until it is back."""
+    for reader in out_of_range(view, start, scale):
+        found.keep.setdefault(reader, Reason(rule, f"reads a value out of range: {text}"))
+
+
+def _variances(view: View, value: ir.Value, readers: list[ir.Node], found: Constants) -> None:
+    """Keep a BatchNormalization whose factors change: a variance may be as small as what is added to it."""
+    for node in readers:
+        if node.op_type != "BatchNormalization" or len(node.inputs) < 5 or node.inputs[4] is not value:
+            continue
+        scale, variance = (view.constant(node.inputs[i]) for i in (1, 4))
+        if scale is None or variance is None:
+            continue
+        given = node.attributes.get("epsilon")
+        epsilon = given.as_float() if given is not None else 1e-5
+        arrays = [np.asarray(t.numpy(), np.float64) for t in (scale, variance)]
+        with np.errstate(all="ignore"):
+            factor, rounded = (
+                s / np.sqrt(np.abs(v) + epsilon) for s, v in (arrays, [to_half(a).astype(np.float64) for a in arrays])
+            )
+            off = np.abs(factor - rounded).max(initial=0)
+        if not off <= _FACTOR_LOSS * np.abs(factor).max(initial=0):
+            _keep(found, value, [node], "constant-too-small", f"a variance of {value.name!r} vanishes in FP16")
 
 
 def _floor_chain(view: View, start: ir.Node, floor: float) -> list[ir.Node]:
@@ -319,36 +359,3 @@ def _floor_through(view: View, node: ir.Node, low: float) -> float | None:
     if node.op_type == "Div" and view.constant(node.inputs[0]) is not None:
         return abs(scalar(view.constant(node.inputs[0])) or 1.0) / low
     return None
-
-
-_RESTORES = frozenset(
-    [
-        "Mul",
-        "Div",
-        "LayerNormalization",
-        "InstanceNormalization",
-        "BatchNormalization",
-        "Tanh",
-        "Sigmoid",
-        "Sqrt",
-        "Log",
-        "Erf",
-        "Clip",
-    ]
-)
-
-
-def _follow_scale(start: ir.Node, rule: str, text: str, found: Constants) -> None:
-    """Keep what only moves or scales a result out of range, until a factor or a normalisation brings it back."""
-    stack, seen = [start], 0
-    while stack and seen < 32:
-        seen += 1
-        node = stack.pop()
-        for reader in (r for v in node.outputs for r in v.consumers()):
-            if reader in found.keep:
-                continue
-            if reader.op_type in MOVES:
-                found.keep[reader] = Reason(rule, f"moves a value out of range: {text}")
-                stack.append(reader)
-            elif reader.op_type in _RESTORES:
-                found.keep[reader] = Reason(rule, f"scales a value out of range: {text}")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from dmlprep.model.walk import attribute_graphs
-from dmlprep.precision.constants import Constants, judge
+from dmlprep.precision.constants import NEEDS_FP64, Constants, judge
 from dmlprep.precision.policy import Level, Reason, keep_by_policy
 from dmlprep.precision.view import MOVES, UNTYPED, View
 
@@ -63,7 +63,9 @@ def make_plan(
     _into_bodies(view, full)
     constants = judge(view, full)
     for node, reason in constants.keep.items():
-        if id(node) not in convert and node.op_type not in ("Constant", "Cast"):
+        if reason.rule == NEEDS_FP64:
+            full[node] = reason
+        elif id(node) not in convert and node.op_type not in ("Constant", "Cast"):
             full.setdefault(node, reason)
     _compress_first(view, full)
     plan = Plan(view, full, constants, keep_io)

@@ -12,7 +12,7 @@ from typing import Literal
 
 import onnx_ir as ir
 
-from dmlprep.precision import regions
+from dmlprep.precision import regions, scales
 from dmlprep.precision.view import View
 
 __all__ = ["LEVELS", "RULES", "Level", "Reason", "Rule", "keep_by_policy"]
@@ -179,6 +179,14 @@ RULES: tuple[Rule, ...] = (
         "squares of values above 255 overflow FP16",
         _operators("ReduceSumSquare", "ReduceL2", "LpNormalization"),
     ),
+    Rule(
+        "integer-sums",
+        "balanced",
+        False,
+        "MatMulInteger and ConvInteger give numbers beyond 65504, and the scales that bring them back are tiny",
+        scales.integer_sums,
+    ),
+    Rule("long-sum", "balanced", False, "a sum of 16384 terms or more overflows FP16 at terms of 4", scales.long_sums),
     Rule("running-sum", "balanced", False, "a running sum over a long axis rounds at every step", _operators("CumSum")),
     Rule(
         "needs-16-bit-shaders",

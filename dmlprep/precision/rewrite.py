@@ -9,10 +9,12 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from dmlprep.model.walk import attribute_graphs, graphs
+from dmlprep.precision.constants import NEEDS_FP64
 from dmlprep.precision.half import FP16_MAX, WIDE, cast_tensor
 from dmlprep.precision.names import Names
 from dmlprep.precision.plan import Plan
 from dmlprep.precision.signature import Port
+from dmlprep.precision.types import FROM_ATTRIBUTE
 from dmlprep.precision.view import UNTYPED, constant_tensor
 
 __all__ = ["rewrite"]
@@ -22,18 +24,6 @@ _OPSET_FOR_CASTS = 17
 """Every target loads it, and each has a DirectML kernel for its Cast."""
 _FLOATS = WIDE | {_HALF}
 _FULL_LABELS = {("Resize", "T2")}  # roi: FP16 coordinates would move the crop, and the tensor has a few numbers
-_WITH_DTYPE = {
-    "EyeLike": "dtype",
-    "Bernoulli": "dtype",
-    "RandomNormal": "dtype",
-    "RandomNormalLike": "dtype",
-    "RandomUniform": "dtype",
-    "RandomUniformLike": "dtype",
-    "BlackmanWindow": "output_datatype",
-    "HammingWindow": "output_datatype",
-    "HannWindow": "output_datatype",
-    "MelWeightMatrix": "output_datatype",
-}
 
 
 def rewrite(plan: Plan) -> bool:
@@ -93,6 +83,8 @@ class _Rewriter:
     def _port(self, node: ir.Node, port: Port | None, original: ir.DataType) -> ir.DataType:
         # BitCast is about bits; tables in attributes of ai.onnx.ml have the type of its operands
         if port is None or node.op_type == "BitCast" or node.domain == "ai.onnx.ml":
+            return original
+        if node in self.plan.full and self.plan.full[node].rule == NEEDS_FP64:
             return original
         if (
             port.variable
@@ -209,15 +201,16 @@ class _Rewriter:
             if value in self.home:  # a default that a caller can replace: it follows its input
                 self._store(value, tensor, self.home[value])
             return
-        demands = self._demands(value) & {_HALF, _SINGLE}
+        demands = self._demands(value) & (_FLOATS - {ir.DataType.BFLOAT16})
         if not demands:
             self.home[value] = tensor.dtype
             return
         ends = self.ends.get(value, set()) & demands
-        primary = next(iter(ends)) if ends else _SINGLE if _SINGLE in demands else _HALF
+        primary = min(ends or demands, key=lambda dtype: -dtype.bitwidth)
         self._store(value, tensor, primary)
-        if len(demands) == 2 and not value.is_graph_input():
-            other = _HALF if primary == _SINGLE else _SINGLE
+        for other in sorted(demands - {primary}, key=lambda dtype: -dtype.bitwidth):
+            if value.is_graph_input():  # of IR 3
+                continue
             copy = self._like(value, other)
             copy.shape = ir.Shape(tensor.shape.numpy())
             copy.const_value = cast_tensor(tensor, other, name=copy.name, limit=self._limit(value))
@@ -255,8 +248,9 @@ class _Rewriter:
             if tensor.dtype != home:
                 node.attributes["value"] = ir.AttrTensor("value", cast_tensor(tensor, home, limit=self._limit(value)))
                 self.changed = True
-        elif op in _WITH_DTYPE and self._original(value) != home:
-            node.attributes[_WITH_DTYPE[op]] = ir.AttrInt64(_WITH_DTYPE[op], home.value)
+        elif op in FROM_ATTRIBUTE and self._original(value) != home:
+            name = FROM_ATTRIBUTE[op][0]
+            node.attributes[name] = ir.AttrInt64(name, home.value)
             self.changed = True
 
     def _constant(self, node: ir.Node, value: ir.Value, home: ir.DataType) -> None:

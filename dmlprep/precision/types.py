@@ -9,12 +9,12 @@ import onnx_ir as ir
 from dmlprep.model.walk import attribute_graphs
 from dmlprep.precision.signature import Signature, signature
 
-__all__ = ["Types", "is_wide", "solve_types"]
+__all__ = ["FROM_ATTRIBUTE", "Types", "is_wide", "solve_types"]
 
 Types = dict[ir.Value, ir.TypeProtocol | None]
 """Value -> type, ``None`` where nothing tells."""
 
-_FROM_ATTRIBUTE: dict[str, tuple[str, ir.DataType | None]] = {
+FROM_ATTRIBUTE: dict[str, tuple[str, ir.DataType | None]] = {
     # operator -> attribute with the output's element type, and what holds without it (None: as the first input)
     "BitCast": ("to", None),
     "Bernoulli": ("dtype", None),
@@ -119,8 +119,8 @@ def _special(node: ir.Node, index: int, types: Types) -> ir.TypeProtocol | None:
         return None
     op, attributes = node.op_type, node.attributes
     first = types.get(node.inputs[0]) if node.inputs and node.inputs[0] is not None else None
-    if op in _FROM_ATTRIBUTE:
-        name, default = _FROM_ATTRIBUTE[op]
+    if op in FROM_ATTRIBUTE:
+        name, default = FROM_ATTRIBUTE[op]
         if name in attributes and not attributes[name].is_ref():
             return ir.TensorType(_dtype(attributes[name]))
         return ir.TensorType(default) if default is not None else first

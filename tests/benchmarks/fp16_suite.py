@@ -171,6 +171,7 @@ def off(got: Any, expected: Any, random: bool = False) -> str:
     worst, top = np.abs(a - b).max(initial=0.0), np.abs(b).max(initial=0.0)
     if worst > _BOUND * top:
         return f"{worst:.3g} off, where the largest value is {top:.3g}"
+    a, b = a / (top or 1.0), b / (top or 1.0)
     norms = np.linalg.norm(a) * np.linalg.norm(b)
     return "" if not norms or float((a * b).sum() / norms) >= _COSINE else "cosine"
 

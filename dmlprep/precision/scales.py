@@ -1,0 +1,155 @@
+"""Values out of FP16's range: how far a factor carries them, and where they come back.
+
+Nothing is run here: a factor of 1e5 is taken to make values of that size, and what moves, adds or scales them goes on
+in FP32 until a factor brings them back, or an operator whose results do not depend on the size of its operands.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+import onnx_ir as ir
+
+from dmlprep.precision.view import MOVES, UNTYPED, View
+
+__all__ = ["integer_sums", "long_sums", "out_of_range", "result_scale"]
+
+_LOW, _HIGH = 2.0**-14, 4096.0
+"""A value of this size is back: it is normal in FP16, and sixteen times it is finite."""
+_FARTHEST = 64  # nodes: beyond it, the true-FP16 reference tells
+_SMALL = 4096  # elements: a constant whose size is looked at; a weight has more
+_LONG = 16384
+"""Terms of about 1 whose sum, four times as large, overflows."""
+
+_KEEPS_SCALE = MOVES | frozenset(
+    """
+    Abs AveragePool GlobalAveragePool GlobalMaxPool LeakyRelu Max MaxPool Min Neg PRelu Pad ReduceMax ReduceMean
+    ReduceMin Relu Resize Upsample Conv ConvTranspose Gemm MatMul
+    """.split()  # noqa: SIM905 - reads better as words
+)
+_ADDS = frozenset({"Add", "Sub", "Sum", "Where", "Mean"})
+
+
+def _peak(view: View, value: ir.Value | None) -> float | None:
+    """Largest absolute value of a small constant; ``None`` for anything else."""
+    tensor = view.constant(value)
+    if tensor is None or not 0 < tensor.size <= _SMALL:
+        return None
+    values = np.abs(np.asarray(tensor.numpy(), np.float64))
+    finite = values[np.isfinite(values)]
+    return float(finite.max()) if finite.size else None
+
+
+def result_scale(node: ir.Node, value: ir.Value, peak: float) -> float:
+    """The size of what a node makes of a constant of size ``peak`` and other operands of about 1."""
+    if node.op_type == "Div" and len(node.inputs) > 1 and node.inputs[1] is value:
+        return 1 / peak if peak else math.inf
+    return peak
+
+
+def _scaled(view: View, reader: ir.Node, value: ir.Value, scale: float) -> float | None:
+    """The size of a reader's result, ``None`` where it does not follow from the size of its operand."""
+    if reader.op_type in ("Mul", "Div"):
+        divides = reader.op_type == "Div"
+        if divides and reader.inputs[1] is value:
+            return None
+        factors = [_peak(view, v) for v in reader.inputs if v is not value]
+        for factor in factors:
+            if factor:
+                scale = scale / factor if divides else scale * factor
+        return scale
+    return scale if reader.op_type in _KEEPS_SCALE or reader.op_type in _ADDS else None
+
+
+def _lost_in_sum(view: View, reader: ir.Node, value: ir.Value, scale: float) -> bool:
+    """Whether a small value is added to something that is not small: then its own digits do not show."""
+    if reader.op_type not in _ADDS or scale >= _LOW:
+        return False
+    peaks = [_peak(view, v) for v in reader.inputs if v is not None and v is not value and view.wide(v)]
+    return any(p is None or p > 64 * scale for p in peaks)
+
+
+def out_of_range(view: View, start: ir.Node, scale: float) -> Iterator[ir.Node]:
+    """The nodes that read what ``start`` makes, of size ``scale``, up to where values are in FP16's range again."""
+    stack: list[tuple[ir.Value, float]] = [(v, scale) for v in start.outputs if view.wide(v)]
+    seen = {start}
+    while stack and len(seen) < _FARTHEST:
+        value, scale = stack.pop()
+        if _LOW <= scale <= _HIGH:
+            continue
+        for reader in (*value.consumers(), *_holders(view, value)):
+            if reader in seen or (reader.op_type in UNTYPED and reader.op_type != "Cast"):
+                continue
+            seen.add(reader)
+            if reader.op_type in ("Cast", "CastLike"):
+                stack += [(v, scale) for v in reader.outputs if view.wide(v)]
+                continue
+            if _lost_in_sum(view, reader, value, scale):
+                continue
+            yield reader
+            after = _scaled(view, reader, value, scale)
+            if after is not None:
+                stack += [(v, after) for v in reader.outputs if view.wide(v)]
+            elif reader.op_type == "If":
+                stack += [(v, scale) for v in reader.outputs if view.wide(v)]
+
+
+def _holders(view: View, value: ir.Value) -> Iterator[ir.Node]:
+    """The node whose body a value is an output of."""
+    graph = value.graph
+    if graph is not None and value.is_graph_output() and id(graph) in view.owner:
+        yield view.owner[id(graph)]
+
+
+def integer_sums(view: View) -> Iterator[tuple[ir.Node, str]]:
+    """What scales the integer results of MatMulInteger and ConvInteger back: they go up to 2**31 before."""
+    for node in view.order:
+        if node.op_type not in ("MatMulInteger", "ConvInteger"):
+            continue
+        stack, seen = list(node.outputs), set[ir.Node]()
+        while stack:
+            value = stack.pop()
+            for reader in value.consumers():
+                if reader in seen or reader.op_type not in MOVES | {"Cast", "Mul", "Div"}:
+                    if reader.op_type in ("Add", "Sub") and reader not in seen and not view.is_float(reader):
+                        stack += reader.outputs
+                        seen.add(reader)
+                    continue
+                seen.add(reader)
+                stack += reader.outputs
+                if reader.op_type != "Cast" and view.is_float(reader):
+                    yield reader, "it scales the integer result of a product"
+                    for maker in _scale_makers(v for v in reader.inputs if v is not value):
+                        yield maker, "it computes a quantisation scale"
+
+
+def _scale_makers(values: Iterable[ir.Value | None]) -> Iterator[ir.Node]:
+    """Products of scales, which may be below FP16's range."""
+    stack = list(values)
+    while stack:
+        value = stack.pop()
+        node = value.producer() if value is not None else None
+        if node is not None and node.op_type in MOVES | {"Mul", "Div"}:
+            yield node
+            stack += node.inputs
+
+
+def long_sums(view: View) -> Iterator[tuple[ir.Node, str]]:
+    """Sums of very many terms, and what reads them up to the division by their number."""
+    for node in view.order:
+        if node.op_type not in ("ReduceSum", "ReduceL1") or not view.wide(node.inputs[0]):
+            continue
+        before, after = (_elements(v) for v in (node.inputs[0], node.outputs[0]))
+        if before and after and before / after >= _LONG:
+            yield node, f"it sums {before // after} terms"
+            for reader in out_of_range(view, node, before / after):
+                yield reader, "it reads a sum of very many terms"
+
+
+def _elements(value: ir.Value | None) -> int | None:
+    if value is None or value.shape is None:
+        return None
+    sizes = [d for d in value.shape if isinstance(d, int)]
+    return math.prod(sizes) if len(sizes) == len(value.shape) else None
