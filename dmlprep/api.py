@@ -11,7 +11,7 @@ Paths may be strings or ``pathlib.Path``. Errors are ``dmlprep.errors.DmlprepErr
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -23,10 +23,11 @@ from dmlprep.record import RunRecord, Verdict
 if TYPE_CHECKING:
     import numpy as np
 
+    from dmlprep.kit import Packed
     from dmlprep.pipeline import Observer
     from dmlprep.recipe import Plan
 
-__all__ = ["Device", "check", "compare", "plan", "prepare", "write_depfile", "write_record"]
+__all__ = ["Device", "check", "compare", "pack_kit", "plan", "prepare", "verify_kit", "write_depfile", "write_record"]
 
 Device = Literal["auto", "cpu", "dml"]
 
@@ -177,6 +178,89 @@ def check(path: str | Path, *, target: str = "latest") -> RunRecord:
     from dmlprep.placement.report import check_model
 
     return check_model(Path(path), target)
+
+
+def pack_kit(
+    path: str | Path,
+    *,
+    out: str | Path,
+    reference: str | Path | None = None,
+    feeds: Sequence[str | Path | Mapping[str, np.ndarray[Any, Any]]] = (),
+    tolerance: str = "",
+    sizes: Mapping[str, int] | None = None,
+    seeds: int | None = None,
+    session: Mapping[str, str] | None = None,
+    warm_up: int = 1,
+    runs: int = 5,
+    time_limit: float = 1800.0,
+    force: bool = False,
+    progress: Callable[[float, str], None] = lambda share, text: None,
+) -> Packed:
+    """Pack a model with feeds, expected outputs and a runner, to try it on a Windows machine (docs/kit.md).
+
+    Args:
+        path: the model; its data files come along.
+        out: the zip.
+        reference: the original; by default the one that the ``run.json`` beside the model names, else the model itself.
+        feeds: as in ``prepare``.
+        tolerance, seeds: those of the ``run.json`` by default, else ``auto`` and 2.
+        sizes: sizes for free dimensions, by name.
+        session: session options (``device_id``, ``disable_metacommands``, ``optimization``, ``dim:NAME``).
+        warm_up, runs: runs of each feed before the timed ones, and timed ones.
+        time_limit: seconds for everything on the other machine.
+
+    Raises:
+        DmlprepError: it cannot be packed, or the reference does not run.
+    """
+    from dmlprep.kit import KitRequest, pack
+    from dmlprep.parity import load_feeds
+
+    return pack(
+        KitRequest(
+            model=Path(path),
+            out=Path(out),
+            reference=Path(reference) if reference is not None else None,
+            feeds=load_feeds(feeds),
+            tolerance=tolerance,
+            sizes=dict(sizes or {}),
+            seeds=seeds,
+            session=dict(session or {}),
+            warm_up=warm_up,
+            runs=runs,
+            time_limit=time_limit,
+            force=force,
+            progress=progress,
+        )
+    )
+
+
+def verify_kit(
+    result: str | Path, *, kit: str | Path, model: str | Path | None = None, record: str | Path | None = None
+) -> tuple[Verdict, Path | None]:
+    """Judge what came back from a kit, and put the verdict into the record of the model.
+
+    Args:
+        result: ``result.zip``, or the ``result.json`` extracted from it with its outputs.
+        kit: the ``kit.zip`` that was sent.
+        model: the model that the kit should hold; the record beside it takes the verdict.
+        record: another record to take the verdict.
+
+    Returns:
+        the verdict, and the record that took it.
+
+    Raises:
+        InputError: something was damaged or edited, or does not belong together.
+    """
+    from dmlprep.kit import VerifyRequest, verify
+
+    return verify(
+        VerifyRequest(
+            Path(result),
+            Path(kit),
+            Path(model) if model is not None else None,
+            Path(record) if record is not None else None,
+        )
+    )
 
 
 def write_record(record: RunRecord, path: str | Path) -> None:

@@ -25,6 +25,7 @@ FLOORS: dict[str, int] = {
     "parity": 4,
     "recipe": 5,
     "pipeline": 5,
+    "kit": 5,
     "api": 6,
     "cli": 7,
     "report": 7,

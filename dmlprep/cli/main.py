@@ -22,6 +22,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "plan": ("dmlprep.cli.plan", "Show the steps that prepare would run."),
     "compare": ("dmlprep.cli.compare", "Compare the outputs of two models."),
     "bisect": ("dmlprep.cli.bisect", "Find the first node at which two models differ."),
+    "kit": ("dmlprep.cli.kit", "Pack a model to try on a Windows machine; verify the result that came back."),
     "report": ("dmlprep.cli.report", "Show the record of a run."),
     "recipe": ("dmlprep.cli.recipe", "List, show and validate recipes."),
     "target": ("dmlprep.cli.target", "List, show and compare DirectML releases."),

@@ -1,0 +1,184 @@
+"""``dmlprep kit``."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from dmlprep.cli.options import feeds_option, format_option, read_pins
+
+__all__ = ["command"]
+
+
+class _Kit(click.Group):
+    """``dmlprep kit MODEL`` packs: the word ``pack`` may be left out."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if args and args[0] not in (*self.commands, "--help", "-h"):
+            args = ["pack", *args]
+        return super().parse_args(ctx, args)
+
+
+@click.group("kit", cls=_Kit)
+def command() -> None:
+    """Try a model on a Windows machine that has Python and onnxruntime-directml only.
+
+    \b
+    dmlprep kit out/model.onnx -o kit.zip
+    ... there: extract it, python run.py, send back result.zip ...
+    dmlprep kit verify result.zip --kit kit.zip --model out/model.onnx
+    """
+
+
+@command.command("pack")
+@click.argument("model", type=click.Path(path_type=Path))
+@click.option("-o", "--out", type=click.Path(path_type=Path), required=True, help="The zip to write.")
+@click.option(
+    "--reference",
+    type=click.Path(path_type=Path),
+    help="What the expected outputs are computed by, on the CPU. By default the original that the run.json beside "
+    "MODEL names; MODEL itself where there is none.",
+)
+@feeds_option
+@click.option("--tolerance", default="", metavar="NAME", help="Named tolerance; that of run.json, else auto.")
+@click.option("--size", "sizes", multiple=True, metavar="DIM=SIZE", help="Size of a free dimension, for made feeds.")
+@click.option("--seeds", type=click.IntRange(1), help="Made feeds where none are given; as in run.json, else 2.")
+@click.option(
+    "--free-dimension",
+    "free",
+    multiple=True,
+    metavar="DIM=SIZE",
+    help="Free-dimension override of the session, by name.",
+)
+@click.option("--device-id", type=click.IntRange(0), help="DirectML adapter, in DXGI order.")
+@click.option("--disable-metacommands", is_flag=True, help="DirectML's own shaders in place of the vendor's.")
+@click.option(
+    "--optimization",
+    type=click.Choice(["disabled", "basic", "extended", "all"]),
+    default="all",
+    show_default=True,
+    help="Graph optimisation level.",
+)
+@click.option("--warm-up", type=click.IntRange(1), default=1, show_default=True, help="Runs before the timed ones.")
+@click.option("--runs", type=click.IntRange(1), default=5, show_default=True, help="Timed runs of each feed.")
+@click.option(
+    "--time-limit",
+    type=click.FloatRange(0, min_open=True),
+    default=1800.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="For everything on the other machine.",
+)
+@click.option("--force", is_flag=True, help="Replace the zip.")
+@format_option("text", "json")
+def pack(
+    model: Path,
+    out: Path,
+    reference: Path | None,
+    feeds: tuple[str, ...],
+    tolerance: str,
+    sizes: tuple[str, ...],
+    seeds: int | None,
+    free: tuple[str, ...],
+    device_id: int | None,
+    disable_metacommands: bool,
+    optimization: str,
+    warm_up: int,
+    runs: int,
+    time_limit: float,
+    force: bool,
+    output_format: str,
+) -> int:
+    """Pack MODEL with feeds, expected outputs and a runner.
+
+    Exit codes: 0 written; 1 the model cannot be packed; 2 bad input; 3 the reference does not run.
+    """
+    from dmlprep import api
+    from dmlprep.cli.tables import megabytes
+
+    session = {"optimization": optimization, **{f"dim:{n}": str(s) for n, s in read_pins(free).items()}}
+    if device_id is not None:
+        session["device_id"] = str(device_id)
+    if disable_metacommands:
+        session["disable_metacommands"] = "1"
+    packed = api.pack_kit(
+        model,
+        out=out,
+        reference=reference,
+        feeds=list(feeds),
+        tolerance=tolerance,
+        sizes=read_pins(sizes),
+        seeds=seeds,
+        session=session,
+        warm_up=warm_up,
+        runs=runs,
+        time_limit=time_limit,
+        force=force,
+        progress=_progress,
+    )
+    _progress(1.0, "done")
+    made = packed.manifest
+    if output_format == "json":
+        import msgspec
+
+        data: dict[str, Any] = {"path": str(packed.path), "kit": packed.name, "bytes": packed.nbytes, "manifest": made}
+        click.echo(msgspec.json.format(msgspec.json.encode(data), indent=2))
+        return 0
+    by = f"{made.reference.name} (the model itself)" if made.reference.itself else made.reference.name
+    click.echo(f"wrote {packed.path}: kit {packed.name[:12]}, {megabytes(packed.nbytes)}")
+    click.echo(f"  {made.model.name}, {len(made.feeds)} feeds; expected outputs by {by} on {made.reference.device}")
+    click.echo(f"  tolerance on DirectML {made.tolerances['dml'].tolerance()}")
+    click.echo("  there: extract it, pip install numpy onnxruntime-directml, python run.py; it writes result.zip")
+    click.echo(f"  then: dmlprep kit verify result.zip --kit {packed.path} --model {model}")
+    return 0
+
+
+@command.command("verify")
+@click.argument("result", type=click.Path(path_type=Path))
+@click.option("--kit", type=click.Path(path_type=Path), required=True, help="The kit.zip that was sent.")
+@click.option("--model", type=click.Path(path_type=Path), help="Refuse unless the kit holds this model.")
+@click.option(
+    "--record", type=click.Path(path_type=Path), help="The run.json that takes the verdict; the one beside MODEL else."
+)
+@click.option("--require-dml", is_flag=True, help="Exit 3 unless DirectML ran.")
+@format_option("text", "json")
+def verify(
+    result: Path, kit: Path, model: Path | None, record: Path | None, require_dml: bool, output_format: str
+) -> int:
+    """Judge RESULT (result.zip, or the result.json in it), and put the verdict into the record.
+
+    The outputs are measured again here. Kit and result are refused where a file in them was changed, or where they do
+    not belong together.
+
+    Exit codes: 0 within the tolerance; 1 not, or the model does not run there; 2 damaged, edited, or of another kit or
+    model; 3 it did not run on DirectML.
+    """
+    import msgspec
+
+    from dmlprep import api
+
+    verdict, merged = api.verify_kit(result, kit=kit, model=model, record=record)
+    if output_format == "json":
+        click.echo(msgspec.json.format(msgspec.json.encode(verdict), indent=2))
+    else:
+        from dmlprep.cli.console import out
+        from dmlprep.cli.tables import show_findings, show_verdicts
+
+        show_verdicts([verdict], out())
+        show_findings(verdict.findings, out())
+        if merged is not None:
+            click.echo(f"the verdict is in {merged}")
+    if require_dml and not verdict.check.startswith("parity on dml"):
+        click.echo("no DirectML ran, and one was required", err=True)
+        return 3
+    return {"passed": 0, "failed": 1, "not-run": 3}[verdict.outcome]
+
+
+def _progress(share: float, text: str) -> None:
+    if sys.stderr.isatty():
+        click.echo(f"\r\x1b[K{share:4.0%} {text}", nl=False, err=True)
+        if share >= 1:
+            click.echo("\r\x1b[K", nl=False, err=True)

@@ -1,0 +1,222 @@
+"""Read a kit or a result from outside: a zip, or the folder that it was extracted to. Nothing is ever extracted here.
+
+A zip from outside is hostile until shown otherwise: names that lead elsewhere, the same name twice, members that unpack
+to more than they should, encrypted members. Sizes are checked against the document that lists the files, before any
+byte is read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from dmlprep.errors import InputError
+from dmlprep.kit.forms import FileEntry
+
+__all__ = ["Bundle", "read_array"]
+
+Array = np.ndarray[Any, Any]
+
+_DOCUMENT_BYTES = 64 << 20
+"""Largest kit.json or result.json: some hundred bytes for each feed, output and file."""
+
+_PIECE = 1 << 20
+
+_KINDS = "biufU"
+"""Kinds of arrays that models take and give: never objects, which would be pickles."""
+
+
+def _safe(name: str) -> bool:
+    """Whether a member's name stays inside a folder, on any system."""
+    parts = name.split("/")
+    return not (
+        name.startswith("/") or "\\" in name or "\0" in name or name[1:2] == ":" or ".." in parts or "" in parts
+    )
+
+
+class Bundle:
+    """Files by name, from a zip or from a folder. A context manager.
+
+    Args:
+        path: the zip, the folder, or the document in it (``result.json``).
+        document: name of the document that lists the files.
+
+    Raises:
+        InputError: there is no such file, it is no zip, or its names are hostile.
+    """
+
+    def __init__(self, path: Path, document: str) -> None:
+        self.path = path
+        self.document = document
+        self._zip: zipfile.ZipFile | None = None
+        self._members: dict[str, zipfile.ZipInfo] = {}
+        if path.name == document and path.is_file():
+            self._folder = path.parent
+        elif path.is_dir():
+            self._folder = path
+        else:
+            self._folder = path.parent
+            self._open_zip()
+        if not self._has(document):
+            raise self.wrong(f"holds no {document}", f"pass the {document.partition('.')[0]}.zip")
+
+    def _open_zip(self) -> None:
+        try:
+            self._zip = zipfile.ZipFile(self.path)
+        except FileNotFoundError as error:
+            raise self.wrong("no such file", "check the path") from error
+        except (OSError, zipfile.BadZipFile, zipfile.LargeZipFile, NotImplementedError, ValueError) as error:
+            raise self.wrong(f"not a zip, or cut short: {error}", "copy it again, whole") from error
+        for info in self._zip.infolist():
+            if info.is_dir():
+                continue
+            if not _safe(info.filename):
+                self._zip.close()
+                raise self.wrong(f"holds a name that leads elsewhere: {info.filename!r}", "do not use this file")
+            if info.filename in self._members:
+                self._zip.close()
+                raise self.wrong(f"holds {info.filename!r} twice", "do not use this file")
+            if info.flag_bits & 1:
+                self._zip.close()
+                raise self.wrong(f"{info.filename!r} is encrypted", "send it without a password")
+            self._members[info.filename] = info
+
+    def wrong(self, what: str, fix: str) -> InputError:
+        """An error about this file."""
+        return InputError(what, where=str(self.path), code="DP810", fix=fix)
+
+    def _has(self, name: str) -> bool:
+        return name in self._members if self._zip is not None else (self._folder / name).is_file()
+
+    def size(self, name: str) -> int:
+        """Bytes of a file, unpacked, as the zip says.
+
+        Raises:
+            InputError: there is no such file.
+        """
+        if not self._has(name):
+            raise self.wrong(f"{name} is missing", "copy it again, whole")
+        return self._members[name].file_size if self._zip is not None else (self._folder / name).stat().st_size
+
+    @contextmanager
+    def open(self, name: str) -> Iterator[IO[bytes]]:
+        """Read a file that ``size`` was asked about.
+
+        Raises:
+            InputError: it cannot be read.
+        """
+        try:
+            if self._zip is not None:
+                with self._zip.open(self._members[name]) as file:
+                    yield file
+            else:
+                path = self._folder / name
+                inside = path.resolve().is_relative_to(self._folder.resolve())
+                if path.is_symlink() or not inside:
+                    raise self.wrong(f"{name} is a link", "copy the files themselves")
+                with path.open("rb") as plain:
+                    yield plain
+        except (OSError, EOFError, zipfile.BadZipFile, NotImplementedError, RuntimeError, zlib.error) as error:
+            raise self.wrong(f"{name} is damaged: {error}", "copy it again, whole") from error
+
+    def read_document(self) -> bytes:
+        """The document itself.
+
+        Raises:
+            InputError: it is larger than such a document can be, or damaged.
+        """
+        if self.size(self.document) > _DOCUMENT_BYTES:
+            raise self.wrong(f"{self.document} is {self.size(self.document)} bytes long", "do not use this file")
+        with self.open(self.document) as file:
+            return file.read(_DOCUMENT_BYTES)
+
+    def check_files(self, files: Mapping[str, FileEntry], *, most: int | None = None) -> None:
+        """Check names, sizes and digests of all files that the document lists, reading 1 MiB at a time.
+
+        Args:
+            most: bytes that all may have together.
+
+        Raises:
+            InputError: a file is missing, strange, of another size, or was changed.
+        """
+        for name in files:
+            if not _safe(name):
+                raise self.wrong(f"{self.document} names a file that leads elsewhere: {name!r}", "do not use this file")
+        if self._zip is not None:
+            strange = sorted(set(self._members) - set(files) - {self.document})
+            if strange:
+                raise self.wrong(f"holds {strange[0]!r}, which {self.document} does not list", "do not use this file")
+        total = sum(entry.bytes for entry in files.values())
+        if most is not None and total > most:
+            raise self.wrong(f"its files are {total} bytes, at most {most} can be right", "do not use this file")
+        for name, entry in files.items():
+            found = self.size(name)
+            if found != entry.bytes:
+                raise self.wrong(
+                    f"{name} has {found} bytes, {self.document} says {entry.bytes}", "copy it again, whole"
+                )
+            if self._digest(name, entry.bytes) != entry.sha256:
+                raise self.wrong(
+                    f"{name} was changed: its SHA-256 is not the one in {self.document}", "copy it again, whole"
+                )
+
+    def _digest(self, name: str, size: int) -> str:
+        digest = hashlib.sha256()
+        left = size
+        with self.open(name) as file:
+            # Never more than was said, whatever the member unpacks to.
+            while left and (piece := file.read(min(_PIECE, left))):
+                digest.update(piece)
+                left -= len(piece)
+            if left or file.read(1):
+                raise self.wrong(f"{name} does not have the {size} bytes that were said", "copy it again, whole")
+        return digest.hexdigest()
+
+    def close(self) -> None:
+        """Close the zip."""
+        if self._zip is not None:
+            self._zip.close()
+
+    def __enter__(self) -> Bundle:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def read_array(bundle: Bundle, name: str) -> Array:
+    """An array of a file that was checked; its header may not ask for more than the file holds.
+
+    Raises:
+        InputError: it is no ``.npy`` of plain values.
+    """
+    size = bundle.size(name)
+    try:
+        with bundle.open(name) as file:
+            version = np.lib.format.read_magic(file)
+            read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}.get(
+                version
+            )
+            if read is None:
+                raise ValueError(f"version {version} of .npy")
+            shape, fortran, dtype = read(file)
+            count = 1
+            for length in shape:
+                count *= length
+            if dtype.kind not in _KINDS or not dtype.itemsize or count < 0 or count * dtype.itemsize > size:
+                raise ValueError(f"shape {shape} of {dtype} does not fit {size} bytes")
+            raw = file.read(count * dtype.itemsize)
+            if len(raw) != count * dtype.itemsize or file.read(1):
+                raise ValueError("its length is not that of its shape")
+        flat = np.frombuffer(raw, dtype=dtype) if raw else np.empty(0, dtype)
+        array = flat.reshape(shape[::-1]).T if fortran else flat.reshape(shape)
+    except (ValueError, TypeError, SyntaxError, MemoryError, OverflowError) as error:
+        raise bundle.wrong(f"{name} is no plain array: {error}", "send it again, as run.py wrote it") from error
+    return array.astype(object) if dtype.kind == "U" else array

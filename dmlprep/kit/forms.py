@@ -1,0 +1,202 @@
+"""The two documents, ``kit.json`` of a kit and ``result.json`` of what came back, as types that JSON is held to."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Annotated, Any, Literal, TypeVar
+
+import msgspec
+
+from dmlprep.errors import InputError
+from dmlprep.parity import Tolerance
+from dmlprep.runtime.offsite import integrity
+
+__all__ = ["FileEntry", "KitFeed", "KitModel", "KitReference", "Manifest", "Result", "read_manifest", "read_result"]
+
+Size = Annotated[int, msgspec.Meta(ge=0)]
+Digest = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
+
+
+class FileEntry(msgspec.Struct, frozen=True):
+    """Bytes and SHA-256 of a file."""
+
+    bytes: Size
+    sha256: Digest
+
+
+class KitModel(msgspec.Struct, frozen=True):
+    """The model: ``name`` as the user calls it, ``file`` and ``data`` where it lies in the kit."""
+
+    name: str
+    file: str
+    data: list[str]
+    fp16: bool
+
+
+class KitReference(msgspec.Struct, frozen=True):
+    """What the expected outputs were computed by. ``itself``: by the packed model, on the CPU."""
+
+    name: str
+    sha256: Digest
+    itself: bool
+    device: str
+
+
+class KitFeed(msgspec.Struct, frozen=True):
+    """Files of one feed, by input and by output."""
+
+    inputs: dict[str, str]
+    outputs: dict[str, str]
+
+
+class Bounds(msgspec.Struct, frozen=True):
+    """A tolerance, as ``parity.Tolerance`` without its reason."""
+
+    name: str
+    max_rel: float
+    cosine: float
+    share_equal: float
+    rows: float
+
+    @classmethod
+    def of(cls, tolerance: Tolerance) -> Bounds:
+        """The numbers of a tolerance."""
+        t = tolerance
+        return cls(t.name, t.max_rel, t.cosine, t.share_equal, t.rows)
+
+    def tolerance(self) -> Tolerance:
+        """The tolerance of these numbers."""
+        return Tolerance(self.name, self.max_rel, self.cosine, self.share_equal, self.rows, "the kit's")
+
+
+class Manifest(msgspec.Struct, frozen=True):
+    """``kit.json``. Its SHA-256 is the kit's name: it binds every file, and the result names it.
+
+    Attributes:
+        session: options in the words of ``runtime.ortoptions`` (``device_id``, ``dim:batch``).
+        tolerances: by ``dml`` and ``cpu``.
+        groups: outputs that are compared together, and whether their rows are a set.
+        files: every file of the kit but ``kit.json``.
+    """
+
+    format: Literal[1]
+    made_by: str
+    model: KitModel
+    reference: KitReference
+    session: dict[str, str]
+    tolerances: dict[Literal["dml", "cpu"], Bounds]
+    groups: list[tuple[list[str], bool]]
+    feeds: list[KitFeed]
+    warm_up: Annotated[int, msgspec.Meta(ge=1)]
+    runs: Annotated[int, msgspec.Meta(ge=1)]
+    time_limit: Annotated[float, msgspec.Meta(gt=0)]
+    files: dict[str, FileEntry]
+
+    def to_json(self) -> bytes:
+        """The document; the same manifest gives the same bytes."""
+        return msgspec.json.format(msgspec.json.encode(self, order="sorted"), indent=1) + b"\n"
+
+
+class ResultFailure(msgspec.Struct, frozen=True):
+    """What the session said where it failed."""
+
+    stage: str
+    message: str
+    hresult: str
+    causes: list[str]
+    next_step: str
+
+
+class ResultSession(msgspec.Struct, frozen=True):
+    """The session as it was. ``kernels``: how many each provider ran; ``nodes``: before fusion, where recorded."""
+
+    options: dict[str, str]
+    available: list[str] = []
+    providers: list[str] = []
+    kernels: dict[str, Size] = {}
+    nodes: dict[str, Size] = {}
+    nodes_elsewhere: list[str] = []
+    slowest: list[str] = []
+    load_seconds: float = 0.0
+
+
+class ResultFeed(msgspec.Struct, frozen=True):
+    """What came of one feed. The runner's own measures are not read."""
+
+    outputs: dict[str, str]
+    missing: list[str]
+    first_seconds: float
+    seconds: list[float]
+    metrics: list[dict[str, Any]]
+
+
+class Result(msgspec.Struct, frozen=True):
+    """``result.json``."""
+
+    format: Literal[1]
+    kit: Digest
+    provider: Literal["DmlExecutionProvider", "CPUExecutionProvider"]
+    runs: Size
+    outcome: Literal["passed", "failed", "not-run"]
+    reason: str
+    failure: ResultFailure | None
+    system: dict[str, str]
+    device: dict[str, str]
+    session: ResultSession
+    feeds: list[ResultFeed]
+    files: dict[str, FileEntry]
+    seal: str
+
+
+T = TypeVar("T")
+
+
+def _read(raw: bytes, kind: type[T], where: str, what: str) -> T:
+    try:
+        return msgspec.json.decode(raw, type=kind)
+    except (msgspec.ValidationError, msgspec.DecodeError, RecursionError) as error:
+        raise InputError(
+            f"not {what}: {error}", where=where, code="DP810", fix="send the file again, as it was written"
+        ) from error
+
+
+def read_manifest(raw: bytes, where: str) -> tuple[Manifest, str]:
+    """``kit.json`` and the kit's name.
+
+    Raises:
+        InputError: it is not a manifest, or names files that it does not list.
+    """
+    manifest = _read(raw, Manifest, where, "a kit of this dmlprep")
+    named = [manifest.model.file, *manifest.model.data]
+    named += [file for feed in manifest.feeds for file in (*feed.inputs.values(), *feed.outputs.values())]
+    lost = next((name for name in named if name not in manifest.files), None)
+    if lost is not None or set(manifest.tolerances) != {"dml", "cpu"} or not manifest.feeds:
+        what = f"it names {lost!r} and does not list it" if lost is not None else "it lacks feeds or tolerances"
+        raise InputError(f"kit.json is damaged: {what}", where=where, code="DP810", fix="pack the kit again")
+    return manifest, hashlib.sha256(raw).hexdigest()
+
+
+def read_result(raw: bytes, where: str) -> Result:
+    """``result.json``, with its seal checked.
+
+    Raises:
+        InputError: it is not a result, or was edited.
+    """
+    result = _read(raw, Result, where, "the result of a kit")
+    if integrity.seal(json.loads(raw)) != result.seal:
+        raise InputError(
+            "result.json was changed after the run: its seal does not fit",
+            where=where,
+            code="DP810",
+            fix="send the result.zip again, as run.py wrote it",
+        )
+    named = {file for feed in result.feeds for file in feed.outputs.values()}
+    if named != set(result.files):
+        raise InputError(
+            "the outputs that it names are not those that it lists",
+            where=where,
+            code="DP810",
+            fix="send the result.zip again, as run.py wrote it",
+        )
+    return result

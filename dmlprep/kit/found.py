@@ -1,0 +1,97 @@
+"""What a kit takes from the record beside the model: the original, the tolerance asked for, how many feeds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from dmlprep.errors import InputError, RecipeError
+from dmlprep.recipe import load_recipe
+from dmlprep.record import RunRecord
+
+__all__ = ["FromRecord", "from_record", "read_record", "record_beside"]
+
+_BY_AUTO = ("fp32-cpu", "fp32-dml", "fp16-cpu", "fp16-dml", "quantized")
+"""Tolerances that ``auto`` chooses: on another device it would choose another."""
+
+
+@dataclass(frozen=True)
+class FromRecord:
+    """Defaults of a kit.
+
+    Attributes:
+        path: the record, ``None`` where there is none.
+        original: the model that the record says was prepared.
+        tolerance: as asked for then.
+        seeds: how many seeded feeds were used.
+        sizes: sizes of free dimensions, of the recipe.
+    """
+
+    path: Path | None = None
+    original: Path | None = None
+    tolerance: str = "auto"
+    seeds: int = 2
+    sizes: dict[str, int] = field(default_factory=dict)
+
+
+def record_beside(model: Path) -> Path | None:
+    """The record that ``prepare`` wrote with this model, ``None`` where there is none."""
+    named = model.with_suffix(".run.json")
+    if named.is_file():
+        return named
+    beside = model.with_name("run.json")
+    return beside if model.name == "model.onnx" and beside.is_file() else None
+
+
+def read_record(path: Path) -> RunRecord:
+    """A record from a file.
+
+    Raises:
+        InputError: it cannot be read, or is no record.
+    """
+    try:
+        return RunRecord.from_json(path.read_bytes())
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror or error}", where=str(path), fix="check the path") from error
+    except (msgspec.ValidationError, msgspec.DecodeError) as error:
+        fix = "pass the run.json that prepare wrote"
+        raise InputError(f"not a run record: {error}", where=str(path), fix=fix) from error
+
+
+def from_record(model: Path, digest: str) -> FromRecord:
+    """Defaults from the record beside ``model``, whose SHA-256 is ``digest``.
+
+    Raises:
+        InputError: the record is of another model, or the original that it names is gone or was changed.
+    """
+    path = record_beside(model)
+    if path is None:
+        return FromRecord()
+    record = read_record(path)
+    fix = "name the original with --reference, or prepare the model again"
+    if record.output_sha256 != digest:
+        raise InputError(
+            "this record is of another model than the one beside it", where=str(path), code="DP811", fix=fix
+        )
+    given = Path(record.input)
+    original = next((p for p in (given, path.parent / given) if p.is_file()), None)
+    if original is None:
+        raise InputError(
+            f"the original that it names is not there: {record.input}", where=str(path), code="DP811", fix=fix
+        )
+    asked, count = "auto", 2
+    for verdict in record.verdicts:
+        if verdict.check == "parity on cpu" and verdict.tolerance:
+            name = verdict.tolerance.partition(": ")[0]
+            asked = "auto" if name in _BY_AUTO else name
+            count = verdict.feeds or count
+    return FromRecord(path, original, asked, count, _sizes(record.recipe))
+
+
+def _sizes(recipe: str) -> dict[str, int]:
+    try:
+        return dict(load_recipe(recipe).parity.sizes)
+    except RecipeError:  # a recipe file that was moved: sizes come from --size, or are small ones
+        return {}

@@ -1,0 +1,304 @@
+"""Pack a kit: the model as it is, feeds, expected outputs and the runner, streamed into one zip."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import resources
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import onnx_ir as ir
+
+from dmlprep._version import __version__
+from dmlprep.errors import CheckNotRun, InputError, ModelRefused, OutputError
+from dmlprep.kit.forms import Bounds, KitFeed, KitModel, KitReference, Manifest
+from dmlprep.kit.found import FromRecord, from_record
+from dmlprep.kit.zipping import ZipWriter
+from dmlprep.model import Model
+from dmlprep.model.saving import Writer
+from dmlprep.model.tensors import as_mapped
+from dmlprep.model.walk import tensors
+from dmlprep.parity import Reference, choose_tolerance, fit_feeds
+from dmlprep.parity.candidate import adapt_feed
+from dmlprep.parity.rows import row_groups
+from dmlprep.parity.sizes import free_dimensions, graph_inputs
+from dmlprep.parity.traits import holds_fp16, quantizes
+from dmlprep.runtime import SessionFailure, ValueInfo
+from dmlprep.runtime.offsite.integrity import MANIFEST
+
+__all__ = ["KitRequest", "Packed", "pack"]
+
+Array = np.ndarray[Any, Any]
+Progress = Callable[[float, str], None]
+
+_RESERVED = re.compile(r'(?i)^(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?$|[<>:"|?*\x00-\x1f]|[ .]$')
+"""Names that Windows does not have (learn.microsoft.com, "Naming Files, Paths, and Namespaces")."""
+
+_RUNNER = ("__init__", "device", "integrity", "main", "measure", "work")
+_SHARED = ("hresult", "ortoptions")
+"""Modules of ``runtime`` that the runner uses as they are; they import nothing of dmlprep's."""
+
+
+@dataclass(frozen=True)
+class KitRequest:
+    """What a kit is asked for.
+
+    Attributes:
+        model: the model to try; its data files come along.
+        out: the zip.
+        reference: what the expected outputs are computed by; ``None``: the original that the record beside the model
+            names, or the model itself where there is no record.
+        feeds: the user's feeds; seeded ones are made where this is empty.
+        tolerance: a name, or empty for the record's, else ``auto``.
+        sizes: sizes for free dimensions, for seeded feeds.
+        seeds: how many seeded feeds; ``None`` for the record's, else 2.
+        session: options in the words of ``runtime.ortoptions``.
+        warm_up: runs of each feed before the timed ones.
+        runs: timed runs of each feed.
+        time_limit: seconds for everything on the other machine, and for one load or run here.
+        force: replace ``out``.
+    """
+
+    model: Path
+    out: Path
+    reference: Path | None = None
+    feeds: Sequence[Mapping[str, Array]] = ()
+    tolerance: str = ""
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    seeds: int | None = None
+    session: Mapping[str, str] = field(default_factory=dict)
+    warm_up: int = 1
+    runs: int = 5
+    time_limit: float = 1800.0
+    force: bool = False
+    progress: Progress = lambda share, text: None
+
+
+@dataclass(frozen=True)
+class Packed:
+    """A kit that was written: its name is the SHA-256 of its manifest."""
+
+    path: Path
+    name: str
+    nbytes: int
+    manifest: Manifest
+
+
+def pack(request: KitRequest) -> Packed:
+    """Write a kit.
+
+    Raises:
+        InputError: a model, a feed or the record beside the model cannot be used.
+        ModelRefused: the model has names or types that a kit cannot carry.
+        CheckNotRun: there are no expected outputs: the reference does not run, draws random numbers or has no outputs.
+        OutputError: the zip exists or cannot be written.
+    """
+    _check_out(request)
+    model = Model.open(request.model)
+    digest = model.digest()
+    known = FromRecord() if request.reference is not None else from_record(request.model, digest)
+    original = request.reference or known.original or request.model
+    _check_values(model, request)
+    data = _data_files(model, request.model)
+    tolerance = request.tolerance or known.tolerance
+    traits = {"fp16": holds_fp16(model), "quantized": quantizes(model)}
+    bounds = {k: Bounds.of(choose_tolerance(tolerance, device=k, **traits)) for k in ("dml", "cpu")}
+    reference = Reference.of(
+        original,
+        request.feeds or None,
+        like=request.model,
+        sizes={**known.sizes, **request.sizes},
+        seeds=request.seeds or known.seeds,
+        time_limit=request.time_limit,
+        progress=request.progress,
+    )
+    with reference:
+        feeds = _expected(reference, model, request)
+        made_by = reference.model.digest()
+        try:
+            with Writer() as writer:
+                raw = writer.open(request.out)
+                with ZipWriter(
+                    raw, sum(p.stat().st_size for p in (request.model, *data.values())), request.progress
+                ) as kit:
+                    _runner(kit)
+                    names = _model(kit, request.model, data)
+                    if kit.files[names[0]].sha256 != digest:
+                        what = "the model was changed while it was packed"
+                        raise InputError(what, where=str(request.model), code="DP811", fix="pack it again")
+                    manifest = Manifest(
+                        format=1,
+                        made_by=f"dmlprep {__version__}",
+                        model=KitModel(request.model.name, names[0], names[1:], traits["fp16"]),
+                        reference=KitReference(original.name, made_by, made_by == digest, str(reference.device)),
+                        session=dict(sorted(request.session.items())),
+                        tolerances=cast(Any, bounds),
+                        groups=[(list(names), rows) for names, rows in row_groups(reference.model)],
+                        feeds=[_feed(kit, i, feed, reference.outputs(i)) for i, feed in enumerate(feeds)],
+                        warm_up=request.warm_up,
+                        runs=request.runs,
+                        time_limit=request.time_limit,
+                        files=dict(sorted(kit.files.items())),
+                    )
+                    document = manifest.to_json()
+                    kit.add_bytes(MANIFEST, document)
+                writer.commit()
+        except OSError as error:
+            what = f"cannot be written: {error.strerror or error}"
+            fix = "check the folder, its permissions and the space on the disk"
+            raise OutputError(what, where=str(request.out), fix=fix) from error
+    return Packed(request.out, hashlib.sha256(document).hexdigest(), request.out.stat().st_size, manifest)
+
+
+def _check_out(request: KitRequest) -> None:
+    """Fail before the work."""
+    if request.out.is_dir():
+        raise OutputError("this is a directory", where=str(request.out), fix="name a .zip file with -o")
+    if request.out.exists() and not request.force:
+        raise OutputError("the file exists", where=str(request.out), fix="pass --force to replace it")
+    if not request.out.parent.is_dir():
+        raise OutputError(
+            "its folder does not exist", where=str(request.out), fix="make the folder, or choose another -o"
+        )
+    if request.out.suffix.lower() != ".zip":
+        raise OutputError("a kit is a zip", where=str(request.out), fix="end the name in .zip")
+
+
+def _check_values(model: Model, request: KitRequest) -> None:
+    """Types that numpy's files hold, and dimensions that the model has."""
+    odd = [v for v in (*model.ir.graph.inputs, *model.ir.graph.outputs) if not _plain(v)]
+    if odd:
+        raise ModelRefused(
+            f"{odd[0].name!r} is {odd[0].type or 'of no known type'}, and a kit holds plain arrays only",
+            where=str(request.model),
+            code="DP813",
+            fix="let the model take and give float32, float16, integers, booleans or strings",
+        )
+    inputs = graph_inputs(model)
+    known = {dim for one in inputs for dim in one.dims or () if isinstance(dim, str)}
+    for option in request.session:
+        kind, _, name = option.partition(":")
+        if kind == "dim" and name not in known:
+            raise InputError(
+                f"no input has a free dimension {name!r}",
+                where=str(request.model),
+                code="DP203",
+                fix=f"it has: {', '.join(sorted(known & free_dimensions(inputs))) or 'none'}",
+            )
+
+
+def _plain(value: ir.Value) -> bool:
+    kind = value.type
+    if isinstance(kind, ir.SequenceType | ir.OptionalType):
+        kind = kind.elem_type if not isinstance(kind.elem_type, ir.DataType) else kind
+    if kind is None:
+        return True
+    dtype = kind.dtype
+    return dtype == ir.DataType.STRING or (dtype.bitwidth >= 8 and np.dtype(dtype.numpy()).kind in "biuf")
+
+
+def _data_files(model: Model, path: Path) -> dict[str, Path]:
+    """The model's data files by their names in the model's folder.
+
+    Raises:
+        ModelRefused: Windows cannot hold them under these names.
+    """
+    folder = path.parent.resolve()
+    files = {m.path for m in map(as_mapped, tensors(model.ir)) if m is not None and m.path != path}
+    named = {p.resolve().relative_to(folder).as_posix(): p for p in sorted(files)}
+    folded: dict[str, str] = {}
+    for name in named:
+        wrong = next((part for part in name.split("/") if _RESERVED.search(part)), "")
+        twin = folded.setdefault(name.casefold(), name)
+        if wrong or twin != name or len(name) > 120:
+            raise ModelRefused(
+                f"Windows cannot hold its data file under the name {name!r}",
+                where=str(path),
+                code="DP813",
+                fix="dmlprep prepare -r @check-only writes it with one data file, model.onnx.data",
+            )
+    return named
+
+
+def _expected(reference: Reference, model: Model, request: KitRequest) -> list[dict[str, Array]]:
+    """Compute the reference; returns the feeds in the types that the model takes."""
+    where = str(request.model)
+    types = [ValueInfo(i.name, _type_name(i.dtype), ()) for i in graph_inputs(model)]
+    # Before the work as well: the reference may change its feeds while it computes.
+    fit_feeds(model, [adapt_feed(feed, types, where) for feed in reference.feeds], where)
+    try:
+        count = reference.compute(request.progress)
+    except SessionFailure as failure:
+        raise CheckNotRun(
+            f"the reference does not run on the CPU, so nothing is expected: {failure.message}",
+            where=str(reference.path),
+            code="DP703",
+            fix="give --feeds or --size that fit, or another --reference",
+        ) from failure
+    outputs = [reference.outputs(index) for index in range(len(reference.feeds))]
+    if count == 0 or not any(array.size for one in outputs for array in one.values()):
+        raise CheckNotRun(
+            "the reference gives no element to compare with",
+            where=str(reference.path),
+            code="DP703",
+            fix="give --feeds",
+        )
+    if drawn := reference.random_node():
+        raise CheckNotRun(
+            f"the reference draws random numbers ({drawn}): its outputs differ from run to run",
+            where=str(reference.path),
+            code="DP703",
+            fix="export it with a seed, or feed the numbers as an input",
+        )
+    return fit_feeds(model, [adapt_feed(feed, types, where) for feed in reference.feeds], where)
+
+
+def _type_name(dtype: ir.DataType | None) -> str:
+    return "string" if dtype is None or dtype == ir.DataType.STRING else np.dtype(dtype.numpy()).name
+
+
+def _runner(kit: ZipWriter) -> None:
+    """The runner's modules under the name that they have on the other machine."""
+    runtime = resources.files("dmlprep.runtime")
+    kit.add_bytes("run.py", _renamed((runtime / "offsite" / "run.py").read_text(encoding="utf-8")))
+    for name in _RUNNER:
+        kit.add_bytes(
+            f"dmlprep_kit/{name}.py", _renamed((runtime / "offsite" / f"{name}.py").read_text(encoding="utf-8"))
+        )
+    for name in _SHARED:
+        kit.add_bytes(f"dmlprep_kit/{name}.py", _renamed((runtime / f"{name}.py").read_text(encoding="utf-8")))
+    kit.add_bytes("README.txt", (resources.files("dmlprep.kit") / "README.txt").read_bytes().replace(b"\r\n", b"\n"))
+
+
+def _renamed(source: str) -> bytes:
+    return (
+        re.sub(r"\bdmlprep\.runtime\.(offsite\b\.?)?", "dmlprep_kit.", source)
+        .replace("from dmlprep_kit. import", "from dmlprep_kit import")
+        .encode()
+    )
+
+
+def _model(kit: ZipWriter, path: Path, data: Mapping[str, Path]) -> list[str]:
+    """The model as ``model/model.onnx``, its data files under their own names; the model's name first."""
+    taken = {name.casefold() for name in data}
+    own = next(n for n in ("model.onnx", "the_model.onnx", "the_very_model.onnx") if n not in taken)
+    names = [f"model/{own}"]
+    kit.add_file(names[0], path)
+    for name, file in data.items():
+        names.append(f"model/{name}")
+        kit.add_file(names[-1], file)
+    return names
+
+
+def _feed(kit: ZipWriter, index: int, feed: Mapping[str, Array], outputs: Mapping[str, Array]) -> KitFeed:
+    files: list[dict[str, str]] = []
+    for folder, arrays in (("feeds", feed), ("expected", outputs)):
+        named = {name: f"{folder}/{index}-{number}.npy" for number, name in enumerate(arrays)}
+        for name, file in named.items():
+            kit.add_array(file, arrays[name])
+        files.append(named)
+    return KitFeed(*files)

@@ -1,0 +1,237 @@
+"""Judge the result of a kit: is it of this kit and this model, and are its outputs those expected?"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from dmlprep.errors import InputError
+from dmlprep.kit.archive import Bundle, read_array
+from dmlprep.kit.forms import Manifest, Result, read_manifest, read_result
+from dmlprep.kit.found import read_record, record_beside
+from dmlprep.model.saving import write_file
+from dmlprep.parity import Tolerance
+from dmlprep.parity.compare import describe
+from dmlprep.parity.metrics import OutputComparison
+from dmlprep.parity.tolerances import proves
+from dmlprep.record import DeviceInfo, Finding, OutputMetrics, RunRecord, Verdict, finding
+from dmlprep.runtime.offsite.integrity import MANIFEST, file_digest
+
+__all__ = ["VerifyRequest", "verify"]
+
+Array = np.ndarray[Any, Any]
+
+_DML = "DmlExecutionProvider"
+_ROOM = 64 << 20
+"""Bytes by which outputs may be larger than twice what was expected: sets of rows come in other numbers."""
+
+
+@dataclass(frozen=True)
+class VerifyRequest:
+    """What is verified.
+
+    Attributes:
+        result: the ``result.zip`` that came back, the folder it was extracted to, or the ``result.json`` in it.
+        kit: the ``kit.zip`` that was sent, or its folder.
+        model: the model that it should be about.
+        record: the ``run.json`` that takes the verdict; without one, that beside ``model``, where there is one.
+    """
+
+    result: Path
+    kit: Path
+    model: Path | None = None
+    record: Path | None = None
+
+
+def verify(request: VerifyRequest) -> tuple[Verdict, Path | None]:
+    """Judge a result, and put the verdict into the record.
+
+    Returns:
+        the verdict, and the record that took it. ``passed`` and ``failed`` are about the provider that the check
+        names: a run on the CPU provider is never a verdict on DirectML, nor is one in which DirectML took no node.
+
+    Raises:
+        InputError: the kit or the result is damaged, edited or hostile, or the result is of another kit or model.
+    """
+    with Bundle(request.kit, MANIFEST) as kit, Bundle(request.result, "result.json") as returned:
+        manifest, name = read_manifest(kit.read_document(), str(request.kit))
+        result = read_result(returned.read_document(), str(request.result))
+        if result.kit != name:
+            raise InputError(
+                f"the result is of kit {result.kit[:12]}, and this is kit {name[:12]}",
+                where=str(request.result),
+                code="DP811",
+                fix="pass the kit.zip that this result came from; a kit that was packed anew is another one",
+            )
+        if request.model is not None:
+            _check_model(request.model, manifest)
+        path = request.record or (record_beside(request.model) if request.model is not None else None)
+        record = _record(path, manifest) if path is not None else None
+        kit.check_files(manifest.files)
+        expected = sum(manifest.files[f].bytes for feed in manifest.feeds for f in feed.outputs.values())
+        returned.check_files(result.files, most=2 * expected + _ROOM)
+        verdict = _judge(manifest, name, result, kit, returned)
+    if path is not None and record is not None:
+        write_file(path, _merged(record, verdict).to_json())
+    return verdict, path
+
+
+def _check_model(model: Path, manifest: Manifest) -> None:
+    fix = "pass the model that was packed, or pack this one"
+    for name in (manifest.model.file, *manifest.model.data):
+        path = model if name == manifest.model.file else model.parent / name.partition("/")[2]
+        try:
+            found = file_digest(path)[1]
+        except OSError as error:
+            what = f"cannot be read: {error.strerror or error}"
+            raise InputError(what, where=str(path), code="DP811", fix=fix) from error
+        if found != manifest.files[name].sha256:
+            raise InputError("this is not the file that the kit holds", where=str(path), code="DP811", fix=fix)
+
+
+def _record(path: Path, manifest: Manifest) -> RunRecord:
+    record = read_record(path)
+    if record.output_sha256 != manifest.files[manifest.model.file].sha256:
+        raise InputError(
+            "this record is of another model than the kit's",
+            where=str(path),
+            code="DP811",
+            fix="pass the run.json of the model that was packed",
+        )
+    return record
+
+
+def _merged(record: RunRecord, verdict: Verdict) -> RunRecord:
+    """The record with the verdict in place of an earlier one of the same check, and of kits that did not run."""
+    record.verdicts = [
+        v
+        for v in record.verdicts
+        if v.check != verdict.check
+        and not (v.outcome == "not-run" and "(kit" in v.check and v.check[:13] == verdict.check[:13])
+    ] + [verdict]
+    failed = next((v for v in record.verdicts if v.outcome == "failed" and "(kit" in v.check), None)
+    if record.exit_code == 0 or "(kit" in record.error:
+        record.exit_code = 1 if failed is not None else 0
+        record.error = f"{failed.check} failed: {failed.reason}" if failed is not None else ""
+    return record
+
+
+def _judge(manifest: Manifest, name: str, result: Result, kit: Bundle, returned: Bundle) -> Verdict:
+    on_dml = result.provider == _DML
+    adapter = result.device.get("adapter", "")
+    tolerance = manifest.tolerances["dml" if on_dml else "cpu"].tolerance()
+    verdict = Verdict(
+        check=(f"parity on dml (kit: {adapter})" if adapter else "parity on dml (kit)")
+        if on_dml
+        else "parity on cpu (kit)",
+        outcome="not-run",
+        reason="not judged",
+        device=_device(manifest, name, result),
+        tolerance=str(tolerance),
+        seconds=round(result.session.load_seconds + sum(sum(f.seconds) for f in result.feeds), 3),
+    )
+
+    def said(outcome: Any, reason: str, findings: list[Finding], outputs: list[OutputMetrics]) -> Verdict:
+        feeds = len(result.feeds)
+        return msgspec.structs.replace(
+            verdict, outcome=outcome, reason=reason, findings=findings, outputs=outputs, feeds=feeds
+        )
+
+    if idle := _not_run(result, on_dml):
+        return said("not-run", idle, [finding("DP812", f"{verdict.check} did not run: {idle}")], [])
+    if result.failure is not None:
+        failure = result.failure
+        text = f"it does not run: {failure.stage}: {failure.hresult + ': ' if failure.hresult else ''}{failure.message}"
+        facts: dict[str, Any] = {"stage": failure.stage, "hresult": failure.hresult, "causes": failure.causes}
+        remedy = failure.next_step or None
+        return said("failed", text, [finding("DP704", text, severity="error", remedy=remedy, **facts)], [])
+    if len(result.feeds) != len(manifest.feeds):
+        what = f"{len(result.feeds)} of {len(manifest.feeds)} feeds were run"
+        return said("not-run", what, [finding("DP812", f"{verdict.check}: {what}")], [])
+    lost = [
+        n
+        for asked, got in zip(manifest.feeds, result.feeds, strict=True)
+        for n in asked.outputs
+        if n not in got.outputs
+    ]
+    if lost:
+        what = f"the session has no output {lost[0]!r}"
+        return said("failed", what, [finding("DP701", what)], [])
+    outputs = _measured(manifest, result, kit, returned, tolerance)
+    wrong = [m for m in outputs if not m.passed]
+    reason = describe(wrong[0], tolerance) if wrong else ""
+    if len(wrong) > 1:
+        reason += f" (and {len(wrong) - 1} more outputs)"
+    return said("failed" if wrong else "passed", reason, [_differs(m, tolerance) for m in wrong], outputs)
+
+
+def _not_run(result: Result, on_dml: bool) -> str:
+    """Why this is no verdict on its provider; empty where it is one."""
+    if result.outcome == "not-run":
+        return result.reason or "the runner did not say why"
+    if result.failure is not None:
+        return ""
+    if result.provider not in result.session.providers:
+        return f"{result.provider} was not in the session, which had {', '.join(result.session.providers) or 'nothing'}"
+    if on_dml and not (result.session.kernels.get(_DML) or result.session.nodes.get(_DML)):
+        return "DirectML took none of the nodes"
+    return ""
+
+
+def _measured(
+    manifest: Manifest, result: Result, kit: Bundle, returned: Bundle, tolerance: Tolerance
+) -> list[OutputMetrics]:
+    comparisons = [OutputComparison(tuple(names), tolerance, as_rows=rows) for names, rows in manifest.groups]
+    for asked, got in zip(manifest.feeds, result.feeds, strict=True):
+        expected = {n: read_array(kit, file) for n, file in asked.outputs.items()}
+        answers = {n: read_array(returned, got.outputs[n]) for n in asked.outputs}
+        grouped = {name for c in comparisons for name in c.names}
+        # Items of a sequence are known only here.
+        comparisons += [OutputComparison((n,), tolerance) for n in expected if n not in grouped]
+        for comparison in comparisons:
+            if all(n in expected for n in comparison.names):
+                comparison.add(expected, answers)
+    return [m for c in comparisons for m in c.results()]
+
+
+def _differs(metrics: OutputMetrics, tolerance: Tolerance) -> Finding:
+    facts: dict[str, Any] = {"max_abs": metrics.max_abs, "max_rel": metrics.max_rel, "cosine": metrics.cosine}
+    code = "DP702" if metrics.non_finite else "DP701"
+    return finding(code, describe(metrics, tolerance), node=metrics.output, **facts)
+
+
+def _device(manifest: Manifest, name: str, result: Result) -> DeviceInfo:
+    """Who answered, in the words of the other verdicts."""
+    facts, session = result.device, result.session
+    told = [f"ONNX Runtime {result.system.get('onnxruntime', '?')}", result.system.get("system", "")]
+    if result.provider == _DML:
+        called = f"dml on windows: {facts.get('adapter', 'unknown adapter')}"
+        told.insert(0, f"DirectML {facts.get('directml', '?')}")
+        told.append(f"driver {facts['driver']}" if "driver" in facts else "")
+        told.append("DirectML.dll of Windows" if facts.get("directml library") == "the one of Windows" else "")
+        told.append("software adapter" if facts.get("adapter kind") == "software" else "")
+    else:
+        called = "cpu"
+        told.append("in place of DirectML, of which it says nothing")
+        told.append(proves(manifest.model.fp16, DeviceInfo("cpu")))
+    told += _other_options(manifest.session, session.options)
+    told.append(", ".join(f"{n} kernels on {p}" for p, n in sorted(session.kernels.items())))
+    timed = [s for feed in result.feeds for s in feed.seconds]
+    told.append(f"{1000 * statistics.median(timed):.3g} ms a run" if timed else "")
+    told.append(f"reference: {'the model itself on ' if manifest.reference.itself else ''}{manifest.reference.device}")
+    return DeviceInfo(called, [*filter(None, told), f"kit {name[:12]}"])
+
+
+def _other_options(asked: Mapping[str, str], used: Mapping[str, str]) -> list[str]:
+    """Options that were not those of the kit."""
+    return [
+        f"{key} {used.get(key, 'not')} set by hand"
+        for key in sorted({*asked, *used})
+        if asked.get(key) != used.get(key)
+    ]

@@ -1,0 +1,75 @@
+"""Whether a kit is as it was packed: each file that ``kit.json`` lists, by size and SHA-256, and no code besides.
+
+This guards against files that were mixed up, cut short or edited. It does not guard against somebody who wants to
+deceive: ``kit.json`` can be written anew.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+__all__ = ["MANIFEST", "file_digest", "problems", "read_manifest", "seal"]
+
+MANIFEST = "kit.json"
+_FOLDERS = ("model", "feeds", "expected", "dmlprep_kit")
+
+
+def file_digest(path: Path) -> tuple[int, str]:
+    """Bytes and SHA-256 of a file, read in pieces of 1 MiB."""
+    digest = hashlib.sha256()
+    size = 0
+    with path.open("rb") as file:
+        for piece in iter(lambda: file.read(1 << 20), b""):
+            digest.update(piece)
+            size += len(piece)
+    return size, digest.hexdigest()
+
+
+def read_manifest(folder: Path) -> tuple[dict[str, Any], str]:
+    """``kit.json`` and its SHA-256, which is the kit's name.
+
+    Raises:
+        ValueError: it is missing or no kit's.
+    """
+    path = folder / MANIFEST
+    if not path.is_file():
+        raise ValueError("kit.json is not beside run.py: extract the whole zip, then run it from there")
+    raw = path.read_bytes()
+    try:
+        manifest = json.loads(raw.decode("utf-8"))
+    except ValueError:
+        raise ValueError("kit.json is damaged: extract the zip again") from None
+    if not isinstance(manifest, dict) or manifest.get("format") != 1 or not isinstance(manifest.get("files"), dict):
+        raise ValueError("kit.json is not of a kit that this run.py knows: use the run.py of its own zip")
+    return manifest, hashlib.sha256(raw).hexdigest()
+
+
+def problems(folder: Path, manifest: dict[str, Any]) -> list[str]:
+    """What is not as it was packed, one sentence each; nothing where all is well."""
+    found = []
+    listed = manifest["files"]
+    for name, entry in sorted(listed.items()):
+        path = folder / name
+        if not path.is_file():
+            found.append(f"{name} is missing")
+        elif path.stat().st_size != entry["bytes"]:
+            found.append(f"{name} has {path.stat().st_size} bytes, packed were {entry['bytes']}")
+        elif file_digest(path)[1] != entry["sha256"]:
+            found.append(f"{name} is not the file that was packed: its SHA-256 differs")
+    there = [p for top in _FOLDERS for p in (folder / top).rglob("*") if p.is_file()]
+    there += list(folder.glob("*.py"))
+    for path in sorted(there):
+        name = path.relative_to(folder).as_posix()
+        if name not in listed and "__pycache__" not in name:
+            found.append(f"{name} does not belong to the kit")
+    return found
+
+
+def seal(result: dict[str, Any]) -> str:
+    """SHA-256 over a result without its own ``seal``, in one spelling: shows edits, proves no origin."""
+    rest = {key: value for key, value in result.items() if key != "seal"}
+    text = json.dumps(rest, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return hashlib.sha256(text.encode("ascii")).hexdigest()

@@ -1,0 +1,212 @@
+"""What ``python run.py`` does: checks the kit, runs the worker with a time limit, and writes ``result.zip``."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from dmlprep.runtime.offsite import integrity, work
+
+__all__ = ["main"]
+
+_EXIT = {"passed": 0, "failed": 1, "not-run": 3}
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+def _arguments(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="run.py",
+        description="Run the model of this kit on DirectML and write result.zip for the person who sent it.",
+        epilog="Exit codes: 0 the outputs are as expected; 1 they are not, or the model fails; 2 the kit is damaged or "
+        "the command is wrong; 3 it could not run on the provider.",
+    )
+    parser.add_argument("--provider", default=work.DML, choices=[work.DML, "CPUExecutionProvider"])
+    parser.add_argument("--device-id", type=int, metavar="N", help="adapter, in the order of DXGI")
+    parser.add_argument("--disable-metacommands", action="store_true", help="DirectML's own shaders, not the vendor's")
+    parser.add_argument("--optimization", choices=["disabled", "basic", "extended", "all"])
+    parser.add_argument("--runs", type=int, metavar="N", help="timed runs of each feed")
+    parser.add_argument("--time-limit", type=float, metavar="SECONDS", help="for everything together")
+    parser.add_argument("-o", "--out", type=Path, help="the result; result.zip beside run.py by default")
+    parser.add_argument("--force", action="store_true", help="replace the result that is there")
+    parser.add_argument("--worker", type=Path, help=argparse.SUPPRESS)
+    return parser.parse_args(list(arguments))
+
+
+def _stop(_signal: int, _frame: Any) -> None:
+    raise KeyboardInterrupt
+
+
+def main(kit: Path, arguments: Sequence[str]) -> int:
+    """Run the kit in this folder; returns the exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        # A console in the code page of Windows has not every letter of an adapter's name.
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+    asked = _arguments(arguments)
+    if asked.worker is not None:
+        return work.main(kit, asked.worker)
+    signal.signal(signal.SIGTERM, _stop)
+    try:
+        return _main(kit, asked)
+    except KeyboardInterrupt:
+        _say("stopped; no result was written")
+        return 130
+    except OSError as error:
+        _say(f"error: {error}")
+        return 2
+
+
+def _main(kit: Path, asked: argparse.Namespace) -> int:
+    out = (asked.out or kit / "result.zip").absolute()
+    if out.exists() and not asked.force:
+        _say(f"error: {out.name} is there already\n  fix: python run.py --force, or -o another.zip")
+        return 2
+    try:
+        manifest, name = integrity.read_manifest(kit)
+    except ValueError as error:
+        _say(f"error: {error}")
+        return 2
+    _say(f"kit {name[:12]}: {manifest['model']['name']}, {len(manifest['feeds'])} feeds; checking its files")
+    wrong = integrity.problems(kit, manifest)
+    if wrong:
+        _say("error: this is not the kit that was packed\n  " + "\n  ".join(wrong[:10]))
+        _say("  fix: extract the zip again into an empty folder; if that does not help, ask for it again")
+        return 2
+    request = _request(manifest, asked)
+    folder = Path(tempfile.mkdtemp(prefix=".run-", dir=str(out.parent)))
+    try:
+        (folder / "request.json").write_text(json.dumps(request), encoding="utf-8")
+        state = _work(kit, folder, float(asked.time_limit or manifest["time_limit"]))
+        result = _result(state, name, request, folder)
+        _write(result, folder, out)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    _summary(result)
+    _say(f"wrote {out.name}: send it back")
+    return _EXIT[result["outcome"]]
+
+
+def _request(manifest: Mapping[str, Any], asked: argparse.Namespace) -> dict[str, Any]:
+    """How to run: as the kit says, but for what the command line says."""
+    session = dict(manifest["session"])
+    if asked.device_id is not None:
+        session["device_id"] = str(asked.device_id)
+    if asked.disable_metacommands:
+        session["disable_metacommands"] = "1"
+    if asked.optimization:
+        session["optimization"] = asked.optimization
+    runs = asked.runs if asked.runs is not None else manifest["runs"]
+    return {"provider": asked.provider, "runs": runs, "warm_up": manifest["warm_up"], "session": session}
+
+
+def _work(kit: Path, folder: Path, limit: float) -> dict[str, Any]:
+    """What the worker noted; where it died, what can be said of that."""
+    command = [sys.executable, "-B", str(kit / "run.py"), "--worker", str(folder)]
+    log = folder / "log.txt"
+    ended = ""
+    with log.open("wb") as sink, subprocess.Popen(command, stdin=subprocess.PIPE, stdout=sink, stderr=sink) as child:
+        try:
+            code = child.wait(limit)
+            if code:
+                ended = f"the process died with {_exit_name(code)}"
+        except subprocess.TimeoutExpired:
+            ended = f"it took longer than {limit:g} seconds (--time-limit)"
+        finally:
+            with contextlib.suppress(OSError):
+                child.kill()
+    state: dict[str, Any] = {}
+    with contextlib.suppress(OSError, ValueError):
+        state = json.loads((folder / work.STATE).read_text(encoding="utf-8"))
+    if not state.get("outcome"):
+        stage = state.get("stage", "start")
+        ended = ended or "the process ended without a word"
+        tail = log.read_bytes()[-2000:].decode("utf-8", "replace").strip()
+        failure = {"stage": stage, "message": f"{ended}\n{tail}".strip(), "hresult": "", "causes": [], "next_step": ""}
+        # Before a session there is no DirectML that could have failed.
+        before = stage in ("start", "import onnxruntime")
+        state.update(outcome="not-run" if before else "failed", reason=f"{stage}: {ended}", failure=failure)
+    return state
+
+
+def _exit_name(code: int) -> str:
+    known = {0xC0000005: "an access violation", 0xC0000409: "a stack overrun", 0xC00000FD: "a stack overflow"}
+    if code < 0:
+        return f"signal {-code}"
+    return f"{known[code]} ({code:08X})" if code in known else f"exit code {code} ({code:08X})"
+
+
+def _result(state: dict[str, Any], name: str, request: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    files = {}
+    for path in sorted((folder / "outputs").glob("*.npy")):
+        size, digest = integrity.file_digest(path)
+        files[f"outputs/{path.name}"] = {"bytes": size, "sha256": digest}
+    named = {file for feed in state.get("feeds", []) for file in feed["outputs"].values()}
+    result = {
+        "format": 1,
+        "kit": name,
+        "provider": request["provider"],
+        "runs": request["runs"],
+        "outcome": state["outcome"],
+        "reason": state.get("reason", ""),
+        "failure": state.get("failure"),
+        "system": state.get("system", {}),
+        "device": state.get("device", {}),
+        "session": {"options": request["session"], **state.get("session", {})},
+        "feeds": state.get("feeds", []),
+        # A feed that was cut off leaves files that no feed names.
+        "files": {file: entry for file, entry in files.items() if file in named},
+    }
+    result["seal"] = integrity.seal(result)
+    return result
+
+
+def _write(result: Mapping[str, Any], folder: Path, out: Path) -> None:
+    """The result, whole or not at all."""
+    part = folder / "result.zip"
+    with zipfile.ZipFile(str(part), "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
+        archive.writestr("result.json", json.dumps(result, indent=1, sort_keys=True))
+        for file in result["files"]:
+            archive.write(str(folder / file), file)
+    os.replace(str(part), str(out))
+
+
+def _summary(result: Mapping[str, Any]) -> None:
+    for key in ("adapter", "driver", "directml", "directml library"):
+        if key in result["device"]:
+            _say(f"  {key}: {result['device'][key]}")
+    session = result["session"]
+    if "kernels" in session:
+        _say("  kernels: " + ", ".join(f"{n} on {p}" for p, n in sorted(session["kernels"].items())))
+    for number, feed in enumerate(result["feeds"], 1):
+        timed = sorted(feed["seconds"])
+        _say(f"  feed {number}: first run {feed['first_seconds']:.4f} s, then {timed[len(timed) // 2]:.4f} s")
+        for one in feed["metrics"]:
+            numbers = one.get("note") or (
+                f"max|d|/max|expected| {one['max_rel']:.3g}, cosine {one['cosine']:.6f}"
+                if "max_rel" in one
+                else f"{one['share_equal']:.2%} equal"
+            )
+            _say(f"    {one['output']}: {'as expected' if one['passed'] else 'NOT as expected'}, {numbers}")
+    if result["provider"] != work.DML:
+        _say(f"  on {result['provider']}: this says nothing about DirectML")
+    _say(f"{result['outcome']}" + (f": {result['reason']}" if result["reason"] else ""))
+    failure = result["failure"] or {}
+    if failure.get("hresult"):
+        _say(f"  {failure['hresult']}; likely: {'; '.join(failure['causes'])}")
+    if failure.get("next_step"):
+        _say(f"  next: {failure['next_step']}")

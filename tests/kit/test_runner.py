@@ -1,0 +1,223 @@
+"""The runner, as the person on the other machine meets it."""
+
+from __future__ import annotations
+
+import ast
+import ctypes
+import json
+import os
+import signal
+import struct
+import subprocess
+import sys
+import time
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from dmlprep.parity.metrics import OutputComparison
+from dmlprep.parity.tolerances import TOLERANCES, find_tolerance
+from dmlprep.runtime.offsite import device, integrity, measure
+from tests.kit.box import CPU, run_kit, stand_in
+
+OFFSITE = sorted(Path(device.__file__).parent.glob("*.py"))
+
+
+def _result(path: Path) -> dict[str, Any]:
+    with zipfile.ZipFile(path) as archive:
+        return dict(json.loads(archive.read("result.json")))
+
+
+def test_it_runs_on_the_cpu_and_says_that_this_is_not_directml(made: Path) -> None:
+    result = _result(made / "result.zip")
+    assert result["outcome"] == "passed"
+    assert result["provider"] == "CPUExecutionProvider"
+    assert result["session"]["providers"] == ["CPUExecutionProvider"]
+    assert result["session"]["kernels"].keys() == {"CPUExecutionProvider"}
+    assert all(len(feed["seconds"]) == 5 for feed in result["feeds"])
+    assert integrity.seal(result) == result["seal"]
+
+
+def test_without_directml_it_is_not_run_and_says_what_to_install(box: Path) -> None:
+    done = run_kit(box)
+    assert done.returncode == 3
+    assert "pip install onnxruntime-directml" in done.stdout
+    result = _result(box / "result.zip")
+    assert result["outcome"] == "not-run"
+    assert result["files"] == {}
+    again = run_kit(box)
+    assert again.returncode == 2
+    assert "--force" in again.stdout
+
+
+@pytest.mark.parametrize(
+    ("mode", "code", "said"),
+    [
+        ("good", 0, "Radeon"),
+        ("wrong", 1, "NOT as expected"),
+        ("left-out", 3, "left DmlExecutionProvider out"),
+        ("idle", 3, "took none of the nodes"),
+        ("refused", 1, "80070057 E_INVALIDARG"),
+        ("removed", 1, "887A0005 DXGI_ERROR_DEVICE_REMOVED"),
+        ("crash", 1, "the process died with signal 6"),
+    ],
+)
+def test_on_a_stand_in_for_directml(box: Path, tmp_path: Path, mode: str, code: int, said: str) -> None:
+    done = run_kit(box, environment=stand_in(tmp_path / "site", mode))
+    assert done.returncode == code, done.stdout + done.stderr
+    assert said in done.stdout
+    assert sorted(p.name for p in box.iterdir() if p.name.startswith((".run", "result"))) == ["result.zip"]
+    result = _result(box / "result.zip")
+    assert result["outcome"] == {0: "passed", 1: "failed", 3: "not-run"}[code]
+
+
+def test_a_hang_ends_with_the_time_limit(box: Path, tmp_path: Path) -> None:
+    done = run_kit(box, "--time-limit", "4", environment=stand_in(tmp_path / "site", "hang"))
+    assert done.returncode == 1
+    assert "longer than 4 seconds" in done.stdout
+
+
+@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM])
+def test_stopping_leaves_nothing(box: Path, tmp_path: Path, end: signal.Signals) -> None:
+    environment = {**os.environ, **stand_in(tmp_path / "site", "hang")}
+    before = sorted(p.name for p in box.iterdir())
+    process = subprocess.Popen(
+        [sys.executable, "run.py"], cwd=box, env=environment, stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+    state = time.monotonic() + 30
+    while time.monotonic() < state and not any("run feed" in p.read_text() for p in box.glob(".run-*/state.json")):
+        time.sleep(0.05)
+    process.send_signal(end)
+    out, _ = process.communicate(timeout=30)
+    assert process.returncode == 130, out
+    assert "no result was written" in out
+    assert sorted(p.name for p in box.iterdir()) == before
+
+
+def test_every_file_is_checked_before_anything_runs(box: Path) -> None:
+    names = sorted(json.loads((box / "kit.json").read_bytes())["files"])
+    assert {"run.py", "README.txt", "model/model.onnx", "feeds/0-0.npy", "expected/0-0.npy"} <= set(names)
+    manifest, _ = integrity.read_manifest(box)
+    assert integrity.problems(box, manifest) == []
+    for name in names:
+        path = box / name
+        whole = path.read_bytes()
+        path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]) if whole else b"x")
+        assert [p.split()[0] for p in integrity.problems(box, manifest)] == [name]
+        path.write_bytes(whole[:-1])
+        assert [p.split()[0] for p in integrity.problems(box, manifest)] == [name] or not whole
+        path.unlink()
+        assert integrity.problems(box, manifest) == [f"{name} is missing"]
+        path.write_bytes(whole)
+
+
+@pytest.mark.parametrize("name", ["numpy.py", "dmlprep_kit/extra.py", "model/other.onnx"])
+def test_what_was_added_is_refused(box: Path, name: str) -> None:
+    (box / name).write_bytes(b"raise SystemExit(0)\n")
+    done = run_kit(box, *CPU)
+    assert done.returncode == 2
+    assert f"{name} does not belong to the kit" in done.stdout
+    assert not (box / "result.zip").exists()
+
+
+def test_a_damaged_model_is_refused(box: Path) -> None:
+    with (box / "model" / "model.onnx").open("r+b") as file:
+        file.seek(50)
+        file.write(b"\xff")
+    done = run_kit(box, *CPU)
+    assert done.returncode == 2
+    assert "model/model.onnx is not the file that was packed" in done.stdout
+
+
+def test_a_venv_beside_it_is_no_harm(box: Path) -> None:
+    (box / "venv" / "Lib").mkdir(parents=True)
+    (box / "venv" / "Lib" / "numpy.py").write_text("x = 1\n")
+    (box / "Thumbs.db").write_bytes(b"1")
+    assert integrity.problems(box, integrity.read_manifest(box)[0]) == []
+
+
+@pytest.mark.parametrize("raw", [b"", b"[]", b"{}", b"\xff", b'{"format": 2, "files": {}}'])
+def test_a_manifest_that_is_none(box: Path, raw: bytes) -> None:
+    (box / "kit.json").write_bytes(raw)
+    done = run_kit(box, *CPU)
+    assert (done.returncode, done.stderr) == (2, "")
+    assert "kit.json" in done.stdout
+
+
+@pytest.mark.parametrize("path", [*OFFSITE, *(OFFSITE[0].parents[1] / f"{n}.py" for n in ("hresult", "ortoptions"))])
+def test_the_runner_is_python_3_9_with_numpy_and_onnxruntime_alone(path: Path) -> None:
+    tree = ast.parse(path.read_text(encoding="utf-8"), feature_version=(3, 9))
+    top = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            top |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            module = str(node.module)
+            assert not module.startswith("dmlprep") or module.startswith(
+                ("dmlprep.runtime.offsite", "dmlprep.runtime.hresult", "dmlprep.runtime.ortoptions")
+            )
+            top.add(module.partition(".")[0])
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "zip":
+            assert not node.keywords, "zip(strict=) is of Python 3.10"
+    assert top - set(sys.stdlib_module_names) <= {"numpy", "onnxruntime", "dmlprep"}
+
+
+_FLOATS = arrays.arrays(
+    st.sampled_from([np.float32, np.float16, np.float64]),
+    arrays.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=5),
+    elements=st.one_of(
+        st.floats(-100, 100, width=16), st.sampled_from([float("inf"), -float("inf"), float("nan"), 0.0, -65504.0])
+    ),
+)
+
+
+@settings(deadline=None, max_examples=60)
+@given(_FLOATS, st.floats(-0.1, 0.1), st.sampled_from(sorted(TOLERANCES)), st.booleans())
+def test_it_measures_as_parity_does(expected: Any, shift: float, name: str, as_rows: bool) -> None:
+    tolerance = find_tolerance(name)
+    found = (expected.astype(np.float64) + shift).astype(np.float32)
+    if found.ndim and found.size > 1:
+        found[0] = expected[0]
+    bounds = {k: getattr(tolerance, k) for k in ("max_rel", "cosine", "share_equal", "rows")}
+    with np.errstate(invalid="ignore"):
+        (own,) = measure.compare([(["y"], as_rows)], {"y": expected}, {"y": found}, bounds)
+        theirs = OutputComparison(("y",), tolerance, as_rows=as_rows)
+        theirs.add({"y": expected}, {"y": found})
+    (metrics,) = theirs.results()
+    assert own["passed"] == metrics.passed
+    if "note" not in own:
+        assert own["max_rel"] == pytest.approx(metrics.max_rel)
+        assert own["cosine"] == pytest.approx(metrics.cosine)
+
+
+def test_rows_in_another_order_are_found_again() -> None:
+    boxes = np.arange(12, dtype=np.float32).reshape(3, 4)
+    labels = np.array([1, 2, 3])
+    turned = {"boxes": boxes[::-1].copy(), "labels": labels[::-1].copy()}
+    bounds = {"max_rel": 1e-5, "cosine": 0.9, "share_equal": 1.0, "rows": 0.99}
+    expected = {"boxes": boxes, "labels": labels}
+    assert all(m["passed"] for m in measure.compare([(["boxes", "labels"], True)], expected, turned, bounds))
+    assert not any(m["passed"] for m in measure.compare([], expected, turned, bounds))
+
+
+def test_versions_and_adapters_are_read_from_their_structures() -> None:
+    block = struct.pack("<4I", 0xFEEF04BD, 0x10000, 1 << 16 | 15, 4 << 16 | 1) + bytes(36)
+    assert device.fixed_version(block) == "1.15.4.1"
+    assert device.driver_version(31 << 48 | 0 << 32 | 15 << 16 | 4601) == "31.0.15.4601"
+    desc = device._Desc1()
+    assert ctypes.sizeof(desc) == 312 if ctypes.sizeof(ctypes.c_size_t) == 8 else 292
+    desc.description[:5] = [ord(c) for c in "GPU é"]
+    desc.vendor, desc.device, desc.dedicated_video, desc.flags = 0x10DE, 0x2684, 24 << 30, 0
+    assert device.describe(desc) == {
+        "adapter": "GPU é",
+        "adapter id": "10de:2684",
+        "adapter memory": "24576 MiB",
+        "adapter kind": "hardware",
+    }
+    assert device.adapter_facts(0) == {} or sys.platform == "win32"
