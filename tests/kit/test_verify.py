@@ -138,9 +138,9 @@ def test_every_file_of_a_kit_is_checked(made: Path, tmp_path: Path) -> None:
         edited = _rewritten(made / "kit.zip", tmp_path / "k.zip", lambda m, n=name: m.update({n: m[n][:-1] + b"~"}))  # type: ignore[misc]
         error = _refused(made / "result.zip", edited)
         assert (error.code, name in str(error)) == ("DP810", True)
-    assert b"0.00001" in zipfile.ZipFile(made / "kit.zip").read("kit.json")
+    looser = (b"0.00001", b"0.50000")
     manifest = _rewritten(
-        made / "kit.zip", tmp_path / "k.zip", lambda m: m.update({"kit.json": m["kit.json"].replace(b"0.00001", b"0.50000")})
+        made / "kit.zip", tmp_path / "k.zip", lambda m: m.update({"kit.json": m["kit.json"].replace(*looser)})
     )
     assert _refused(made / "result.zip", manifest).code == "DP811"
 
