@@ -18,6 +18,7 @@ from google.protobuf.message import DecodeError
 from dmlprep.errors import InputError, ModelRefused
 from dmlprep.model.collector import paused_collector
 from dmlprep.model.frozen import freeze
+from dmlprep.model.sparse import densify
 from dmlprep.model.tensors import MappedTensor
 from dmlprep.model.walk import map_tensors
 from dmlprep.model.wire import SELF, skeleton
@@ -32,7 +33,7 @@ def read(path: Path) -> ir.Model:
 
     Raises:
         InputError: the file is missing, not ONNX, cut short or hostile.
-        ModelRefused: the file is ONNX, but holds what dmlprep cannot keep (sparse initializers, training graphs, maps).
+        ModelRefused: the file is ONNX, but holds what dmlprep cannot keep (training graphs, maps).
     """
     with paused_collector():
         return _read(path)
@@ -41,17 +42,18 @@ def read(path: Path) -> ir.Model:
 def _read(path: Path) -> ir.Model:
     proto = _parse(path)
     _refuse_what_would_be_lost(proto, path)
+    densify(proto, str(path))
     _check_references(proto, path)
     try:
         model = ir.from_proto(proto)
-    except NotImplementedError as error:
-        raise ModelRefused(
-            f"the model uses a type that dmlprep cannot keep: {error}",
-            where=str(path),
-            code="DP004",
-            fix="export the model without map types (ZipMap)",
-        ) from error
-    except (ir.serde.SerdeError, ValueError, TypeError, KeyError, RecursionError) as error:
+    except (NotImplementedError, ir.serde.SerdeError, ValueError, TypeError, KeyError, RecursionError) as error:
+        if isinstance(_cause(error), NotImplementedError):
+            raise ModelRefused(
+                f"the model uses a type that dmlprep cannot keep: {_first_line(error).partition('.')[0]}",
+                where=str(path),
+                code="DP004",
+                fix="export the model without map types (zipmap=False) and sparse types",
+            ) from error
         raise InputError(
             f"the model is invalid: {_first_line(error)}", where=str(path), code="DP003", fix="export the model again"
         ) from error
@@ -66,10 +68,14 @@ def _read(path: Path) -> ir.Model:
     return model
 
 
+def _cause(error: BaseException) -> BaseException:
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return error
+
+
 def _first_line(error: BaseException) -> str:
-    cause = error
-    while cause.__cause__ is not None:
-        cause = cause.__cause__
+    cause = _cause(error)
     return next((line.strip() for line in str(cause).splitlines() if line.strip()), type(cause).__name__)
 
 
@@ -111,18 +117,13 @@ def _parse(path: Path) -> onnx.ModelProto:
 
 
 def _refuse_what_would_be_lost(proto: onnx.ModelProto, path: Path) -> None:
-    """onnx-ir 1.1 does not hold these: dropping them in silence would change the model."""
-    kind = ""
+    """onnx-ir 1.1 does not hold training information: dropping it in silence would change the model."""
     if proto.training_info:
-        kind = "training information"
-    elif proto.graph.sparse_initializer:
-        kind = "sparse initializers"
-    if kind:
         raise ModelRefused(
-            f"the model has {kind}, which dmlprep does not keep",
+            "the model has training information, which dmlprep does not keep",
             where=str(path),
             code="DP004",
-            fix="export the inference model with dense weights",
+            fix="export the inference model",
         )
 
 
