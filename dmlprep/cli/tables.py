@@ -13,6 +13,7 @@ __all__ = ["megabytes", "show_findings", "show_record", "show_verdicts"]
 _COLOUR = {"error": "red", "warning": "yellow", "note": "cyan"}
 _OUTCOME = {"passed": "green", "failed": "red", "not-run": "yellow"}
 _SHOWN = 12
+_WORST = 5
 
 
 def megabytes(count: int) -> str:
@@ -103,6 +104,7 @@ def show_record(record: RunRecord, console: Console) -> None:
     placed = [record.facts.get(key) for key in ("placement_before", "placement_after")]
     if all(placed):
         show_placement(placed[0], placed[1], console)
+    show_half(record, console)
     findings = record.all_findings()
     if findings:
         console.print()
@@ -114,6 +116,25 @@ def show_record(record: RunRecord, console: Console) -> None:
         console.print(Text(f"\nwrote {record.output}", style="bold"))
     elif record.command == "prepare":
         console.print(Text("\nnothing was written", style="bold"))
+
+
+def show_half(record: RunRecord, console: Console) -> None:
+    """What became FP16 and what did not, in a few lines; the HTML report has all of it."""
+    from dmlprep.report.half import half_steps
+
+    for half in half_steps(record):
+        kept = ", ".join(f"{k.rule} {len(k.nodes)}" for k in half.kept)
+        console.print(
+            Text(
+                f"\n{half.step}: {megabytes(half.bytes_before)} → {megabytes(half.bytes_after)}, "
+                f"{half.casts} casts left, {half.kept_count} nodes in FP32{f' ({kept})' if kept else ''}"
+            )
+        )
+        for worst in half.worst[:_WORST]:
+            beyond = ", beyond FP16" if worst.overflows else ""
+            console.print(
+                Text(f"  {worst.value}: peak {worst.peak:.3g}{beyond}, {worst.small:.1%} below the normal range")
+            )
 
 
 def show_placement(before: object, after: object, console: Console) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Literal
 
@@ -17,7 +18,9 @@ from dmlprep.passes.catalog import suggest
 from dmlprep.precision.borrowed import convert_with_onnxconverter_common
 from dmlprep.precision.convert import Converted, convert
 from dmlprep.precision.islands import find_islands
+from dmlprep.precision.profile import Range
 from dmlprep.precision.selection import Selection, select
+from dmlprep.precision.types import solve_types
 from dmlprep.record import finding
 
 __all__ = ["Fp16Options", "Fp16Pass"]
@@ -184,10 +187,7 @@ class Fp16Pass(Pass[Fp16Options]):
             "reference_error": found.error,
             "reference": f"true-fp16, {options.accumulation}, {options.rounding}",
             "trials": [{"kept": len(t.kept), "error": t.error, "seconds": round(t.seconds, 2)} for t in found.trials],
-            "worst_values": [
-                {"value": r.value, "peak": r.peak, "small": r.small}
-                for r in sorted(found.ranges.values(), key=lambda r: -r.peak)[:10]
-            ],
+            "worst_values": _worst(found.ranges.values()),
         }
         return {id(n): found.keep[label(n)] for n in nodes(model.ir) if label(n) in found.keep}
 
@@ -200,12 +200,43 @@ class Fp16Pass(Pass[Fp16Options]):
                 fix='say true or false, or use engine = "own"',
                 code="DP901",
             )
+        asked = [(n, keep[id(n)]) for n in nodes(model.ir) if id(n) in keep]
         findings = convert_with_onnxconverter_common(
             model, keep_io=options.keep_io, keep_operators=set(options.keep_operators), keep=keep
         )
         for one in findings or ():
             context.report(one)
+        casts = [n for n in nodes(model.ir) if n.op_type == "Cast" and n.attributes["to"].value in _FLOATS]
+        # The engine names nodes that have no name, so theirs is asked for only now.
+        why = {label(n): reason for n, reason in asked}
+        context.facts |= {"casts": len(casts), "kept_fp32": _left_in_fp32(model, why)}
         return findings is not None
+
+
+def _left_in_fp32(model: Model, asked: Mapping[str, str]) -> dict[str, str]:
+    """Nodes that compute in FP32 after another engine's conversion, and why as far as it is known."""
+    types = solve_types(model.ir)
+    wide = ir.TensorType(ir.DataType.FLOAT)
+    found = [
+        label(n)
+        for n in nodes(model.ir)
+        if n.op_type not in ("Cast", "Constant") and any(types.get(v) == wide for v in n.outputs)
+    ]
+    return {name: f"user: {asked[name]}" if name in asked else "engine: on its own list" for name in found}
+
+
+_FLOATS = (ir.DataType.FLOAT.value, ir.DataType.FLOAT16.value)
+
+
+def _worst(ranges: Iterable[Range]) -> list[dict[str, str | float]]:
+    """The largest values of a range profile, and those that lose most below FP16's normal range.
+
+    What is infinite in FP32 already (a mask) says nothing of FP16.
+    """
+    finite = [r for r in ranges if math.isfinite(r.peak)]
+    largest = sorted(finite, key=lambda r: -r.peak)[:10]
+    smallest = [r for r in sorted(finite, key=lambda r: -r.small)[:5] if r.small > 0 and r not in largest]
+    return [{"value": r.value, "peak": r.peak, "small": r.small} for r in [*largest, *smallest]]
 
 
 def _selection(options: Fp16Options, field: Literal["keep", "convert"]) -> Selection:

@@ -10,6 +10,7 @@ import jinja2
 from dmlprep.errors import OutputError
 from dmlprep.model.saving import write_file
 from dmlprep.record import RunRecord
+from dmlprep.report.half import half_steps, modes, worst_output
 
 __all__ = ["render_html", "write_html"]
 
@@ -18,7 +19,13 @@ def render_html(record: RunRecord) -> str:
     """The record as HTML. Every name of the model is escaped: a model is hostile until checked."""
     page = (resources.files("dmlprep.report") / "run.html.jinja").read_text(encoding="utf-8")
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
-    return environment.from_string(page).render(record=record, findings=record.all_findings())
+    return environment.from_string(page).render(
+        record=record,
+        findings=record.all_findings(),
+        halves=half_steps(record),
+        modes=modes(record),
+        worst=worst_output,
+    )
 
 
 def write_html(record: RunRecord, path: Path, *, force: bool = False) -> None:

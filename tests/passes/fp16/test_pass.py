@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from dmlprep.errors import ModelRefused, RecipeError
+from dmlprep.model.walk import label
 from dmlprep.passes import Context, make_pass
 from dmlprep.target import find_target
 from tests.precision.graphs import InProcess, feeds_for, model_of, relative, run
@@ -28,6 +29,8 @@ def test_engines(engine):
     assert changed
     assert relative(want, run(model, feeds)["y"]) < 2e-3
     assert context.facts["bytes_after"] < context.facts["bytes_before"]
+    assert context.facts["casts"] >= 1
+    assert isinstance(context.facts["kept_fp32"], dict)
     changed, _ = _run(model, {"engine": engine})
     assert not changed
 
@@ -38,6 +41,14 @@ def test_the_borrowed_engine_is_refused_where_it_breaks_a_model():
         _run(model, {"engine": "onnxconverter-common"})
     assert caught.value.code == "DP403"
     assert "own" in caught.value.fix
+
+
+def test_the_borrowed_engine_reports_what_stays_in_fp32():
+    model = model_of(*TRAPS["variadic"])
+    kept = label(model.ir.graph[0])
+    _, context = _run(model, {"engine": "onnxconverter-common", "keep_nodes": [kept]})
+    (name,) = (n for n, why in context.facts["kept_fp32"].items() if why.startswith("user: "))
+    assert name.startswith(kept)  # the engine gives it a name of its own
 
 
 def test_the_borrowed_engine_reports_what_it_loses():
@@ -74,6 +85,10 @@ def test_islands_are_found_recorded_and_repeatable():
     assert relative(want, run(model, feeds[0])["y"]) <= 1e-3
     assert {f.node for f in context.findings if f.code == "DP405"} == {"pw", "rv", "a"}
     assert context.facts["trials"][0]["error"] > 0.9
+    worst = context.facts["worst_values"]
+    assert worst[0]["peak"] > 65504
+    assert [w["peak"] for w in worst[:10]] == sorted((w["peak"] for w in worst[:10]), reverse=True)
+    assert all(set(w) == {"value", "peak", "small"} for w in worst)
     again = model_of(OVERFLOW, OVERFLOW_WEIGHTS)
     _run(again, {"keep_nodes": list(context.facts["islands"]), "policy": "fast"})
     np.testing.assert_array_equal(run(again, feeds[0])["y"], run(model, feeds[0])["y"])
