@@ -58,9 +58,10 @@ def list_(output_format: str) -> int:
 @click.option("--op", metavar="OPERATOR", help="Only the kernels of one operator (Conv, com.microsoft::Gelu).")
 @format_option("text", "json")
 def show(name: str, op: str | None, output_format: str) -> int:
-    """The release NAME: versions, limits, kernels, sources."""
+    """The release NAME: versions, limits, kernels, FP16 faults, sources."""
     from dmlprep.errors import UsageError
     from dmlprep.target import find_target
+    from dmlprep.target.precision import precision_faults
     from dmlprep.target.quirks import quirks
 
     target = find_target(name)
@@ -86,6 +87,7 @@ def show(name: str, op: str | None, output_format: str) -> int:
                 for k in table.get(key, {}).values()
             ]
     known = [q for q in quirks() if target.release >= (1, 0) and q.concerns(target.release)]
+    faults = [] if target.opset_only else [f for f in precision_faults(target) if op is None or op in f.ops]
     if output_format == "json":
         whole = {
             "name": target.name,
@@ -100,6 +102,20 @@ def show(name: str, op: str | None, output_format: str) -> int:
             "sources": list(target.sources),
             "kernels": kernels,
             "quirks": [{"id": q.id, "code": q.code, "outcome": q.outcome, "confidence": q.confidence} for q in known],
+            "fp16_faults": [
+                {
+                    "id": f.id,
+                    "operators": f.ops,
+                    "outcome": f.outcome,
+                    "when": f.when,
+                    "limits": f.limits,
+                    "why": f.why,
+                    "confidence": f.confidence,
+                    "measured_on": f.measured_on,
+                    "sources": f.sources,
+                }
+                for f in faults
+            ],
         }
         click.echo(json.dumps(whole, indent=2))
         return 0
@@ -122,6 +138,9 @@ def show(name: str, op: str | None, output_format: str) -> int:
                     assert isinstance(types, dict)
                     text = "; ".join(f"{label}: {' '.join(names)}" for label, names in types.items())
                     click.echo(f"    {k['since_version']}: {text}" + (f"; {k['query']}" if k["query"] else ""))
+        click.echo(f"FP16 faults known: {len(faults)}")
+        for fault in faults:
+            click.echo(f"  {fault.id} ({fault.when}; {fault.outcome}; {fault.confidence}): {fault.why}")
     click.echo("sources:")
     for source in target.sources:
         click.echo(f"  {source}")

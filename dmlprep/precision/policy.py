@@ -1,7 +1,8 @@
 """The policy: small rules that each say which nodes stay in FP32, and why.
 
-``fast`` keeps only what has no FP16 form or would break; ``balanced`` also what is known to go wrong in FP16;
-``safe`` also what may.
+``fast`` keeps only what has no FP16 form or makes a file that does not load; ``balanced`` also what goes wrong in FP16
+with the values that models have; ``safe`` also what goes wrong with some. What goes wrong is the target's to say
+(``target.precision``), where it lies in a graph ``precision.regions``'s; here is decided at which level it counts.
 """
 
 from __future__ import annotations
@@ -14,8 +15,10 @@ import onnx_ir as ir
 
 from dmlprep.precision import regions, scales
 from dmlprep.precision.view import View
+from dmlprep.target import Target
+from dmlprep.target.precision import PrecisionFault, precision_faults
 
-__all__ = ["LEVELS", "RULES", "Level", "Reason", "Rule", "keep_by_policy"]
+__all__ = ["LEVELS", "RULES", "Level", "Reason", "Rule", "keep_by_policy", "rules_for"]
 
 Level = Literal["fast", "balanced", "safe"]
 LEVELS: tuple[Level, ...] = ("fast", "balanced", "safe")
@@ -30,16 +33,21 @@ class Reason:
     firm: bool = False
 
 
+_LEVEL: dict[str, Level] = {"always": "fast", "usual": "balanced", "by value": "safe"}
+"""From which policy on a fault of the target counts, by when it goes wrong. Others are known, and keep nothing."""
+
+
 @dataclass(frozen=True)
 class Rule:
     """One rule.
 
     Attributes:
-        name: for records and for ``docs/precision.md``.
+        name: for records and for ``docs/precision.md``; a fault's id where the target's data make the rule.
         level: from which policy on it holds.
         firm: it cannot be overruled: there is no FP16 form.
-        why: what goes wrong in FP16, with the source.
+        why: what goes wrong in FP16.
         finds: the nodes it concerns, each with a clause.
+        fault: the row of the target's data, with numbers and sources; ``None`` for what schemas and kernels say.
     """
 
     name: str
@@ -47,6 +55,7 @@ class Rule:
     firm: bool
     why: str
     finds: Callable[[View], Iterator[tuple[ir.Node, str]]]
+    fault: PrecisionFault | None = None
 
 
 def _no_half_type(view: View) -> Iterator[tuple[ir.Node, str]]:
@@ -112,18 +121,7 @@ def _reduces(node: ir.Node) -> bool:
 _TYPELESS = frozenset({"Constant", "If", "Loop", "Scan", "Cast", "CastLike"})
 
 
-def _operators(*names: str) -> Callable[[View], Iterator[tuple[ir.Node, str]]]:
-    wanted = frozenset(names)
-
-    def find(view: View) -> Iterator[tuple[ir.Node, str]]:
-        for node in view.order:
-            if node.op_type in wanted and view.is_float(node):
-                yield node, node.op_type
-
-    return find
-
-
-RULES: tuple[Rule, ...] = (
+_FORMS: tuple[Rule, ...] = (
     Rule("no-fp16-type", "fast", True, "the operator's schema at this opset takes no FP16", _no_half_type),
     Rule("not-a-tensor", "fast", True, "sequences and optionals cannot be cast where they cross", _not_tensors),
     Rule("no-fp16-kernel", "fast", True, "the target's kernel table has no FP16 for it", _no_half_kernel),
@@ -134,114 +132,69 @@ RULES: tuple[Rule, ...] = (
         "the model itself casts FP16 up to FP32 here, so its author wanted FP32",
         regions.own_islands,
     ),
-    Rule(
-        "recurrent",
-        "balanced",
-        False,
-        "rounding adds up over time steps, DirectML cannot fuse it, and ONNX Runtime's CPU provider crashes when it "
-        "loads an FP16 LSTM or GRU (measured, 1.24.4)",
-        _operators("LSTM", "GRU", "RNN"),
-    ),
-    Rule(
-        "quantised",
-        "balanced",
-        False,
-        "scales of quantised tensors are exact in FP32, and ONNX Runtime fuses FP32 between them",
-        regions.quantised,
-    ),
-    Rule(
-        "integers-in-floats",
-        "balanced",
-        False,
-        "whole numbers above 2048 are not exact in FP16: sizes, positions and indices would change",
-        regions.integers,
-    ),
-    Rule(
-        "log-sum-exp",
-        "balanced",
-        False,
-        "Exp overflows FP16 above 11.09; where no maximum is taken off first, the logarithm of the sum is infinite",
-        regions.log_sums,
-    ),
-    Rule("phase", "balanced", False, "Sin and Cos of a position need its digits below 1", regions.phases),
-    Rule(
-        "mean-of-squares",
-        "balanced",
-        False,
-        "squares of values above 255 overflow FP16; a decomposed LayerNormalization then gives finite zeros "
-        "(measured on DirectML, 1.24.4)",
-        regions.squares,
-    ),
-    Rule(
-        "sum-of-squares",
-        "balanced",
-        False,
-        "squares of values above 255 overflow FP16",
-        _operators("ReduceSumSquare", "ReduceL2", "LpNormalization"),
-    ),
-    Rule(
-        "integer-sums",
-        "balanced",
-        False,
-        "MatMulInteger and ConvInteger give numbers beyond 65504, and the scales that bring them back are tiny",
-        scales.integer_sums,
-    ),
-    Rule("long-sum", "balanced", False, "a sum of 16384 terms or more overflows FP16 at terms of 4", scales.long_sums),
-    Rule("running-sum", "balanced", False, "a running sum over a long axis rounds at every step", _operators("CumSum")),
-    Rule(
-        "needs-16-bit-shaders",
-        "balanced",
-        False,
-        "its FP16 shader needs Native16BitShaderOpsSupported, else the node falls to the CPU (ONNX Runtime, DmlDFT.h "
-        "and DmlGridSample.h)",
-        _operators("GridSample", "DFT", "STFT"),
-    ),
-    Rule(
-        "coordinates",
-        "balanced",
-        False,
-        "box coordinates above 1024 pixels have steps of a pixel in FP16",
-        regions.coordinates,
-    ),
-    Rule(
-        "cpu-crash",
-        "balanced",
-        False,
-        "ONNX Runtime 1.24.4's CPU provider crashes at its default optimisation when it loads this Transpose in FP16 "
-        "before a MatMul (NchwcTransformer; measured)",
-        regions.crashing_transposes,
-    ),
-    Rule(
-        "normalisation",
-        "safe",
-        False,
-        "DirectML holds the variance in FP16: wrong from a standard deviation of 256 on (measured, 1.24.4)",
-        _operators(
-            "LayerNormalization",
-            "InstanceNormalization",
-            "GroupNormalization",
-            "MeanVarianceNormalization",
-            "RMSNormalization",
-            "SimplifiedLayerNormalization",
-            "SkipLayerNormalization",
-            "SkipSimplifiedLayerNormalization",
-            "GroupNorm",
-        ),
-    ),
-    Rule(
-        "exponential",
-        "safe",
-        False,
-        "Exp overflows FP16 above 11.09",
-        _operators("Exp", "Pow", "Softmax", "LogSoftmax", "ReduceLogSumExp", "ReduceLogSum", "ReduceSum", "ReduceProd"),
-    ),
 )
+"""Rules that follow from schemas, kernels and the model itself."""
+
+Finder = Callable[[View, PrecisionFault], Iterator[tuple[ir.Node, str]]]
+
+
+def _operators(view: View, fault: PrecisionFault) -> Iterator[tuple[ir.Node, str]]:
+    wanted = frozenset(fault.ops)
+    for node in view.order:
+        if node.op_type in wanted and view.is_float(node):
+            yield node, node.op_type
+
+
+def _stretch(find: Callable[[View], Iterator[tuple[ir.Node, str]]]) -> Finder:
+    return lambda view, fault: find(view)
+
+
+def _long_axis(view: View, fault: PrecisionFault) -> Iterator[tuple[ir.Node, str]]:
+    for node, _ in _operators(view, fault):
+        shape = node.inputs[0].shape if node.inputs[0] is not None else None
+        axis = node.attributes.get("axis")
+        place = axis.as_int() if axis is not None else -1
+        if shape is None or not -len(shape) <= place < len(shape):
+            continue
+        size = shape[place]
+        if isinstance(size, int) and size > fault.limits["axis"]:
+            yield node, f"it sums {size} exponentials"
+
+
+_FINDERS: dict[str, Finder] = {
+    "cpu-crash": _stretch(regions.crashing_transposes),
+    "cpu-refuses": _stretch(regions.refused_squares),
+    "quantised": _stretch(regions.quantised),
+    "integers-in-floats": _stretch(regions.integers),
+    "log-sum-exp": _stretch(regions.log_sums),
+    "phase": _stretch(regions.phases),
+    "mean-of-squares": _stretch(regions.squares),
+    "integer-sums": _stretch(scales.integer_sums),
+    "long-sum": _stretch(scales.long_sums),
+    "coordinates": _stretch(regions.coordinates),
+    "long-softmax": _long_axis,
+}
+"""Fault -> where it lies in a graph. Any other lies in every node of its operators."""
+
+
+def rules_for(target: Target | None) -> tuple[Rule, ...]:
+    """The rules for a target's release; for every release known where ``target`` names none."""
+    return (*_FORMS, *(_rule(fault) for fault in precision_faults(target) if fault.when in _LEVEL))
+
+
+def _rule(fault: PrecisionFault) -> Rule:
+    finder = _FINDERS.get(fault.id, _operators)
+    return Rule(fault.id, _LEVEL[fault.when], False, fault.why, lambda view: finder(view, fault), fault)
+
+
+RULES: tuple[Rule, ...] = rules_for(None)
+"""Every rule known."""
 
 
 def keep_by_policy(view: View, level: Level) -> dict[ir.Node, Reason]:
     """Apply the rules of a policy; the first rule that finds a node gives its reason."""
     found: dict[ir.Node, Reason] = {}
-    for rule in RULES:
+    for rule in rules_for(view.target):
         if LEVELS.index(rule.level) > LEVELS.index(level):
             continue
         for node, text in rule.finds(view):

@@ -16,6 +16,7 @@ __all__ = [
     "own_islands",
     "phases",
     "quantised",
+    "refused_squares",
     "squares",
 ]
 
@@ -207,6 +208,25 @@ def squares(view: View) -> Iterator[tuple[ir.Node, str]]:
         for mean in means:
             yield mean, "the mean of a square"
             yield from _to_the_root(view, mean.outputs[0])
+
+
+def refused_squares(view: View) -> Iterator[tuple[ir.Node, str]]:
+    """The squares of decomposed LayerNormalizations, and of decomposed RMSNormalizations where there are several."""
+    centred: list[ir.Node] = []
+    plain: list[ir.Node] = []
+    for node in view.order:
+        if not _is_square(view, node):
+            continue
+        way = [step for mean in node.outputs[0].consumers() for step, _ in _to_the_root(view, mean.outputs[0])]
+        if any(step.op_type in ("Sqrt", "Pow") for step in way):
+            made_by = _through_moves(node.inputs[0])
+            (centred if made_by is not None and made_by.op_type == "Sub" else plain).append(node)
+    for node in centred:
+        yield node, "the square in a decomposed LayerNormalization"
+    # One exponent alone is fused rightly; the cast of one that several share is not found again.
+    powers = [node for node in plain if node.op_type == "Pow"]
+    for node in powers if len(powers) + len(centred) > 1 else ():
+        yield node, "the square in one of several decomposed RMSNormalizations"
 
 
 def _is_square(view: View, node: ir.Node) -> bool:

@@ -8,6 +8,7 @@ import pytest
 from dmlprep.errors import RecipeError
 from dmlprep.precision import LEVELS, RULES, Selection, convert, select
 from dmlprep.target import find_target
+from dmlprep.target.precision import precision_faults
 from tests.precision.graphs import feeds_for, model_of, relative, run
 from tests.precision.traps import TRAPS, W
 
@@ -41,6 +42,64 @@ def test_rules_say_why():
     for rule in RULES:
         assert rule.level in LEVELS
         assert len(rule.why) > 20
+
+
+def test_rules_about_faults_are_the_targets():
+    """What the policy keeps beyond schemas and kernels has a row in the target's data, which decides the level."""
+    levels = {"always": "fast", "usual": "balanced", "by value": "safe"}
+    rows = {row.id: row for row in precision_faults()}
+    about = {rule.name: rule for rule in RULES if rule.fault is not None}
+    assert set(about) == {name for name, row in rows.items() if row.when in levels}
+    for name, rule in about.items():
+        assert rule.level == levels[rows[name].when]
+        assert rule.why == rows[name].why
+        assert not rule.firm
+    assert {rule.name for rule in RULES if rule.firm} == {rule.name for rule in RULES} - set(about)
+
+
+def _norms(count: int, centred: bool) -> str:
+    lines, x = [], "x"
+    for i in range(count):
+        if centred:
+            lines.append(f"m{i} = ReduceMean<axes=[-1]>({x}) d{i} = Sub({x}, m{i})")
+        start = f"d{i}" if centred else x
+        lines.append(
+            f"p{i} = Pow({start}, two) v{i} = ReduceMean<axes=[-1]>(p{i}) e{i} = Add(v{i}, eps) q{i} = Sqrt(e{i}) "
+            f"n{i} = Div({start}, q{i}) s{i} = Mul(n{i}, g) h{i} = MatMul(s{i}, w)"
+        )
+        x = f"h{i}"
+    body = " ".join(lines)
+    return f'<ir_version: 8, opset_import: ["" : 17]> g (float[2,16] x) => (float[2,16] y) {{ {body} y = Relu({x}) }}'
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("keep_io", [True, False], ids=["keep_io", "half_io"])
+@pytest.mark.parametrize(("count", "centred"), [(1, True), (2, True), (3, True), (1, False), (2, False), (3, False)])
+def test_decomposed_normalisations_load_at_every_level(count, centred, keep_io, level):
+    """ONNX Runtime's CPU provider fused across its own casts, and refused the file, where the squares were FP16."""
+    weights = {**W, "two": np.float32(2), "eps": np.float32(1e-5), "g": np.ones(16, np.float32)}
+    model = model_of(_norms(count, centred), weights)
+    feeds = feeds_for(model)
+    want = run(model, feeds)["y"]
+    done = convert(model, find_target(), level=level, keep_io=keep_io)
+    assert relative(want, run(model, feeds)["y"]) < 0.01
+    if level == "fast":
+        assert set(done.rules) == ({"cpu-refuses"} if centred or count > 1 else set())
+
+
+@pytest.mark.parametrize("name", ["lstm", "gru_swapped_axes", "rotated_axes_before_matmul", "decomposed_layer_norm"])
+def test_fast_makes_files_that_load(name):
+    model = model_of(*TRAPS[name])
+    feeds = feeds_for(model)
+    want = run(model, feeds)["y"]
+    convert(model, find_target(), level="fast")
+    assert relative(want, run(model, feeds)["y"]) < 0.02
+
+
+def test_softmax_over_a_very_long_axis():
+    text = '<ir_version: 8, opset_import: ["" : 17]> g (float[1,SIZE] x) => (float[1,SIZE] y) { y = Softmax(x) }'
+    assert convert(model_of(text.replace("SIZE", "70000")), find_target()).rules == {"long-softmax": 1}
+    assert convert(model_of(text.replace("SIZE", "50000")), find_target()).rules == {}
 
 
 def test_convert_overrules_what_is_not_firm():
