@@ -2,8 +2,9 @@
 
 Every case of onnx.backend.test.case.node runs twice: with graph optimisation and fusion off and placement recorded, for
 the provider of each node; and as a default session, whose outputs are compared with the suite's. A case above opset 21,
-which DirectML 1.15 has no kernels for, is tried again restamped to opset 21 (key ``NAME@21``) where the CPU provider
-still gives the suite's results, because many operators did not change.
+which DirectML 1.15 has no kernels for, is tried again restamped to opset 21 (key ``NAME@21``; ``--restamp 20`` for
+releases before 1.21, which lack kernels of opset 21) where the CPU provider still gives the suite's results, because
+many operators did not change.
 
 Writes a JSON table (``--out``), continues one that was cut off, and writes docs/directml-conformance.md from it.
 """
@@ -63,13 +64,13 @@ def named(model: onnx.ModelProto) -> onnx.ModelProto:
     return copy
 
 
-def restamped(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model with its default domain at opset 21."""
+def restamped(model: onnx.ModelProto, opset: int) -> onnx.ModelProto:
+    """The model with its default domain at ``opset``."""
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     for entry in copy.opset_import:
         if entry.domain in ("", "ai.onnx"):
-            entry.version = RESTAMP
+            entry.version = opset
     copy.ir_version = min(copy.ir_version, 10)
     return copy
 
@@ -175,20 +176,23 @@ class Suite:
         return row
 
 
-def work(known: dict[str, Any], like: dict[str, Any], only: str) -> Iterator[tuple[str, Any, onnx.ModelProto]]:
+def work(
+    known: dict[str, Any], like: dict[str, Any], only: str, opset: int
+) -> Iterator[tuple[str, Any, onnx.ModelProto]]:
     """Every case that is not known yet: its key, itself, and the model to run.
 
     Args:
         like: the table of another release, whose restamped cases are taken.
+        opset: that cases above it are restamped to.
     """
     for case in collect_testcases(None):
         if case.model is None or only not in case.name:
             continue
         if case.name not in known:
             yield case.name, case, case.model
-        key = f"{case.name}@{RESTAMP}"
-        if opset_of(case.model) > RESTAMP and key not in known and like.get(key, {}) is not None:
-            yield key, case, restamped(case.model)
+        key = f"{case.name}@{opset}"
+        if opset_of(case.model) > opset and key not in known and like.get(key, {}) is not None:
+            yield key, case, restamped(case.model, opset)
 
 
 PAGE = """# DirectML and ONNX's node tests
@@ -285,7 +289,7 @@ def page(table: dict[str, Any], device: str, seconds: float, older: list[dict[st
         device=device,
         onnx=onnx.__version__,
         count=len(real),
-        restamped=sum(name.endswith(f"@{RESTAMP}") for name in real),
+        restamped=sum("@" in name for name in real),
         restamp=RESTAMP,
         seconds=seconds,
         table="\n".join(lines),
@@ -299,6 +303,7 @@ def main() -> int:
     parser.add_argument("--release", default="", help="release of onnxruntime-directml in the runtime")
     parser.add_argument("--out", type=Path, default=Path("conformance.json"))
     parser.add_argument("--doc", type=Path, help="write the page here")
+    parser.add_argument("--restamp", type=int, default=RESTAMP, help="opset that younger cases are restamped to")
     parser.add_argument("--lanes", type=int, default=2, help="workers at a time")
     parser.add_argument("--like", type=Path, help="table of another release: its restamped cases are taken unseen")
     parser.add_argument("--older", type=Path, nargs="*", default=[], help="tables of older releases, for the page")
@@ -321,7 +326,7 @@ def main() -> int:
 
     todo: queue.SimpleQueue[tuple[str, Any, onnx.ModelProto]] = queue.SimpleQueue()
     like = json.loads(arguments.like.read_text())["cases"] if arguments.like else {}
-    for item in work(known, like, arguments.only):
+    for item in work(known, like, arguments.only, arguments.restamp):
         todo.put(item)
     done: queue.SimpleQueue[tuple[str, dict[str, Any] | None]] = queue.SimpleQueue()
     count = todo.qsize()
@@ -332,7 +337,7 @@ def main() -> int:
             with contextlib.suppress(queue.Empty):
                 while True:
                     name, case, model = todo.get_nowait()
-                    done.put((name, suite.one(case, model, not like and name.endswith(f"@{RESTAMP}"))))
+                    done.put((name, suite.one(case, model, not like and "@" in name)))
 
     with ThreadPoolExecutor(arguments.lanes) as pool:
         lanes = [pool.submit(lane) for _ in range(arguments.lanes)]

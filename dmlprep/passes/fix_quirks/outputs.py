@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import onnx_ir as ir
 
 from dmlprep.model import MappedTensor
@@ -9,7 +10,7 @@ from dmlprep.model.tensors import as_mapped
 from dmlprep.passes.fix_quirks.editing import Edit
 from dmlprep.target.facts import NodeFacts
 
-__all__ = ["constant_output", "output_before_activation"]
+__all__ = ["constant_output", "empty_output", "output_before_activation"]
 
 
 def output_before_activation(facts: NodeFacts, edit: Edit) -> str:
@@ -31,6 +32,21 @@ def output_before_activation(facts: NodeFacts, edit: Edit) -> str:
         user.replace_input_with(index, inner)
     edit.replace_output(edit.before("Identity", [inner], like=old))
     edit.remove()
+    return ""
+
+
+def empty_output(facts: NodeFacts, edit: Edit) -> str:
+    """The empty output is a constant, which lies on the CPU and is not copied."""
+    if facts.subgraphs:
+        return "it has a subgraph"
+    for index, value in enumerate(facts.outputs):
+        if value is None or not value.graph_output or value.size != 0:
+            continue
+        dims = [d for d in value.shape or () if isinstance(d, int)]
+        empty = np.zeros(dims, ir.DataType[value.type.upper()].numpy())
+        edit.replace_output(edit.constant(empty, "empty"), index)
+    if not any(v.uses() or v.is_graph_output() for v in edit.node.outputs):
+        edit.remove()
     return ""
 
 

@@ -9,7 +9,14 @@ from dmlprep.passes.fix_quirks.editing import Edit
 from dmlprep.target.facts import NodeFacts
 from dmlprep.target.quirks.failing import per_axis
 
-__all__ = ["dequantize_axis_omitted", "quantize_axis", "quantize_zero_point"]
+__all__ = [
+    "dequantize_axis_omitted",
+    "dynamic_quantize",
+    "idle_clip",
+    "quantize_axis",
+    "quantize_zero_point",
+    "quantized_unary",
+]
 
 _WHOLE = {"int8", "uint8", "int16", "uint16", "int32"}
 _EXACT = {"int8", "uint8", "int16", "uint16"}
@@ -116,4 +123,55 @@ def quantize_zero_point(facts: NodeFacts, edit: Edit) -> str:
     kind = "UINT8" if facts.op == "QuantizeLinear" else x.type.upper()
     zeros = np.zeros([d for d in scale.shape if isinstance(d, int)], ir.DataType[kind].numpy())
     edit.set_input(2, edit.constant(zeros, "zero_point"))
+    return ""
+
+
+def idle_clip(facts: NodeFacts, edit: Edit) -> str:
+    """Without the Relu or Clip: what it cuts off saturates to the same integer."""
+    (clip, _), *_ = edit.node.outputs[0].uses()
+    (reader, index), *_ = clip.outputs[0].uses()
+    reader.replace_input_with(index, edit.node.outputs[0])
+    edit.graph.remove(clip, safe=True)
+    return ""
+
+
+def quantized_unary(facts: NodeFacts, edit: Edit) -> str:
+    """A Sum of the data alone before it, which ONNX Runtime neither takes out nor looks through."""
+    data = edit.node.inputs[0]
+    if data is None:
+        return "it has no data"
+    edit.set_input(0, edit.before("Sum", [data], like=data))
+    return ""
+
+
+def dynamic_quantize(facts: NodeFacts, edit: Edit) -> str:
+    """The function that ONNX gives for it, with ONNX Runtime's scale of 1 for a tensor of zeros.
+
+    The range holds 0; scale = (max - min) / 255; the zero point is -min in steps of the scale.
+    """
+    x = facts.input(0)
+    data = edit.node.inputs[0]
+    if x is None or x.type != "float" or data is None:
+        return "its input is not FP32"
+    if facts.opset >= 23:
+        return "DirectML has no kernel for QuantizeLinear at this opset: lower it to 21"
+    single = ir.DataType.FLOAT
+    zero = edit.constant(np.zeros((), np.float32), "zero")
+    ends = [
+        edit.before(bound, [edit.before(f"Reduce{bound}", [data], {"keepdims": 0}, dtype=single), zero], dtype=single)
+        for bound in ("Min", "Max")
+    ]
+    span = edit.before("Sub", [ends[1], ends[0]], dtype=single)
+    steps = edit.constant(np.array(255, np.float32), "steps")
+    one = edit.constant(np.ones((), np.float32), "one")
+    empty = edit.before("Equal", [span, zero], dtype=ir.DataType.BOOL)
+    scale = edit.before("Where", [empty, one, edit.before("Div", [span, steps], dtype=single)], dtype=single)
+    byte = edit.constant(np.zeros((), np.uint8), "origin")
+    below = edit.before("Neg", [ends[0]], dtype=single)
+    point = edit.before("QuantizeLinear", [below, scale, byte], dtype=ir.DataType.UINT8)
+    result = edit.before("QuantizeLinear", [data, scale, point], like=edit.node.outputs[0])
+    for index, value in enumerate((result, scale, point)):
+        if index < len(edit.node.outputs):
+            edit.replace_output(value, index)
+    edit.remove()
     return ""

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from dmlprep.passes.fix_quirks import outputs, products, quantization, shapes, values, windows
+from dmlprep.passes.fix_quirks import (
+    contraction,
+    outputs,
+    products,
+    quantization,
+    ranks,
+    resampling,
+    shapes,
+    values,
+    windows,
+)
 from dmlprep.passes.fix_quirks.editing import Edit
 from dmlprep.target.facts import NodeFacts
 
@@ -18,6 +28,7 @@ REWRITES: dict[str, Rewrite] = {
     "gemm-without-c": products.gemm_without_c,
     "mvn-before-activation": values.mvn_before_activation,
     "matmul-rank": products.matmul_rank,
+    "rank": ranks.rank,
     "quantize-axis": quantization.quantize_axis,
     "dequantize-axis-omitted": quantization.dequantize_axis_omitted,
     "split-empty-output": shapes.split_empty_output,
@@ -28,16 +39,23 @@ REWRITES: dict[str, Rewrite] = {
     "optional-without-input": shapes.optional_without_input,
     "squeeze-shared": shapes.squeeze_shared,
     "quantize-zero-point": quantization.quantize_zero_point,
+    "idle-clip": quantization.idle_clip,
+    "quantized-unary": quantization.quantized_unary,
     "output-before-activation": outputs.output_before_activation,
     "constant-output": outputs.constant_output,
     "matmul-vector": products.matmul_vector,
     "pad-negative": shapes.pad_negative,
     "empty-reduction": values.empty_reduction,
+    "empty-output": outputs.empty_output,
     "empty-product": products.empty_product,
     "pool-ceil": windows.pool_ceil,
     "averagepool-ceil": windows.averagepool_ceil,
+    "resize-forms": resampling.resize_forms,
+    "resize-crop-axes": resampling.resize_forms,
     "cast-bool": values.cast_bool,
     "clip-crossed": values.clip_crossed,
+    "einsum-labels": contraction.einsum_labels,
+    "dynamic-quantize": quantization.dynamic_quantize,
     "gelu-decomposed": values.gelu_decomposed,
 }
 """Quirk id -> rewrite. A test holds it equal to the rows of ``target/data/quirks.json`` that say ``fix``."""

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from dmlprep.target.facts import NodeFacts, Value
 
-__all__ = ["ACTIVATIONS", "MATCHERS", "fused_activation", "per_axis"]
+__all__ = ["ACTIVATIONS", "MATCHERS", "MAX_RANK", "fused_activation", "per_axis"]
 
 ACTIVATIONS = frozenset(
     {
@@ -138,11 +138,6 @@ def _resize_aspect(node: NodeFacts) -> str:
     return f"keep_aspect_ratio_policy {policy}" if policy != "stretch" else ""
 
 
-def _einsum_rank(node: NodeFacts) -> str:
-    ranks = [v.rank or 0 for v in node.inputs if v is not None]
-    return f"an operand of rank {max(ranks)}" if ranks and max(ranks) > 4 else ""
-
-
 def _optional_without_input(node: NodeFacts) -> str:
     return "" if node.input(0) is not None else "no input"
 
@@ -174,7 +169,6 @@ MATCHERS: dict[str, Callable[[NodeFacts], str]] = {
     "convtranspose-output-padding": _convtranspose_output_padding,
     "qlinearmatmul-half": _half_scales,
     "resize-aspect": _resize_aspect,
-    "einsum-rank": _einsum_rank,
     "optional-without-input": _optional_without_input,
     "squeeze-shared": _squeeze_shared,
     "quantize-zero-point": _no_zero_point,

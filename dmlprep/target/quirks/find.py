@@ -8,6 +8,7 @@ from dmlprep.record import Finding, finding
 from dmlprep.target.facts import GraphFacts, NodeFacts
 from dmlprep.target.quirks import failing, wrong
 from dmlprep.target.quirks.gelu import trapped_gelu
+from dmlprep.target.quirks.quantized import idle_clip, quantized_unary
 from dmlprep.target.quirks.table import Quirk, quirks
 from dmlprep.target.target import Target
 
@@ -16,7 +17,13 @@ __all__ = ["Hit", "Quirks", "find_quirks"]
 UNSURE = " may hold "
 """In a detail: whether the quirk concerns the node depends on a value that is not known."""
 
-_MATCHERS = {**failing.MATCHERS, **wrong.MATCHERS, "gelu-decomposed": trapped_gelu}
+_MATCHERS = {
+    **failing.MATCHERS,
+    **wrong.MATCHERS,
+    "gelu-decomposed": trapped_gelu,
+    "idle-clip": idle_clip,
+    "quantized-unary": quantized_unary,
+}
 
 
 @dataclass(frozen=True, slots=True)

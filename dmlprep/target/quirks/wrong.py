@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import ceil
 
-from dmlprep.target.facts import NodeFacts, Value
+from dmlprep.target.facts import Dim, NodeFacts, Value
 from dmlprep.target.quirks.failing import fused_activation
 
 __all__ = ["MATCHERS", "pool_geometry"]
@@ -50,6 +50,12 @@ def _empty_reduction(node: NodeFacts) -> str:
     if x is None or out is None or x.size != 0 or out.size == 0:
         return ""
     return f"{x.name} of shape {list(x.shape or ())} is empty, the result is not"
+
+
+def _empty_output(node: NodeFacts) -> str:
+    """An output of the model that is empty: the provider's copy of all outputs to the CPU ends at it."""
+    empty = [v.name for v in node.outputs if v is not None and v.graph_output and v.size == 0]
+    return f"the output {empty[0]} is empty" if empty and not node.graph else ""
 
 
 def _empty_product(node: NodeFacts) -> str:
@@ -106,15 +112,49 @@ def _average_ceil(node: NodeFacts) -> str:
 def _resize_forms(node: NodeFacts) -> str:
     mode = node.attribute("mode", "nearest")
     place = node.attribute("coordinate_transformation_mode", "half_pixel")
-    if mode == "linear" and place == "tf_crop_and_resize":
+    if mode == "linear" and place == "tf_crop_and_resize" and not node.has("axes"):
         return "linear with tf_crop_and_resize"
-    if mode == "linear" and node.attribute("antialias", 0):
-        return "linear with antialias"
-    if mode == "linear" and place == "pytorch_half_pixel" and node.input(3) is not None:
-        return "linear with pytorch_half_pixel and sizes"
-    if mode == "nearest" and place == "align_corners" and node.attribute("nearest_mode") == "floor":
-        return "nearest with align_corners and floor"
+    if mode == "linear" and node.attribute("antialias", 0) and (shrinks := _shrinks(node)):
+        return f"linear with antialias{shrinks}"
+    if place == "pytorch_half_pixel" and mode != "cubic" and _has_one(node):
+        return f"{mode} with pytorch_half_pixel to a size of 1"
+    rounding = node.attribute("nearest_mode", "round_prefer_floor")
+    if mode == "nearest" and (place, rounding) in _UNSTABLE:
+        return f"nearest with {place} and {rounding}"
     return ""
+
+
+_UNSTABLE = frozenset({("align_corners", "floor"), ("align_corners", "round_prefer_ceil")})
+"""Coordinates that should be whole, or halves, come out a rounding below, for some sizes (8 to 2, 3, 5, 9)."""
+
+
+def _resized(node: NodeFacts) -> list[tuple[Dim, Dim]]:
+    x, out = node.input(0), node.output()
+    if x is None or out is None or x.shape is None or out.shape is None:
+        return [(None, None)]
+    return list(zip(x.shape, out.shape, strict=False))
+
+
+def _shrinks(node: NodeFacts) -> str:
+    """What to add to the detail where an axis gets shorter; empty where none does."""
+    pairs = _resized(node)
+    if any(isinstance(a, int) and isinstance(b, int) and b < a for a, b in pairs):
+        return " to a smaller size"
+    scales = node.input(2)
+    array = scales.array() if scales is not None else None
+    if array is not None and array.size:
+        return " to a smaller size" if (array < 1).any() else ""
+    unknown = any(a != b and not (isinstance(a, int) and isinstance(b, int)) for a, b in pairs)
+    return " to a size that may hold fewer" if unknown else ""
+
+
+def _has_one(node: NodeFacts) -> bool:
+    return any(b == 1 and a != 1 for a, b in _resized(node))
+
+
+def _resize_crop_axes(node: NodeFacts) -> str:
+    place = node.attribute("coordinate_transformation_mode", "half_pixel")
+    return "tf_crop_and_resize with axes" if place == "tf_crop_and_resize" and node.has("axes") else ""
 
 
 def _cast_bool(node: NodeFacts) -> str:
@@ -138,6 +178,25 @@ def _clip_crossed(node: NodeFacts) -> str:
     )
 
 
+def _einsum_labels(node: NodeFacts) -> str:
+    """Five labels, one of them summed, and four in the result, unless each operand has one of its own there.
+
+    A label for rows, one for columns and one that is summed make a matrix product, and so does an element-wise
+    product of five dimensions that is summed along one; what is neither comes out wrong.
+    """
+    left, arrow, right = "".join(str(node.attribute("equation", "")).split()).partition("->")
+    terms = [set(term) for term in left.split(",")]
+    if len(terms) != 2 or "." in left:
+        return ""
+    every = left.replace(",", "")
+    wanted = set(right) if arrow else {label for label in every if every.count(label) == 1}
+    if len(set(every)) != 5 or len(wanted) != 4:
+        return ""
+    if terms[0] == terms[1] or (wanted & (terms[0] - terms[1]) and wanted & (terms[1] - terms[0])):
+        return ""
+    return f"{left}->{''.join(right) if arrow else ''}: five labels, one summed"
+
+
 def _always(node: NodeFacts) -> str:
     return node.op
 
@@ -148,13 +207,16 @@ MATCHERS: dict[str, Callable[[NodeFacts], str]] = {
     "matmul-vector": _matmul_vector,
     "pad-negative": _pad_negative,
     "empty-reduction": _empty_reduction,
+    "empty-output": _empty_output,
     "empty-product": _empty_product,
     "pool-ceil": _pool_ceil,
     "averagepool-ceil": _average_ceil,
     "resize-forms": _resize_forms,
+    "resize-crop-axes": _resize_crop_axes,
     "cast-bool": _cast_bool,
     "roialign-max": _roi_align_max,
     "clip-crossed": _clip_crossed,
     "dynamic-quantize": _always,
+    "einsum-labels": _einsum_labels,
 }
 """Quirk id -> matcher."""

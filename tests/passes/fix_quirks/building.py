@@ -24,6 +24,7 @@ class Case:
         exact: whether the rewritten model must give the very same bits on the CPU.
         optimized: whether the quirk shows at full graph optimisation; else with optimisation off.
         unfused: whether it shows with fused graphs off only.
+        target: a target that it concerns.
     """
 
     name: str
@@ -32,6 +33,7 @@ class Case:
     exact: bool = True
     optimized: bool = True
     unfused: bool = False
+    target: str = "ort-1.24"
 
     @property
     def quirk(self) -> str:

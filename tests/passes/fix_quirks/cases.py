@@ -6,6 +6,7 @@ import numpy as np
 from onnx import TensorProto
 
 from tests.passes.fix_quirks.building import I64, U8, B, Case, F, case, integers, node, normal
+from tests.passes.fix_quirks.forms import FORMS
 
 __all__ = ["CASES", "Case"]
 
@@ -329,4 +330,5 @@ CASES: list[Case] = [
         20,
         exact=False,  # ONNX Runtime fuses the one and not the other
     ),
+    *FORMS,
 ]

@@ -26,10 +26,10 @@ from tests.passes.fix_quirks.cases import CASES, Case
 REORDERED = 1e-5
 
 
-def fixed(model: onnx.ModelProto, **options: Any) -> tuple[Model, Context, bool]:
+def fixed(model: onnx.ModelProto, target: str = "", **options: Any) -> tuple[Model, Context, bool]:
     """The model after the pass, what the pass said, and whether it says that it changed anything."""
     made = Model(ir.from_proto(model))
-    context = Context(find_target())
+    context = Context(find_target(target) if target else find_target())
     return made, context, FixQuirksPass(FixQuirksOptions(**options)).run(made, context)
 
 
@@ -49,10 +49,10 @@ def test_every_fixable_quirk_has_a_rewrite_and_a_case() -> None:
 
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
 def test_the_quirk_is_found_and_mended_without_changing_the_outputs(case: Case) -> None:
-    target = find_target()
+    target = find_target(case.target)
     before = read_facts(Model(ir.from_proto(case.model)), target.tables)
     assert case.quirk in {h.quirk.id for h in find_quirks(before, target).hits}
-    model, context, changed = fixed(case.model)
+    model, context, changed = fixed(case.model, case.target)
     assert changed
     assert case.quirk in context.facts["rewritten"]
     assert {f.code for f in context.findings} == {"DP640"}
@@ -71,18 +71,18 @@ def test_the_quirk_is_found_and_mended_without_changing_the_outputs(case: Case) 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
 def test_a_second_run_changes_nothing(case: Case) -> None:
-    model, _, _ = fixed(case.model)
+    model, _, _ = fixed(case.model, case.target)
     before = model.snapshot()
-    again = Context(find_target())
+    again = Context(find_target(case.target))
     assert FixQuirksPass(FixQuirksOptions()).run(model, again) is False
     assert before.same_as(model.snapshot())
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
 def test_nothing_new_runs_on_the_cpu(case: Case) -> None:
-    model, _, _ = fixed(case.model)
-    before = place(Model(ir.from_proto(case.model)), find_target())
-    assert len(place(model, find_target()).compute_on_cpu) <= len(before.compute_on_cpu)
+    model, _, _ = fixed(case.model, case.target)
+    before = place(Model(ir.from_proto(case.model)), find_target(case.target))
+    assert len(place(model, find_target(case.target)).compute_on_cpu) <= len(before.compute_on_cpu)
 
 
 def test_skip_leaves_a_quirk_as_it_is() -> None:
