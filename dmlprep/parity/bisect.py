@@ -40,6 +40,9 @@ _CUTS = 15
 _MOST_VALUES = 96
 """Values brought out in one run."""
 
+_READERS = 3
+"""Places behind fused nodes up to which their readers are taken along, to show a fault that needs them."""
+
 
 @dataclass
 class _Search:
@@ -51,6 +54,7 @@ class _Search:
     reference: dict[str, Array]
     candidate: dict[str, Array]
     apart: list[OutputMetrics]
+    outputs: frozenset[str]
     hidden: bool = False
 
 
@@ -151,42 +155,87 @@ def _by_values(
     graphs = prober.models["candidate"].ir.graph, prober.models["reference"].ir.graph
     known = match_values(graphs[0], graphs[0] if same_file else graphs[1])
     known.update({name: name for name in common})
-    search = _Search(-1, len(cuts.nodes) - 1, dict(wanted), dict(answers), apart)
+    search = _Search(-1, len(cuts.nodes) - 1, dict(wanted), dict(answers), apart, frozenset(wanted))
     _narrow(prober, cuts, known, search, tolerance, progress)
-    return _conclude(prober, cuts, search, tolerance, device)
+    return _conclude(prober, cuts, known, search, tolerance, device)
 
 
 def _narrow(
     prober: Prober,
     cuts: Cuts,
-    known: Mapping[str, str],
+    known: dict[str, str],
     search: _Search,
     tolerance: Tolerance,
     progress: Callable[[float, str], None],
 ) -> None:
     """Move the bounds of ``search`` together as far as cuts lie between them."""
-    whole = cuts.whole(known)
     most = _CUTS
-    while inner := [cut for cut in whole if search.low < cut < search.high]:
+    while inner := _between(cuts, known, search):
         progress(1 - len(inner) / len(cuts.nodes), f"run {prober.runs + 1}, {len(inner)} places left")
         chosen, names = _choose(cuts, inner, search, most)
-        reference = _reference_values(prober, names, known)
-        candidate = prober.values("candidate", names)
-        seen = {n: differ(n, reference[n], candidate[n], tolerance) for n in names if n in reference and n in candidate}
-        low = search.low
-        for cut in [*chosen, search.high]:
-            apart = [seen[n] for n in cuts.live(cut) if n in seen and not seen[n].passed]
-            if apart:
-                search.low, search.high, search.apart = low, cut, apart
-                search.reference, search.candidate = reference, candidate
-                break
-            low = cut
-        else:
-            # With these values brought out the fault is gone: fewer at once leave more of the fusion as it was.
-            if most == 1:
-                search.hidden = True
-                return
-            most = max(1, most // 4)
+        if _look(prober, cuts, known, search, tolerance, chosen, names):
+            continue
+        # With these values brought out the fault is gone: fewer at once leave more of the fusion as it was.
+        if most == 1:
+            _narrow_fused(prober, cuts, known, search, tolerance, chosen[0], progress)
+            return
+        most = max(1, most // 4)
+
+
+def _narrow_fused(
+    prober: Prober,
+    cuts: Cuts,
+    known: dict[str, str],
+    search: _Search,
+    tolerance: Tolerance,
+    hiding: int,
+    progress: Callable[[float, str], None],
+) -> None:
+    """Narrow from both sides to the nodes that are fused: cut ``hiding`` goes through them, and the fault with it."""
+    for before in (True, False):
+        edge = hiding
+        while side := [c for c in _between(cuts, known, search) if (c < edge if before else c > edge)]:
+            progress(1 - len(side) / len(cuts.nodes), f"run {prober.runs + 1}, {len(side)} places left beside a fusion")
+            chosen = [side[len(side) // 2]]
+            bounds = [search.low, *chosen, search.high]
+            names = list(dict.fromkeys(n for cut in bounds for n in cuts.live(cut)))
+            if not _look(prober, cuts, known, search, tolerance, chosen, names):
+                edge = chosen[0]
+    search.hidden = bool(_between(cuts, known, search))
+
+
+def _between(cuts: Cuts, known: Mapping[str, str], search: _Search) -> list[int]:
+    return [cut for cut in cuts.whole(known) if search.low < cut < search.high]
+
+
+def _look(
+    prober: Prober,
+    cuts: Cuts,
+    known: dict[str, str],
+    search: _Search,
+    tolerance: Tolerance,
+    chosen: Sequence[int],
+    names: Sequence[str],
+) -> bool:
+    """One run of each model with values brought out; False where the fault does not show then."""
+    reference = _reference_values(prober, names, known)
+    candidate = prober.values("candidate", names)
+    strangers = _reshape(reference, candidate) - search.outputs
+    if strangers:
+        # A simplifier kept the name for another value: these have no counterpart, and no cut goes through them.
+        for name in strangers:
+            del known[name]
+        return True
+    seen = {n: differ(n, reference[n], candidate[n], tolerance) for n in names if n in reference and n in candidate}
+    low = search.low
+    for cut in [*chosen, search.high]:
+        apart = [seen[n] for n in cuts.live(cut) if n in seen and not seen[n].passed]
+        if apart:
+            search.low, search.high, search.apart = low, cut, apart
+            search.reference, search.candidate = reference, candidate
+            return True
+        low = cut
+    return False
 
 
 def _choose(cuts: Cuts, inner: Sequence[int], search: _Search, most: int) -> tuple[list[int], list[str]]:
@@ -210,14 +259,30 @@ def _reference_values(prober: Prober, names: Sequence[str], known: Mapping[str, 
     return {n: found[known[n]] for n in names if n in known and known[n] in found}
 
 
-def _conclude(prober: Prober, cuts: Cuts, search: _Search, tolerance: Tolerance, device: Device) -> Bisection:
+def _reshape(reference: dict[str, Array], candidate: Mapping[str, Array]) -> set[str]:
+    """Give the reference's values the candidate's shapes where they differ by sizes of 1; names of those that do not
+    fit.
+
+    A Reshape or Unsqueeze that was moved or folded away leaves the same numbers under the same name.
+    """
+    strangers = set()
+    for name, array in reference.items():
+        shape = candidate[name].shape if name in candidate else array.shape
+        if [n for n in array.shape if n != 1] == [n for n in shape if n != 1]:
+            reference[name] = array.reshape(shape)
+        else:
+            strangers.add(name)
+    return strangers
+
+
+def _conclude(
+    prober: Prober, cuts: Cuts, known: Mapping[str, str], search: _Search, tolerance: Tolerance, device: Device
+) -> Bisection:
     """Cut out the nodes between the bounds, feed them the reference's values, and see whether they show the fault."""
     inputs = inputs_at(prober, cuts, search.low, search.reference, search.candidate)
     outputs = [m.output for m in search.apart]
     part = region(prober.models["candidate"], inputs, outputs)
     nodes = culprits(cuts, part)
-    expected = {n: search.reference[n] for n in outputs}
-    fed = {v.name or "": inputs[v.name or ""] for v in part.ir.graph.inputs}
     result = Bisection(
         "found",
         "",
@@ -225,31 +290,75 @@ def _conclude(prober: Prober, cuts: Cuts, search: _Search, tolerance: Tolerance,
         op_types=[n.op_type for n in nodes],
         values=search.apart,
         hidden=search.hidden,
-        part=part,
-        inputs=fed,
-        expected=expected,
     )
-    result.reproduced, _ = prober.shows(part, fed, expected, tolerance, device)
+
+    def shown(part: Model, expected: dict[str, Array]) -> bool:
+        result.part, result.expected = part, expected
+        result.inputs = {v.name or "": inputs[v.name or ""] for v in part.ir.graph.inputs}
+        return prober.shows(part, result.inputs, expected, tolerance, device)[0]
+
+    alone = {n: search.reference[n] for n in outputs}
+    result.reproduced = shown(part, alone)
+    if search.hidden and not result.reproduced:
+        # ONNX Runtime fuses nothing whose last value is a graph output: what reads it comes along.
+        for cut in [c for c in cuts.whole(known) if c > search.high][:_READERS]:
+            names = [n for n in cuts.live(cut) if n not in inputs]
+            expected, answers = _reference_values(prober, names, known), prober.values("candidate", names)
+            expected = {n: a for n, a in expected.items() if n in answers and n not in _reshape(expected, answers)}
+            result.reproduced = result.with_readers = shown(
+                region(prober.models["candidate"], inputs, expected), expected
+            )
+            if result.reproduced:
+                break
+        else:
+            shown(part, alone)
+    assert result.part is not None
+    if search.hidden and result.reproduced:
+        result.fused_by = _fused_by(prober, result.part, result.inputs, result.expected, tolerance, device)
     if device != "cpu" and result.reproduced:
-        result.on_cpu, _ = prober.shows(part, fed, expected, tolerance, "cpu")
+        result.on_cpu, _ = prober.shows(result.part, result.inputs, result.expected, tolerance, "cpu")
     elif device == "cpu":
         result.on_cpu = result.reproduced
     result.reason = _sentence(result, device)
     return result
 
 
+def _fused_by(
+    prober: Prober,
+    part: Model,
+    fed: Mapping[str, Array],
+    expected: Mapping[str, Array],
+    tolerance: Tolerance,
+    device: Device,
+) -> str:
+    """Whose fusion it is: the part is run without either."""
+    from dmlprep.runtime import SessionOptions
+
+    basic = prober.shows(part, fed, expected, tolerance, device, SessionOptions(optimization="basic"))
+    if not basic[0]:
+        return "ONNX Runtime's (with graph optimisation basic it agrees)"
+    unfused = prober.shows(part, fed, expected, tolerance, device, SessionOptions(unfused=True))
+    return "DirectML's (unfused it agrees)" if device == "dml" and not unfused[0] else ""
+
+
 def _sentence(result: Bisection, device: Device) -> str:
     worst = max(result.values, key=lambda m: m.max_rel)
-    by = f"{worst.non_finite} elements not finite" if worst.non_finite else f"max|d|/max|ref| {worst.max_rel:.3g}"
+    by = (
+        f"{worst.non_finite} elements not finite"
+        if worst.non_finite
+        else worst.note or f"max|d|/max|ref| {worst.max_rel:.3g}"
+    )
     text = f"the models part at {named(result)} ({by})"
     if result.hidden:
         text += "; the fault goes away when values between them are brought out, so it lies in how they are fused"
+        text += f", and the fusion is {result.fused_by}" if result.fused_by else ""
     if not result.reproduced:
         return text + "; alone it agrees, so small differences before it add up here, or its surroundings matter"
+    alone = "alone with what reads it, it" if result.with_readers else "alone it"
     if device != "cpu":
         return text + (
-            "; alone it differs on the CPU too: the model is at fault"
+            f"; {alone} differs on the CPU too: the model is at fault"
             if result.on_cpu
-            else "; alone it differs on the device and agrees on the CPU: the device is at fault"
+            else f"; {alone} differs on the device and agrees on the CPU: the device is at fault"
         )
-    return text + "; alone it differs too"
+    return text + f"; {alone} differs too"

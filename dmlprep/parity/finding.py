@@ -32,6 +32,8 @@ class Bisection:
         op_types: their operators.
         values: metrics of the values that differ behind the nodes.
         hidden: the fault goes away when the values between the nodes are brought out: it lies in their fusion.
+        fused_by: whose fusion that is, in words; empty where it is not known.
+        with_readers: the model of the nodes holds what reads them too, without which the fault does not show.
         reproduced: whether the model of just these nodes shows the fault on the device.
         on_cpu: whether it shows it on the CPU too, so that the model and not the device is at fault; ``None``: not
             tried.
@@ -46,6 +48,8 @@ class Bisection:
     op_types: list[str] = field(default_factory=list)
     values: list[OutputMetrics] = field(default_factory=list)
     hidden: bool = False
+    fused_by: str = ""
+    with_readers: bool = False
     reproduced: bool | None = None
     on_cpu: bool | None = None
     runs: int = 0

@@ -131,11 +131,19 @@ class Prober:
         expected: Mapping[str, Array],
         tolerance: Tolerance,
         device: Device,
+        options: SessionOptions | None = None,
     ) -> tuple[bool, str]:
-        """Whether a part, run alone, differs from what is expected; and what the runtime said where it does not run."""
+        """Whether a part, run alone, differs from what is expected; and what the runtime said where it does not run.
+
+        Args:
+            options: other ones than those of the candidate.
+        """
         from dmlprep.runtime import SessionFailure
 
-        options = self._options["candidate"]
+        if options is not None:
+            options = replace(options, time_limit=self._options["candidate"].time_limit)
+        else:
+            options = self._options["candidate"]
         if device == "cpu" and self._on["candidate"] != "cpu":
             options = self._options["reference"]
         try:

@@ -136,8 +136,13 @@ def _savez(path: Path, arrays: Mapping[str, Array]) -> None:
 
 def issue_text(found: Bisection, bound: float, level: str, knobs: Sequence[KnobResult]) -> str:
     """Markdown for a bug report. Holds no path of this machine."""
-    title = f"{', '.join(dict.fromkeys(found.op_types)) or 'Model'}: " + (
-        "the session fails" if found.kind == "failure" else "wrong result"
+    kinds = list(dict.fromkeys(found.op_types))
+    title = f"{', '.join(kinds[:4]) or 'Model'}{' ...' if len(kinds) > 4 else ''}: " + (
+        "the session fails"
+        if found.kind == "failure"
+        else "wrong result when fused"
+        if found.fused_by
+        else "wrong result"
     )
     lines = [f"# {title}", "", f"{found.reason[:1].upper()}{found.reason[1:].rstrip('.')}.", ""]
     lines += ["## Where", "", f"- device: {found.device or 'not known'}", f"- graph optimisation: {level}"]
@@ -163,7 +168,7 @@ def issue_text(found: Bisection, bound: float, level: str, knobs: Sequence[KnobR
 
 def _listed(found: Bisection) -> list[ir.Node]:
     assert found.part is not None
-    return list(found.part.ir.graph)[:40]
+    return [node for node in found.part.ir.graph if node.op_type != "Constant"][:40]
 
 
 def _describe(node: ir.Node) -> str:

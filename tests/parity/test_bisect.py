@@ -334,3 +334,20 @@ def test_session_settings_reach_the_candidate(tmp_path: Path) -> None:
     options = replace(SessionOptions(), optimization="disabled")
     found = bisect(fixture("residual_cnn").path, tmp_path / "bad.onnx", session=options)
     assert found.nodes == ["Conv_0"]
+
+
+def test_a_name_that_now_stands_for_another_shape_is_no_fault(tmp_path: Path) -> None:
+    """A simplifier folds a Reshape away and keeps the names behind it; the fault lies further on."""
+    text = """g (float[2, 4] x) => (float[2, 4] y)
+        <float half = {0.5}, int64[3] up = {1, 2, 4}, int64[2] down = {2, 4}> {
+        a = Relu(x)  b = Reshape(a, up)  c = Mul(b, half)  d = Tanh(c)  e = Neg(d)  y = Reshape(e, down) }"""
+    folded = """g (float[2, 4] x) => (float[2, 4] y) <float half = {0.5}> {
+        a = Relu(x)  c = Mul(a, half)  d = Sin(c)  y = Neg(d) }"""
+    found = bisect(parse(text, tmp_path / "a.onnx"), parse(folded, tmp_path / "b.onnx"))
+    assert (found.outcome, found.op_types, found.reproduced) == ("found", ["Sin"], True)
+    turned = folded.replace("c = Mul(a, half)", "t = Transpose <perm = [1, 0]> (a)  c = Mul(t, half)")
+    turned = turned.replace("y = Neg(d)", "n = Neg(d)  y = Transpose <perm = [1, 0]> (n)")
+    found = bisect(parse(text, tmp_path / "a.onnx"), parse(turned, tmp_path / "c.onnx"))
+    assert found.outcome == "found"
+    assert "Sin" in found.op_types
+    assert "shape" not in found.reason
