@@ -2,7 +2,7 @@
 
 from dmlprep.parity.candidate import Candidate, adapt_feed, file_candidate, shadow_candidate
 from dmlprep.parity.compare import compare, compare_candidate, not_run
-from dmlprep.parity.feeds import Feed, fit_feeds, load_feeds, make_feeds, static_sizes
+from dmlprep.parity.feeds import Feed, fit_feeds, fit_shapes, load_feeds, make_feeds, static_sizes
 from dmlprep.parity.metrics import measure
 from dmlprep.parity.reference import Reference
 from dmlprep.parity.tolerances import TOLERANCES, Tolerance, choose_tolerance, find_tolerance
@@ -21,6 +21,7 @@ __all__ = [
     "file_candidate",
     "find_tolerance",
     "fit_feeds",
+    "fit_shapes",
     "holds_fp16",
     "load_feeds",
     "make_feeds",

@@ -10,12 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import onnx_ir as ir
 
 from dmlprep.errors import CheckNotRun
-from dmlprep.model import Model
 from dmlprep.parity.candidate import Candidate, Device, file_candidate, usable_device
-from dmlprep.parity.feeds import Feed, fit_feeds
+from dmlprep.parity.feeds import fit_shapes
 from dmlprep.parity.levels import Lowered, at_some_level
 from dmlprep.parity.metrics import OutputComparison
 from dmlprep.parity.reference import Reference
@@ -100,7 +98,7 @@ def compare_candidate(
     began = time.perf_counter()
     fp16 = candidate.kind == "fp16-reference" or holds_fp16(candidate.model)
     chosen = choose_tolerance(tolerance, fp16=fp16, quantized=quantizes(candidate.model), device=candidate.kind)
-    fit_feeds(candidate.model, (_adapt_types(feed, candidate.model) for feed in reference.feeds), candidate.where)
+    fit_shapes(candidate.model, reference.feeds, candidate.where)
 
     def unsaid(reason: str, info: DeviceInfo | None = None) -> Verdict:
         return not_run(candidate.check, reason, info, began, chosen, decides=candidate.decides)
@@ -182,17 +180,6 @@ def _answers(reference: Reference, made: _Made, options: SessionOptions, progres
                 break
             answered.add(reference.outputs(index), outputs)
     return answered
-
-
-def _adapt_types(feed: Feed, model: Model) -> Feed:
-    """The feed with the element types of ``model``'s inputs, so that only names and shapes are left to check."""
-    adapted = dict(feed)
-    for value in model.ir.graph.inputs:
-        name = value.name or ""
-        if name in adapted and value.dtype is not None and value.dtype != ir.DataType.STRING:
-            # A view of the right type and shape: nothing is copied.
-            adapted[name] = np.broadcast_to(np.zeros((), value.dtype.numpy()), adapted[name].shape)
-    return adapted
 
 
 class _Made:

@@ -15,14 +15,22 @@ from google.protobuf.message import DecodeError
 
 from dmlprep.errors import InputError
 
-__all__ = ["load_feeds"]
+__all__ = ["GivenFeed", "load_feeds"]
 
 Array = np.ndarray[Any, Any]
 
 _FORMS = "an .npz, NAME=file.npy, a folder of .npy files, or a test_data_set folder"
 
 
-def load_feeds(sources: Sequence[str | Path | Mapping[str, Array]]) -> list[dict[str, Array]]:
+class GivenFeed(dict[str, Array]):
+    """A feed of the user's: arrays by input name, and what errors call it (a file's path, ``feeds[0]``)."""
+
+    def __init__(self, arrays: Mapping[str, Array], source: str) -> None:
+        super().__init__(arrays)
+        self.source = source
+
+
+def load_feeds(sources: Sequence[str | Path | Mapping[str, Array]]) -> list[GivenFeed]:
     """Read feeds.
 
     Args:
@@ -37,17 +45,18 @@ def load_feeds(sources: Sequence[str | Path | Mapping[str, Array]]) -> list[dict
     Raises:
         InputError: a file is missing, broken, or holds Python objects.
     """
-    feeds: list[dict[str, Array]] = []
+    feeds: list[GivenFeed] = []
     single: dict[str, Array] = {}
-    for source in sources:
+    for number, source in enumerate(sources):
         if isinstance(source, Mapping):
-            feeds.append({name: np.asarray(array) for name, array in source.items()})
+            arrays = {name: np.asarray(array) for name, array in source.items()}
+            feeds.append(GivenFeed(arrays, getattr(source, "source", f"feeds[{number}]")))
             continue
         path = Path(source)
         if path.is_dir():
             feeds += _folder(path)
         elif path.suffix == ".npz" and path.exists():
-            feeds.append(_npz(path))
+            feeds.append(GivenFeed(_npz(path), str(path)))
         elif "=" in str(source) and not path.exists():
             name, _, file = str(source).rpartition("=")
             if name in single:
@@ -59,7 +68,11 @@ def load_feeds(sources: Sequence[str | Path | Mapping[str, Array]]) -> list[dict
             raise InputError(
                 "not a form of feeds that dmlprep reads", where=str(source), fix=f"give {_FORMS}", code="DP705"
             )
-    return [*feeds, single] if single else feeds
+    if single:
+        feeds.append(
+            GivenFeed(single, ", ".join(str(s) for s in sources if not isinstance(s, Mapping) and "=" in str(s)))
+        )
+    return feeds
 
 
 def _npy(path: Path) -> Array:
@@ -108,18 +121,18 @@ def _number(path: Path) -> int:
     return int(digits[-1]) if digits else 0
 
 
-def _folder(path: Path) -> list[dict[str, Array]]:
+def _folder(path: Path) -> list[GivenFeed]:
     sets = sorted((p for p in path.glob("test_data_set_*") if p.is_dir()), key=_number)
     if sets:
-        return [_protos(folder) for folder in sets]
+        return [GivenFeed(_protos(folder), str(folder)) for folder in sets]
     if any(path.glob("input_*.pb")):
-        return [_protos(path)]
+        return [GivenFeed(_protos(path), str(path))]
     arrays = {unquote(file.stem): _npy(file) for file in sorted(path.glob("*.npy"))}
     if arrays:
-        return [arrays]
+        return [GivenFeed(arrays, str(path))]
     bundles = sorted(path.glob("*.npz"))
     if bundles:
-        return [_npz(file) for file in bundles]
+        return [GivenFeed(_npz(file), str(file)) for file in bundles]
     raise InputError("holds no feeds", where=str(path), fix="put .npy, .npz or input_0.pb files in it", code="DP705")
 
 

@@ -11,11 +11,12 @@ import onnx_ir as ir
 
 from dmlprep.errors import CheckNotRun, InputError
 from dmlprep.model import Model
-from dmlprep.parity.feedfiles import load_feeds
+from dmlprep.parity.feedfiles import GivenFeed, load_feeds
+from dmlprep.parity.legal import batch_count, region_extent, reshape_target
 from dmlprep.parity.roles import index_limit, role
 from dmlprep.parity.sizes import Input, graph_inputs, resolve_shapes
 
-__all__ = ["Array", "Feed", "fit_feeds", "load_feeds", "make_feeds", "static_sizes"]
+__all__ = ["Array", "Feed", "fit_feeds", "fit_shapes", "load_feeds", "make_feeds", "static_sizes"]
 
 Array = np.ndarray[Any, Any]
 Feed = dict[str, Array]
@@ -80,6 +81,14 @@ def _fill(model: Model, one: Input, shapes: Mapping[str, tuple[int, ...]], input
     if kind.kind == "O":
         words = np.array(["the", "quick", "brown", "fox", "jumps"], dtype=object)
         return np.asarray(words[rng.integers(0, len(words), shape)], dtype=object).reshape(shape)
+    if kind.kind in "iu":
+        if (images := batch_count(one, shapes)) is not None:
+            return rng.integers(0, images, shape).astype(kind)
+        if (target := reshape_target(one, shape)) is not None:
+            return target.astype(kind)
+    elif len(shape) == 2 and shape[1] == 4 and (extent := region_extent(one, shapes)) is not None:
+        starts, sizes = rng.uniform(0, 0.5, (shape[0], 2)), rng.uniform(0.1, 0.5, (shape[0], 2))
+        return np.asarray(np.concatenate([starts, starts + sizes], 1) * np.tile(extent, 2), dtype=kind)
     limit = index_limit(model, one.value)
     match role(one, limit):
         case "mask":
@@ -167,7 +176,7 @@ def fit_feeds(model: Model, feeds: Iterable[Mapping[str, Array]], where: str = "
     order = list(inputs)
     fitted: list[Feed] = []
     for number, feed in enumerate(feeds, 1):
-        place = where or f"feed {number}"
+        place = _place(feed, where or f"feed {number}")
         named: Feed = {}
         for key, array in feed.items():
             if key.startswith("#") and key[1:].isdigit() and key not in inputs:
@@ -183,8 +192,28 @@ def fit_feeds(model: Model, feeds: Iterable[Mapping[str, Array]], where: str = "
         sizes: dict[str, tuple[int, str]] = {}
         for name, array in named.items():
             _check_array(inputs[name], array, sizes, place)
-        fitted.append(named)
+        fitted.append(GivenFeed(named, feed.source) if isinstance(feed, GivenFeed) else named)
     return fitted
+
+
+def fit_shapes(model: Model, feeds: Iterable[Feed], where: str) -> None:
+    """Check names and shapes of feeds against a model that may take other element types than they have.
+
+    Raises:
+        InputError: as ``fit_feeds``; it names the user's file where the feed is the user's, ``where`` else.
+    """
+    for feed in feeds:
+        adapted = dict(feed)
+        for value in model.ir.graph.inputs:
+            name = value.name or ""
+            if name in adapted and value.dtype is not None and value.dtype != ir.DataType.STRING:
+                # A view of the right type and shape: nothing is copied.
+                adapted[name] = np.broadcast_to(np.zeros((), value.dtype.numpy()), adapted[name].shape)
+        fit_feeds(model, [adapted], _place(feed, where))
+
+
+def _place(feed: Mapping[str, Array], where: str) -> str:
+    return feed.source if isinstance(feed, GivenFeed) else where
 
 
 def _check_names(feed: Feed, inputs: Mapping[str, Input], place: str) -> None:

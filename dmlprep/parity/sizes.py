@@ -26,12 +26,14 @@ class Input:
         dtype: element type, ``None`` where the input is no tensor or has no type.
         dims: sizes, names of free dimensions, ``None`` for anonymous ones; ``None`` in place of the tuple where the
             rank is not known.
+        spelled: what the file says of each dimension, also where that is no name (``None``, ``?``).
     """
 
     name: str
     value: ir.Value
     dtype: ir.DataType | None
     dims: tuple[Dim, ...] | None
+    spelled: tuple[str, ...] = ()
 
 
 def is_anonymous(name: str | None) -> bool:
@@ -53,7 +55,10 @@ def graph_inputs(model: Model) -> list[Input]:
             continue
         tensor = isinstance(value.type, ir.TensorType)
         dims = None if value.shape is None else tuple(_dim(d) for d in value.shape.dims)
-        found.append(Input(value.name or "", value, value.dtype if tensor else None, dims))
+        spelled = (
+            () if value.shape is None else tuple("" if isinstance(d, int) else d.value or "" for d in value.shape.dims)
+        )
+        found.append(Input(value.name or "", value, value.dtype if tensor else None, dims, spelled))
     return found
 
 
@@ -66,7 +71,18 @@ def free_dimensions(inputs: Sequence[Input]) -> set[str]:
             if isinstance(dim, str):
                 names.add(dim)
                 names |= set(_names(dim))
+        names |= {text for text in one.spelled if text and is_anonymous(text)}
     return names
+
+
+def _spelled_out(inputs: Sequence[Input], given: Mapping[str, int]) -> dict[str, int]:
+    """Sizes given for what stands for no name (``None``), as sizes by input and axis: a user who says it means each."""
+    sizes = dict(given)
+    for one in inputs:
+        for axis, text in enumerate(one.spelled):
+            if text in given and is_anonymous(text):
+                sizes.setdefault(f"{one.name}:{axis}", given[text])
+    return sizes
 
 
 _OPERATORS: dict[type[ast.operator], Callable[[int, int], int]] = {
@@ -162,6 +178,7 @@ def resolve_shapes(inputs: Sequence[Input], given: Mapping[str, int]) -> dict[st
     Returns:
         shapes by input name; a dimension name has one size throughout.
     """
+    given = _spelled_out(inputs, given)
     sizes = {name: size for name, size in given.items() if ":" not in name}
     sizes.update({name: size for name, size in given.items() if ":" in name})
     for one in inputs:

@@ -7,8 +7,8 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ from dmlprep.model.checking import check
 from dmlprep.model.saving import write_file
 from dmlprep.model.tensors import as_mapped
 from dmlprep.model.walk import tensors
+from dmlprep.parity import fit_feeds
 from dmlprep.passes import Context
 from dmlprep.pipeline.observer import Observer
 from dmlprep.pipeline.proof import prove
@@ -53,7 +54,7 @@ class PrepareRequest:
     source: Path
     out: Path
     plan: Plan
-    feeds: Sequence[Mapping[str, np.ndarray[Any, Any]]] = ()
+    feeds: Sequence[dict[str, np.ndarray[Any, Any]]] = ()
     force: bool = False
     session: SessionOptions | None = None
     observer: Observer = field(default_factory=Observer)
@@ -97,6 +98,8 @@ def prepare(request: PrepareRequest) -> RunRecord:
         record.opset_before, record.ir_before = _versions(model)
         record.facts["files"] = _files(model, request)
         _check_input(model, request.source)
+        # Before the steps, which take longer, and by the user's own name for them.
+        request = replace(request, feeds=fit_feeds(model, request.feeds))
         _place(record, "placement_before", model, request)
         # One worker runs every model that the steps and the proof have for the CPU: starting one costs 0.4 s.
         with cpu_host() as host:

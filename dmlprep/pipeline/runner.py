@@ -35,12 +35,12 @@ class CpuRunner:
 
     def __init__(
         self,
-        feeds_given: Sequence[Mapping[str, np.ndarray[Any, Any]]] = (),
+        feeds_given: Sequence[dict[str, np.ndarray[Any, Any]]] = (),
         sizes: Mapping[str, int] | None = None,
         time_limit: float = 600.0,
         host: SessionHost | None = None,
     ) -> None:
-        self._given = [dict(f) for f in feeds_given]
+        self._given = list(feeds_given)
         self._sizes = dict(sizes or {})
         self._time_limit = time_limit
         self._host = host
@@ -102,9 +102,14 @@ class CpuRunner:
             self._host = self._own = None
 
     def feeds(self, model: Model, count: int = 1) -> list[dict[str, np.ndarray[Any, Any]]]:
-        """The user's feeds, or ``count`` seeded ones."""
-        from dmlprep.parity import make_feeds
+        """The user's feeds, or ``count`` seeded ones.
+
+        Raises:
+            InputError: a feed of the user's does not fit the model as it is now.
+        """
+        from dmlprep.parity import fit_shapes, make_feeds
 
         if self._given:
+            fit_shapes(model, self._given[:count], "feeds")
             return self._given[:count]
         return make_feeds(model, sizes=self._sizes, count=count)

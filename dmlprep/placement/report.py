@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dmlprep._version import __version__
+from dmlprep.errors import InputError
 from dmlprep.model import Model
 from dmlprep.model.checking import check
 from dmlprep.model.collector import paused_collector
@@ -37,7 +38,7 @@ class Examined:
 
 
 def check_model(path: Path, target: str = "latest") -> RunRecord:
-    """The record of ``check``; ``exit_code`` is 1 where a finding is an error.
+    """The record of ``check``; ``exit_code`` is 1 where a finding is an error, 2 where onnx's checker refuses the file.
 
     Raises:
         InputError: the model cannot be read.
@@ -72,6 +73,8 @@ def examine(model: Model, target: Target) -> Examined:
         record.facts["placement"] = placement.summary()
         record.facts["best_opset"] = best
     record.exit_code = int(any(f.severity == "error" for f in record.findings))
+    if any(f.code == "DP003" for f in record.findings) and check(model.ir, full=False):
+        record.exit_code = InputError.exit_code  # as every command that is given such a file
     record.seconds = round(time.perf_counter() - began, 3)
     return Examined(record, placement)
 

@@ -16,7 +16,7 @@ from onnx import helper, numpy_helper
 
 from dmlprep.errors import CheckNotRun, InputError
 from dmlprep.model import Model
-from dmlprep.parity import fit_feeds, load_feeds, make_feeds
+from dmlprep.parity import compare, fit_feeds, load_feeds, make_feeds
 from dmlprep.parity.sizes import Input, evaluate, resolve_shapes
 from tests.fixtures_index import FIXTURES, Fixture, fixture
 from tests.parity.models import opened
@@ -100,6 +100,62 @@ def test_unusual_inputs(tmp_path: Path) -> None:
     assert feed["image"].dtype == np.uint8
     assert 1 <= feed["timestep"][0] < 999
     assert feed["none"].shape[1] == 0
+
+
+ROI = """g (float[{batch}, 3, 16, 16] x, float[rois, 4] boxes, int64[rois] {name}) => (float[rois, 3, 2, 2] y) {{
+  f = Relu(x) i = Identity({name}) y = RoiAlign<output_height = 2, output_width = 2>(f, boxes, i) }}"""
+
+
+@pytest.mark.parametrize(("batch", "sizes"), [("3", {}), ("n", {"n": 3})])
+def test_batch_indices_name_an_image(batch: str, sizes: dict[str, int], tmp_path: Path) -> None:
+    model = opened(ROI.format(batch=batch, name="which"), tmp_path)
+    feed = make_feeds(model, {"rois": 200, **sizes}, count=1)[0]
+    assert set(feed["which"].tolist()) == {0, 1, 2}
+    path = tmp_path / "parsed.onnx"
+    assert compare(path, path, sizes={"rois": 4, **sizes}).outcome == "passed"
+
+
+@pytest.mark.parametrize("rank", [1, 2, 3, 4, 5])
+@pytest.mark.parametrize("kind", ["", "<allowzero = 1>"])
+def test_the_target_of_a_reshape_is_legal(rank: int, kind: str, tmp_path: Path) -> None:
+    dims = ", ".join("abcde"[:rank])
+    opened(f"g (float[2, 3, 4] x, int64[{rank}] to) => (float[{dims}] y) {{ y = Reshape{kind}(x, to) }}", tmp_path)
+    path = tmp_path / "parsed.onnx"
+    verdict = compare(path, path)
+    assert verdict.outcome == "passed", verdict.reason
+
+
+def test_declared_sizes_of_a_reshape_stand(tmp_path: Path) -> None:
+    text = """g (float[2, 3, 4] x, int64[2] to) => (float[n, 12] y) {
+      t = Cast<to = 7>(to) r = Reshape(x, t) y = Relu(r) }"""
+    model = opened(text.replace("(float[n, 12] y) {", "(float[n, 12] y) <float[n, 12] r> {"), tmp_path)
+    assert make_feeds(model, count=1)[0]["to"].tolist() == [-1, 12]
+
+
+def test_an_axis_called_none_takes_the_size_given_for_it(tmp_path: Path) -> None:
+    text = "g (float[None, 4] x, float[None, 4] z) => (float[None, 4] y) { y = Add(x, z) }"
+    model = opened(text, tmp_path)
+    feed = make_feeds(model, {"None": 7}, count=1)[0]
+    assert (feed["x"].shape, feed["z"].shape) == ((7, 4), (7, 4))
+    path = tmp_path / "parsed.onnx"
+    assert compare(path, path, sizes={"None": 3}).outcome == "passed"
+    with pytest.raises(InputError, match="no input has a dimension"):
+        compare(path, path, sizes={"?": 3})
+
+
+def test_errors_name_the_users_file(tmp_path: Path) -> None:
+    model = opened("g (float[4] x, float[2] z) => (float[4] y) { y = Sin(x) w = Cos(z) }", tmp_path)
+    np.savez(tmp_path / "five.npz", x=np.ones(5, np.float32), z=np.ones(2, np.float32))
+    np.save(tmp_path / "x.npy", np.ones(5, np.float32))
+    np.save(tmp_path / "z.npy", np.ones(2, np.float32))
+    for sources, named in (
+        ([tmp_path / "five.npz"], tmp_path / "five.npz"),
+        ([f"x={tmp_path / 'x.npy'}", f"z={tmp_path / 'z.npy'}"], f"x={tmp_path / 'x.npy'}, z={tmp_path / 'z.npy'}"),
+        ([{"x": np.ones(4, np.float32), "z": np.ones(3, np.float32)}], "feeds[0]"),
+    ):
+        with pytest.raises(InputError) as caught:
+            fit_feeds(model, load_feeds(sources), "elsewhere")
+        assert caught.value.where == str(named)
 
 
 def test_a_sequence_input_is_said_to_be_impossible(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from onnx import numpy_helper
 
 import dmlprep
 from dmlprep import runtime
-from dmlprep.errors import InternalError, ModelRefused
+from dmlprep.errors import InputError, InternalError, ModelRefused, RecipeError
 from dmlprep.model import Model
 from dmlprep.parity import Reference, compare_candidate, shadow_candidate
 from dmlprep.pipeline import proof
@@ -215,3 +215,27 @@ def test_a_search_on_inputs_of_another_width(kind: str, keep_io: str, tmp_path: 
     g ({kind}[2, 8] x) => ({kind}[2, 8] y) {{ w = Cast<to = 1>(x) e = Exp(w) t = Tanh(e) y = CastLike(t, x) }}"""
     record = _prepare(tmp_path, text, f'islands = "auto"\nkeep_io = {keep_io}')
     assert (record.exit_code, record.error) == (0, "")
+
+
+def test_feeds_that_do_not_fit_are_named_as_the_user_named_them(tmp_path: Path) -> None:
+    source = _saved(
+        FINE.replace("float[2, 64] x", "float[n, 64] x").replace("float[2, 8] y", "float[n, 8] y"), tmp_path / "s"
+    )
+    np.savez(tmp_path / "three.npz", x=np.ones((3, 64), np.float32))
+    np.savez(tmp_path / "wide.npz", x=np.ones((2, 65), np.float32))
+    recipe = tmp_path / "r.toml"
+    recipe.write_text('doc = "d"\n[step.pin]\n[step.fp16]\nislands = "auto"\n[parity]\ndml = "off"\n')
+    for name, says in (("three.npz", "axis 0 of input 'x' is 2"), ("wide.npz", "axis 1 of input 'x' is 64")):
+        with pytest.raises(InputError, match=says) as caught:
+            dmlprep.prepare(source, out=tmp_path / "out", recipe=recipe, pins={"n": 2}, feeds=[tmp_path / name])
+        assert caught.value.where.endswith(str(tmp_path / name))
+        assert not (tmp_path / "out").exists()
+
+
+def test_an_opset_that_no_target_takes_is_a_wrong_option(tmp_path: Path) -> None:
+    source = _saved(FINE, tmp_path / "s.onnx")
+    recipe = tmp_path / "r.toml"
+    recipe.write_text('doc = "d"\n[step.opset]\nversion = 99\n')
+    with pytest.raises(RecipeError, match="opset 99") as caught:
+        dmlprep.prepare(source, out=tmp_path / "out", recipe=recipe)
+    assert caught.value.exit_code == 2

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-from dmlprep.errors import ModelRefused
+from dmlprep.errors import ModelRefused, RecipeError
 from dmlprep.model import Model, thaw
 from dmlprep.model.checking import check
 from dmlprep.model.collector import paused_collector
@@ -102,10 +102,10 @@ class OpsetPass(Pass[OpsetOptions]):
         context.facts["opset chosen by"] = "option"
         highest = min(context.target.max_opset, NEWEST)
         if not OLDEST <= wanted <= highest and wanted != before:
-            raise ModelRefused(
+            raise RecipeError(
                 f"opset {wanted} is outside what {context.target.name} takes and dmlprep writes",
-                where="option version",
-                code="DP102",
+                where="field 'version'",
+                code="DP901",
                 fix=f"choose {OLDEST} to {highest}",
             )
         return wanted

@@ -18,12 +18,17 @@ LARGEST = 2**31 - 1
 
 @dataclass(frozen=True)
 class InputDim:
-    """One dimension of one input: ``size`` where it is fixed, ``name`` where it has one."""
+    """One dimension of one input: ``size`` where it is fixed, ``name`` where it has one.
+
+    Attributes:
+        spelled: what the file says, also where that is no name (``None``, ``?``).
+    """
 
     input: str
     axis: int
     size: int | None
     name: str
+    spelled: str = ""
 
     @property
     def key(self) -> str:
@@ -68,7 +73,7 @@ def input_dims(graph: ir.Graph) -> dict[str, list[InputDim] | None]:
         for axis, dim in enumerate(value.shape):
             size = dim if isinstance(dim, int) and dim >= 0 else None
             text = "" if isinstance(dim, int) else (dim.value or "")
-            dims.append(InputDim(name, axis, size, "" if text in ANONYMOUS else text))
+            dims.append(InputDim(name, axis, size, "" if text in ANONYMOUS else text, text))
         found[name] = dims
     return found
 
@@ -111,6 +116,9 @@ def resolve(
         _size(key, size)
         if key in model.names:
             _name(result, key, size, key)
+        elif spelled := model.spelled(key):
+            for dim in spelled:
+                _place(result, dim, size, key)
         else:
             _place(result, model.find(key), size, key)
     _follow(result, model.expressions)
@@ -134,6 +142,12 @@ class ModelDims:
         signed = [p for name, e in self.expressions.items() if "_plus_" not in name for p in e.names]
         self.names = dict.fromkeys([*named, *signed])
         self.parts = parts
+
+    def spelled(self, key: str) -> list[InputDim]:
+        """Dimensions that are called what stands for no name. Not one dimension, but a user who says it means each."""
+        if key not in ANONYMOUS or not key:
+            return []
+        return [d for ds in self.dims.values() for d in ds or () if d.spelled == key and d.size is None]
 
     def find(self, key: str) -> InputDim:
         name, colon, axis = key.rpartition(":")

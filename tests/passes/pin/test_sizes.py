@@ -183,3 +183,16 @@ def test_polynomials():
     assert (a + b).divided(of_number(2)) is None
     assert (a - b).at_least is None
     assert (a + of_number(3)).at_least == 3
+
+
+def test_what_stands_for_no_name_is_pinned_by_what_it_says():
+    both = "float[None, 4] x, float[None, 4] z"
+    shapes, _ = pin(model(both, "float[n, 4] y", "y = Add (x, z)"), sizes={"None": 2})
+    assert shapes == [["2", "4"]] * 3
+    shapes, _ = pin(model(both, "float[n, 4] y", "y = Add (x, z)"), sizes={"None": 2, "x:0": 2})
+    assert shapes == [["2", "4"]] * 3
+    with pytest.raises(UsageError, match="given as") as caught:
+        pin(model(both, "float[n, 4] y", "y = Add (x, z)"), sizes={"None": 2, "x:0": 3})
+    assert caught.value.code == "DP204"
+    with pytest.raises(UsageError, match="no dimension '-1'"):
+        pin(model(both, "float[n, 4] y", "y = Add (x, z)"), sizes={"-1": 2})
