@@ -25,8 +25,14 @@ _LONG = 16384
 
 _KEEPS_SCALE = MOVES | frozenset(
     """
-    Abs AveragePool GlobalAveragePool GlobalMaxPool LeakyRelu Max MaxPool Min Neg PRelu Pad ReduceMax ReduceMean
-    ReduceMin Relu Resize Upsample Conv ConvTranspose Gemm MatMul
+    Abs AveragePool Conv ConvTranspose Gemm GlobalAveragePool GlobalMaxPool LeakyRelu MatMul Max MaxPool Min Neg PRelu
+    Pad ReduceMax ReduceMean ReduceMin Relu Resize Upsample
+    """.split()  # noqa: SIM905 - reads better as words
+)
+_NORMALISES = frozenset(
+    """
+    BatchNormalization Clip Erf GroupNormalization InstanceNormalization LayerNormalization Log LogSoftmax
+    RMSNormalization Sigmoid Softmax Sqrt Tanh
     """.split()  # noqa: SIM905 - reads better as words
 )
 _ADDS = frozenset({"Add", "Sub", "Sum", "Where", "Mean"})
@@ -43,10 +49,20 @@ def _peak(view: View, value: ir.Value | None) -> float | None:
 
 
 def result_scale(node: ir.Node, value: ir.Value, peak: float) -> float:
-    """The size of what a node makes of a constant of size ``peak`` and other operands of about 1."""
+    """The size of what a node makes of a constant of size ``peak`` and other operands of about 1.
+
+    What is divided by a large number is taken to be as large; what a normalisation takes as mean or variance, too.
+    """
     if node.op_type == "Div" and len(node.inputs) > 1 and node.inputs[1] is value:
-        return 1 / peak if peak else math.inf
-    return peak
+        return 1 / peak if 0 < peak < 1 else 1.0
+    return 1.0 if node.op_type in _NORMALISES else peak
+
+
+def _was_integer(view: View, value: ir.Value | None) -> bool:
+    node = value.producer() if value is not None else None
+    while node is not None and node.op_type in MOVES and node.inputs[0] is not None:
+        node = node.inputs[0].producer()
+    return node is not None and node.op_type == "Cast" and not view.wide(node.inputs[0])
 
 
 def _scaled(view: View, reader: ir.Node, value: ir.Value, scale: float) -> float | None:
@@ -56,23 +72,30 @@ def _scaled(view: View, reader: ir.Node, value: ir.Value, scale: float) -> float
         if divides and reader.inputs[1] is value:
             return None
         factors = [_peak(view, v) for v in reader.inputs if v is not value]
+        if factors == [None] and scale < _LOW:
+            return None
         for factor in factors:
             if factor:
                 scale = scale / factor if divides else scale * factor
         return scale
-    return scale if reader.op_type in _KEEPS_SCALE or reader.op_type in _ADDS else None
+    return scale if reader.op_type in _KEEPS_SCALE or reader.op_type in _ADDS or reader.op_type == "If" else None
 
 
-def _lost_in_sum(view: View, reader: ir.Node, value: ir.Value, scale: float) -> bool:
-    """Whether a small value is added to something that is not small: then its own digits do not show."""
-    if reader.op_type not in _ADDS or scale >= _LOW:
+def _reads_too_little(view: View, reader: ir.Node, value: ir.Value, scale: float) -> bool:
+    """Whether a reader of small values makes something that does not show their digits: a sum with what is not small,
+    or a function that has them near a constant (Exp)."""
+    if scale > _HIGH or reader.op_type in _KEEPS_SCALE | _NORMALISES | {"Mul", "Div", "If"}:
         return False
-    peaks = [_peak(view, v) for v in reader.inputs if v is not None and v is not value and view.wide(v)]
-    return any(p is None or p > 64 * scale for p in peaks)
+    if reader.op_type in _ADDS:
+        peaks = [_peak(view, v) for v in reader.inputs if v is not None and v is not value and view.wide(v)]
+        return any(p is None or p > 64 * scale for p in peaks)
+    return True
 
 
 def out_of_range(view: View, start: ir.Node, scale: float) -> Iterator[ir.Node]:
     """The nodes that read what ``start`` makes, of size ``scale``, up to where values are in FP16's range again."""
+    if start.op_type == "Mul" and scale < _LOW and any(_was_integer(view, v) for v in start.inputs):
+        return  # integers are as large as the factor is small
     stack: list[tuple[ir.Value, float]] = [(v, scale) for v in start.outputs if view.wide(v)]
     seen = {start}
     while stack and len(seen) < _FARTHEST:
@@ -86,14 +109,12 @@ def out_of_range(view: View, start: ir.Node, scale: float) -> Iterator[ir.Node]:
             if reader.op_type in ("Cast", "CastLike"):
                 stack += [(v, scale) for v in reader.outputs if view.wide(v)]
                 continue
-            if _lost_in_sum(view, reader, value, scale):
+            if _reads_too_little(view, reader, value, scale):
                 continue
             yield reader
             after = _scaled(view, reader, value, scale)
             if after is not None:
                 stack += [(v, after) for v in reader.outputs if view.wide(v)]
-            elif reader.op_type == "If":
-                stack += [(v, scale) for v in reader.outputs if view.wide(v)]
 
 
 def _holders(view: View, value: ir.Value) -> Iterator[ir.Node]:
