@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -18,8 +19,10 @@ from dmlprep.passes.catalog import suggest
 from dmlprep.precision.borrowed import convert_with_onnxconverter_common
 from dmlprep.precision.convert import Converted, convert
 from dmlprep.precision.islands import find_islands
+from dmlprep.precision.places import nodes_by_place
 from dmlprep.precision.profile import Range
 from dmlprep.precision.selection import Selection, select
+from dmlprep.precision.squares import sum_squares
 from dmlprep.precision.types import solve_types
 from dmlprep.record import finding
 
@@ -133,7 +136,9 @@ class Fp16Pass(Pass[Fp16Options]):
         convert_anyway = select(model, _selection(options, "convert"), "convert")
 
         def run(one: Model, kept: Mapping[int, str], anyway: Mapping[int, str]) -> Converted:
-            return convert(one, context.target, level=options.policy, keep_io=keep_io, keep=kept, convert_anyway=anyway)
+            rewritten = sum_squares(one, kept, context.target, options.policy)
+            done = convert(one, context.target, level=options.policy, keep_io=keep_io, keep=kept, convert_anyway=anyway)
+            return replace(done, changed=done.changed or rewritten)
 
         if options.islands == "auto":
             keep |= self._islands(model, context, run)
@@ -174,22 +179,27 @@ class Fp16Pass(Pass[Fp16Options]):
         if not found.met:
             raise ModelRefused(
                 f"no set of nodes in FP32 was found in {len(found.trials)} trials that brings the error below "
-                f"{options.tolerance:g}; with all of FP16 it is {found.trials[0].error:.2g}",
+                f"{options.tolerance:g}; with all of FP16 it is {found.trials[0].error:.2g}, at best {found.error:.2g}",
                 where="step fp16",
                 code="DP404",
                 fix="raise tolerance or max_trials, or leave the model in FP32",
             )
-        for name, why in found.keep.items():
+        for name, why in found.computing.items():
             context.report(finding("DP405", f"{name} stays in FP32: {why}", node=name))
+        if found.whole:
+            text = f"no less than all of the model in FP32 has an error of at most {options.tolerance:g}"
+            context.report(finding("DP406", text))
         context.facts |= {
             "islands": found.keep,
+            "islands_computing": found.computing,
             "island_recipe": found.recipe_lines(),
             "reference_error": found.error,
             "reference": f"true-fp16, {options.accumulation}, {options.rounding}",
             "trials": [{"kept": len(t.kept), "error": t.error, "seconds": round(t.seconds, 2)} for t in found.trials],
             "worst_values": _worst(found.ranges.values()),
         }
-        return {id(n): found.keep[label(n)] for n in nodes(model.ir) if label(n) in found.keep}
+        places = nodes_by_place(model.ir)
+        return {id(places[name]): why for name, why in found.keep.items()}
 
     def _borrowed(self, model: Model, context: Context, keep: dict[int, str]) -> bool:
         options = self.options

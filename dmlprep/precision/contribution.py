@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import onnx_ir as ir
@@ -20,12 +20,19 @@ from dmlprep.precision.types import is_wide, solve_types
 if TYPE_CHECKING:
     from dmlprep.passes.base import Runner
 
-__all__ = ["CHUNK", "error_growth"]
+__all__ = ["CHUNK", "Growth", "error_growth"]
 
 CHUNK = 250
 """Values compared in one run."""
 
 Feeds = Mapping[str, np.ndarray[Any, Any]]
+
+
+class Growth(NamedTuple):
+    """Of one node: the relative error of its result, and that error less the largest among its operands."""
+
+    result: float
+    grown: float
 
 
 def error_growth(
@@ -36,7 +43,7 @@ def error_growth(
     *,
     rounding: Rounding = "nearest",
     progress: Callable[[float, str], None] = lambda share, text: None,
-) -> dict[str, tuple[float, float]]:
+) -> dict[str, Growth]:
     """How far each node's result has drifted in the true-FP16 reference, and how much of that is the node's own doing.
 
     Args:
@@ -44,8 +51,8 @@ def error_growth(
         converted: the same model in FP16; its values keep their names.
 
     Returns:
-        node label -> (relative error of its result, that error less the largest among its operands). The relative
-        error is the norm of the difference over the norm of the FP32 value; 1e30 where the reference is not finite.
+        node label -> its growth. A relative error is the norm of the difference over the norm of the FP32 value;
+        1e30 where the reference is not finite.
 
     Raises:
         ModelRefused: a model does not run.
@@ -65,12 +72,12 @@ def error_growth(
             for name, error in zip(piece, found, strict=True):
                 number = float(error) if np.isfinite(error) else 1e30
                 errors[name] = max(errors.get(name, 0.0), number)
-    growth: dict[str, tuple[float, float]] = {}
+    growth: dict[str, Growth] = {}
     for node in original.ir.graph:
         mine = max((errors.get(v.name or "", 0.0) for v in node.outputs), default=0.0)
         before = max((errors.get(v.name or "", 0.0) for v in node.inputs if v is not None), default=0.0)
         if any(v.name in errors for v in node.outputs):
-            growth[label(node)] = (mine, mine - before)
+            growth[label(node)] = Growth(mine, mine - before)
     return growth
 
 

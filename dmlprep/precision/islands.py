@@ -1,54 +1,50 @@
 """The smallest set of nodes to keep in FP32 so that the true-FP16 reference meets a tolerance.
 
-First what the range profile proves (values beyond 65504, and what reads them), then what the measured error points at,
-more and more of it until the tolerance is met, then less again. Every trial is one run of the reference; all are
-remembered, so that a search that was stopped goes on where it was.
+First what the range profile proves (values beyond 65504, and what reads them), then the places where the error starts:
+nodes whose operands are right and whose results are not. Where it starts nowhere and grows everywhere, the nodes where
+it grows most, twice as many each trial. What meets the tolerance is reduced again.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import numpy as np
-
-from dmlprep.errors import InputError
-from dmlprep.model import Model, freeze
-from dmlprep.model.walk import label, nodes
+from dmlprep.model import Model
+from dmlprep.model.walk import graphs, label
 from dmlprep.precision.constants import from_big_constant
-from dmlprep.precision.contribution import error_growth
+from dmlprep.precision.contribution import Growth, error_growth
 from dmlprep.precision.half import FP16_MAX
+from dmlprep.precision.origins import around, origins
+from dmlprep.precision.places import place_in
 from dmlprep.precision.plan import COMPRESSES
 from dmlprep.precision.profile import Range, profile
-from dmlprep.precision.reference import Accumulation, Rounding, reference_model
-from dmlprep.precision.selected import sized_by_data
+from dmlprep.precision.reference import Accumulation, Rounding
+from dmlprep.precision.trials import Convert, Feeds, Progress, Setting, Trial, Trials, graph_digest, output_error
 
 if TYPE_CHECKING:
+    import onnx_ir as ir
+
     from dmlprep.passes.base import Runner
 
 __all__ = ["MAX_TRIALS", "Islands", "Trial", "find_islands", "output_error"]
 
 MAX_TRIALS = 12
 
-Feeds = Mapping[str, np.ndarray[Any, Any]]
-Progress = Callable[[float, str], None]
-Convert = Callable[[Model, Mapping[int, str]], object]
-"""Converts a model in place, keeping the nodes given by ``id(node)`` in FP32."""
+_HOPS = 3
+"""How far up from where an error shows its cause is looked for: a sum, what moves it, and what rounds it."""
 
+_SATURATES = frozenset({"Tanh", "Sigmoid", "Erf", "Atan", "Sign", "Softsign", "HardSigmoid", "Clip", "Min", "Max"})
+"""Operators that give the same for infinity as for a large number, or may: what they read may not need FP32."""
 
-@dataclass(frozen=True)
-class Trial:
-    """One run of the reference: labels kept in FP32, largest error of an output, seconds (0 where remembered)."""
-
-    kept: tuple[str, ...]
-    error: float
-    seconds: float
+_MAY_HIDE = _SATURATES | frozenset(
+    {"Div", "Reciprocal", "Exp", "Softmax", "Where", "Less", "Greater", "LessOrEqual", "GreaterOrEqual", "ArgMax",
+     "ArgMin", "TopK", "Slice", "Gather", "Relu", "LeakyRelu", "Elu", "Selu", "Softplus"}
+)  # fmt: skip
+"""Operators behind which an infinite operand may not show."""
 
 
 @dataclass
@@ -57,9 +53,11 @@ class Islands:
 
     Attributes:
         met: whether the tolerance is met.
-        error: of the result, see ``output_error``.
-        keep: label of each node to keep in FP32 -> why, with numbers.
-        whole: the result keeps every node in FP32, so FP16 gains nothing.
+        error: of the result, see ``output_error``; the smallest of all trials where the tolerance is not met.
+        keep: place of each node to keep in FP32 (see ``precision.places``) -> why, with numbers.
+        follow: place of each node that computes in FP32 because of those -> why. Recipes need not name them.
+        inside: of ``keep``, nodes that became part of another one (a square, of the sum of squares that reads it).
+        whole: no node computes in FP16 with these kept, so FP16 gains nothing.
         trials: all runs of the reference, in order.
         ranges: the range profile, where it was needed.
     """
@@ -67,9 +65,16 @@ class Islands:
     met: bool
     error: float
     keep: dict[str, str] = field(default_factory=dict)
+    follow: dict[str, str] = field(default_factory=dict)
+    inside: frozenset[str] = frozenset()
     whole: bool = False
     trials: list[Trial] = field(default_factory=list)
     ranges: dict[str, Range] = field(default_factory=dict)
+
+    @property
+    def computing(self) -> dict[str, str]:
+        """Every node that computes in FP32 because of the search -> why."""
+        return {name: why for name, why in (self.keep | self.follow).items() if name not in self.inside}
 
     def recipe_lines(self) -> str:
         """TOML for the fp16 step that gives this result without a search."""
@@ -77,130 +82,6 @@ class Islands:
             return "keep_nodes = []"
         rows = "".join(f"  {json.dumps(name)},  # {why}\n" for name, why in self.keep.items())
         return f"keep_nodes = [\n{rows}]"
-
-
-def output_error(
-    want: Mapping[str, np.ndarray[Any, Any]], got: Mapping[str, np.ndarray[Any, Any]], names: Iterable[str]
-) -> float:
-    """The largest of max|difference| / max|reference| over the floating outputs; infinity where one is not finite.
-
-    Elements that are not finite in the reference (a masked row) are left out where both agree. Integer outputs follow
-    from floating ones by comparisons and are judged by parity's own rules.
-    """
-    worst = 0.0
-    for name in names:
-        reference, result = np.asarray(want[name]), np.asarray(got[name])
-        if reference.dtype.kind != "f" or reference.size == 0:
-            continue
-        if reference.shape != result.shape:
-            return float("inf")
-        wide, short = reference.astype(np.float64), result.astype(np.float64)
-        finite = np.isfinite(wide)
-        if not np.isfinite(short[finite]).all():
-            return float("inf")
-        scale = float(np.abs(wide[finite]).max(initial=0.0))
-        off = float(np.abs(wide[finite] - short[finite]).max(initial=0.0))
-        worst = max(worst, off / scale if scale else off)
-    return worst
-
-
-class _Journal:
-    """Trials by the set of nodes kept, in a file where one is given."""
-
-    def __init__(self, path: Path | None, key: str) -> None:
-        self._path, self._key = path, key
-        self._known: dict[str, float] = {}
-        if path is not None and path.exists():
-            try:
-                stored = json.loads(path.read_text())
-                self._known = stored["trials"] if stored["key"] == key else {}
-            except (ValueError, KeyError, TypeError) as error:
-                raise InputError(
-                    "this is no journal of an island search", where=str(path), fix="remove it, or name another file"
-                ) from error
-
-    def get(self, kept: Sequence[str]) -> float | None:
-        return self._known.get(_digest(kept))
-
-    def put(self, kept: Sequence[str], error: float) -> None:
-        self._known[_digest(kept)] = error
-        if self._path is None:
-            return
-        part = self._path.with_name(self._path.name + ".part")
-        part.write_text(json.dumps({"key": self._key, "trials": self._known}))
-        os.replace(part, self._path)
-
-
-def _digest(kept: Sequence[str]) -> str:
-    return hashlib.sha256("\n".join(sorted(kept)).encode()).hexdigest()[:24]
-
-
-def _graph_digest(model: Model) -> str:
-    """Of the graph as it is now (pinned, simplified), and of the file that holds its weights."""
-    found = hashlib.sha256(freeze(model.ir).proto.SerializeToString(deterministic=True))
-    if model.path is not None and model.path.exists():
-        status = model.path.stat()
-        found.update(f"{model.path.resolve()} {status.st_size} {status.st_mtime_ns}".encode())
-    return found.hexdigest()
-
-
-class _Search:
-    def __init__(
-        self, model: Model, convert: Convert, runner: Runner, feeds: list[Feeds], tolerance: float, options: _Options
-    ) -> None:
-        self.model, self.convert, self.runner, self.feeds = model, convert, runner, feeds
-        self.tolerance, self.options = tolerance, options
-        self.outputs = [v.name or "" for v in model.ir.graph.outputs]
-        follows = sized_by_data(model)
-        self.judged = [name for name in self.outputs if name not in follows]
-        self.trials: list[Trial] = []
-        self.journal = _Journal(options.journal, options.key)
-        options.progress(0.0, "FP32 reference")
-        self.want = [runner.run(model, one, self.outputs) for one in feeds]
-
-    def converted(self, kept: Iterable[str]) -> Model:
-        model = self.model.copy()
-        wanted = set(kept)
-        self.convert(model, {id(n): "island" for n in nodes(model.ir) if label(n) in wanted})
-        return model
-
-    def measure(self, kept: Iterable[str]) -> float:
-        names = tuple(sorted(kept))
-        known = self.journal.get(names)
-        started = time.monotonic()
-        if known is None:
-            shadow = reference_model(self.converted(names), self.options.mode, self.options.rounding)
-            known = 0.0
-            for want, one in zip(self.want, self.feeds, strict=True):
-                got = self.runner.run(shadow, one, self.outputs)
-                known = max(known, output_error(want, got, self.judged))
-                if known > self.tolerance * 4:
-                    break  # clearly missed: the other feeds can wait
-            self.journal.put(names, known)
-        seconds = time.monotonic() - started
-        self.trials.append(Trial(names, known, seconds))
-        share = len(self.trials) / self.options.max_trials
-        left = seconds * (self.options.max_trials - len(self.trials))
-        self.options.progress(
-            min(share, 0.99),
-            f"trial {len(self.trials)}: {len(names)} nodes in FP32, error {known:.2g} "
-            f"(tolerance {self.tolerance:.2g}), at most {left:.0f} s left",
-        )
-        return known
-
-    @property
-    def left(self) -> int:
-        return self.options.max_trials - len(self.trials)
-
-
-@dataclass(frozen=True)
-class _Options:
-    mode: Accumulation
-    rounding: Rounding
-    max_trials: int
-    journal: Path | None
-    key: str
-    progress: Progress
 
 
 def find_islands(
@@ -224,7 +105,7 @@ def find_islands(
         convert: converts a copy, as the final conversion will.
         feeds: inputs by name, one mapping a run; the worst of them counts.
         tolerance: largest max|difference| / max|reference| of any output that is accepted.
-        journal: a file that remembers trials, so that a search that was stopped goes on where it was.
+        journal: a file that remembers trials and profiles, so that a search that was stopped goes on where it was.
         settings: what else the trials depend on (the options of ``convert``); another text starts a search anew.
 
     Raises:
@@ -232,84 +113,209 @@ def find_islands(
         InputError: ``journal`` is some other file.
     """
     every = list(feeds)
-    key = f"{_graph_digest(model)} {tolerance} {mode} {rounding} {len(every)} {settings}"
-    options = _Options(mode, rounding, max_trials, journal, key, progress)
-    search = _Search(model, convert, runner, every, tolerance, options)
-    error = search.measure(())
-    if error <= tolerance:
-        return Islands(True, error, trials=search.trials)
-    ranges = profile(model, runner, every, progress=progress)
-    reasons = _beyond_range(model, ranges)
-    if reasons:
-        error = search.measure(reasons)
-        if error <= tolerance:
-            return Islands(True, error, reasons, False, search.trials, ranges)
-    keep = _by_error(search, reasons)
-    result = keep if keep is not None else dict.fromkeys(_float_labels(model), "nothing less meets the tolerance")
-    error = next(t.error for t in reversed(search.trials) if set(t.kept) == set(result)) if keep is not None else 0.0
-    return Islands(keep is not None, error, result, keep is None, search.trials, ranges)
+    key = f"{graph_digest(model)} {tolerance} {mode} {rounding} {len(every)} {settings}"
+    setting = Setting(tolerance, mode, rounding, max_trials, journal, key, progress)
+    return _Search(Trials(model, convert, runner, every, setting)).run()
 
 
-def _float_labels(model: Model) -> list[str]:
-    return [label(n) for n in model.ir.graph if n.op_type != "Constant"]
+class _Search:
+    def __init__(self, trials: Trials) -> None:
+        self.trials = trials
+        self.model = trials.model
+        self.ranges: dict[str, Range] = {}
+        self.given: dict[str, None] = {}
+        self.loose: list[str] = []  # kept on suspicion: what reducing looks at
+
+    def run(self) -> Islands:
+        trials = self.trials
+        if trials.meets(()):
+            return Islands(True, trials.measure(()), trials=trials.done)
+        self.given = trials.computing(())
+        self.ranges = self._profile()
+        reasons = _beyond_range(self.model, self.ranges, self.given)
+        met = bool(reasons) and trials.left > 0 and trials.meets(reasons)
+        if met:
+            self.loose = _doubtful(self.model, reasons)
+        else:
+            found = self._by_origin(reasons) or self._by_growth(reasons)
+            if found is None:
+                best = min((t.error for t in trials.done), default=float("inf"))
+                return Islands(False, best, trials=trials.done, ranges=self.ranges)
+            reasons = found
+        reasons = self._reduced(reasons)
+        return self._result(reasons)
+
+    def _result(self, reasons: dict[str, str]) -> Islands:
+        now = self.trials.computing(reasons)
+        follow = {
+            name: "it stays in FP32 with what it reads or feeds"
+            for name in now
+            if name not in self.given and name not in reasons
+        }
+        inside = frozenset(name for name in reasons if name not in now)
+        every = {place_in(path, label(n)) for path, graph in graphs(self.model.ir) for n in graph if _floats(n)}
+        whole = bool(reasons) and every <= now.keys() | inside
+        error = self.trials.measure(reasons)
+        return Islands(True, error, reasons, follow, inside, whole, self.trials.done, self.ranges)
+
+    # -- measurements between trials ------------------------------------------------------------------------------
+
+    def _profile(self) -> dict[str, Range]:
+        trials = self.trials
+
+        def measured() -> list[dict[str, object]]:
+            found = profile(self.model, trials.runner, trials.feeds, progress=trials.say)
+            return [asdict(one) | {"key": key} for key, one in found.items()]
+
+        rows = trials.remember("ranges", (), measured)
+        return {row["key"]: Range(**{k: v for k, v in row.items() if k != "key"}) for row in rows}
+
+    def _growth(self, kept: Mapping[str, str]) -> dict[str, Growth]:
+        trials = self.trials
+
+        def measured() -> dict[str, list[float]]:
+            found = error_growth(
+                self.model,
+                trials.converted(kept),
+                trials.runner,
+                trials.feeds,
+                rounding=trials.setting.rounding,
+                progress=trials.say,
+            )
+            return {name: list(one) for name, one in found.items()}
+
+        rows = trials.remember("growth", sorted(kept), measured)
+        return {name: Growth(*row) for name, row in rows.items()}
+
+    # -- by where errors start ------------------------------------------------------------------------------------
+
+    def _by_origin(self, base: dict[str, str]) -> dict[str, str] | None:
+        """Keep where the error starts and, while that is not enough, what leads there."""
+        kept, loose = dict(base), list[str]()
+        tried: dict[str, int] = {}
+        for _ in range(2 * _HOPS):
+            if self.trials.left < 1:
+                return None
+            growth = self._growth(kept)
+            starts = origins(self.model, growth, self.trials.setting.tolerance)
+            added: dict[str, str] = {}
+            for name in starts:
+                while (hops := tried.get(name, 0) + 1) <= _HOPS:
+                    tried[name] = hops
+                    more = [p for p in around(self.model, name, hops) if p not in kept and p not in self.given]
+                    added |= {place: _grows(name, growth[name], place) for place in more}
+                    if more:
+                        break
+            if not added:
+                return None
+            kept |= added
+            loose += added
+            if self.trials.meets(kept):
+                self.loose = [*_doubtful(self.model, base), *loose]
+                return kept
+        return None
+
+    def _by_growth(self, base: dict[str, str]) -> dict[str, str] | None:
+        """Keep the nodes where error grows most, more of them each trial until it is enough, then fewer by halves."""
+        if self.trials.left < 1:
+            return None
+        growth = self._growth(base)
+        order = {label(n): i for i, n in enumerate(self.model.ir.graph)}
+        candidates = [n for n, one in growth.items() if n not in base and n not in self.given and one.result > 0]
+        ranked = sorted(candidates, key=lambda name: (-growth[name].grown, order[name]))
+        early = sorted(candidates, key=lambda name: order[name])
+
+        def chosen(ranking: list[str], count: int) -> dict[str, str]:
+            return base | {name: _grows(name, growth[name], name) for name in ranking[:count]}
+
+        for ranking in (ranked, early):
+            low, high, count = 0, 0, 2 if ranking is ranked else max(1, len(ranking) // 8)
+            budget = self.trials.left if ranking is early else max(1, self.trials.left // 2)
+            while budget > 0 and self.trials.left > 0 and count <= len(ranking):
+                budget -= 1
+                if self.trials.meets(chosen(ranking, count)):
+                    high = count
+                    break
+                low, count = count, count * (4 if ranking is ranked else 2)
+            while high and high - low > max(1, high // 8) and self.trials.left > 0:
+                middle = (low + high) // 2
+                if self.trials.meets(chosen(ranking, middle)):
+                    high = middle
+                else:
+                    low = middle
+            if high:
+                self.loose = ranking[:high] if high <= self.trials.left else []
+                return chosen(ranking, high)
+        return None
+
+    # -- less again -----------------------------------------------------------------------------------------------
+
+    def _reduced(self, kept: dict[str, str]) -> dict[str, str]:
+        """Let go what is not needed: halves of what was kept on suspicion, then quarters, down to single nodes."""
+        loose = [name for name in self.loose if name in kept]
+        size = len(loose)
+        while size and loose and self.trials.left > 0:
+            for start in range(0, len(loose), size):
+                piece = set(loose[start : start + size])
+                without = {name: why for name, why in kept.items() if name not in piece}
+                if piece and self.trials.left > 0 and self.trials.meets(without):
+                    kept = without
+            loose = [name for name in loose if name in kept]
+            size //= 2
+        return kept
 
 
-def _beyond_range(model: Model, ranges: Mapping[str, Range]) -> dict[str, str]:
-    """Nodes whose results FP16 cannot hold, and the nodes that read those results."""
+def _floats(node: ir.Node) -> bool:
+    known = [v.dtype for v in node.outputs if v.dtype is not None]
+    constant = node.op_type in ("Constant", "Cast", "If", "Loop", "Scan")
+    return not constant and (not known or any(dtype.is_floating_point() for dtype in known))
+
+
+def _grows(origin: str, growth: Growth, place: str) -> str:
+    before = max(0.0, growth.result - growth.grown)
+    text = f"the error grows from {before:.2g} to {growth.result:.2g}" if growth.result < 1e29 else "the error starts"
+    return f"{text} here" if place == origin else f"{text} at {origin}, which depends on it"
+
+
+def _beyond_range(model: Model, ranges: Mapping[str, Range], given: Iterable[str]) -> dict[str, str]:
+    """Nodes whose results FP16 cannot hold, and the nodes that read those results; without those in FP32 anyway."""
+    already = set(given)
     reasons: dict[str, str] = {}
-    for node in model.ir.graph:
-        for value in node.outputs:
-            measured = ranges.get(value.name or "")
-            if measured is None or not measured.overflows:
-                continue
-            if from_big_constant(value):  # a mask is no activation: the converter lowers it
-                continue
-            reasons[label(node)] = f"{label(node)} peaks at {measured.peak:.2g} > {FP16_MAX:g}"
-            for reader in value.consumers():
-                if reader.op_type in COMPRESSES:  # the converter computes these before it casts down
+    where = {id(node): place_in(path, label(node)) for path, graph in graphs(model.ir) for node in graph}
+    for path, graph in graphs(model.ir):
+        for node in graph:
+            for value in node.outputs:
+                measured = ranges.get(place_in(path, value.name or ""))
+                if measured is None or not measured.overflows:
                     continue
-                reasons.setdefault(label(reader), f"reads {value.name}, which peaks at {measured.peak:.2g}")
+                if from_big_constant(value):  # a mask is no activation: the converter lowers it
+                    continue
+                name = where[id(node)]
+                if name not in already:
+                    reasons[name] = f"{name} peaks at {measured.peak:.2g} > {FP16_MAX:g}"
+                for reader in value.consumers():
+                    if _needs_range(reader, kept=name in reasons) and (other := where[id(reader)]) not in already:
+                        reasons.setdefault(other, f"reads {value.name}, which peaks at {measured.peak:.2g}")
     return reasons
 
 
-def _by_error(search: _Search, base: dict[str, str]) -> dict[str, str] | None:
-    """Keep the nodes where error grows most: twice as many each trial until it is enough, then fewer by halves."""
-    growth = error_growth(
-        search.model,
-        search.converted(base),
-        search.runner,
-        search.feeds,
-        rounding=search.options.rounding,
-        progress=search.options.progress,
-    )
-    order = [label(n) for n in search.model.ir.graph]
-    place = {name: i for i, name in enumerate(order)}
-    candidates = [name for name in growth if name not in base and growth[name][0] > 0]
-    ranked = sorted(candidates, key=lambda name: (-growth[name][1], place[name]))
-    early = sorted(candidates, key=lambda name: place[name])
+def _needs_range(reader: ir.Node, *, kept: bool) -> bool:
+    """Whether what reads a value beyond FP16's range has to stay in FP32 for it, and must be named."""
+    if reader.op_type in ("Cast", "Shape", "Size"):
+        return False
+    # the converter computes these before it casts down, where the user keeps what they read
+    return not (kept and reader.op_type in COMPRESSES)
 
-    def chosen(ranking: list[str], count: int) -> dict[str, str]:
-        return base | {
-            name: f"the error grows from {max(0.0, growth[name][0] - growth[name][1]):.2g} "
-            f"to {growth[name][0]:.2g} here"
-            for name in ranking[:count]
-        }
 
-    for ranking in (ranked, early):
-        low, high, count = 0, None, 1 if ranking is ranked else max(1, len(ranking) // 8)
-        budget = search.left if ranking is early else max(1, search.left // 2)
-        while budget > 0 and search.left > 0 and count <= len(ranking):
-            budget -= 1
-            if search.measure(chosen(ranking, count)) <= search.tolerance:
-                high = count
-                break
-            low, count = count, count * (4 if ranking is ranked else 2)
-        while high is not None and high - low > max(1, high // 8) and search.left > 0:
-            middle = (low + high) // 2
-            if search.measure(chosen(ranking, middle)) <= search.tolerance:
-                high = middle
-            else:
-                low = middle
-        if high is not None:
-            return chosen(ranking, high)
-    return None
+def _doubtful(model: Model, reasons: Mapping[str, str]) -> list[str]:
+    """Of the nodes that the range profile names, those without which the result may be right all the same."""
+    found: list[str] = []
+    for path, graph in graphs(model.ir):
+        for node in graph:
+            name = place_in(path, label(node))
+            if name not in reasons:
+                continue
+            readers = [r for v in node.outputs for r in v.consumers()]
+            if node.op_type in _MAY_HIDE or any(r.op_type in _MAY_HIDE for r in readers):
+                found.append(name)
+    return found

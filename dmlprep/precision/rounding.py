@@ -112,6 +112,10 @@ class Constants:
         """An int64 vector."""
         return self._get(("i", *values), np.asarray(values, np.int64))
 
+    def zeros(self, size: int) -> ir.Value:
+        """An FP32 vector of zeros."""
+        return self._get(("zeros", size), np.zeros(size, np.float32))
+
     def _get(self, key: object, array: np.ndarray) -> ir.Value:
         if key not in self._known:
             tensor = ir.Tensor(array, name=self._names.value("reference_constant"))

@@ -11,6 +11,7 @@ import onnx_ir as ir
 from dmlprep.errors import RecipeError
 from dmlprep.model import Model
 from dmlprep.model.walk import attribute_graphs, label, nodes
+from dmlprep.precision.places import nodes_by_place
 
 __all__ = ["Selection", "select"]
 
@@ -20,7 +21,8 @@ class Selection:
     """How a user names nodes.
 
     Attributes:
-        nodes: names, as ``label`` gives them: a node's own, or ``Operator(first output)`` where it has none.
+        nodes: names, as ``label`` gives them: a node's own, or ``Operator(first output)`` where it has none; of a node
+            in a body also with the path before it (``If_3/then_branch/Pow_1``).
         operators: operator types (``Softmax``), with their domain where it is not ai.onnx (``com.microsoft::Gelu``).
         patterns: regular expressions, searched for in the node's name.
         between: pairs of values; every node on a way from the first to the second, both ends' nodes included.
@@ -44,12 +46,15 @@ def select(model: Model, selection: Selection, field: str) -> dict[int, str]:
     """
     found: dict[int, str] = {}
     every = list(nodes(model.ir))
-    names = {label(n) for n in every} | {n.name for n in every if n.name}
+    places = nodes_by_place(model.ir)
+    names = {label(n) for n in every} | {n.name for n in every if n.name} | set(places)
     for name in selection.nodes:
         if name not in names:
             raise RecipeError(
                 f"the model has no node {name!r}", where=f"{field}_nodes", fix=_close(name, names), code="DP901"
             )
+        if name in places:
+            found[id(places[name])] = f"named in {field}_nodes"
     compiled = [_compile(pattern, field) for pattern in selection.patterns]
     wanted, operators = set(selection.nodes), set(selection.operators)
     for node in every:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx_ir as ir
 import pytest
 
 from dmlprep.errors import ModelRefused, RecipeError
-from dmlprep.model.walk import label
+from dmlprep.model.walk import label, nodes
 from dmlprep.passes import Context, make_pass
+from dmlprep.precision.types import solve_types
 from dmlprep.target import find_target
 from tests.precision.graphs import InProcess, feeds_for, model_of, relative, run
 from tests.precision.test_reference import OVERFLOW, OVERFLOW_WEIGHTS
@@ -77,13 +79,24 @@ def test_islands_need_a_runner():
         _run(model_of(*TRAPS["variadic"]), {"islands": "auto"})
 
 
+def _in_fp32(model):
+    types, wide = solve_types(model.ir), ir.TensorType(ir.DataType.FLOAT)
+    touches = {label(n) for n in nodes(model.ir) if any(types.get(v) == wide for v in (*n.inputs, *n.outputs))}
+    return touches - {label(n) for n in nodes(model.ir) if n.op_type == "Cast"}
+
+
 def test_islands_are_found_recorded_and_repeatable():
     model = model_of(OVERFLOW, OVERFLOW_WEIGHTS)
     feeds = [feeds_for(model, seed) for seed in range(2)]
     want = run(model, feeds[0])["y"]
     _, context = _run(model, {"islands": "auto", "tolerance": 1e-3, "policy": "fast"}, InProcess(feeds))
     assert relative(want, run(model, feeds[0])["y"]) <= 1e-3
-    assert {f.node for f in context.findings if f.code == "DP405"} == {"pw", "rv", "a"}
+    assert set(context.facts["islands"]) == {"pw", "rv", "a"}
+    # the square is part of the sum of squares, and the root is computed before the cast down
+    computing = {"rv", "a", "q"}
+    assert {f.node for f in context.findings if f.code == "DP405"} == computing
+    assert set(context.facts["islands_computing"]) == set(context.facts["kept_fp32"]) == computing
+    assert _in_fp32(model) == computing
     assert context.facts["trials"][0]["error"] > 0.9
     worst = context.facts["worst_values"]
     assert worst[0]["peak"] > 65504

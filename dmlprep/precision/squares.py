@@ -1,0 +1,156 @@
+"""A square, its mean and the root of it, where they are kept in FP32: one node less, and no tensor of squares.
+
+``Sqrt(ReduceMean(x ** 2) + e)`` is ``Sqrt(ReduceSumSquare(x * c) + e * f) / sqrt(f)`` with ``f = n * c * c``, n being
+the number of elements of a mean. With c a power of two that makes f at least 1 and below 4, ``x * c`` loses no digits
+in FP16, and only the sum of squares needs FP32.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import onnx_ir as ir
+
+from dmlprep.model import Model
+from dmlprep.model.shapes import Inference, is_static
+from dmlprep.precision.names import Names
+from dmlprep.precision.plan import make_plan
+from dmlprep.precision.policy import Level
+from dmlprep.precision.view import View, scalar
+from dmlprep.target import Target
+
+__all__ = ["sum_squares"]
+
+
+@dataclass(frozen=True)
+class _Root:
+    square: ir.Node
+    mean: ir.Node
+    add: ir.Node
+    root: ir.Node
+    epsilon: int
+
+
+def sum_squares(model: Model, keep: Mapping[int, str], target: Target | None, level: Level) -> bool:
+    """Rewrite, in place, each root of a mean of squares whose square, mean and sum the user keeps in FP32.
+
+    Args:
+        keep: ``id(node)`` -> why; the mean's node stays the same object and becomes the ReduceSumSquare.
+
+    Returns:
+        whether anything changed.
+    """
+    if not any(n.op_type == "ReduceMean" and id(n) in keep for n in model.ir.graph) or model.ir.functions:
+        return False
+    view = View.of(model.ir, target)
+    found = [r for n in model.ir.graph if (r := _match(view, n, keep)) is not None]
+    if not found:
+        return False
+    shapes = Inference.of(model.ir)
+    full = make_plan(view, level=level, keep=keep).full
+    names = Names(model.ir)
+    changed = False
+    for one in found:
+        producer = one.square.inputs[0].producer() if one.square.inputs[0] is not None else None
+        if producer is not None and producer in full:
+            continue  # what is squared may itself be out of range
+        size = _size(shapes, one.mean)
+        if size:
+            _rewrite(model.ir.graph, names, view, one, size)
+            changed = True
+    return changed
+
+
+def _only_reader(value: ir.Value) -> ir.Node | None:
+    uses = list(value.uses())
+    return uses[0].node if len(uses) == 1 and not value.is_graph_output() else None
+
+
+def _match(view: View, mean: ir.Node, keep: Mapping[int, str]) -> _Root | None:
+    value = mean.inputs[0] if mean.op_type == "ReduceMean" and id(mean) in keep else None
+    square = value.producer() if value is not None else None
+    if square is None or value is None or id(square) not in keep or _only_reader(value) is not mean:
+        return None
+    power = square.op_type == "Pow" and scalar(view.constant(square.inputs[1])) == 2.0
+    if not power and not (square.op_type == "Mul" and square.inputs[0] is square.inputs[1]):
+        return None
+    kind = view.types.get(square.inputs[0]) if square.inputs[0] is not None else None
+    if not isinstance(kind, ir.TensorType) or kind.dtype != ir.DataType.FLOAT:
+        return None
+    add = _only_reader(mean.outputs[0])
+    if add is None or add.op_type != "Add" or id(add) not in keep:
+        return None
+    epsilon = 1 if add.inputs[0] is mean.outputs[0] else 0
+    root = _only_reader(add.outputs[0])
+    if root is None or root.op_type != "Sqrt" or scalar(view.constant(add.inputs[epsilon])) is None:
+        return None
+    return _Root(square, mean, add, root, epsilon)
+
+
+def _size(shapes: Inference, mean: ir.Node) -> int | None:
+    """How many elements a mean is taken of, where that is fixed."""
+    source = shapes.dims(mean.inputs[0])
+    axes = mean.attributes.get("axes")
+    chosen: list[int] | None = list(axes.as_ints()) if axes is not None else None
+    if len(mean.inputs) > 1 and mean.inputs[1] is not None:
+        known = shapes.constants.get(mean.inputs[1])
+        chosen = [int(a) for a in known.reshape(-1)] if known is not None else None
+    if source is None or not chosen:
+        return None
+    sizes = [source[a] for a in chosen]
+    return math.prod(d for d in sizes if isinstance(d, int)) if is_static(sizes) else None
+
+
+def _number(graph: ir.Graph, names: Names, wish: str, number: float) -> ir.Value:
+    tensor = ir.Tensor(np.asarray(number, np.float32), name=names.value(wish))
+    value = ir.Value(name=tensor.name, type=ir.TensorType(tensor.dtype), shape=ir.Shape([]), const_value=tensor)
+    graph.register_initializer(value)
+    return value
+
+
+def _rewrite(graph: ir.Graph, names: Names, view: View, one: _Root, size: int) -> None:
+    factor = 2.0 ** -(int(math.log2(size)) // 2)
+    share = size * factor * factor
+    value = one.square.inputs[0]
+    assert value is not None
+    if factor != 1.0:
+        value = _times(graph, names, value, factor, one.square, f"{one.square.name or 'square'}_scaled")
+    one.mean.replace_input_with(0, value)
+    one.mean.op_type = "ReduceSumSquare"
+    graph.remove(one.square, safe=True)
+    if share != 1.0:
+        epsilon = scalar(view.constant(one.add.inputs[one.epsilon]))
+        assert epsilon is not None
+        number = _number(graph, names, f"{one.add.name or 'add'}_epsilon", epsilon * share)
+        one.add.replace_input_with(one.epsilon, number)
+        result = one.root.outputs[0]
+        uses, outputs = list(result.uses()), list(graph.outputs)
+        name = result.name or "root"
+        result.name = names.value(f"{name}_of_sum")
+        scaled = _times(graph, names, result, share**-0.5, one.root, f"{one.root.name or 'root'}_of_mean", after=True)
+        scaled.name = name
+        for use in uses:
+            use.node.replace_input_with(use.idx, scaled)
+        for index, output in enumerate(outputs):
+            if output is result:
+                graph.outputs[index] = scaled
+
+
+def _times(
+    graph: ir.Graph, names: Names, value: ir.Value, number: float, place: ir.Node, wish: str, *, after: bool = False
+) -> ir.Value:
+    out = ir.Value(
+        name=names.value(wish),
+        type=ir.TensorType(ir.DataType.FLOAT),
+        shape=value.shape.copy() if value.shape is not None else None,
+    )
+    constant = _number(graph, names, f"{wish}_factor", number)
+    node = ir.Node("", "Mul", [value, constant], outputs=[out], name=names.node(wish))
+    if after:
+        graph.insert_after(place, node)
+    else:
+        graph.insert_before(place, node)
+    return out
