@@ -6,7 +6,7 @@ rounding of the result. It is a bound, not an estimate: a converter that breaks 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,13 +23,15 @@ Bound = Callable[[dict[str, Any], dict[str, float]], float]
 
 @dataclass
 class Graph:
-    """A graph under construction; ``bounds`` follow the order of the values."""
+    """A graph under construction; ``bounds`` follow the order of the values; ``defaults`` are weights and inputs."""
 
     opset: int
     nodes: list[Any] = field(default_factory=list)
     weights: dict[str, Any] = field(default_factory=dict)
     floats: dict[str, tuple[int, ...]] = field(default_factory=dict)
     bounds: dict[str, Bound] = field(default_factory=dict)
+    functions: list[Any] = field(default_factory=list)
+    defaults: list[str] = field(default_factory=list)
     count: int = 0
 
     def name(self) -> str:
@@ -49,11 +51,13 @@ class Graph:
         return out
 
 
-def _top(value: Any) -> float:
+def largest(value: Any) -> float:
+    """Largest absolute value."""
     return float(np.abs(value).max(initial=0))
 
 
-def _same(name: str) -> Bound:
+def same(name: str) -> Bound:
+    """The error of ``name``, and no more."""
     return lambda v, e: e[name]
 
 
@@ -84,8 +88,8 @@ def _binary(draw: Any, g: Graph, x: str) -> None:
     y = draw(st.sampled_from(others))
     op = draw(st.sampled_from(["Add", "Sub", "Mul", "Max", "Min"]))
     if op == "Mul":
-        y2 = g.add("Tanh", [y], g.floats[y], _same(y))
-        g.add(op, [x, y2], g.floats[x], lambda v, e: _top(v[x]) * e[y2] + _top(v[y2]) * e[x] + e[x] * e[y2])
+        y2 = g.add("Tanh", [y], g.floats[y], same(y))
+        g.add(op, [x, y2], g.floats[x], lambda v, e: largest(v[x]) * e[y2] + largest(v[y2]) * e[x] + e[x] * e[y2])
     else:
         g.add(op, [x, y], g.floats[x], lambda v, e: e[x] + e[y])
 
@@ -107,7 +111,7 @@ def _constant(draw: Any, g: Graph, x: str) -> None:
         g.add(op, [x, c], g.floats[x], lambda v, e: e[x] + off)
     else:
         size = abs(float(number))
-        g.add(op, [x, c], g.floats[x], lambda v, e: (size + off) * e[x] + off * _top(v[x]))
+        g.add(op, [x, c], g.floats[x], lambda v, e: (size + off) * e[x] + off * largest(v[x]))
 
 
 def _matmul(draw: Any, g: Graph, x: str) -> None:
@@ -125,7 +129,7 @@ def _matmul(draw: Any, g: Graph, x: str) -> None:
     columns = float(np.abs(weight).sum(0).max())
 
     def bound(v: dict[str, Any], e: dict[str, float]) -> float:
-        return columns * (e[x] * (1 + ROUND) + _top(v[x]) * ROUND + TINY)
+        return columns * (e[x] * (1 + ROUND) + largest(v[x]) * ROUND + TINY)
 
     g.add("MatMul", [x, w], (*shape[:-1], weight.shape[1]), bound)
 
@@ -137,31 +141,31 @@ def _move(draw: Any, g: Graph, x: str) -> None:
         size = int(np.prod(shape))
         last = draw(st.sampled_from([d for d in (1, 2, 4, 8) if size % d == 0]))
         new = (size // last, last)
-        g.add("Reshape", [x, g.weight(np.array(new, np.int64))], new, _same(x))
+        g.add("Reshape", [x, g.weight(np.array(new, np.int64))], new, same(x))
     elif kind == "transpose":
         order = draw(st.permutations(range(len(shape))))
-        g.add("Transpose", [x], tuple(shape[i] for i in order), _same(x), perm=list(order))
+        g.add("Transpose", [x], tuple(shape[i] for i in order), same(x), perm=list(order))
     elif kind == "unsqueeze" and len(shape) < 4:
-        g.add("Unsqueeze", [x, g.weight(np.array([0]))], (1, *shape), _same(x))
+        g.add("Unsqueeze", [x, g.weight(np.array([0]))], (1, *shape), same(x))
     elif kind == "concat":
         axis = draw(st.integers(0, len(shape) - 1))
         new = tuple(d * 2 if i == axis else d for i, d in enumerate(shape))
         if np.prod(new) < 2000:
-            g.add("Concat", [x, x], new, _same(x), axis=axis)
+            g.add("Concat", [x, x], new, same(x), axis=axis)
     elif kind == "slice":
         ends = [g.weight(np.array([i], np.int64)) for i in (0, 1, 0)]
-        g.add("Slice", [x, *ends], (1, *shape[1:]), _same(x))
+        g.add("Slice", [x, *ends], (1, *shape[1:]), same(x))
     elif kind == "split" and shape[-1] % 2 == 0:
         one, two = g.name(), g.name()
         half = (*shape[:-1], shape[-1] // 2)
         more = {"num_outputs": 2} if g.opset >= 18 else {}
         g.nodes.append(helper.make_node("Split", [x], [one, two], name=f"n_{one}", axis=len(shape) - 1, **more))
         for out in (one, two):
-            g.floats[out], g.bounds[out] = half, _same(x)
+            g.floats[out], g.bounds[out] = half, same(x)
     elif kind == "expand" and np.prod(shape) < 500:
-        g.add("Expand", [x, g.weight(np.array([2, *[1] * len(shape)]))], (2, *shape), _same(x))
+        g.add("Expand", [x, g.weight(np.array([2, *[1] * len(shape)]))], (2, *shape), same(x))
     elif kind == "gather":
-        g.add("Gather", [x, g.weight(np.array([0, 0]))], (2, *shape[1:]), _same(x), axis=0)
+        g.add("Gather", [x, g.weight(np.array([0, 0]))], (2, *shape[1:]), same(x), axis=0)
 
 
 def _reduce(draw: Any, g: Graph, x: str) -> None:
@@ -188,26 +192,26 @@ def _casts(draw: Any, g: Graph, x: str) -> None:
         middle = g.name()
         to = TensorProto.DOUBLE if kind == "double" else TensorProto.FLOAT16
         g.nodes.append(helper.make_node("Cast", [x], [middle], name=f"n_{middle}", to=to))
-        g.add("Cast", [middle], shape, lambda v, e: e[x] + ROUND * _top(v[x]) + TINY, to=TensorProto.FLOAT)
+        g.add("Cast", [middle], shape, lambda v, e: e[x] + ROUND * largest(v[x]) + TINY, to=TensorProto.FLOAT)
     elif kind == "mask":
         size, number = g.name(), g.name()
         g.nodes.append(helper.make_node("Size", [x], [size]))
         g.nodes.append(helper.make_node("Cast", [size], [number], name=f"n_{number}", to=TensorProto.FLOAT))
         count = float(np.prod(shape))
-        g.add("Div", [x, number], shape, lambda v, e: e[x] / count + _top(v[x]) / count * ROUND * 2)
+        g.add("Div", [x, number], shape, lambda v, e: e[x] / count + largest(v[x]) / count * ROUND * 2)
     elif kind == "position":
         a, b, c = g.name(), g.name(), g.name()
         g.nodes.append(helper.make_node("Shape", [x], [a]))
         g.nodes.append(helper.make_node("Cast", [a], [b], name=f"n_{b}", to=TensorProto.FLOAT))
         g.nodes.append(helper.make_node("Cast", [b], [c], name=f"n_{c}", to=TensorProto.INT64))
-        g.add("Reshape", [x, c], shape, _same(x))
+        g.add("Reshape", [x, c], shape, same(x))
     elif kind == "where":
-        g.add("Where", ["flag", x, g.add("Neg", [x], shape, _same(x))], shape, _same(x))
+        g.add("Where", ["flag", x, g.add("Neg", [x], shape, same(x))], shape, same(x))
     else:
         a = g.name()
         g.nodes.append(helper.make_node("Shape", [x], [a]))
         b = g.add("ConstantOfShape", [a], shape, lambda v, e: 0.0)
-        g.add("Add", [x, b], shape, _same(x))
+        g.add("Add", [x, b], shape, same(x))
 
 
 def _control(draw: Any, g: Graph, x: str) -> None:
@@ -227,7 +231,7 @@ def _control(draw: Any, g: Graph, x: str) -> None:
             [],
             [helper.make_tensor_value_info(f"{inner}_e", 1, shape)],
         )
-        g.add("If", ["flag"], shape, _same(x), then_branch=then, else_branch=other)
+        g.add("If", ["flag"], shape, same(x), then_branch=then, else_branch=other)
         return
     inner = g.name()
     c = g.weight(np.float32(0.5))
@@ -250,23 +254,23 @@ def _control(draw: Any, g: Graph, x: str) -> None:
     )
     trips, go = g.weight(np.array(3)), g.weight(np.array(True))
     # s -> s / 2 + x, three times: each step halves the error, adds x's own and two roundings of at most 2 |x|
-    g.add("Loop", [trips, go, x], shape, lambda v, e: 2 * e[x] + 6 * ROUND * 2 * _top(v[x]) + 6 * TINY, body=body)
+    g.add("Loop", [trips, go, x], shape, lambda v, e: 2 * e[x] + 6 * ROUND * 2 * largest(v[x]) + 6 * TINY, body=body)
 
 
 _STEPS = [_unary, _binary, _constant, _matmul, _move, _move, _reduce, _casts, _control]
 
 
 @st.composite
-def graphs(draw: Any) -> tuple[onnx.ModelProto, Graph]:
-    """A valid model of 3 to 14 random steps over inputs ``x`` (floats), ``flag`` (boolean)."""
+def graphs(draw: Any, more: Sequence[Any] = ()) -> tuple[onnx.ModelProto, Graph]:
+    """A valid model of 3 to 14 random steps, those of ``more`` among them, over ``x`` (floats) and ``flag``."""
     g = Graph(draw(st.sampled_from([13, 17, 18, 21])))
     shape = draw(st.sampled_from([(2, 4), (2, 3, 4), (4, 8), (1, 2, 2, 4)]))
     g.floats["x"] = shape
     g.bounds["x"] = lambda v, e: 0.0
     for _ in range(draw(st.integers(3, 14))):
         x = draw(st.sampled_from(list(g.floats)[-4:]))
-        draw(st.sampled_from(_STEPS))(draw, g, x)
-    made = list(g.floats)[1:] or [g.add("Identity", ["x"], shape, _same("x"))]
+        draw(st.sampled_from([*_STEPS, *more]))(draw, g, x)
+    made = list(g.floats)[1:] or [g.add("Identity", ["x"], shape, same("x"))]
     last = made[-1]
     more = [n for n in draw(st.lists(st.sampled_from(made), max_size=2, unique=True)) if n != last]
     outputs = [last, *more]
@@ -277,11 +281,13 @@ def graphs(draw: Any) -> tuple[onnx.ModelProto, Graph]:
             [
                 helper.make_tensor_value_info("x", TensorProto.FLOAT, shape),
                 helper.make_tensor_value_info("flag", TensorProto.BOOL, []),
+                *(helper.make_tensor_value_info(n, TensorProto.FLOAT, g.weights[n].shape) for n in g.defaults),
             ],
             [helper.make_tensor_value_info(n, TensorProto.FLOAT, g.floats[n]) for n in outputs],
             [numpy_helper.from_array(np.asarray(w), n) for n, w in g.weights.items()],
         ),
-        opset_imports=[helper.make_opsetid("", g.opset)],
+        opset_imports=[helper.make_opsetid("", g.opset), helper.make_opsetid("my", 1)],
+        functions=g.functions,
         ir_version=9,
     )
     return proto, g
@@ -292,5 +298,5 @@ def implied_bounds(g: Graph, values: dict[str, Any]) -> dict[str, float]:
     errors: dict[str, float] = {}
     for name in g.floats:
         arrived = g.bounds[name](values, errors) if name != "x" else 0.0
-        errors[name] = arrived + ROUND * (_top(values[name]) + arrived) + 2 * TINY
+        errors[name] = arrived + ROUND * (largest(values[name]) + arrived) + 2 * TINY
     return errors

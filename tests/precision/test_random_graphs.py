@@ -13,6 +13,7 @@ from dmlprep.model import Model
 from dmlprep.precision import convert, reference_model
 from dmlprep.target import find_target
 from tests.precision.graphs import proto_of, run
+from tests.precision.random_bodies import STEPS
 from tests.precision.random_graphs import graphs, implied_bounds
 
 EXAMPLES = int(os.environ.get("DMLPREP_RANDOM_GRAPHS", "40"))
@@ -29,7 +30,7 @@ def _all_values(proto: onnx.ModelProto, g) -> onnx.ModelProto:
     return wide
 
 
-@given(graphs())
+@given(graphs(STEPS))
 @settings(
     max_examples=EXAMPLES,
     deadline=None,
