@@ -57,5 +57,7 @@ REWRITES: dict[str, Rewrite] = {
     "einsum-labels": contraction.einsum_labels,
     "dynamic-quantize": quantization.dynamic_quantize,
     "gelu-decomposed": values.gelu_decomposed,
+    "gelu-tanh": values.gelu_decomposed,
+    "fast-gelu": values.fast_gelu,
 }
 """Quirk id -> rewrite. A test holds it equal to the rows of ``target/data/quirks.json`` that say ``fix``."""

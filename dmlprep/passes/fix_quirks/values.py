@@ -14,6 +14,7 @@ __all__ = [
     "cast_bool",
     "clip_crossed",
     "empty_reduction",
+    "fast_gelu",
     "gelu_decomposed",
     "mvn_before_activation",
 ]
@@ -98,9 +99,9 @@ def empty_reduction(facts: NodeFacts, edit: Edit) -> str:
 
 
 def gelu_decomposed(facts: NodeFacts, edit: Edit) -> str:
-    """erf + 1 as erf - (-1): the same number, and no pattern that ONNX Runtime fuses.
+    """erf + 1 as erf - (-1), or tanh + 1 as tanh - (-1): the same number, and no pattern that ONNX Runtime fuses.
 
-    The node is the Erf; its reader is the Add.
+    The node is the Erf or the Tanh; its reader is the Add.
     """
     (reader, _), *_ = edit.node.outputs[0].uses()
     one = next((v for v in reader.inputs if v is not None and v is not edit.node.outputs[0]), None)
@@ -113,4 +114,25 @@ def gelu_decomposed(facts: NodeFacts, edit: Edit) -> str:
     result = anchor.before("Sub", [edit.node.outputs[0], minus], like=reader.outputs[0])
     anchor.replace_output(result)
     anchor.remove()
+    return ""
+
+
+def fast_gelu(facts: NodeFacts, edit: Edit) -> str:
+    """0.5 x (1 + tanh(0.79788 (x + 0.044715 x^3))), written so that ONNX Runtime does not fuse it again."""
+    data, bias = edit.node.inputs[0], edit.node.inputs[1] if len(edit.node.inputs) > 1 else None
+    kind, old = facts.input(0), edit.node.outputs[0]
+    if data is None or kind is None:
+        return "its input is missing"
+    dtype = ir.DataType[kind.type.upper()].numpy()
+
+    def made(op: str, left: ir.Value, right: ir.Value | float, what: str) -> ir.Value:
+        operand = edit.constant(np.array(right, dtype), what) if isinstance(right, float) else right
+        return edit.before(op, [left, operand], like=old)
+
+    x = data if bias is None else made("Add", data, bias, "bias")
+    cube = made("Mul", made("Mul", x, x, "square"), x, "cube")
+    inner = made("Mul", made("Add", x, made("Mul", cube, 0.044715, "cubic"), "inner"), (2 / np.pi) ** 0.5, "scale")
+    gate = made("Sub", edit.before("Tanh", [inner], like=old), -1.0, "minus_one")
+    edit.replace_output(made("Mul", made("Mul", x, 0.5, "half"), gate, "gate"))
+    edit.remove()
     return ""

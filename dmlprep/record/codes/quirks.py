@@ -44,6 +44,7 @@ ROWS: dict[str, Code] = {
     "DP632": Code("DynamicQuantizeLinear rounds otherwise", "note", _FIX),
     "DP633": Code("quantized Softmax or LeakyRelu", "error", _FIX),
     "DP634": Code("an output that is empty, beside others", "error", _FIX),
+    "DP635": Code("GELU by tanh that DirectML computes by erf", "warning", _FIX),
     "DP640": Code("quirk rewritten", "note"),
     "DP641": Code("quirk left as it is", "warning", "pin the dimensions and simplify, or export another form"),
 }

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from dmlprep.record import Finding, finding
 from dmlprep.target.facts import GraphFacts, NodeFacts
 from dmlprep.target.quirks import failing, wrong
-from dmlprep.target.quirks.gelu import trapped_gelu
+from dmlprep.target.quirks.gelu import fast_gelu, tanh_gelu, trapped_gelu
 from dmlprep.target.quirks.quantized import idle_clip, quantized_unary
 from dmlprep.target.quirks.table import Quirk, quirks
 from dmlprep.target.target import Target
@@ -20,7 +20,9 @@ UNSURE = " may hold "
 _MATCHERS = {
     **failing.MATCHERS,
     **wrong.MATCHERS,
+    "fast-gelu": fast_gelu,
     "gelu-decomposed": trapped_gelu,
+    "gelu-tanh": tanh_gelu,
     "idle-clip": idle_clip,
     "quantized-unary": quantized_unary,
 }

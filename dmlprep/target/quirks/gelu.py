@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
+
 from dmlprep.target.facts import GraphFacts, NodeFacts, Value
 
-__all__ = ["GELU_OPSET", "gelu_trap", "trapped_gelu"]
+__all__ = ["GELU_OPSET", "fast_gelu", "gelu_trap", "tanh_gelu", "trapped_gelu"]
 
 GELU_OPSET = 20
 """From this opset on GeluFusion (level 1, ONNX Runtime 1.20 and later) makes ai.onnx Gelu of a decomposed one."""
@@ -46,6 +48,60 @@ def trapped_gelu(node: NodeFacts) -> str:
     if node.opset < GELU_OPSET or not _is_gelu(node):
         return ""
     return "this GELU becomes ai.onnx Gelu-20"
+
+
+def fast_gelu(node: NodeFacts) -> str:
+    """Matcher of the quirk for the operator itself."""
+    data = node.input(0)
+    return "FastGelu in FP32" if data is not None and data.type == "float" else ""
+
+
+def tanh_gelu(node: NodeFacts) -> str:
+    """Matcher of the quirk: a Tanh in a GELU by tanh that FastGeluFusion (level 2) makes com.microsoft FastGelu of.
+
+    ``x * 0.5 * (1 + tanh(0.79788 * (x + 0.044715 * x^3)))``, with the cube by Pow or multiplied out around x. Nothing
+    is fused where a value of it is a graph output. Source: onnxruntime/core/optimizer/fast_gelu_fusion.cc; both forms
+    are measured. FP16 is left out: the fused operator is the more exact one there.
+    """
+    data = node.input(0)
+    if data is None or data.type != "float" or data.producer is None or data.producer.op != "Mul":
+        return ""
+    add = _only_consumer(node.output())
+    if add is None or add.op != "Add" or not _has_scalar(add, 1.0):
+        return ""
+    last = _only_consumer(add.output())
+    result = last.output() if last is not None and last.op == "Mul" else None
+    if result is None or result.graph_output:
+        return ""
+    return "this GELU by tanh becomes FastGelu" if _by_power(data.producer) or _by_products(data.producer) else ""
+
+
+_INNER, _CUBIC = (2 / math.pi) ** 0.5, 0.044715
+
+
+def _other(node: NodeFacts, op: str) -> NodeFacts | None:
+    """The node of this kind that makes an operand."""
+    return next(
+        (v.producer for v in node.inputs if v is not None and v.producer is not None and v.producer.op == op), None
+    )
+
+
+def _by_power(scaled: NodeFacts) -> bool:
+    """0.79788 * (x + 0.044715 * Pow(x, 3))."""
+    total = _other(scaled, "Add")
+    cubic = _other(total, "Mul") if total is not None and _has_scalar(scaled, _INNER) else None
+    power = _other(cubic, "Pow") if cubic is not None and _has_scalar(cubic, _CUBIC) else None
+    return power is not None and _has_scalar(power, 3.0)
+
+
+def _by_products(product: NodeFacts) -> bool:
+    """(0.79788 * x) * (1 + x * (0.044715 * x))."""
+    left, right = _other(product, "Mul"), _other(product, "Add")
+    if left is None or right is None or not _has_scalar(left, _INNER) or not _has_scalar(right, 1.0):
+        return False
+    square = _other(right, "Mul")
+    inner = _other(square, "Mul") if square is not None else None
+    return any(n is not None and _has_scalar(n, _CUBIC) for n in (square, inner))
 
 
 def _is_gelu(erf: NodeFacts) -> bool:

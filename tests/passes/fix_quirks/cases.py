@@ -14,6 +14,14 @@ _X = normal(2, 3, 4, 5)
 _QX = (normal(2, 3, 4, 5) * 10).astype(np.float32)
 _SCALE3 = np.array([0.1, 0.2, 0.3], np.float32)
 _ZERO3 = np.array([1, 2, 3], np.uint8)
+_GELU_X = np.linspace(-4, 4, 120, dtype=np.float32).reshape(3, 40)
+_GELU = {
+    "three": np.array(3, np.float32),
+    "c": np.array(0.044715, np.float32),
+    "k": np.array(np.sqrt(2 / np.pi), np.float32),
+    "one": np.array(1, np.float32),
+    "half": np.array(0.5, np.float32),
+}
 _ACT = node("Relu", ["t"], ["y"], name="act")
 
 
@@ -310,6 +318,51 @@ CASES: list[Case] = [
         {"x": normal(3, 4)},
         {"y": (F, [3, 4])},
         {"lo": np.array(0.5, np.float32), "hi": np.array(-0.5, np.float32)},
+    ),
+    case(
+        "gelu-tanh",
+        [
+            node("Pow", ["x", "three"], ["p"]),
+            node("Mul", ["p", "c"], ["q"]),
+            node("Add", ["x", "q"], ["r"]),
+            node("Mul", ["r", "k"], ["s"]),
+            node("Tanh", ["s"], ["t"], name="n"),
+            node("Add", ["t", "one"], ["u"]),
+            node("Mul", ["x", "half"], ["h"]),
+            node("Mul", ["h", "u"], ["g"]),
+            node("Neg", ["g"], ["y"]),
+        ],
+        {"x": _GELU_X},
+        {"y": (F, [3, 40])},
+        _GELU,
+        exact=False,
+    ),
+    case(
+        "gelu-tanh.products",
+        [
+            node("Mul", ["x", "c"], ["a"]),
+            node("Mul", ["x", "a"], ["b"]),
+            node("Add", ["b", "one"], ["d"]),
+            node("Mul", ["x", "k"], ["e"]),
+            node("Mul", ["e", "d"], ["s"]),
+            node("Tanh", ["s"], ["t"], name="n"),
+            node("Add", ["t", "one"], ["u"]),
+            node("Mul", ["x", "half"], ["h"]),
+            node("Mul", ["h", "u"], ["g"]),
+            node("Neg", ["g"], ["y"]),
+        ],
+        {"x": _GELU_X},
+        {"y": (F, [3, 40])},
+        {name: _GELU[name] for name in ("c", "k", "one", "half")},
+        exact=False,
+    ),
+    case(
+        "fast-gelu",
+        [node("FastGelu", ["x", "b"], ["y"], name="n", domain="com.microsoft")],
+        {"x": _GELU_X},
+        {"y": (F, [3, 40])},
+        {"b": normal(40)},
+        exact=False,
     ),
     case(
         "gelu-decomposed",
