@@ -3,10 +3,11 @@
 from dmlprep.parity.candidate import Candidate, adapt_feed, file_candidate, shadow_candidate
 from dmlprep.parity.compare import compare, compare_candidate, not_run
 from dmlprep.parity.feeds import Feed, fit_feeds, fit_shapes, load_feeds, make_feeds, static_sizes
+from dmlprep.parity.levels import at_some_level, lower_levels
 from dmlprep.parity.metrics import measure
 from dmlprep.parity.reference import Reference
 from dmlprep.parity.tolerances import TOLERANCES, Tolerance, choose_tolerance, find_tolerance
-from dmlprep.parity.traits import holds_fp16
+from dmlprep.parity.traits import holds_bfloat16, holds_fp16
 
 __all__ = [
     "TOLERANCES",
@@ -15,6 +16,7 @@ __all__ = [
     "Reference",
     "Tolerance",
     "adapt_feed",
+    "at_some_level",
     "choose_tolerance",
     "compare",
     "compare_candidate",
@@ -22,8 +24,10 @@ __all__ = [
     "find_tolerance",
     "fit_feeds",
     "fit_shapes",
+    "holds_bfloat16",
     "holds_fp16",
     "load_feeds",
+    "lower_levels",
     "make_feeds",
     "measure",
     "not_run",

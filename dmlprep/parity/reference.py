@@ -17,6 +17,7 @@ from dmlprep.model.walk import label, nodes
 from dmlprep.parity.feeds import Feed, fit_feeds, make_feeds, static_sizes
 from dmlprep.parity.levels import Lowered, at_some_level, lower_levels
 from dmlprep.parity.sizes import free_dimensions, graph_inputs
+from dmlprep.parity.traits import holds_bfloat16
 from dmlprep.record import DeviceInfo
 from dmlprep.target import find_target
 
@@ -146,7 +147,7 @@ class Reference:
         return found
 
     def _open(self, options: SessionOptions) -> AbstractContextManager[Session]:
-        """A session on the CPU, or in onnx's evaluator where ONNX Runtime is too old for the model.
+        """A session on the CPU, or in onnx's evaluator where ONNX Runtime is too old for the model or it is bfloat16.
 
         Raises:
             SessionFailure: neither loads it.
@@ -158,7 +159,7 @@ class Reference:
         except SessionFailure as failure:
             newest = find_target()
             too_new = self.model.opset > newest.max_opset or self.model.ir.ir_version > newest.max_ir
-            if failure.kind != "load" or not too_new:
+            if failure.kind != "load" or not (too_new or holds_bfloat16(self.model)):
                 raise
             return open_evaluator(self.path, options)
 

@@ -7,12 +7,20 @@ import onnx_ir as ir
 from dmlprep.model import Model
 from dmlprep.model.walk import nodes, tensors
 
-__all__ = ["holds_fp16", "quantizes"]
+__all__ = ["holds_bfloat16", "holds_fp16", "quantizes"]
 
 
 def holds_fp16(model: Model) -> bool:
     """Whether any tensor of a model, or any Cast in it, is FP16 or bfloat16. Reads no weights."""
-    half = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
+    return _holds(model, (ir.DataType.FLOAT16, ir.DataType.BFLOAT16))
+
+
+def holds_bfloat16(model: Model) -> bool:
+    """As ``holds_fp16``, for bfloat16 alone: ONNX Runtime's CPU provider has kernels for hardly any operator in it."""
+    return _holds(model, (ir.DataType.BFLOAT16,))
+
+
+def _holds(model: Model, half: tuple[ir.DataType, ...]) -> bool:
     if any(t.dtype in half for t in tensors(model.ir)) or any(v.dtype in half for v in model.ir.graph.inputs):
         return True
     casts = (n.attributes.get("to") for n in nodes(model.ir) if n.op_type == "Cast")

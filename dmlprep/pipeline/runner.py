@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,7 @@ from dmlprep.model import Frozen, Model
 if TYPE_CHECKING:
     import numpy as np
 
-    from dmlprep.runtime import Session, SessionHost
+    from dmlprep.runtime import Session, SessionHost, SessionOptions
 
 __all__ = ["CpuRunner"]
 
@@ -48,46 +49,64 @@ class CpuRunner:
         self._loaded = ExitStack()
         self._session: Session | None = None
         self._frozen: Frozen | None = None
+        self._options: SessionOptions | None = None
 
     def run(
         self, model: Model, feeds: Mapping[str, np.ndarray[Any, Any]], outputs: Sequence[str] | None = None
     ) -> dict[str, np.ndarray[Any, Any]]:
         """Run ``model`` on the CPU, its weights left where they are.
 
+        An FP16 model that ONNX Runtime does not run at its default optimisation is run at a lower level; one in
+        bfloat16 that it has no kernels for, in onnx's reference evaluator. Outputs in bfloat16 come as FP32, which
+        holds each of its values.
+
         Raises:
             ModelRefused: it does not load or run, or its child process died.
         """
-        from dmlprep.parity import adapt_feed
-        from dmlprep.runtime import SessionFailure
+        from dmlprep.parity import adapt_feed, at_some_level, lower_levels
+        from dmlprep.runtime import SessionFailure, SessionOptions
 
-        try:
-            session = self._opened(model)
+        def once(options: SessionOptions) -> dict[str, np.ndarray[Any, Any]]:
+            session = self._opened(model, options)
             # What a pass made of the model may take its inputs in another width: the true-FP16 reference in FP32.
             return session.run(adapt_feed(dict(feeds), session.inputs, str(model.path or "")), outputs)
+
+        options = SessionOptions(time_limit=self._time_limit)
+        try:
+            found, _ = at_some_level(once, options, lower_levels(model))
         except SessionFailure as failure:
             self.release()
             raise ModelRefused(f"the model does not run on the CPU: {failure.message}", code="DP704") from failure
+        return {n: a.astype("float32") if a.dtype.name == "bfloat16" else a for n, a in found.items()}
 
-    def _opened(self, model: Model) -> Session:
-        """A session on the model: the one that is there, where nothing of it has changed since."""
-        from dmlprep.runtime import DATA_FOLDER, SessionOptions, cpu_host
+    def _opened(self, model: Model, options: SessionOptions) -> Session:
+        """A session on the model: the one that is there, where nothing has changed since."""
+        from dmlprep.parity import holds_bfloat16
+        from dmlprep.runtime import DATA_FOLDER, SessionFailure, cpu_host, open_evaluator
 
         frozen = model.snapshot()
-        if self._session is not None and self._frozen is not None and frozen.same_as(self._frozen):
+        known = self._frozen is not None and self._options == options and frozen.same_as(self._frozen)
+        if self._session is not None and known:
             return self._session
         self.release()
         if self._host is None:
             self._host = self._own = cpu_host()
         path = Path(self._loaded.enter_context(tempfile.TemporaryDirectory(prefix="dmlprep-"))) / "model.onnx"
         data = model.save_linked(path)
-        options = SessionOptions(time_limit=self._time_limit, config={DATA_FOLDER: str(data)})
-        self._session = self._loaded.enter_context(self._host.open(path, options))
-        self._frozen = frozen
+        try:
+            linked = replace(options, config={DATA_FOLDER: str(data)})
+            self._session = self._loaded.enter_context(self._host.open(path, linked))
+        except SessionFailure as failure:
+            if failure.kind != "load" or not holds_bfloat16(model):
+                raise
+            model.save(path, force=True)
+            self._session = self._loaded.enter_context(open_evaluator(path, options))
+        self._frozen, self._options = frozen, options
         return self._session
 
     def release(self) -> None:
         """Forget the model that ran last."""
-        self._session = self._frozen = None
+        self._session = self._frozen = self._options = None
         self._loaded.close()
 
     def __enter__(self) -> CpuRunner:

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import onnx
 
-from dmlprep.runtime.wire import dims_to_fields
+from dmlprep.runtime.wire import dims_to_fields, read_tensor
 from dmlprep.runtime.worker import Refused, Worker
 
 __all__ = ["EvaluatorWorker"]
@@ -51,6 +51,14 @@ class EvaluatorWorker(Worker):
             for value in values:
                 if word == "output" or value.name not in weights:
                     self.say(word, value.name, *_described(value.type))
+
+    def feed(self, name: str, kind: str, file: str, *dims: str) -> None:
+        # bfloat16 and its like are numpy types here (ml_dtypes), not values of ONNX Runtime's.
+        value = read_tensor(self.exchange / file, kind, tuple(int(size) for size in dims), mapped=True)
+        if name in self.sequences:
+            self.sequences[name][1].append(value)
+        else:
+            self.feeds[name] = value
 
     def run(self, number: str) -> None:
         feeds, wanted = dict(self.feeds), list(self.wanted)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 import pytest
 from onnx import numpy_helper
 
@@ -16,6 +17,7 @@ from dmlprep.errors import InputError, InternalError, ModelRefused, RecipeError
 from dmlprep.model import Model
 from dmlprep.parity import Reference, compare_candidate, shadow_candidate
 from dmlprep.pipeline import proof
+from dmlprep.pipeline.runner import CpuRunner
 from dmlprep.precision import reference_model
 from dmlprep.record import DeviceInfo, RunRecord
 from tests.fixtures_index import fixture
@@ -239,3 +241,23 @@ def test_an_opset_that_no_target_takes_is_a_wrong_option(tmp_path: Path) -> None
     with pytest.raises(RecipeError, match="opset 99") as caught:
         dmlprep.prepare(source, out=tmp_path / "out", recipe=recipe)
     assert caught.value.exit_code == 2
+
+
+def test_bfloat16_that_onnx_runtime_has_no_kernels_for(tmp_path: Path) -> None:
+    """onnx's reference evaluator computes the original, for the search and for the proof."""
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+    g (bfloat16[2, 8] x) => (bfloat16[2, 8] y) { e = Exp(x) y = Add(e, x) }"""
+    record = _prepare(tmp_path, text, 'islands = "auto"')
+    assert (record.exit_code, record.error) == (0, "")
+    assert record.steps[0].facts["reference_error"] > 0
+    assert "reference by onnx reference evaluator" in str(record.verdicts[0].device)
+
+
+def test_steps_run_fp16_models_at_a_lower_level_where_the_default_crashes() -> None:
+    graph = """<ir_version: 8, opset_import: ["" : 17]>
+    g (float16[2, 3, 4] x, float16[4, 5] w) => (float16[3, 2, 5] y) {
+      t = Transpose<perm = [1, 0, 2]>(x) y = MatMul(t, w) }"""
+    model = Model(ir.from_proto(onnx.parser.parse_model(graph)))
+    with CpuRunner() as runner:
+        for feed in runner.feeds(model, 2):
+            assert np.isfinite(runner.run(model, feed)["y"]).all()
