@@ -11,19 +11,20 @@ from dataclasses import dataclass, field
 import numpy as np
 import onnx_ir as ir
 
-from dmlprep.precision.half import FP16_MAX, Loss, measure, to_half
+from dmlprep.precision.half import FP16_MAX, FP16_NORMAL, Loss, measure, to_half
+from dmlprep.precision.masks import Mask, agreed, from_big_constant, mask_of, side_of
 from dmlprep.precision.policy import Reason
+from dmlprep.precision.rescale import RELATIVE_LOSS, RESTORES, Rescale, in_range, plan_rescale
 from dmlprep.precision.scales import out_of_range, result_scale
 from dmlprep.precision.view import MOVES, View, scalar
 
-__all__ = ["MASK", "NEEDS_FP64", "RELATIVE_LOSS", "Constants", "from_big_constant", "judge"]
+__all__ = ["NEEDS_FP64", "RELATIVE_LOSS", "Constants", "from_big_constant", "judge"]
 
-MASK = 57344.0
-"""Magnitude that masks get: 7 * 2**13. Scores up to 8160 added to it stay finite, and its spacing of 32 swallows scores
-below 16, so that a row that is masked whole stays uniform, as in FP32 with -1e9."""
+_LOW_ENOUGH = FP16_MAX / 8
+"""Up to here, eight masks may be added up, and no mask has to change."""
 
-RELATIVE_LOSS = 2.0**-9
-"""A tensor whose rounding error exceeds this share of its norm lost more than digits: 8 times what rounding costs."""
+_SMALL = 1 << 16
+"""Elements up to which a constant is read though only nodes in FP32 do: it may be a mask that goes on into FP16."""
 
 _THREADS = min(4, os.cpu_count() or 1)
 """Constants are read in parallel: numpy works without Python's lock, and each thread holds one piece of one tensor."""
@@ -34,23 +35,6 @@ NEEDS_FP64 = "needs-fp64"
 _FP32_MAX, _FP32_NORMAL = 3.4028234663852886e38, 2.0**-126
 _FACTOR_LOSS = 2.0**-7  # of the largest factor of a BatchNormalization: a quarter of the bound of FP16 parity
 _TINY_FLOOR, _HIGH_FLOOR = 2.0**-20, 32768.0
-
-_MASK_WAYS = MOVES | frozenset(
-    """
-    Add Sub Mul Where Neg Cast Div Max Min Sum
-    """.split()  # noqa: SIM905 - a list of a hundred names reads better as words
-)
-_LOW_ENDS = frozenset(
-    """
-    Softmax LogSoftmax ArgMax TopK ReduceMax Max Exp Sigmoid Hardmax GlobalMaxPool MaxPool Attention
-    MultiHeadAttention GroupQueryAttention BiasSoftmax Relu Tanh
-    """.split()  # noqa: SIM905 - a list of a hundred names reads better as words
-)
-_HIGH_ENDS = frozenset(
-    """
-    ArgMin ReduceMin Min
-    """.split()  # noqa: SIM905 - a list of a hundred names reads better as words
-)
 
 
 @dataclass
@@ -63,6 +47,8 @@ class Constants:
         losses: what each constant measured loses, by value.
         masks: value -> the magnitude that its mask entries get.
         bounds: values that are limits of Clip: the lowest and highest finite FP16 value serve them.
+        rescaled: constants that are multiplied by a power of two instead, once that is done to the model.
+        measured: ``id(tensor)`` -> the tensor and its loss, so that a second look reads nothing twice.
     """
 
     limits: dict[ir.Value, float] = field(default_factory=dict)
@@ -71,36 +57,96 @@ class Constants:
     masks: dict[ir.Value, float] = field(default_factory=dict)
     bounds: set[ir.Value] = field(default_factory=set)
     kept_for: dict[ir.Value, str] = field(default_factory=dict)
+    rescaled: list[Rescale] = field(default_factory=list)
+    measured: dict[int, tuple[ir.TensorProtocol, Loss]] = field(default_factory=dict)
 
 
-def judge(view: View, full: Iterable[ir.Node]) -> Constants:
+def judge(view: View, full: Iterable[ir.Node], known: Constants | None = None) -> Constants:
     """Read every constant that a node would take in FP16, once.
 
     Args:
         full: nodes that stay in FP32 anyway; what only they read is not looked at.
+        known: what was found before some constants were rescaled; tensors measured then are not read again.
     """
-    found = Constants()
+    found = Constants(measured=dict(known.measured) if known is not None else {})
     kept = set(full)
     wanted: list[tuple[ir.Value, ir.TensorProtocol, list[ir.Node]]] = []
     for value in _candidates(view):
         tensor = view.constant(value) or _filled(value)
         double = tensor is not None and tensor.dtype == ir.DataType.DOUBLE
         readers = [n for n in value.consumers() if (double or n not in kept) and _takes_half(view, n, value)]
-        if tensor is not None and (readers or not value.consumers()):
+        if tensor is not None and (readers or not value.consumers() or tensor.size <= _SMALL):
             wanted.append((value, tensor, readers))
-    unique = {id(tensor): tensor for _, tensor, _ in wanted}
+    unique = {id(tensor): tensor for _, tensor, _ in wanted if id(tensor) not in found.measured}
     with ThreadPoolExecutor(_THREADS) as pool:
-        by_tensor = dict(zip(unique, pool.map(measure, unique.values()), strict=True))
+        for tensor, loss in zip(unique.values(), pool.map(measure, unique.values()), strict=True):
+            found.measured[id(tensor)] = tensor, loss
+    _restored(view, found)
+    masks = {
+        value: mask
+        for value, tensor, _ in wanted
+        if (mask := _mask(view, value, tensor, found.measured[id(tensor)][1], kept)) is not None
+    }
+    found.masks = agreed(masks)
+    found.limits = dict(found.masks)
     for value, tensor, readers in wanted:
-        loss = found.losses[value] = by_tensor[id(tensor)]
+        loss = found.measured[id(tensor)][1]
         if not _beyond_fp32(tensor, loss):
             readers = [n for n in readers if n not in kept]
+        if value in found.masks:
+            found.losses[value] = loss
+        if value in found.masks or (value.consumers() and not readers):
+            continue
+        found.losses[value] = loss
         _variances(view, value, readers, found)
         if loss.over:
             _beyond(view, value, tensor, loss, readers, found)
-        elif loss.relative > RELATIVE_LOSS:
+        elif loss.relative > RELATIVE_LOSS or 0 < loss.peak < FP16_NORMAL:  # 2**-20 is exact, and its products are not
             _below(view, value, tensor, loss, readers, found)
+        elif not in_range(loss.peak):
+            _rescales(view, value, tensor, loss, readers, found, at_no_cost=True)
     return found
+
+
+def _mask(view: View, value: ir.Value, tensor: ir.TensorProtocol, loss: Loss, kept: set[ir.Node]) -> Mask | None:
+    """The mask that a constant is, where it is one and has to be less low."""
+    if loss.peak <= _LOW_ENOUGH or (readers := value.consumers()) == () or _is_bound(value, readers):
+        return None
+    mask = mask_of(view, value, side_of(tensor, FP16_MAX if loss.over else _LOW_ENOUGH), kept)
+    return mask if mask is not None and mask.half and loss.peak > mask.limit else None
+
+
+def _is_bound(value: ir.Value, readers: Iterable[ir.Node]) -> bool:
+    return all(n.op_type in ("Clip", "Pad") and n.inputs[0] is not value for n in readers)
+
+
+def _restored(view: View, found: Constants) -> None:
+    """What divides by a power of two, and makes values that FP16 cannot hold, does so in FP32; so do their readers."""
+    for node in view.order:
+        size = node.meta.get(RESTORES)
+        if size is not None and not in_range(size):
+            text = f"it brings back values of {size:.2g}"
+            found.keep[node] = Reason("rescaled", text)
+            _follow_scale(view, node, size, "rescaled", text, found)
+
+
+def _rescales(
+    view: View,
+    value: ir.Value,
+    tensor: ir.TensorProtocol,
+    loss: Loss,
+    readers: list[ir.Node],
+    found: Constants,
+    *,
+    at_no_cost: bool = False,
+) -> bool:
+    """Plan to multiply the constant by a power of two, where all that reads it can be rid of that again."""
+    if set(value.consumers()) != set(readers) or view.constant(value) is None:
+        return False
+    planned = plan_rescale(view, value, tensor, loss, at_no_cost=at_no_cost)
+    if planned is not None:
+        found.rescaled.append(planned)
+    return planned is not None
 
 
 def _beyond_fp32(tensor: ir.TensorProtocol, loss: Loss) -> bool:
@@ -146,17 +192,10 @@ def _keep(found: Constants, value: ir.Value, nodes: Iterable[ir.Node], rule: str
 def _beyond(
     view: View, value: ir.Value, tensor: ir.TensorProtocol, loss: Loss, readers: list[ir.Node], found: Constants
 ) -> None:
-    if readers and all(n.op_type in ("Clip", "Pad") and n.inputs[0] is not value for n in readers):
+    if readers and _is_bound(value, readers):
         found.bounds.add(value)
         return
-    values = np.asarray(tensor.numpy()) if tensor.size <= 1 << 26 else None
-    sign = 0
-    if values is not None:
-        beyond = values[np.isfinite(values) & (np.abs(values) > FP16_MAX)]
-        sign = -1 if (beyond < 0).all() else 1 if (beyond > 0).all() else 0
-    depth = _mask_depth(value, sign) if sign else 0
-    if depth:
-        found.masks[value] = found.limits[value] = MASK / depth
+    if _rescales(view, value, tensor, loss, readers, found):
         return
     text = f"constant {value.name!r} holds {loss.peak:g}"
     rule = NEEDS_FP64 if _beyond_fp32(tensor, loss) else "constant-too-large"
@@ -166,81 +205,6 @@ def _beyond(
     producer = value.producer()
     if producer is not None and value.is_graph_output():  # of a body: what holds the body hands it on
         _follow_scale(view, producer, loss.peak, rule, text, found)
-
-
-def _mask_depth(value: ir.Value, sign: int) -> int:
-    """How many masks may be added up on the way from a constant to where only 'very low' counts; 0 for no mask."""
-    deepest = 1
-    state: dict[ir.Value, tuple[int, int]] = {value: (sign, 1)}
-    stack = [value]
-    ended = False
-    steps = 0
-    while stack:
-        at = stack.pop()
-        side, depth = state[at]
-        for node in at.consumers():
-            steps += 1
-            if steps > 4096:
-                return 0
-            ends = _LOW_ENDS if side < 0 else _HIGH_ENDS
-            if node.op_type in ends:
-                ended = True
-                continue
-            if node.op_type not in _MASK_WAYS or (node.op_type == "Div" and node.inputs[0] is not at):
-                return 0
-            turned = node.op_type == "Neg" or (node.op_type == "Sub" and node.inputs[1] is at)
-            here = -side if turned else side
-            # Adding two values that both come from masks doubles what is added.
-            more = sum(state[v][1] for v in set(node.inputs) if v is not None and v is not at and v in state)
-            total = depth + (more if node.op_type in ("Add", "Sum", "Sub") else 0)
-            deepest = max(deepest, total)
-            if total > 8:
-                return 0
-            for out in node.outputs:
-                if out.is_graph_output():
-                    return 0
-                known = state.get(out)
-                if known is None or total > known[1]:
-                    state[out] = (here, total)
-                    stack.append(out)
-    # A mask added in several layers runs into the same kind of end each time; two different masks may still meet.
-    return max(deepest, 2 if _meets_another(state, value) else 1) if ended else 0
-
-
-def _meets_another(state: dict[ir.Value, tuple[int, int]], value: ir.Value) -> bool:
-    """Whether the way of this mask runs through an Add of something that holds another very large constant."""
-    for at in state:
-        for node in at.consumers():
-            if node.op_type not in ("Add", "Sum", "Where"):
-                continue
-            for other in node.inputs:
-                if other is None or other in state or other is value:
-                    continue
-                if from_big_constant(other, 1e4):  # -1e4 is a mask as well, and fits
-                    return True
-    return False
-
-
-def from_big_constant(value: ir.Value, over: float = FP16_MAX) -> bool:
-    """Whether a value is made of a constant beyond ``over`` by steps that masks are made with."""
-    stack, seen = [value], 0
-    while stack and seen < 24:
-        seen += 1
-        at = stack.pop()
-        tensor = at.const_value if at.is_initializer() else None
-        producer = at.producer()
-        if tensor is None and producer is not None and producer.op_type in ("Constant", "ConstantOfShape"):
-            attribute = producer.attributes.get("value")
-            tensor = attribute.as_tensor() if attribute is not None else None
-        if tensor is not None and tensor.size <= 4096 and tensor.dtype.is_floating_point():
-            array = np.asarray(tensor.numpy(), np.float64)
-            if array.size and bool((np.isfinite(array) & (np.abs(array) > over)).any()):
-                return True
-        elif producer is not None and (
-            producer.op_type in MOVES or producer.op_type in ("Mul", "Where", "Sub", "Cast", "Add")
-        ):
-            stack += [v for v in producer.inputs if v is not None]
-    return False
 
 
 _ADDED = {
@@ -260,6 +224,8 @@ _ADDED = {
 def _below(
     view: View, value: ir.Value, tensor: ir.TensorProtocol, loss: Loss, readers: list[ir.Node], found: Constants
 ) -> None:
+    if _rescales(view, value, tensor, loss, readers, found):
+        return
     text = f"constant {value.name!r} would lose {loss.relative:.2g} of itself in FP16 (largest value {loss.peak:g})"
     number = scalar(tensor)
     for node in readers:

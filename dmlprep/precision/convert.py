@@ -14,8 +14,10 @@ from dmlprep.model import Model
 from dmlprep.model.checking import check
 from dmlprep.model.walk import label, nodes
 from dmlprep.precision.half import FP16_MAX
+from dmlprep.precision.masks import lower
 from dmlprep.precision.plan import KeepIo, Plan, make_plan
 from dmlprep.precision.policy import Level
+from dmlprep.precision.rescale import Rescale, rescale
 from dmlprep.precision.rewrite import rewrite
 from dmlprep.precision.view import View
 from dmlprep.record import Finding, finding
@@ -68,9 +70,15 @@ def convert(
     view = View.of(model.ir, target)
     _refuse_unknown(view)
     plan = make_plan(view, level=level, keep=keep, convert=convert_anyway, keep_io=keep_io)
+    rescaled: list[Finding] = []
+    while plan.constants.rescaled and (done := rescale(model.ir, plan.constants.rescaled)):
+        rescaled += [_rescaled(one) for one in done]
+        view = View.of(model.ir, target)
+        plan = make_plan(view, level=level, keep=keep, convert=convert_anyway, keep_io=keep_io, known=plan.constants)
     names = {id(n): label(n) for n in plan.full}
-    findings = _findings(plan)
-    changed = rewrite(plan) or inlined
+    findings = rescaled + _findings(plan)
+    lower(plan.constants.masks)
+    changed = rewrite(plan) or bool(rescaled or plan.constants.masks) or inlined
     if changed:
         fault = check(model.ir)
         if fault:
@@ -124,6 +132,28 @@ def _count_casts(model: ir.Model) -> int:
         and node.attributes["to"].value in floats
         and node.inputs[0] is not None
         and (node.inputs[0].dtype is None or node.inputs[0].dtype.is_floating_point())
+    )
+
+
+def _rescaled(one: Rescale) -> Finding:
+    taker = label(one.division.node) if one.division.node is not None else f"a Mul behind {label(one.node)}"
+    why = (
+        f"{one.before.over} of {one.before.size} values beyond {FP16_MAX:g} (largest {one.before.peak:g})"
+        if one.before.over
+        else f"largest value {one.before.peak:g}, of which FP16 would lose {one.before.relative:.2g}"
+    )
+    return finding(
+        "DP408",
+        f"{one.value.name!r} ({why}) is multiplied by 2^{one.exponent}, and now loses {one.after.relative:.2g}; "
+        f"{taker} takes 2^{one.result} out again",
+        node=one.value.name or "",
+        exponent=one.exponent,
+        peak=one.before.peak,
+        over=one.before.over,
+        flushed=one.before.flushed,
+        relative=one.before.relative,
+        relative_after=one.after.relative,
+        taken_out_by=taker,
     )
 
 

@@ -27,6 +27,7 @@ __all__ = [
     "Loss",
     "cast_tensor",
     "measure",
+    "pieces",
     "to_half",
 ]
 
@@ -91,7 +92,7 @@ def measure(tensor: ir.TensorProtocol) -> Loss:
     """Read a floating tensor once, in pieces, and tell what FP16 would make of it."""
     size = over = flushed = subnormal = 0
     peak = squares = lost = 0.0
-    for part in _parts(tensor):
+    for part in pieces(tensor):
         values = part if part.dtype in (np.float32, np.float64) else part.astype(np.float32)
         size += values.size
         magnitude = np.abs(values)
@@ -125,11 +126,14 @@ def _squared_error(values: np.ndarray[Any, Any]) -> float:
     return float(np.vdot(difference, difference))
 
 
-def _parts(tensor: ir.TensorProtocol) -> Iterator[np.ndarray[Any, Any]]:
+def pieces(tensor: ir.TensorProtocol) -> Iterator[np.ndarray[Any, Any]]:
     """The flattened values piece by piece; a piece is valid until the next one is asked for.
 
     A tensor in a file is read into one buffer over and over: mapping it would cost a page fault every 4 KiB.
     """
+    if isinstance(tensor, CastTensor):
+        yield from tensor.pieces()
+        return
     mapped = as_mapped(tensor)
     if mapped is None or mapped.dtype not in _PLAIN or sys.byteorder != "little":
         yield from chunks(tensor, _CHUNK)
@@ -163,6 +167,7 @@ class CastTensor:
         limit: finite values beyond it become it, where ``dtype`` is FLOAT16; ``None`` lets them become infinite.
         exponent: values are multiplied by ``2**exponent`` first, which is exact.
         through_half: round to FP16 on the way to a wider type (weights of the true-FP16 reference).
+        clamp: finite values beyond it become it first, whatever ``dtype`` is; ``None`` for no change.
     """
 
     def __init__(
@@ -174,6 +179,7 @@ class CastTensor:
         limit: float | None = FP16_MAX,
         exponent: int = 0,
         through_half: bool = False,
+        clamp: float | None = None,
     ) -> None:
         self.name: str | None = name if name is not None else source.name
         self.doc_string: str | None = source.doc_string
@@ -185,6 +191,7 @@ class CastTensor:
         self.limit = limit
         self.exponent = exponent
         self.through_half = through_half
+        self.clamp = clamp
         self.raw: Any = source
 
     @property
@@ -198,6 +205,8 @@ class CastTensor:
         return self.size * self.dtype.bitwidth // 8
 
     def _cast(self, part: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        if self.clamp is not None:
+            part = np.where(np.isfinite(part), np.clip(part, -self.clamp, self.clamp), part).astype(part.dtype)
         if self.exponent:
             part = np.ldexp(part if part.dtype == np.float64 else part.astype(np.float32), self.exponent)
         if self.dtype == ir.DataType.FLOAT16:
@@ -209,7 +218,7 @@ class CastTensor:
 
     def pieces(self) -> Iterator[np.ndarray[Any, Any]]:
         """The flattened values, piece by piece."""
-        for part in _parts(self.source):
+        for part in pieces(self.source):
             yield self._cast(part)
 
     def numpy(self) -> np.ndarray[Any, Any]:
@@ -264,9 +273,10 @@ def cast_tensor(
     limit: float | None = FP16_MAX,
     exponent: int = 0,
     through_half: bool = False,
+    clamp: float | None = None,
 ) -> ir.TensorProtocol:
-    """A tensor in another floating type: at once where it is small, lazily where it is large."""
-    lazy = CastTensor(tensor, dtype, name=name, limit=limit, exponent=exponent, through_half=through_half)
+    """A tensor in another floating type: at once where it is small, lazily where it is large. See ``CastTensor``."""
+    lazy = CastTensor(tensor, dtype, name=name, limit=limit, exponent=exponent, through_half=through_half, clamp=clamp)
     if lazy.nbytes > _EAGER:
         return lazy
     return ir.Tensor(lazy.numpy(), dtype=dtype, name=lazy.name, doc_string=lazy.doc_string)

@@ -46,12 +46,14 @@ def make_plan(
     keep: Mapping[int, str] | None = None,
     convert: Mapping[int, str] | None = None,
     keep_io: KeepIo = True,
+    known: Constants | None = None,
 ) -> Plan:
     """Decide for every node.
 
     Args:
         keep: ``id(node)`` -> why the user keeps it.
         convert: ``id(node)`` -> why the user converts it against the policy; firm reasons stand.
+        known: the constants of an earlier plan of the same model; see ``judge``.
     """
     keep, convert = keep or {}, convert or {}
     full = {
@@ -61,7 +63,7 @@ def make_plan(
         if id(node) in keep:
             full.setdefault(node, Reason("user", keep[id(node)]))
     _into_bodies(view, full)
-    constants = judge(view, full)
+    constants = judge(view, full, known)
     for node, reason in constants.keep.items():
         if reason.rule == NEEDS_FP64:
             full[node] = reason

@@ -20,8 +20,6 @@ KEPT = {
     "cast_back_to_int": {"integers-in-floats"},
     "resize_computed_scales": {"integers-in-floats"},
     "sequence": {"not-a-tensor"},
-    "tiny_weights": {"constant-too-small"},
-    "large_scale": {"constant-too-large"},
     "l2_normalise": {"sum-of-squares", "constant-too-small"},
     "range": {"no-fp16-type"},
     "swapped_axes_before_matmul": {"cpu-crash"},

@@ -18,6 +18,7 @@ ROWS: dict[str, Code] = {
         "raise the tolerance or the number of trials, or leave the model in FP32",
     ),
     "DP405": Code("node stays in FP32 after a search", "note"),
+    "DP408": Code("constant rescaled by a power of two", "note"),
     "DP407": Code(
         "true FP16 is out of tolerance",
         "error",
