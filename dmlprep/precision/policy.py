@@ -171,6 +171,7 @@ _FINDERS: dict[str, Finder] = {
     "mean-of-squares": _stretch(regions.squares),
     "integer-sums": _stretch(scales.integer_sums),
     "long-sum": _stretch(scales.long_sums),
+    "carried-sum": _stretch(scales.carried_sums),
     "coordinates": _stretch(regions.coordinates),
     "long-softmax": _long_axis,
 }

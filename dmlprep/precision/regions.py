@@ -115,9 +115,9 @@ def _through_moves(value: ir.Value | None) -> ir.Node | None:
     return node
 
 
-def _from_integers(view: View) -> set[ir.Value]:
-    """Floating values that come from integers and small constants alone: sizes, positions, masks."""
-    found: set[ir.Value] = set()
+def _from_integers(view: View, also: Iterable[ir.Value] = ()) -> set[ir.Value]:
+    """Floating values that come from integers, from ``also`` and small constants alone: sizes, positions, masks."""
+    found: set[ir.Value] = set(also)
     for node in view.order:
         small_product = node.op_type in ("MatMul", "Einsum", "Gemm")
         if node.op_type not in _ELEMENTWISE and node.op_type not in MOVES and not small_product:
@@ -194,8 +194,8 @@ def integers(view: View) -> Iterator[tuple[ir.Node, str]]:
 
 
 def phases(view: View) -> Iterator[tuple[ir.Node, str]]:
-    """Sin and Cos of positions, and what leads to them."""
-    inside = _from_integers(view)
+    """Sin and Cos of positions, and what leads to them; a floating input may be one (the time step of a diffusion)."""
+    inside = _from_integers(view, [v for v in view.model.graph.inputs if view.wide(v)])
     ends = [node for node in view.order if node.op_type in ("Sin", "Cos") and view.is_float(node)]
     for node in ends:
         yield node, "its argument is an angle"

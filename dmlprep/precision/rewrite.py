@@ -119,7 +119,7 @@ class _Rewriter:
                 self.home[value] = self._original(value) if self._io_kept(value) else _HALF
         for value in main.outputs:
             if self.view.wide(value):
-                kept = self._io_kept(value)
+                kept = self._io_kept(value) if value.is_graph_input() else self.plan.keeps(value)
                 self.ends.setdefault(value, set()).add(self._original(value) if kept else _HALF)
         for node in self.view.order:
             for name, graph in attribute_graphs(node):
