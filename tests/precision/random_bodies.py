@@ -107,6 +107,8 @@ def counted(draw: Any, g: Graph, x: str) -> None:
 def scanned(draw: Any, g: Graph, x: str) -> None:
     """A Scan with a state and a captured weight: t -> t / 2 + row, rows of tanh(t)."""
     shape, i = g.floats[x], g.name()
+    if len(shape) < 2:
+        return
     row, half = shape[1:], g.weight(np.float32(0.5))
     start = g.weight(np.zeros(row, np.float32))
     body = helper.make_graph(

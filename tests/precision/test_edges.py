@@ -18,11 +18,13 @@ from dmlprep.target import find_target
 from tests.precision.edge import MINE, Edge, W, normal, text
 from tests.precision.edges_contrib import CONTRIB
 from tests.precision.edges_graphs import GRAPHS
+from tests.precision.edges_idioms import IDIOMS
 from tests.precision.edges_operators import OPERATORS
+from tests.precision.edges_uses import USES
 from tests.precision.edges_values import VALUES
 from tests.precision.graphs import feeds_for, proto_of, run
 
-EDGES = {**GRAPHS, **VALUES, **OPERATORS, **CONTRIB}
+EDGES = {**GRAPHS, **VALUES, **OPERATORS, **CONTRIB, **IDIOMS, **USES}
 BOUND = 0.02
 """The peers' bound for FP16 against FP32: max|difference| / max|reference|."""
 
