@@ -40,6 +40,9 @@ _CUTS = 15
 _MOST_VALUES = 96
 """Values brought out in one run."""
 
+_GROWS = 3
+"""Where a node makes this many times of a difference, that is said of it, and not that differences add up."""
+
 _READERS = 3
 """Places behind fused nodes up to which their readers are taken along, to show a fault that needs them."""
 
@@ -157,7 +160,7 @@ def _by_values(
     known.update({name: name for name in common})
     search = _Search(-1, len(cuts.nodes) - 1, dict(wanted), dict(answers), apart, frozenset(wanted))
     _narrow(prober, cuts, known, search, tolerance, progress)
-    return _conclude(prober, cuts, known, search, tolerance, device)
+    return _conclude(prober, cuts, known, search, tolerance, device, same_file)
 
 
 def _narrow(
@@ -276,7 +279,13 @@ def _reshape(reference: dict[str, Array], candidate: Mapping[str, Array]) -> set
 
 
 def _conclude(
-    prober: Prober, cuts: Cuts, known: Mapping[str, str], search: _Search, tolerance: Tolerance, device: Device
+    prober: Prober,
+    cuts: Cuts,
+    known: Mapping[str, str],
+    search: _Search,
+    tolerance: Tolerance,
+    device: Device,
+    same_file: bool,
 ) -> Bisection:
     """Cut out the nodes between the bounds, feed them the reference's values, and see whether they show the fault."""
     inputs = inputs_at(prober, cuts, search.low, search.reference, search.candidate)
@@ -319,7 +328,10 @@ def _conclude(
         result.on_cpu, _ = prober.shows(result.part, result.inputs, result.expected, tolerance, "cpu")
     elif device == "cpu":
         result.on_cpu = result.reproduced
-    result.reason = _sentence(result, device)
+    if not result.reproduced:
+        fed = [n for n in result.inputs if n in search.reference and n in search.candidate]
+        result.before = [differ(n, search.reference[n], search.candidate[n], tolerance) for n in fed]
+    result.reason = _sentence(result, device, "the device parts from the CPU" if same_file else "the models part")
     return result
 
 
@@ -341,19 +353,24 @@ def _fused_by(
     return "DirectML's (unfused it agrees)" if device == "dml" and not unfused[0] else ""
 
 
-def _sentence(result: Bisection, device: Device) -> str:
+def _sentence(result: Bisection, device: Device, parting: str) -> str:
     worst = max(result.values, key=lambda m: m.max_rel)
     by = (
         f"{worst.non_finite} elements not finite"
         if worst.non_finite
         else worst.note or f"max|d|/max|ref| {worst.max_rel:.3g}"
     )
-    text = f"the models part at {named(result)} ({by})"
+    text = f"{parting} at {named(result)} ({by})"
     if result.hidden:
         text += "; the fault goes away when values between them are brought out, so it lies in how they are fused"
         text += f", and the fusion is {result.fused_by}" if result.fused_by else ""
     if not result.reproduced:
-        return text + "; alone it agrees, so small differences before it add up here, or its surroundings matter"
+        already = max((m.max_rel for m in result.before), default=0.0)
+        fed = f"what it is fed is {already:.2g} off already, within the tolerance"
+        if not result.hidden and worst.max_rel > _GROWS * already > 0:
+            return text + f"; alone it agrees: {fed}, and it makes {worst.max_rel / already:.2g} times that of it"
+        text += "; alone it agrees, so small differences before it add up here, or its surroundings matter"
+        return text + (f" ({fed})" if already else "")
     alone = "alone with what reads it, it" if result.with_readers else "alone it"
     if device != "cpu":
         return text + (

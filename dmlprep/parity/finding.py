@@ -35,6 +35,7 @@ class Bisection:
         fused_by: whose fusion that is, in words; empty where it is not known.
         with_readers: the model of the nodes holds what reads them too, without which the fault does not show.
         reproduced: whether the model of just these nodes shows the fault on the device.
+        before: how far what the nodes are fed was off already; measured where they agree alone.
         on_cpu: whether it shows it on the CPU too, so that the model and not the device is at fault; ``None``: not
             tried.
         runs: sessions opened, the model of the nodes included.
@@ -51,6 +52,7 @@ class Bisection:
     fused_by: str = ""
     with_readers: bool = False
     reproduced: bool | None = None
+    before: list[OutputMetrics] = field(default_factory=list)
     on_cpu: bool | None = None
     runs: int = 0
     total_nodes: int = 0

@@ -42,6 +42,9 @@ options.enable_mem_pattern = False
 if PROVIDER not in onnxruntime.get_available_providers():
     sys.exit(f"onnxruntime {{onnxruntime.__version__}} has no {{PROVIDER}}: {{onnxruntime.get_available_providers()}}")
 session = onnxruntime.InferenceSession(str(HERE / "node.onnx"), options, providers=PROVIDERS)
+if PROVIDER not in session.get_providers():
+    sys.exit(f"onnxruntime left {{PROVIDER}} out of the session: {{session.get_providers()}}")
+print(f"onnxruntime {{onnxruntime.__version__}}, {{PROVIDER}}")
 stored = np.load(HERE / "inputs.npz", allow_pickle=False)
 feeds = {{value.name: stored[f"input_{{i}}"] for i, value in enumerate(session.get_inputs())}}
 answers = session.run(None, feeds)
@@ -143,13 +146,17 @@ def issue_text(found: Bisection, bound: float, level: str, knobs: Sequence[KnobR
         else "wrong result when fused"
         if found.fused_by
         else "wrong result"
+        if found.reproduced
+        else "differences grow here"
     )
     lines = [f"# {title}", "", f"{found.reason[:1].upper()}{found.reason[1:].rstrip('.')}.", ""]
     lines += ["## Where", "", f"- device: {found.device or 'not known'}", f"- graph optimisation: {level}"]
     lines += [f"- bound: {found.tolerance or bound}", f"- found in {found.runs} runs, of {found.total_nodes} nodes", ""]
     lines += ["## Nodes", ""] + [f"- {_describe(node)}" for node in _listed(found)] + [""]
-    fed = [_row(n, a) for n, a in found.inputs.items()]
-    lines += ["## Inputs", "", *_table(["input", "type", "shape", "min", "max"], fed)]
+    off = {m.output: f"{m.max_rel:.3g}" for m in found.before}
+    fed = [[*_row(n, a), *([off.get(n, "")] if off else [])] for n, a in found.inputs.items()]
+    head = ["input", "type", "shape", "min", "max", *(["max rel off already"] if off else [])]
+    lines += ["## Inputs", "", *_table(head, fed)]
     if found.values:
         rows = [
             [m.output, f"{m.max_abs:.4g}", f"{m.max_rel:.4g}", f"{m.cosine:.6f}", str(m.non_finite)]
@@ -161,6 +168,8 @@ def issue_text(found: Bisection, bound: float, level: str, knobs: Sequence[KnobR
         lines += _table(["setting", "result"], [[k.name, k.text] for k in knobs])
     lines += ["", "## To reproduce", "", "Needs numpy and onnxruntime (on Windows onnxruntime-directml):", ""]
     lines += ["    python reproduce.py", ""]
+    if not found.reproduced:
+        lines += ["These nodes alone agree, and the script says so; the difference shows in the whole model only.", ""]
     lines += ["`node.onnx` holds the nodes above with their weights, `inputs.npz` what was fed, `expected.npz` what"]
     lines += ["the CPU provider computed for the reference model.", ""]
     return "\n".join(lines)

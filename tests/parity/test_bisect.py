@@ -351,3 +351,19 @@ def test_a_name_that_now_stands_for_another_shape_is_no_fault(tmp_path: Path) ->
     assert found.outcome == "found"
     assert "Sin" in found.op_types
     assert "shape" not in found.reason
+
+
+def test_a_node_that_makes_more_of_a_difference_is_said_to(tmp_path: Path) -> None:
+    """A Softmax over large values: the difference is there before it, within the tolerance, and grows in it."""
+    text = """g (float[1, 4] x) => (float[1, 4] y) <float scale = {400}, float[4] shift = {0, 0, 0, 0}> {
+        a = Tanh(x)  b = Mul(a, scale)  d = Add(b, shift)  c = Softmax(d)  y = Neg(c) }"""
+    off = text.replace("{0, 0, 0, 0}", "{0, 0.0015, 0, 0}")
+    feed = {"x": np.array([[0.5, 0.499, 0.4985, 0.0]], np.float32)}
+    found = bisect(parse(text, tmp_path / "a.onnx"), parse(off, tmp_path / "b.onnx"), [feed])
+    assert (found.outcome, found.op_types, found.reproduced) == ("found", ["Softmax"], False)
+    assert "times that of it" in found.reason
+    (before,) = found.before
+    assert 0 < before.max_rel < 1e-5
+    issue = issue_text(found, 1e-5, "all", [])
+    assert issue.startswith("# Softmax: differences grow here")
+    assert "max rel off already" in issue
