@@ -124,7 +124,7 @@ def compare_candidate(
         )
     except SessionFailure as failure:
         if candidate.ours:
-            return unsaid(f"it does not run on the CPU: {failure}", made.device)
+            return unsaid(f"it does not run on the CPU: {failure.message}", made.device)
         text = f"the candidate does not run: {failure}"
         return made.failed(text, 0, [finding("DP704", text, severity="error", kind=failure.kind)])
     except CheckNotRun as error:

@@ -22,6 +22,7 @@ from dmlprep.model.walk import graphs, nodes
 from dmlprep.precision import composites
 from dmlprep.precision.half import cast_tensor
 from dmlprep.precision.names import Names
+from dmlprep.precision.probing import forget_symbolic_shapes
 from dmlprep.precision.rounding import Builder, Constants, Rounding
 from dmlprep.precision.types import Types, solve_types
 from dmlprep.precision.view import MOVES, constant_tensor
@@ -71,6 +72,8 @@ def reference_model(model: Model, mode: Accumulation = "storage", rounding: Roun
             _node(node, half, types, builder, mode)
         if graph is shadow.ir.graph:
             _round_inputs(graph, half, Builder(graph, names, opset, rounding, constants))
+    # What was an output is an inner value now.
+    forget_symbolic_shapes(shadow)
     return shadow
 
 

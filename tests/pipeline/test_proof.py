@@ -261,3 +261,13 @@ def test_steps_run_fp16_models_at_a_lower_level_where_the_default_crashes() -> N
     with CpuRunner() as runner:
         for feed in runner.feeds(model, 2):
             assert np.isfinite(runner.run(model, feed)["y"]).all()
+
+
+@pytest.mark.parametrize("islands", ["off", "auto"])
+def test_sizes_that_an_exporter_named_wrong(islands: str, tmp_path: Path) -> None:
+    """The output is twice as high as its declared shape says; as an inner value of the reference that would not run."""
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+    g (float[n, 3, h, w] x) => (float[n, 3, h, w] y) <float[4] s = {1, 1, 2, 2}> {
+      a = Mul(x, x) b = Resize<mode = "nearest">(a, , s) c = Mul(b, b) y = Tanh(c) }"""
+    record = _prepare(tmp_path, text, f'islands = "{islands}"\nkeep_io = false')
+    assert (record.exit_code, record.error) == (0, "")
