@@ -6,7 +6,8 @@ which DirectML 1.15 has no kernels for, is tried again restamped to opset 21 (ke
 releases before 1.21, which lack kernels of opset 21) where the CPU provider still gives the suite's results, because
 many operators did not change.
 
-Writes a JSON table (``--out``), continues one that was cut off, and writes docs/directml-conformance.md from it.
+Writes a JSON table (``--out``), continues one that was cut off, and writes docs/directml-conformance.md from it
+(``--doc``). Takes 10 minutes on two cores. scripts/make_conformance_data.py makes target data of such tables.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +32,7 @@ import onnx
 from onnx.backend.test.case.node import collect_testcases
 
 from dmlprep.runtime import SessionFailure, SessionHost, SessionOptions, cpu_host, dml_host, dml_status
+from dmlprep.target.quirks import quirks
 
 LIMIT = 60.0
 """Seconds for one load or run: the largest case takes 2 s on an idle machine of two cores."""
@@ -235,25 +238,44 @@ MEANING = {
 }
 
 
-def older_section(table: dict[str, Any], record: dict[str, Any]) -> str:
-    """Cases whose result on an older release is another one than here."""
-    rows = []
-    for name, row in sorted(record["cases"].items()):
-        here = table.get(name)
-        if (
-            row is None
-            or here is None
-            or row["result"] == here["result"]
-            or "not_run" in (row["result"], here["result"])
-        ):
-            continue
-        if row.get("error", "").startswith("Load model from"):
-            continue  # the opset is younger than the release
-        rows.append(f"| {name} | {MEANING[row['result']]} | {MEANING[here['result']]} | {tidy(row.get('error', ''))} |")
-    head = "| case | there | here | message |\n|---|---|---|---|\n"
-    count = sum(row is not None for row in record["cases"].values())
-    told = f"{record['device']}; {count} cases, those whose opset is younger than the release left out."
-    return f"\n## Other results on an older release\n\n{told}\n\n{head}" + "\n".join(rows) + "\n"
+def releases_section() -> str:
+    """What scripts/make_conformance_data.py found to be DirectML's fault, release by release."""
+    data = json.loads((resources.files("dmlprep.target") / "data" / "conformance.json").read_text())
+    codes = {quirk.id: quirk.code for quirk in quirks()}
+    releases = list(data["releases"])
+    lines = ["", "## Release by release", "", DATA_TEXT, ""]
+    lines += [
+        "| release | DirectML | cases that it loads | the suite's result | DirectML's fault |",
+        "|---|---|---|---|---|",
+    ]
+    for name, head in data["releases"].items():
+        version = re.search(r"DirectML ([\d.]+)", head["device"])
+        lines.append(
+            f"| {name} | {version[1] if version else ''} | {head['cases']} | {head['right']} | {head['faults']} |"
+        )
+    lines += ["", f"| case | {' | '.join(releases)} | quirk |", "|---" * (len(releases) + 2) + "|"]
+    for case, rows in data["faults"].items():
+        cells = [
+            " ".join([SHORT[rows[r][0]], *([f"{rows[r][1]:g}"] if rows[r][1] else [])]) if r in rows else ""
+            for r in releases
+        ]
+        found = sorted({codes[row[2]] for row in rows.values() if row[2]})
+        lines.append(f"| {case} | {' | '.join(cells)} | {', '.join(found) or data['unexplained'].get(case, '')} |")
+    return "\n".join(lines) + "\n"
+
+
+DATA_TEXT = """Cases with nodes on DirectML, on that release, that the CPU provider gets right and DirectML does not.
+Blank: right, or of an opset that the release does not load. A figure is max abs d / max abs reference. The other cases
+without the suite's result are those of the release's CPU provider."""
+
+SHORT = {
+    "wrong numbers": "wrong",
+    "create fails": "refused",
+    "run fails": "refused",
+    "crash": "crash",
+    "no answer": "no answer",
+    "too much memory": "memory",
+}
 
 
 def tidy(message: str) -> str:
@@ -262,7 +284,7 @@ def tidy(message: str) -> str:
     return " ".join(message.replace("|", "/").split())[:120]
 
 
-def page(table: dict[str, Any], device: str, seconds: float, older: list[dict[str, Any]]) -> str:
+def page(table: dict[str, Any], device: str, seconds: float) -> str:
     """The text of docs/directml-conformance.md."""
     real = {name: row for name, row in table.items() if row is not None}
     on_dml = {name for name, row in real.items() if "DML" in (row["placed"] or {}).values()}
@@ -285,17 +307,20 @@ def page(table: dict[str, Any], device: str, seconds: float, older: list[dict[st
         for name, row in sorted(real.items())
         if row["result"] in bad and row.get("cpu") == "match"
     ]
-    return PAGE.format(
-        device=device,
-        onnx=onnx.__version__,
-        count=len(real),
-        restamped=sum("@" in name for name in real),
-        restamp=RESTAMP,
-        seconds=seconds,
-        table="\n".join(lines),
-        wrong="\n".join(wrong),
-        failed="\n".join(failed),
-    ) + "".join(older_section(table, record) for record in older)
+    return (
+        PAGE.format(
+            device=device,
+            onnx=onnx.__version__,
+            count=len(real),
+            restamped=sum("@" in name for name in real),
+            restamp=RESTAMP,
+            seconds=seconds,
+            table="\n".join(lines),
+            wrong="\n".join(wrong),
+            failed="\n".join(failed),
+        )
+        + releases_section()
+    )
 
 
 def main() -> int:
@@ -306,7 +331,6 @@ def main() -> int:
     parser.add_argument("--restamp", type=int, default=RESTAMP, help="opset that younger cases are restamped to")
     parser.add_argument("--lanes", type=int, default=2, help="workers at a time")
     parser.add_argument("--like", type=Path, help="table of another release: its restamped cases are taken unseen")
-    parser.add_argument("--older", type=Path, nargs="*", default=[], help="tables of older releases, for the page")
     parser.add_argument("--only", default="", help="cases whose name holds this")
     arguments = parser.parse_args()
     status = dml_status(arguments.release)
@@ -318,7 +342,7 @@ def main() -> int:
     earlier, start = record["seconds"], time.monotonic()
 
     def save() -> None:
-        record["seconds"] = earlier + time.monotonic() - start
+        record["seconds"] = earlier + (time.monotonic() - start if todo_count else 0.0)
         record["device"] = str(status.device)
         part = arguments.out.with_suffix(".part")
         part.write_text(json.dumps(record, sort_keys=True))
@@ -329,7 +353,7 @@ def main() -> int:
     for item in work(known, like, arguments.only, arguments.restamp):
         todo.put(item)
     done: queue.SimpleQueue[tuple[str, dict[str, Any] | None]] = queue.SimpleQueue()
-    count = todo.qsize()
+    count = todo_count = todo.qsize()
 
     def lane() -> None:
         with tempfile.TemporaryDirectory() as folder, cpu_host() as cpu, dml_host(arguments.release) as dml:
@@ -353,8 +377,7 @@ def main() -> int:
             future.result()
     save()
     if arguments.doc:
-        older = [json.loads(path.read_text()) for path in arguments.older]
-        arguments.doc.write_text(page(known, str(status.device), record["seconds"], older))
+        arguments.doc.write_text(page(known, str(status.device), record["seconds"]))
     print(json.dumps(Counter(row["result"] for row in known.values() if row), indent=1))
     return 0
 

@@ -11,6 +11,7 @@ import argparse
 import json
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -32,15 +33,21 @@ OUTCOMES = {"load": "create fails", "run": "run fails"}
 
 
 def run(case: Case, model: onnx.ModelProto, host: SessionHost, folder: Path) -> str:
-    """What a session does with the model, against the CPU provider and the model as it was."""
+    """What a session does with the model, against the CPU provider and the model as it was.
+
+    The CPU provider may fuse or not: quantized operators round otherwise when they are fused.
+    """
     path, plain = folder / "case.onnx", folder / "plain.onnx"
     path.write_bytes(model.SerializeToString())
     plain.write_bytes(case.model.SerializeToString())
     options = SessionOptions(
         optimization="all" if case.optimized else "disabled", unfused=case.unfused, time_limit=120, threads=1
     )
-    with cpu_host() as cpu, open_on(cpu, cpu_host, plain, SessionOptions(threads=1)) as session:
-        expected = session.run(case.feeds)
+    expected = []
+    with cpu_host() as cpu:
+        for level in ("all", "disabled"):
+            with open_on(cpu, cpu_host, plain, SessionOptions(threads=1, optimization=level)) as session:
+                expected.append(session.run(case.feeds))
     try:
         with open_dml(path, options, host) as session:
             found = session.run(case.feeds)
@@ -50,14 +57,15 @@ def run(case: Case, model: onnx.ModelProto, host: SessionHost, folder: Path) -> 
         if "came back empty" in error.message:
             return "wrong numbers"
         return OUTCOMES.get(error.kind, "crash")
-    for name, wanted in expected.items():
-        got = found[name]
-        same = got.shape == wanted.shape and np.allclose(
-            got.astype(np.float64), wanted.astype(np.float64), rtol=CLOSE, atol=CLOSE
-        )
-        if not same:
-            return "wrong numbers"
-    return "right"
+    return "right" if any(close(found, wanted) for wanted in expected) else "wrong numbers"
+
+
+def close(found: Mapping[str, np.ndarray], wanted: Mapping[str, np.ndarray]) -> bool:
+    return all(
+        found[name].shape == array.shape
+        and np.allclose(found[name].astype(np.float64), array.astype(np.float64), rtol=CLOSE, atol=CLOSE)
+        for name, array in wanted.items()
+    )
 
 
 def main() -> int:

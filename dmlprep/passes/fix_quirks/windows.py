@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from dmlprep.passes.fix_quirks.editing import Edit
@@ -100,34 +102,57 @@ def _floor_pads(facts: NodeFacts) -> list[int] | str:
 
 
 def averagepool_ceil(facts: NodeFacts, edit: Edit) -> str:
-    """Pad by zeros that count, average the rest without counting.
+    """Average without counting padding, times the part of each window that is data.
 
-    From opset 19 on padding counts in the divisor, what lies beyond it does not.
+    From opset 19 on padding counts in the divisor, what lies beyond it does not. A Pad before it is no way: ONNX
+    Runtime 1.20 fuses it into the AveragePool, which then counts otherwise.
     """
     rows = pool_geometry(facts)
     if rows is None:
         return "the sizes of its input are not known"
-    data = edit.node.inputs[0]
     x = facts.input(0)
-    if data is None or x is None:
-        return "it has no data"
+    if x is None or x.type not in ("float", "float16"):
+        return "its input is neither FP32 nor FP16"
     if len({pad for row in rows for pad in row[3:5]}) > 1:
         return "its paddings differ, and ONNX Runtime's CPU provider counts them otherwise than ONNX"
-    begin, after, beyond = [], [], []
-    for size, reach, stride, before, behind, out in rows:
-        if size + before + behind < reach:
-            return "its kernel is longer than its padded input"  # ONNX and ONNX Runtime differ there
-        begin.append(before)
-        after.append(behind)
-        beyond.append(max(0, (out - 1) * stride + reach - size - before - behind))
-    if any(beyond[i] >= k for i, k in enumerate(facts.attribute("kernel_shape"))):
-        return "the padding would be as wide as the kernel"
-    if any(begin) or any(after):
-        sizes = [0, 0, *begin, 0, 0, *after]
-        edit.set_input(0, edit.before("Pad", [data, edit.integers(sizes, "pads")], like=data))
+    if any(size + before + behind < reach for size, reach, _, before, behind, _ in rows):
+        return "its kernel is longer than its padded input"  # ONNX and ONNX Runtime differ there
+    pads = _floor_pads(facts)
+    if isinstance(pads, str):
+        return pads
+    count = len(rows)
+    parts = np.ones([1] * count)
+    for axis, (row, kernel) in enumerate(zip(rows, facts.attribute("kernel_shape"), strict=True)):
+        share = _data_part(row, kernel)
+        parts = parts * share.reshape([-1 if i == axis else 1 for i in range(count)])
+    if not parts.all():
+        return "one of its windows holds no data"
     edit.drop("ceil_mode", "count_include_pad")
-    edit.set("pads", [0] * len(rows) + beyond)
+    edit.set("pads", pads)
+    if (parts == 1).all():
+        edit.forget_shapes(edit.node.outputs[0])
+        return ""
+    old = edit.node.outputs[0]
+    factor = edit.constant(parts.astype(np.float32 if x.type == "float" else np.float16), "data")
+    average = edit.before(facts.op, list(edit.node.inputs), dtype=old.dtype)
+    made = average.producer()
+    assert made is not None
+    for attribute in edit.node.attributes.values():
+        made.attributes[attribute.name] = attribute
+    edit.forget_shapes(old)
+    edit.replace_output(edit.before("Mul", [average, factor], dtype=old.dtype))
+    edit.remove()
     return ""
+
+
+def _data_part(row: tuple[int, int, int, int, int, int], kernel: int) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """For each window of an axis: elements of data by elements of data and padding."""
+    size, reach, stride, before, behind, out = row
+    dilation = (reach - 1) // (kernel - 1) if kernel > 1 else 1
+    places = np.arange(out)[:, None] * stride - before + np.arange(kernel)[None, :] * dilation
+    data = ((places >= 0) & (places < size)).sum(axis=1)
+    counted = (places < size + behind).sum(axis=1)
+    return np.asarray(data / counted, np.float64)
 
 
 def resize_aspect(facts: NodeFacts, edit: Edit) -> str:

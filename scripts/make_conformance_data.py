@@ -1,0 +1,238 @@
+"""Distil runs on DirectML into ``dmlprep/target/data/conformance.json``, and hold ``quirks.json`` to them.
+
+Run by maintainers when a release comes out, with its runtime installed::
+
+    python tests/benchmarks/conformance.py --release 1.24.4 --out T/1.24.4.json
+    python tests/benchmarks/quirks_by_release.py 1.24.4 --out T/quirks.json
+    python scripts/make_conformance_data.py T
+
+T is a folder with a table of conformance.py for each release, and the table of quirks_by_release.py. Of ONNX's node
+tests only those are kept that are the provider's fault: their nodes are DirectML's on that release, and the CPU
+provider gives the suite's results. Each stands with what happened, the figure (max |d| / max |reference|), and the
+quirk that explains it; a fault that no quirk explains must be named in ``UNEXPLAINED``, or nothing is written.
+
+``measured_on`` of every quirk is written anew: the releases where one of its models, or a node test, shows it; and so
+is the line of its page that names them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import onnx
+import onnx_ir as ir
+from onnx.backend.test.case.node import collect_testcases
+
+from dmlprep.model import Model
+from dmlprep.placement import place
+from dmlprep.placement.reading import read_facts
+from dmlprep.target import Target, find_target
+from dmlprep.target.quirks import Quirk, find_quirks, quirks
+
+TOP = Path(__file__).resolve().parent.parent
+DATA = TOP / "dmlprep" / "target" / "data"
+PAGES = TOP / "docs" / "codes"
+
+UNEXPLAINED = {
+    "test_affine_grid_3d_": "a Split into more parts than there are elements, in a branch that is not taken: refused "
+    "when the session is made (narrowing_error). The CPU provider would refuse it if it ran.",
+    "test_clip_min_greater_than_max": "min and max are inputs: that they cross cannot be told from the file.",
+    "test_rotary_embedding_": "the sizes of its Split are computed in the graph: split-empty-output finds it where "
+    "simplify has folded them.",
+}
+"""Start of a case's name -> why no quirk stands for it."""
+
+TOO_YOUNG = ("Load model from", "Could not find an implementation", "Failed to find kernel")
+"""Beginnings of messages by which a release says that it does not know an operator's version at all."""
+
+OUTCOMES = {
+    "differs": "wrong numbers",
+    "create_fail": "create fails",
+    "run_fail": "run fails",
+    "crash": "crash",
+    "timeout": "no answer",
+    "memory": "too much memory",
+    "protocol": "no answer",
+}
+
+Row = dict[str, Any]
+
+
+def faults(table: dict[str, Row | None], target: Target, models: dict[str, onnx.ModelProto]) -> dict[str, list[Any]]:
+    """Case -> [outcome, figure, quirk]; the quirk is empty for one that nothing explains."""
+    found: dict[str, list[Any]] = {}
+    for name, row in sorted(table.items()):
+        if row is None or row["result"] not in OUTCOMES or row.get("cpu") != "match":
+            continue
+        if any(text in row.get("error", "") for text in TOO_YOUNG):
+            continue
+        model = Model(ir.from_proto(restamped(models[name.partition("@")[0]], name)))
+        if not any(node.provider == "DmlExecutionProvider" for node in place(model, target).nodes):
+            continue
+        outcome = OUTCOMES[row["result"]]
+        hits = find_quirks(read_facts(model, target.tables), target).hits
+        # A session that is refused runs nothing; of what it would do wrong nothing is seen.
+        fitting = [h.quirk for h in hits if fits(h.quirk, outcome)]
+        figure = float(f"{row['rel'][0]:.2g}") if row.get("rel") else None
+        found[name] = [outcome, figure, fitting[0].id if fitting else ""]
+    return found
+
+
+def fits(quirk: Quirk, outcome: str) -> bool:
+    """Whether a quirk explains an outcome: an empty output is a wrong number, a refusal may come early or late."""
+    same = {"empty output": "wrong numbers", "run fails": "create fails"}
+    return same.get(quirk.outcome, quirk.outcome) == same.get(outcome, outcome)
+
+
+def restamped(model: onnx.ModelProto, key: str) -> onnx.ModelProto:
+    """The model of a case, at the opset after the ``@`` of its key."""
+    opset = key.partition("@")[2]
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    for entry in copy.opset_import:
+        if opset and entry.domain in ("", "ai.onnx"):
+            entry.version = int(opset)
+    return copy
+
+
+def reason(name: str) -> str:
+    return next((why for start, why in UNEXPLAINED.items() if name.startswith(start)), "")
+
+
+def minor(release: str) -> tuple[int, int]:
+    numbers = release.split(".")
+    return int(numbers[0]), int(numbers[1])
+
+
+def contradictions(shown: dict[str, dict[str, list[str]]]) -> list[str]:
+    """Where a row's releases disagree with what its models did."""
+    said = []
+    for release, cases in shown.items():
+        by_quirk: dict[str, list[str]] = {}
+        for case, (before, after) in cases.items():
+            by_quirk.setdefault(case.split(".")[0], []).append(before)
+            if after not in ("right", "none"):
+                said.append(f"{release}: {case} {after} after fix-quirks")
+        for name, outcomes in by_quirk.items():
+            told = [o for o in outcomes if o != "none"]
+            claimed = any(q.id == name and q.concerns(minor(release)) for q in quirks())
+            if told and claimed and all(o == "right" for o in told) and name not in NOT_BY_RESULT:
+                said.append(f"{release}: {name} is said to concern it, and no model shows it")
+            if not claimed and any(o != "right" for o in told):
+                said.append(f"{release}: {name} is not said to concern it, and shows: {told}")
+    return said
+
+
+NOT_BY_RESULT = {"gelu-decomposed", "squeeze-shared"}
+"""Quirks that a result does not show: where a node runs, and what the log alone says."""
+
+
+def measured(quirk: Quirk, shown: dict[str, dict[str, list[str]]], cases: dict[str, dict[str, list[Any]]]) -> list[str]:
+    """Releases on which a quirk was seen."""
+    found = set()
+    for release in {*shown, *cases}:
+        if not quirk.concerns(minor(release)):
+            continue
+        models = [o[0] for case, o in shown.get(release, {}).items() if case.split(".")[0] == quirk.id]
+        tests = [fault for fault in cases.get(release, {}).values() if fault[2] == quirk.id]
+        if tests or any(o not in ("right", "none") for o in models) or release in quirk.measured_on:
+            found.add(release)
+    return sorted(found | set(quirk.measured_on), key=lambda r: [int(n) for n in r.split(".")])
+
+
+def main(folder: Path) -> int:
+    models = {case.name: case.model for case in collect_testcases(None) if case.model is not None}
+    shown: dict[str, dict[str, list[str]]] = json.loads((folder / "quirks.json").read_text())
+    cases: dict[str, dict[str, list[Any]]] = {}
+    heads: dict[str, dict[str, Any]] = {}
+    for path in sorted(folder.glob("1.*.json"), key=lambda p: [int(n) for n in p.stem.split(".")]):
+        release = path.stem
+        record = json.loads(path.read_text())
+        target = find_target("ort-" + ".".join(release.split(".")[:2]))
+        real = {name: row for name, row in record["cases"].items() if row is not None}
+        cases[release] = faults(record["cases"], target, models)
+        ran = [r for r in real.values() if not any(t in r.get("error", "") for t in TOO_YOUNG)]
+        heads[release] = {
+            "device": record["device"],
+            "cases": sum(r["result"] not in ("not_run", "cpu_does_not_load_either") for r in ran),
+            "right": sum(r["result"] == "match" for r in ran),
+            "faults": len(cases[release]),
+        }
+    strange = [f"{r}: {n} {f}" for r, rows in cases.items() for n, f in rows.items() if not f[2] and not reason(n)]
+    strange += contradictions(shown)
+    if strange:
+        print("\n".join(strange), file=sys.stderr)
+        return 1
+    write(heads, cases)
+    rewrite(shown, cases)
+    pages()
+    return 0
+
+
+def pages() -> None:
+    """Write the releases into the pages of the codes, from quirks.json as it is now."""
+    rows = json.loads((DATA / "quirks.json").read_text(encoding="utf-8"))["quirks"]
+    by_code: dict[str, list[dict[str, Any]]] = {}
+    for row in rows:
+        by_code.setdefault(row["code"], []).append(row)
+    for code, found in by_code.items():
+        path = PAGES / f"{code}.md"
+        text = path.read_text(encoding="utf-8")
+        spans = [
+            f"ort-{r['first']} and later" if r["last"] is None else f"ort-{r['first']} to ort-{r['last']}"
+            for r in found
+        ]
+        told = [f"{span} ({row['outcome']})" for span, row in zip(spans, found, strict=True)]
+        releases = sorted({m for r in found for m in r["measured_on"]}, key=lambda m: [int(n) for n in m.split(".")])
+        sure = f"measured on the real provider of ONNX Runtime {', '.join(releases)}"
+        if any(r["confidence"] == "environment" for r in found):
+            sure += ", on a CPU driver; it may be that driver's fault"
+        else:
+            sure += "; other releases are inferred from these"
+        line = f"Releases: {'; '.join(told if len(set(spans)) > 1 else spans[:1])}. How sure: {sure}."
+        written = textwrap.fill(line, 120, break_long_words=False, break_on_hyphens=False)
+        before, marked, rest = text.partition("Releases: ")
+        if not marked:
+            continue
+        after = rest.partition("\n\n")[2]
+        path.write_text(f"{before}{written}\n\n{after}", encoding="utf-8")
+
+
+def write(heads: dict[str, dict[str, Any]], cases: dict[str, dict[str, list[Any]]]) -> None:
+    """One case a line, its fault by release: ``[outcome, figure, quirk]``."""
+    names = sorted({name for rows in cases.values() for name in rows})
+    lines = [
+        f"{json.dumps(name)}: {json.dumps({r: rows[name] for r, rows in cases.items() if name in rows})}"
+        for name in names
+    ]
+    explained = {n: reason(n) for n in names if any(n in rows and not rows[n][2] for rows in cases.values())}
+    text = [
+        '{\n"format": 1',
+        f'"suite": "ONNX {onnx.__version__}, node tests"',
+        '"releases": {\n' + ",\n".join(f"{json.dumps(r)}: {json.dumps(h)}" for r, h in heads.items()) + "\n}",
+        '"faults": {\n' + ",\n".join(lines) + "\n}",
+        '"unexplained": {\n' + ",\n".join(f"{json.dumps(n)}: {json.dumps(w)}" for n, w in explained.items()) + "\n}\n}",
+    ]
+    (DATA / "conformance.json").write_text(",\n".join(text) + "\n", encoding="utf-8")
+
+
+def rewrite(shown: dict[str, dict[str, list[str]]], cases: dict[str, dict[str, list[Any]]]) -> None:
+    """Write ``measured_on`` into the rows of quirks.json, which stay as they are else."""
+    path = DATA / "quirks.json"
+    lines = path.read_text(encoding="utf-8").splitlines()
+    rows = {(q.id, q.first): q for q in quirks()}
+    for index, line in enumerate(lines):
+        match = re.match(r'\{"id": "([^"]+)".*"first": "([^"]+)"', line)
+        if match:
+            releases = json.dumps(measured(rows[match[1], match[2]], shown, cases))
+            lines[index] = re.sub(r'"measured_on": \[[^\]]*\]', f'"measured_on": {releases}', line)
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))
