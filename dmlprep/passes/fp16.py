@@ -17,6 +17,7 @@ from dmlprep.model.walk import label, nodes, tensors
 from dmlprep.passes.base import Context, Options, Pass
 from dmlprep.passes.catalog import suggest
 from dmlprep.precision.borrowed import convert_with_onnxconverter_common
+from dmlprep.precision.calls import inline_calls
 from dmlprep.precision.convert import Converted, convert
 from dmlprep.precision.islands import find_islands
 from dmlprep.precision.places import nodes_by_place
@@ -107,12 +108,11 @@ class Fp16Pass(Pass[Fp16Options]):
             RecipeError: an option names what the model does not have.
         """
         options = self.options
-        keep = select(model, _selection(options, "keep"), "keep")
         bytes_before = model.statistics().nbytes
         if options.engine == "own":
-            changed = self._own(model, context, keep)
+            changed = self._own(model, context)
         else:
-            changed = self._borrowed(model, context, keep)
+            changed = self._borrowed(model, context, select(model, _selection(options, "keep"), "keep"))
         if not _holds_half(model) and any(v.dtype == ir.DataType.FLOAT for n in nodes(model.ir) for v in n.outputs):
             text = "nothing became FP16: every node stays in FP32, by the rules or the search that the findings name"
             context.report(finding("DP406", text))
@@ -124,7 +124,7 @@ class Fp16Pass(Pass[Fp16Options]):
             }
         return changed
 
-    def _own(self, model: Model, context: Context, keep: dict[int, str]) -> bool:
+    def _own(self, model: Model, context: Context) -> bool:
         options = self.options
         keep_io: bool | set[str] = options.keep_io if isinstance(options.keep_io, bool) else set(options.keep_io)
         if not isinstance(keep_io, bool):
@@ -133,7 +133,7 @@ class Fp16Pass(Pass[Fp16Options]):
                 raise RecipeError(
                     f"the model has no input or output {name!r}", where="keep_io", fix=suggest(name, list(known))
                 )
-        convert_anyway = select(model, _selection(options, "convert"), "convert")
+        keep, convert_anyway, inlined = self._chosen(model)
 
         def run(one: Model, kept: Mapping[int, str], anyway: Mapping[int, str]) -> Converted:
             rewritten = sum_squares(one, kept, context.target, options.policy)
@@ -141,14 +141,32 @@ class Fp16Pass(Pass[Fp16Options]):
             return replace(done, changed=done.changed or rewritten)
 
         if options.islands == "auto":
-            keep |= self._islands(model, context, run)
+            keep |= self._islands(model, context, run, keep, convert_anyway)
         done = run(model, keep, convert_anyway)
         for one in done.findings:
             context.report(one)
         context.facts |= {"casts": done.casts, "kept_fp32": done.kept, "kept_by_rule": done.rules}
-        return done.changed
+        return done.changed or inlined
 
-    def _islands(self, model: Model, context: Context, run: _Run) -> dict[int, str]:
+    def _chosen(self, model: Model) -> tuple[dict[int, str], dict[int, str], bool]:
+        """What the user keeps and converts once functions are inlined, named by what it was or by what it is then."""
+        picks: list[dict[int, str]] = []
+        rests: list[Selection] = []
+        known = {*nodes_by_place(model.ir), *(name for n in nodes(model.ir) for name in (label(n), n.name))}
+        for field in _FIELDS:
+            selection = _selection(self.options, field)
+            late = tuple(n for n in selection.nodes if n not in known) if model.ir.functions else ()
+            early = tuple(n for n in selection.nodes if n not in late)
+            picks.append(select(model, replace(selection, nodes=early), field))
+            rests.append(Selection(nodes=late))
+        inlined = inline_calls(model, *picks)
+        for field, pick, rest in zip(_FIELDS, picks, rests, strict=True):
+            pick |= select(model, rest, field)
+        return picks[0], picks[1], inlined
+
+    def _islands(
+        self, model: Model, context: Context, run: _Run, keep: dict[int, str], convert_anyway: dict[int, str]
+    ) -> dict[int, str]:
         """Search for the nodes to keep; report them as recipe lines."""
         options = self.options
         if context.runner is None:
@@ -159,9 +177,15 @@ class Fp16Pass(Pass[Fp16Options]):
                 fix='set islands = "off", and name the nodes in keep_nodes',
             )
 
+        by_place = nodes_by_place(model.ir).items()
+
         def trial(one: Model, kept: Mapping[int, str]) -> None:
-            mine = select(one, _selection(options, "keep"), "keep")
-            run(one, {**mine, **kept}, select(one, _selection(options, "convert"), "convert"))
+            places = nodes_by_place(one.ir)
+            mine, anyway = (
+                {id(places[p]): chosen[id(n)] for p, n in by_place if id(n) in chosen}
+                for chosen in (keep, convert_anyway)
+            )
+            run(one, {**mine, **kept}, anyway)
 
         found = find_islands(
             model,
@@ -247,6 +271,9 @@ def _worst(ranges: Iterable[Range]) -> list[dict[str, str | float]]:
     largest = sorted(finite, key=lambda r: -r.peak)[:10]
     smallest = [r for r in sorted(finite, key=lambda r: -r.small)[:5] if r.small > 0 and r not in largest]
     return [{"value": r.value, "peak": r.peak, "small": r.small} for r in [*largest, *smallest]]
+
+
+_FIELDS: tuple[Literal["keep", "convert"], ...] = ("keep", "convert")
 
 
 def _selection(options: Fp16Options, field: Literal["keep", "convert"]) -> Selection:

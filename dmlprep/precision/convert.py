@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import onnx_ir as ir
-from onnx_ir.passes.common import InlinePass
 
 from dmlprep.errors import ModelRefused
 from dmlprep.model import Model
 from dmlprep.model.checking import check
 from dmlprep.model.walk import label, nodes
+from dmlprep.precision.calls import inline_calls
 from dmlprep.precision.half import FP16_MAX
 from dmlprep.precision.masks import lower
 from dmlprep.precision.plan import KeepIo, Plan, make_plan
@@ -66,7 +66,8 @@ def convert(
     Raises:
         ModelRefused: the result would be invalid (DP403).
     """
-    inlined = _inline(model)
+    keep, convert_anyway = dict(keep or {}), dict(convert_anyway or {})
+    inlined = inline_calls(model, keep, convert_anyway)
     view = View.of(model.ir, target)
     _refuse_unknown(view)
     plan = make_plan(view, level=level, keep=keep, convert=convert_anyway, keep_io=keep_io)
@@ -94,21 +95,6 @@ def convert(
     }
     rules = Counter(text.split(":")[0] for text in kept.values())
     return Converted(changed, kept, dict(rules), _count_casts(model.ir), findings)
-
-
-def _inline(model: Model) -> bool:
-    if not model.ir.functions:
-        return False
-    try:
-        result = InlinePass()(model.ir)
-    except Exception as error:  # onnx-ir's passes have no common error
-        raise ModelRefused(
-            f"a model-local function cannot be inlined: {error}",
-            code="DP403",
-            fix="export the model without functions",
-        ) from error
-    model.ir = result.model
-    return bool(result.modified)
 
 
 def _refuse_unknown(view: View) -> None:
