@@ -7,7 +7,7 @@ from dmlprep.parity.levels import at_some_level, lower_levels
 from dmlprep.parity.metrics import measure
 from dmlprep.parity.reference import Reference
 from dmlprep.parity.tolerances import TOLERANCES, Tolerance, choose_tolerance, find_tolerance
-from dmlprep.parity.traits import holds_bfloat16, holds_fp16
+from dmlprep.parity.traits import holds_fp16, holds_rare_floats
 
 __all__ = [
     "TOLERANCES",
@@ -24,8 +24,8 @@ __all__ = [
     "find_tolerance",
     "fit_feeds",
     "fit_shapes",
-    "holds_bfloat16",
     "holds_fp16",
+    "holds_rare_floats",
     "load_feeds",
     "lower_levels",
     "make_feeds",

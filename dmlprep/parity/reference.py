@@ -17,7 +17,7 @@ from dmlprep.model.walk import label, nodes
 from dmlprep.parity.feeds import Feed, fit_feeds, make_feeds, static_sizes
 from dmlprep.parity.levels import Lowered, at_some_level, lower_levels
 from dmlprep.parity.sizes import free_dimensions, graph_inputs
-from dmlprep.parity.traits import holds_bfloat16
+from dmlprep.parity.traits import holds_rare_floats
 from dmlprep.record import DeviceInfo
 from dmlprep.target import find_target
 
@@ -89,7 +89,7 @@ class Reference:
         """A reference with the user's feeds, or with seeded ones.
 
         Args:
-            like: a prepared model whose fixed sizes the seeded feeds take.
+            like: a prepared model whose fixed sizes the seeded feeds take, and the limits of indices seen there.
             sizes: sizes for dimensions that stay free, by name or by ``input:axis``.
             host: serves the original; without one it has a worker of its own.
 
@@ -100,14 +100,15 @@ class Reference:
         model = Model.open(path)
         if feeds:
             return cls(path, model, fit_feeds(model, feeds, "feeds"), time_limit, host)
-        wanted = static_sizes(Model.open(like)) if like is not None else {}
+        shaped = Model.open(like) if like is not None else None
+        wanted = static_sizes(shaped) if shaped is not None else {}
         _check_sizes(model, sizes or {}, path)
         wanted.update(sizes or {})
-        made = cls(path, model, make_feeds(model, wanted, seeds), time_limit, host)
+        made = cls(path, model, make_feeds(model, wanted, seeds, like=shaped), time_limit, host)
         # A batch that is free in name only (a Reshape traced at batch 1) runs with 1 and nothing else.
         ones = {f"{i.name}:0": 1 for i in graph_inputs(model) if i.dims and not isinstance(i.dims[0], int)}
         if ones and not any(key in wanted for key in ones) and not any(_is_batch(model, key, wanted) for key in ones):
-            made._again = lambda: make_feeds(model, {**ones, **wanted}, seeds)
+            made._again = lambda: make_feeds(model, {**ones, **wanted}, seeds, like=shaped)
         return made
 
     def compute(self, progress: Callable[[float, str], None] = lambda share, text: None) -> int:
@@ -147,7 +148,7 @@ class Reference:
         return found
 
     def _open(self, options: SessionOptions) -> AbstractContextManager[Session]:
-        """A session on the CPU, or in onnx's evaluator where ONNX Runtime is too old for the model or it is bfloat16.
+        """A session on the CPU; in onnx's evaluator where ONNX Runtime is too old for the model, or lacks its kernels.
 
         Raises:
             SessionFailure: neither loads it.
@@ -159,7 +160,7 @@ class Reference:
         except SessionFailure as failure:
             newest = find_target()
             too_new = self.model.opset > newest.max_opset or self.model.ir.ir_version > newest.max_ir
-            if failure.kind != "load" or not (too_new or holds_bfloat16(self.model)):
+            if failure.kind != "load" or not (too_new or holds_rare_floats(self.model)):
                 raise
             return open_evaluator(self.path, options)
 

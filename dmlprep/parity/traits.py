@@ -7,7 +7,7 @@ import onnx_ir as ir
 from dmlprep.model import Model
 from dmlprep.model.walk import nodes, tensors
 
-__all__ = ["holds_bfloat16", "holds_fp16", "quantizes"]
+__all__ = ["holds_fp16", "holds_rare_floats", "quantizes"]
 
 
 def holds_fp16(model: Model) -> bool:
@@ -15,9 +15,12 @@ def holds_fp16(model: Model) -> bool:
     return _holds(model, (ir.DataType.FLOAT16, ir.DataType.BFLOAT16))
 
 
-def holds_bfloat16(model: Model) -> bool:
-    """As ``holds_fp16``, for bfloat16 alone: ONNX Runtime's CPU provider has kernels for hardly any operator in it."""
-    return _holds(model, (ir.DataType.BFLOAT16,))
+def holds_rare_floats(model: Model) -> bool:
+    """As ``holds_fp16``, for bfloat16 and FP64: types that ONNX Runtime's CPU provider has kernels for here and there.
+
+    Hardly any operator has one for bfloat16; Conv, Cos or Erf, or GridSample by an FP64 grid have none for FP64.
+    """
+    return _holds(model, (ir.DataType.BFLOAT16, ir.DataType.DOUBLE))
 
 
 def _holds(model: Model, half: tuple[ir.DataType, ...]) -> bool:

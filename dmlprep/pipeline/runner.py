@@ -57,8 +57,8 @@ class CpuRunner:
         """Run ``model`` on the CPU, its weights left where they are.
 
         An FP16 model that ONNX Runtime does not run at its default optimisation is run at a lower level; one in
-        bfloat16 that it has no kernels for, in onnx's reference evaluator. Outputs in bfloat16 come as FP32, which
-        holds each of its values.
+        bfloat16 or FP64 that it has no kernels for, in onnx's reference evaluator. Outputs in bfloat16 come as FP32,
+        which holds each of its values.
 
         Raises:
             ModelRefused: it does not load or run, or its child process died.
@@ -81,7 +81,7 @@ class CpuRunner:
 
     def _opened(self, model: Model, options: SessionOptions) -> Session:
         """A session on the model: the one that is there, where nothing has changed since."""
-        from dmlprep.parity import holds_bfloat16
+        from dmlprep.parity import holds_rare_floats
         from dmlprep.runtime import DATA_FOLDER, SessionFailure, cpu_host, open_evaluator
 
         frozen = model.snapshot()
@@ -97,7 +97,7 @@ class CpuRunner:
             linked = replace(options, config={DATA_FOLDER: str(data)})
             self._session = self._loaded.enter_context(self._host.open(path, linked))
         except SessionFailure as failure:
-            if failure.kind != "load" or not holds_bfloat16(model):
+            if failure.kind != "load" or not holds_rare_floats(model):
                 raise
             model.save(path, force=True)
             self._session = self._loaded.enter_context(open_evaluator(path, options))

@@ -253,6 +253,15 @@ def test_bfloat16_that_onnx_runtime_has_no_kernels_for(tmp_path: Path) -> None:
     assert "reference by onnx reference evaluator" in str(record.verdicts[0].device)
 
 
+def test_fp64_that_onnx_runtime_has_no_kernels_for(tmp_path: Path) -> None:
+    """As exporters write angles of positions: Cos of FP64, cast down after it."""
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+    g (float[2, 8] x) => (float[2, 8] y) { d = Cast<to = 11>(x) c = Cos(d) s = Cast<to = 1>(c) y = Mul(s, x) }"""
+    record = _prepare(tmp_path, text, 'islands = "auto"')
+    assert (record.exit_code, record.error) == (0, "")
+    assert "reference by onnx reference evaluator" in str(record.verdicts[0].device)
+
+
 def test_steps_run_fp16_models_at_a_lower_level_where_the_default_crashes() -> None:
     graph = """<ir_version: 8, opset_import: ["" : 17]>
     g (float16[2, 3, 4] x, float16[4, 5] w) => (float16[3, 2, 5] y) {
