@@ -103,6 +103,8 @@ def _axes(facts: NodeFacts) -> list[_Axis] | str:
         start, end = (_F(roi.reshape(-1)[i + k * len(axes)]) for k in (0, 1)) if crop and roi is not None else (0, 1)
         if (out == size and scale == 1 and (start, end) == (0, 1)) or not size:
             continue
+        if scale == 1:
+            return "it crops without resizing, where ONNX Runtime and ONNX differ"
         where = _coordinates(place, size, out, scale, _F(start), _F(end))
         if where is None:
             return f"coordinates of {place}"

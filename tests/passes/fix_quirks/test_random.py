@@ -147,3 +147,80 @@ def test_resize_that_keeps_the_aspect_ratio(
         "Resize", ["x", "", "", "s"], ["y"], mode=mode, keep_aspect_ratio_policy=policy, axes=[2, 3]
     )
     same(model(node, data(1, 1, *size), {"s": np.array(sizes, np.int64)}, 18), data(1, 1, *size), 1e-5)
+
+
+@given(
+    sizes=st.lists(st.integers(1, 3), min_size=9, max_size=9),
+    perm=st.permutations(list(range(9))),
+    wide=st.lists(st.booleans(), min_size=9, max_size=9),
+)
+@FEW
+def test_rank_9(sizes: list[int], perm: list[int], wide: list[bool]) -> None:
+    total = int(np.prod(sizes))
+    other = [d if w else 1 for d, w in zip(sizes, wide, strict=True)]
+    graph = helper.make_graph(
+        [
+            helper.make_node("Reshape", ["x", "s"], ["a"]),
+            helper.make_node("Reshape", ["w", "o"], ["b"]),
+            helper.make_node("Sub", ["a", "b"], ["c"]),
+            helper.make_node("Transpose", ["c"], ["d"], perm=perm),
+            helper.make_node("Reshape", ["d", "t"], ["y"]),
+        ],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [total])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [total])],
+        [
+            numpy_helper.from_array(np.array(sizes, np.int64), "s"),
+            numpy_helper.from_array(np.array(other, np.int64), "o"),
+            numpy_helper.from_array(np.array([total], np.int64), "t"),
+            numpy_helper.from_array(data(int(np.prod(other))), "w"),
+        ],
+    )
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    after, context, changed = fixed(proto)
+    if not changed:  # nine dimensions that all move apart, or are broadcast apart
+        assert context.findings[0].code == "DP641"
+        return
+    assert all(len(v.shape or ()) <= 8 for node in after.ir.graph for v in node.outputs)
+    given_x = {"x": data(total)}
+    np.testing.assert_array_equal(on_cpu(ir.to_proto(after.ir), given_x)[0], on_cpu(proto, given_x)[0])
+
+
+@given(
+    left=st.permutations(list("abcde")),
+    kept=st.integers(1, 5),
+    right=st.permutations(list("abcde")),
+    read=st.integers(1, 5),
+    out=st.permutations(list("abcde")),
+)
+@FEW
+def test_einsum(left: list[str], kept: int, right: list[str], read: int, out: list[str]) -> None:
+    first, second, result = "".join(left[:kept]), "".join(right[:read]), "".join(out[:4])
+    assume(set(first) | set(second) == set("abcde"))
+    size = dict(zip("abcde", (2, 3, 2, 4, 3), strict=True))
+    node = helper.make_node("Einsum", ["x", "w"], ["y"], equation=f"{first},{second}->{result}")
+    x, w = (data(*(size[label] for label in term)) for term in (first, second))
+    same(model(node, x, {"w": w}, 17), x, 1e-5)
+
+
+@given(
+    size=st.tuples(SMALL, SMALL),
+    sizes=st.tuples(st.integers(1, 12), st.integers(1, 12)),
+    form=st.sampled_from(["crop", "axes", "antialias", "one", "floor", "round_prefer_ceil"]),
+    corners=st.lists(st.integers(0, 12).map(lambda tenth: tenth / 10), min_size=4, max_size=4),
+)
+@FEW
+def test_resize(size: tuple[int, int], sizes: tuple[int, int], form: str, corners: list[float]) -> None:
+    x = data(1, 2, *size)
+    roi, shape = np.array([0, 0, *corners[:2], 1, 1, *corners[2:]], np.float32), [1, 2, *sizes]
+    more: dict[str, Any] = {"mode": "linear", "coordinate_transformation_mode": "tf_crop_and_resize"}
+    if form == "axes":
+        roi, shape, more["axes"] = roi[[2, 3, 6, 7]], [*sizes], [2, 3]
+    elif form == "antialias":
+        more = {"mode": "linear", "antialias": 1}
+    elif form == "one":
+        more, shape = {"mode": "linear", "coordinate_transformation_mode": "pytorch_half_pixel"}, [1, 2, sizes[0], 1]
+    elif form != "crop":
+        more = {"mode": "nearest", "coordinate_transformation_mode": "align_corners", "nearest_mode": form}
+    node = helper.make_node("Resize", ["x", "r", "", "s"], ["y"], **more)
+    same(model(node, x, {"r": roi, "s": np.array(shape, np.int64)}, 19), x, 1e-5)
