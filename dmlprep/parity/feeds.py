@@ -32,23 +32,44 @@ def static_sizes(model: Model) -> dict[str, int]:
     }
 
 
-def make_feeds(model: Model, sizes: Mapping[str, int] | None = None, count: int = 2, seed: int = 0) -> list[Feed]:
+def make_feeds(
+    model: Model,
+    sizes: Mapping[str, int] | None = None,
+    count: int = 2,
+    seed: int = 0,
+    *,
+    like: Model | None = None,
+) -> list[Feed]:
     """Seeded feeds for a model.
 
     Token ids lie within the rows of the table they index; masks are ones, with a padded tail in one row; positions
-    count on from the cache; token types are zero; images are smooth with noise, of unit variance; caches are small. The
-    same seed and shapes give the same arrays, whatever the order of inputs.
+    count on from the cache; token types are zero; images have unit variance and are smooth with noise for even seeds,
+    noise alone for odd ones; caches are small. The same seed and shapes give the same arrays, whatever the order of
+    inputs.
 
     Args:
         sizes: sizes for free dimensions by name (``batch``) or by input and axis (``x:0``); small defaults else.
         count: how many feeds.
+        like: the model with more of its shapes known: more of what an index may be is seen in it.
 
     Raises:
         CheckNotRun: an input is no tensor, or of a type that values cannot be made up for.
     """
     inputs = graph_inputs(model)
     shapes = resolve_shapes(inputs, sizes or {})
-    return [{one.name: _fill(model, one, shapes, inputs, seed + number) for one in inputs} for number in range(count)]
+    limits = {one.name: _index_limit(model, like, one.name) for one in inputs}
+    return [
+        {one.name: _fill(one, shapes, inputs, limits[one.name], seed + number) for one in inputs}
+        for number in range(count)
+    ]
+
+
+def _index_limit(model: Model, like: Model | None, name: str) -> int | None:
+    """The smaller limit of an input of both models."""
+    graphs = [one for one in (model, like) if one is not None]
+    inputs = [(one, value) for one in graphs for value in one.ir.graph.inputs if value.name == name]
+    limits = [limit for one, value in inputs if (limit := index_limit(one, value)) is not None]
+    return min(limits, default=None)
 
 
 def _numpy_type(one: Input) -> np.dtype[Any]:
@@ -70,7 +91,13 @@ def _numpy_type(one: Input) -> np.dtype[Any]:
     return np.dtype(one.dtype.numpy())
 
 
-def _fill(model: Model, one: Input, shapes: Mapping[str, tuple[int, ...]], inputs: Sequence[Input], seed: int) -> Array:
+def _fill(
+    one: Input,
+    shapes: Mapping[str, tuple[int, ...]],
+    inputs: Sequence[Input],
+    limit: int | None,
+    seed: int,
+) -> Array:
     kind = _numpy_type(one)
     if one.dims is None:
         raise CheckNotRun(
@@ -89,7 +116,6 @@ def _fill(model: Model, one: Input, shapes: Mapping[str, tuple[int, ...]], input
     elif len(shape) == 2 and shape[1] == 4 and (extent := region_extent(one, shapes)) is not None:
         starts, sizes = rng.uniform(0, 0.5, (shape[0], 2)), rng.uniform(0.1, 0.5, (shape[0], 2))
         return np.asarray(np.concatenate([starts, starts + sizes], 1) * np.tile(extent, 2), dtype=kind)
-    limit = index_limit(model, one.value)
     match role(one, limit):
         case "mask":
             filled: Array = _mask(shape, seed)
@@ -102,7 +128,7 @@ def _fill(model: Model, one: Input, shapes: Mapping[str, tuple[int, ...]], input
         case "ids":
             # Past the first few rows, which are padding and other special tokens.
             top = min(limit, np.iinfo(kind).max) if limit is not None else 10
-            filled = rng.integers(min(5, top // 2), top, shape)
+            filled = rng.integers(5 if top > 10 else 0, top, shape)
         case "number":
             # Not seen to index anything: mostly a mask or a class, so 1 and a few 0.
             filled = rng.random(shape) < 0.8
@@ -117,7 +143,7 @@ def _fill(model: Model, one: Input, shapes: Mapping[str, tuple[int, ...]], input
         case "cache":
             filled = rng.standard_normal(shape) * 0.3
         case "image":
-            filled = _image(rng, shape, kind)
+            filled = _image(rng, shape, kind, smooth=seed % 2 == 0)
         case _:
             # A lone number is mostly a factor or a threshold: positive, and neither 0 nor 1.
             filled = rng.uniform(0.25, 0.75, shape) if not shape else rng.standard_normal(shape)
@@ -147,19 +173,22 @@ def _image_sizes(shape: tuple[int, ...], inputs: Sequence[Input], shapes: Mappin
     return np.broadcast_to(sizes, shape) if shape and shape[-1] == 2 else np.full(shape, height)
 
 
-def _image(rng: np.random.Generator, shape: tuple[int, ...], kind: np.dtype[Any]) -> Array:
-    """A smooth picture with noise, of zero mean and unit variance; bytes 0 to 255 where the input takes integers."""
+def _image(rng: np.random.Generator, shape: tuple[int, ...], kind: np.dtype[Any], *, smooth: bool) -> Array:
+    """A picture of zero mean and unit variance; bytes 0 to 255 where the input takes integers.
+
+    Surfaces and textures take different ways through a network: FP16 can be right on the one and wrong on the other.
+    """
     if 0 in shape:
         return np.zeros(shape)
     steps = [np.linspace(0, 1, n) for n in shape]
-    smooth = np.zeros(shape)
-    for _ in range(4):
+    waves = np.zeros(shape)
+    for _ in range(4 if smooth else 0):
         phase: Array = np.array(rng.uniform(0, 2 * np.pi))
         for axis, line in enumerate(steps):
             wave = rng.uniform(1, 4) * 2 * np.pi * line
             phase = phase + wave.reshape([-1 if a == axis else 1 for a in range(len(shape))])
-        smooth += np.sin(phase)
-    picture: Array = smooth / 2 + rng.standard_normal(shape) * 0.5
+        waves += np.sin(phase)
+    picture: Array = waves / 2 + rng.standard_normal(shape) * 0.5
     picture = (picture - picture.mean()) / (picture.std() or 1.0)
     if kind.kind in "iu":
         return np.asarray(np.clip(np.rint(picture * 50 + 128), 0, 127 if kind == np.int8 else 255))

@@ -89,7 +89,7 @@ class Reference:
         """A reference with the user's feeds, or with seeded ones.
 
         Args:
-            like: a prepared model whose fixed sizes the seeded feeds take.
+            like: a prepared model whose fixed sizes the seeded feeds take, and the limits of indices seen there.
             sizes: sizes for dimensions that stay free, by name or by ``input:axis``.
             host: serves the original; without one it has a worker of its own.
 
@@ -100,14 +100,15 @@ class Reference:
         model = Model.open(path)
         if feeds:
             return cls(path, model, fit_feeds(model, feeds, "feeds"), time_limit, host)
-        wanted = static_sizes(Model.open(like)) if like is not None else {}
+        shaped = Model.open(like) if like is not None else None
+        wanted = static_sizes(shaped) if shaped is not None else {}
         _check_sizes(model, sizes or {}, path)
         wanted.update(sizes or {})
-        made = cls(path, model, make_feeds(model, wanted, seeds), time_limit, host)
+        made = cls(path, model, make_feeds(model, wanted, seeds, like=shaped), time_limit, host)
         # A batch that is free in name only (a Reshape traced at batch 1) runs with 1 and nothing else.
         ones = {f"{i.name}:0": 1 for i in graph_inputs(model) if i.dims and not isinstance(i.dims[0], int)}
         if ones and not any(key in wanted for key in ones) and not any(_is_batch(model, key, wanted) for key in ones):
-            made._again = lambda: make_feeds(model, {**ones, **wanted}, seeds)
+            made._again = lambda: make_feeds(model, {**ones, **wanted}, seeds, like=shaped)
         return made
 
     def compute(self, progress: Callable[[float, str], None] = lambda share, text: None) -> int:

@@ -348,3 +348,24 @@ def test_one_dimension_has_one_size(bert: Model, arrays: dict[str, np.ndarray]) 
     arrays["attention_mask"] = arrays["attention_mask"][:, :-1]
     with pytest.raises(InputError, match="dimension 'sequence' is 8 in 'input_ids' and 7 in 'attention_mask'"):
         fit_feeds(bert, [arrays])
+
+
+def test_images_are_smooth_and_rough_in_turns() -> None:
+    smooth, rough = (f["pixel_values"] for f in make_feeds(Model.open(fixture("residual_cnn").path), count=2))
+    assert np.abs(np.diff(smooth, axis=-1)).mean() < np.abs(np.diff(rough, axis=-1)).mean()
+
+
+def test_indices_keep_to_what_a_prepared_form_shows(tmp_path: Path) -> None:
+    free = opened(_scatter("float[a, b]"), tmp_path)
+    fixed = opened(_scatter("float[3, 2]"), tmp_path)
+    feed = make_feeds(free, {"n": 50}, count=1, like=fixed)[0]["group"]
+    assert feed.min() >= 0
+    assert feed.max() == 2
+
+
+def _scatter(zeros: str) -> str:
+    return f"""g (float[n, 2] x, int64[n] group, int64[2] size) => (float[a, b] y)
+        <int64[1] one = {{1}}, int64[2] two = {{1, 2}}, {zeros} zeros> {{
+        zeros = ConstantOfShape(size) column = Unsqueeze(group, one) wide = Expand(column, two)
+        y = ScatterElements<axis = 0, reduction = "add">(zeros, wide, x)
+    }}"""
