@@ -3,7 +3,7 @@
 Run by maintainers when a release comes out, with its runtime installed::
 
     python tests/benchmarks/conformance.py --release 1.24.4 --out T/1.24.4.json
-    python tests/benchmarks/quirks_by_release.py 1.24.4 --out T/quirks.json
+    python -m tests.benchmarks.quirks_by_release 1.24.4 --out T/quirks.json
     python scripts/make_conformance_data.py T
 
 T is a folder with a table of conformance.py for each release, and the table of quirks_by_release.py. Of ONNX's node

@@ -1,4 +1,4 @@
-"""Which quirk shows on which release: ``python tests/benchmarks/quirks_by_release.py 1.24.4 1.20.1 --out FILE``.
+"""Which quirk shows on which release: ``python -m tests.benchmarks.quirks_by_release 1.24.4 --out FILE``.
 
 Runs the models of tests/passes/fix_quirks on DirectML, before and after ``fix-quirks`` for that release, and writes
 ``{release: {case: [before, after]}}``: ``right``, ``wrong numbers``, ``create fails``, ``run fails``, ``crash``, or
