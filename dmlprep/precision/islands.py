@@ -148,7 +148,7 @@ class _Search:
     def _result(self, reasons: dict[str, str]) -> Islands:
         now = self.trials.computing(reasons)
         follow = {
-            name: "it stays in FP32 with what it reads or feeds"
+            name: "the converter computes it with the nodes that are kept"
             for name in now
             if name not in self.given and name not in reasons
         }

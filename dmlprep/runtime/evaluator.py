@@ -43,6 +43,7 @@ class EvaluatorWorker(Worker):
         self.options = {}
         try:
             proto = onnx.load(model)
+            _respell(proto.graph)
             self.sessions[number] = ReferenceEvaluator(proto)
         except Exception as error:
             raise Refused("load", f"{type(error).__name__}: {error}") from error
@@ -73,6 +74,19 @@ class EvaluatorWorker(Worker):
             raise Refused("run", f"{type(error).__name__}: {error}") from error
         for name, result in zip(names, results, strict=True):
             self.answer(name, result)
+
+
+_SPELLINGS = {b"bilinear": b"linear", b"bicubic": b"cubic"}
+"""Modes of GridSample before opset 20, and their names since: the evaluator of onnx 1.23 knows these only."""
+
+
+def _respell(graph: onnx.GraphProto) -> None:
+    for node in graph.node:
+        for attribute in node.attribute:
+            if node.op_type == "GridSample" and attribute.name == "mode":
+                attribute.s = _SPELLINGS.get(attribute.s, attribute.s)
+            for inner in (attribute.g, *attribute.graphs):
+                _respell(inner)
 
 
 def _described(kind: onnx.TypeProto) -> list[str]:

@@ -38,3 +38,18 @@ def test_it_refuses_like_any_session(tmp_path: Path) -> None:
     with pytest.raises(SessionFailure) as caught:
         open_evaluator(path)
     assert caught.value.kind == "load"
+
+
+def test_modes_of_grid_sample_by_their_older_names(tmp_path: Path) -> None:
+    """A corner of the grid aligned with the image: both names of the mode take the pixel there."""
+    for opset, mode in ((16, "bilinear"), (20, "linear")):
+        text = f"""<ir_version: 8, opset_import: ["" : {opset}]>
+        g (double[1, 1, 2, 2] x, double[1, 1, 1, 2] grid) => (double[1, 1, 1, 1] y) {{
+          y = GridSample<mode="{mode}", align_corners=1>(x, grid)
+        }}"""
+        path = tmp_path / f"{mode}.onnx"
+        onnx.save(parser.parse_model(text), path)
+        with open_evaluator(path) as session:
+            x = np.arange(4, dtype=np.float64).reshape(1, 1, 2, 2)
+            got = session.run({"x": x, "grid": np.array([[[[1.0, -1.0]]]])})
+        np.testing.assert_array_equal(got["y"], [[[[1.0]]]])

@@ -17,7 +17,9 @@ ROWS: dict[str, Code] = {
     "DP804": Code("the DirectML self-test failed", "error", "run dmlprep runtime remove, then dmlprep runtime install"),
     "DP805": Code("ONNX Runtime is missing or broken", "error", "install the package that the message names"),
     "DP810": Code("a kit or its result does not hold together", "error", "copy the file again, as it was written"),
-    "DP811": Code("a kit, a result, a record and a model that do not belong together", "error", "pass those of one kit"),
+    "DP811": Code(
+        "a kit, a result, a record and a model that do not belong together", "error", "pass those of one kit"
+    ),
     "DP812": Code("the kit did not run on DirectML", "warning", "the reason says what is missing on the other machine"),
     "DP813": Code("a kit cannot carry this model", "error", "prepare the model with plain names and types"),
 }
