@@ -22,7 +22,7 @@ from dmlprep.precision.policy import Level
 from dmlprep.precision.view import View, scalar
 from dmlprep.target import Target
 
-__all__ = ["sum_squares"]
+__all__ = ["lone_roots", "sum_squares"]
 
 
 @dataclass(frozen=True)
@@ -62,6 +62,27 @@ def sum_squares(model: Model, keep: Mapping[int, str], target: Target | None, le
             _rewrite(model.ir.graph, names, view, one, size)
             changed = True
     return changed
+
+
+def lone_roots(model: Model, keep: Mapping[int, str]) -> list[tuple[ir.Node, ir.Node, ir.Node]]:
+    """Square, mean and sum of what ``sum_squares`` would rewrite if these nodes are kept.
+
+    Without those of a LayerNormalization or an RMSNormalization, which ONNX Runtime fuses as they are: there the square
+    is of a difference, or what is divided by the root is multiplied by a weight.
+    """
+    view = View.of(model.ir, None)
+    matched = [r for n in model.ir.graph if (r := _match(view, n, keep)) is not None]
+    return [(r.square, r.mean, r.add) for r in matched if not _fusable(view, r)]
+
+
+def _fusable(view: View, one: _Root) -> bool:
+    value = one.square.inputs[0]
+    producer = value.producer() if value is not None else None
+    if producer is not None and producer.op_type == "Sub":
+        return True
+    divided = {r for n in one.root.outputs[0].consumers() for v in n.outputs for r in v.consumers()}
+    divided |= {r for n in divided if n.op_type == "Cast" for v in n.outputs for r in v.consumers()}
+    return any(n.op_type == "Mul" and any(view.constant(v) is not None for v in n.inputs) for n in divided)
 
 
 def _only_reader(value: ir.Value) -> ir.Node | None:

@@ -8,10 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dmlprep.model.walk import label
-from dmlprep.precision import convert
+from dmlprep.passes import Context, make_pass
+from dmlprep.precision import convert, reference_model
 from dmlprep.precision.squares import sum_squares
 from dmlprep.target import find_target
-from tests.precision.graphs import model_of, relative, run
+from tests.precision.graphs import InProcess, feeds_for, model_of, relative, run
 
 
 def _text(size: int, opset: int, square: str) -> str:
@@ -70,3 +71,28 @@ def test_what_is_left_alone(change, kept):
     text = _text(16, 17, "Pow(b, two)").replace(*change)
     _, _, changed = _rewritten(text, kept)
     assert not changed
+
+
+_RMS = {
+    "weighted": "[dv] d = Div(b, r) y = Mul(d, w)",  # an RMSNormalization: ONNX Runtime fuses it as it is
+    "lone": "[dv] y = Div(b, r)",
+}
+
+
+@pytest.mark.parametrize(
+    ("scale", "end", "islands"),
+    [(1e3, "lone", ["pw", "rv", "a"]), (1e-3, "lone", []), (1e3, "weighted", [])],
+)
+def test_the_policy_keeps_one_node_less_where_squares_leave_the_range(scale, end, islands):
+    text = _text(64, 17, "Pow(b, two)").replace("[dv] y = Div(b, r)", _RMS[end])
+    weights = _WEIGHTS | {"k": np.float32(scale), "w": np.ones(64, np.float32)}
+    model = model_of(text, weights)
+    feeds = [feeds_for(model, seed) for seed in range(2)]
+    want = [run(model, feed)["y"] for feed in feeds]
+    context = Context(find_target(), runner=InProcess(feeds))
+    make_pass("fp16", {"islands": "auto", "tolerance": 0.002}).run(model, context)
+    assert list(context.facts["islands"]) == islands
+    assert len(context.facts["kept_fp32"]) == (3 if islands else 4)
+    shadow = reference_model(model)
+    for one, feed in zip(want, feeds, strict=True):
+        assert relative(one, run(shadow, feed)["y"]) < 1e-3
