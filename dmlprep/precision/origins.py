@@ -22,24 +22,27 @@ _DRIFT = 2.0**-9
 
 
 def origins(model: Model, growth: Mapping[str, Growth], tolerance: float) -> list[str]:
-    """Labels of the nodes of the main graph where an error starts, the first on each way through the graph.
+    """Labels of the nodes of the main graph where an error starts.
+
+    The first on each way through the graph, and behind it what is so much worse that it does not come from there: the
+    mean of a layer, which is near zero, is always far off, and harmless.
 
     Args:
         growth: see ``contribution.error_growth``.
         tolerance: of an output; an error that is small beside it is no start.
     """
     floor = max(_DRIFT, tolerance / 4)
-    spoiled: set[ir.Value] = set()
+    spoiled: dict[ir.Value, float] = {}
     found: list[str] = []
     for node in model.ir.graph:
         name = label(node)
-        behind = any(value in spoiled for value in _reads(node))
+        behind = max((spoiled.get(value, 0.0) for value in _reads(node)), default=0.0)
         one = growth.get(name)
-        if not behind and one is not None and one.result > floor and one.result > _JUMP * (one.result - one.grown):
+        if one is not None and one.result > floor and one.result > _JUMP * max(one.result - one.grown, behind):
             found.append(name)
-            behind = True
+            behind = one.result
         if behind:
-            spoiled.update(node.outputs)
+            spoiled.update(dict.fromkeys(node.outputs, behind))
     return found
 
 

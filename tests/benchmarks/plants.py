@@ -2,11 +2,11 @@
 
 square      an activation times 1e3 is squared, its root taken, and divided by 1e3
 scores      one operand of the MatMul before a Softmax times a large number, undone behind it
-softmax     4e4 is added twice to what a Softmax reads
+softmax     4e4 is added twice to what a Softmax reads (FP32 has steps of 0.008 there: probabilities are 1 % off anyway)
 residual    the sum that a normalisation reads is scaled (the normalisation undoes it)
 variance    the same, but only its squares leave the range
 weights     the weights of a MatMul, Gemm or Conv are scaled, undone behind it
-cancel      30000 is added and taken away: in range everywhere, and wrong all the same
+cancel      4096 is added and taken away: in range everywhere, and wrong all the same
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ def _weights(model: Model, depth: float) -> None:
 
 def _cancel(model: Model, depth: float) -> None:
     value = _pick(_layers(model), depth, "layer with weights").outputs[0]
-    _then(_then(value, "up", "Add", 3e4), "down", "Sub", 3e4)
+    _then(_then(value, "up", "Add", 4096.0), "down", "Sub", 4096.0)
 
 
 PLANTS: dict[str, Callable[[Model, float], None]] = {
