@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -72,10 +73,13 @@ class Setting:
 def output_error(
     want: Mapping[str, np.ndarray[Any, Any]], got: Mapping[str, np.ndarray[Any, Any]], names: Iterable[str]
 ) -> float:
-    """The largest of max|difference| / max|reference| over the floating outputs; infinity where one is not finite.
+    """The largest error of the floating outputs; infinity where one is not finite.
 
-    Elements that are not finite in the reference (a masked row) are left out where both agree. Integer outputs follow
-    from floating ones by comparisons and are judged by parity's own rules.
+    An output's error is max|difference| / max|reference|, or the angle between the two where that says more (small
+    values beside one large one), scaled so that a cosine of 0.999 counts as 0.02: parity bounds both.
+
+    Elements that are not finite in the reference (a masked row), or masks themselves, are left out. Integer outputs
+    follow from floating ones by comparisons and are judged by parity's own rules.
     """
     worst = 0.0
     for name in names:
@@ -84,14 +88,33 @@ def output_error(
             continue
         if reference.shape != result.shape:
             return float("inf")
-        wide, short = reference.astype(np.float64), result.astype(np.float64)
-        finite = np.isfinite(wide)
-        if not np.isfinite(short[finite]).all():
+        told = np.isfinite(reference) & (reference > _MASK)
+        wide, short = reference[told].astype(np.float64), result[told].astype(np.float64)
+        if not np.isfinite(short).all():
             return float("inf")
-        scale = float(np.abs(wide[finite]).max(initial=0.0))
-        off = float(np.abs(wide[finite] - short[finite]).max(initial=0.0))
-        worst = max(worst, off / scale if scale else off)
+        scale = float(np.abs(wide).max(initial=0.0))
+        if not scale:
+            worst = max(worst, float(np.abs(short).max(initial=0.0)))
+            continue
+        wide, short = wide / scale, short / scale
+        worst = max(worst, float(np.abs(wide - short).max()), _ANGLE * _angle(wide, short))
     return worst
+
+
+_MASK = -1e30
+"""Outputs at or below this are masks: they would scale the differences of all others."""
+
+_ANGLE = 0.02 / math.acos(0.999)
+
+
+def _angle(wide: np.ndarray[Any, Any], short: np.ndarray[Any, Any]) -> float:
+    """Between two tensors taken as vectors, in radians."""
+    lengths = math.sqrt(float(wide @ wide) * float(short @ short))
+    if wide.size < 2 or not lengths:
+        return 0.0
+    # by the difference of the unit vectors: 1 - cosine would be lost in rounding
+    half = float(np.linalg.norm(wide / np.linalg.norm(wide) - short / np.linalg.norm(short))) / 2
+    return 2 * math.asin(min(half, 1.0))
 
 
 class _Journal:
