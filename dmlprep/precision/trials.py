@@ -88,8 +88,9 @@ def output_error(
             continue
         if reference.shape != result.shape:
             return float("inf")
-        told = np.isfinite(reference) & (reference > _MASK)
-        wide, short = reference[told].astype(np.float64), result[told].astype(np.float64)
+        wide = reference.astype(np.float64)
+        told = np.isfinite(wide) & (wide > _MASK)
+        wide, short = wide[told], result[told].astype(np.float64)
         if not np.isfinite(short).all():
             return float("inf")
         scale = float(np.abs(wide).max(initial=0.0))
