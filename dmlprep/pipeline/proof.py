@@ -23,6 +23,7 @@ from dmlprep.parity import (
     not_run,
     shadow_candidate,
 )
+from dmlprep.pipeline.foretold import device_rounding, hold_against
 from dmlprep.pipeline.observer import Observer
 from dmlprep.precision import Accumulation, Rounding, reference_model
 from dmlprep.recipe import ParitySettings
@@ -53,10 +54,11 @@ _ROUNDING = {"nearest": "rounding to nearest even", "toward-zero": "rounding tow
 
 @dataclass(frozen=True)
 class _Check:
-    """A check to make: its name, and how its verdict is had."""
+    """A check to make: its name, how its verdict is had, and the check before it that foretells its errors."""
 
     name: str
     run: Callable[[Reference], Verdict]
+    foretold_by: str = ""
 
 
 def prove(
@@ -101,8 +103,13 @@ def prove(
     with reference:
         for check in checks:
             observer.check_started(check.name)
-            verdicts.append(check.run(reference))
-            observer.check_finished(verdicts[-1])
+            verdict = check.run(reference)
+            if check.foretold_by:
+                verdict = hold_against(
+                    verdict, next((v for v in verdicts if v.check == check.foretold_by), None), device_rounding()
+                )
+            verdicts.append(verdict)
+            observer.check_finished(verdict)
     return verdicts
 
 
@@ -114,7 +121,7 @@ def _checks(
     observer: Observer,
     host: SessionHost | None,
 ) -> list[_Check]:
-    def on(device: Literal["cpu", "dml"]) -> _Check:
+    def on(device: Literal["cpu", "dml"], foretold_by: str = "") -> _Check:
         def run(reference: Reference) -> Verdict:
             return compare(
                 reference,
@@ -127,23 +134,30 @@ def _checks(
                 host=host,
             )
 
-        return _Check(f"parity on {device}", run)
+        return _Check(f"parity on {device}", run, foretold_by)
 
-    def half(mode: Accumulation, rounding: Rounding, decides: bool) -> _Check:
-        name = f"fp16 reference ({mode})"
-
+    def half(mode: Accumulation, rounding: Rounding, decides: bool, name: str) -> _Check:
         def run(reference: Reference) -> Verdict:
             return _in_true_fp16(reference, prepared, settings, mode, rounding, name, decides, observer, host)
 
         return _Check(name, run)
 
     checks: list[_Check] = []
+    foretold_by = ""
     if settings.cpu:
         checks.append(on("cpu"))
-        modes = _MODES[settings.fp16_reference] if rounding is not None and holds_fp16(Model.open(prepared)) else ()
-        checks += [half(mode, rounding, index == 0) for index, mode in enumerate(modes) if rounding is not None]
+    if settings.cpu and rounding is not None and holds_fp16(Model.open(prepared)):
+        modes = _MODES[settings.fp16_reference]
+        checks += [half(mode, rounding, index == 0, f"fp16 reference ({mode})") for index, mode in enumerate(modes)]
+        if settings.dml != "off":
+            cut = device_rounding()
+            if cut == rounding and "storage" in modes:
+                foretold_by = "fp16 reference (storage)"
+            elif cut == "toward-zero" or "storage" in modes:
+                foretold_by = f"fp16 reference (storage, {_ROUNDING[cut]})"
+                checks.append(half("storage", cut, False, foretold_by))
     if settings.dml != "off":
-        checks.append(on("dml"))
+        checks.append(on("dml", foretold_by))
     return checks
 
 
@@ -195,10 +209,11 @@ def compare_models(
     Raises:
         InputError: a model or a feed cannot be read, or a feed does not fit.
     """
-    return compare(
+    given = load_feeds(feeds) or None
+    verdict = compare(
         reference,
         candidate,
-        load_feeds(feeds) or None,
+        given,
         device=device,
         tolerance=tolerance,
         time_limit=session.time_limit,
@@ -206,3 +221,11 @@ def compare_models(
         sizes=sizes,
         seeds=seeds,
     )
+    cut = device_rounding() if device == "dml" and verdict.outcome == "failed" else "nearest"
+    if cut == "nearest" or not holds_fp16(Model.open(candidate)):
+        return verdict
+    settings = ParitySettings(tolerance=tolerance, time_limit=session.time_limit)
+    name = f"fp16 reference (storage, {_ROUNDING[cut]})"
+    with Reference.of(reference, given, sizes=sizes, seeds=seeds, time_limit=session.time_limit) as truth:
+        foretold = _in_true_fp16(truth, candidate, settings, "storage", cut, name, False, Observer(), None)
+    return hold_against(verdict, foretold, cut)

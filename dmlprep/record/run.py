@@ -64,6 +64,8 @@ class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
         device: which device answered, ``None`` when none did.
         tolerance: name of the tolerance and its numbers.
         decides: whether it decides about the model; one that does not is information, whatever its outcome.
+        foretold: of a DirectML session on an FP16 model, the worst relative error that the true-FP16 reference with the
+            device's rounding gives on the same feeds; ``None`` where there is none.
     """
 
     check: str
@@ -76,6 +78,7 @@ class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
     outputs: list[OutputMetrics] = []
     findings: list[Finding] = []
     decides: bool = True
+    foretold: float | None = None
 
     def __post_init__(self) -> None:
         if self.outcome != "passed" and not self.reason:
