@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import logging
 import os
 import signal
 import sys
 from importlib import import_module
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TextIO
 
 import click
 
 from dmlprep._version import __version__
-from dmlprep.errors import DmlprepError
+from dmlprep.errors import CheckNotRun, DmlprepError, InternalError, UsageError
 
 __all__ = ["cli", "main"]
 
@@ -31,6 +33,12 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "runtime": ("dmlprep.cli.runtime", "Install, show or remove the DirectML runtime for Linux."),
 }
 """Command -> module with an object ``command``, and its line in the help: the list shows without importing them."""
+
+_SIGPIPE_EXIT = 141
+"""What a shell shows for a process that SIGPIPE ended: 128 + 13."""
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
+"""Errors of a disk: of the machine, not of ours."""
 
 
 class _LazyGroup(click.Group):
@@ -75,12 +83,23 @@ def _terminate(_signal: int, _frame: Any) -> NoReturn:
     raise KeyboardInterrupt
 
 
+def _say(text: str, fix: str = "", *, head: str = "error: ") -> None:
+    with contextlib.suppress(OSError):  # where stderr takes nothing, the exit code is all that can be said
+        click.secho(head, fg="red", bold=True, nl=False, err=True)
+        click.echo(text, err=True)
+        if fix:
+            click.echo(f"  fix: {fix}", err=True)
+
+
 def _fail(error: DmlprepError) -> None:
-    click.secho("error: ", fg="red", bold=True, nl=False, err=True)
     head = f"{error.where}: {error.what}" if error.where else error.what
-    click.echo(head + (f" [{error.code}]" if error.code else ""), err=True)
-    if error.fix:
-        click.echo(f"  fix: {error.fix}", err=True)
+    _say(head + (f" [{error.code}]" if error.code else ""), error.fix)
+
+
+def _reader_left(stdout: TextIO) -> NoReturn:
+    """The reader of our output (head, less) went away: no error of ours. Keeps Python from complaining at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stdout.fileno())
+    sys.exit(_SIGPIPE_EXIT)
 
 
 def main() -> NoReturn:
@@ -89,30 +108,46 @@ def main() -> NoReturn:
     logging.getLogger("onnx_ir").setLevel(logging.CRITICAL)
     if hasattr(signal, "SIGTERM"):
         signal.signal(signal.SIGTERM, _terminate)
+    stdout = sys.stdout
     try:
         code = cli(standalone_mode=False)
+    except SystemExit as left:
+        # click (which then wraps stdout) and rich make a broken pipe exit code 1, which says that the model fails.
+        if sys.stdout is not stdout or isinstance(left.__context__, BrokenPipeError):
+            _reader_left(stdout)
+        raise
     except click.exceptions.Exit as done:
         sys.exit(done.exit_code)
     except click.ClickException as error:
-        error.show()
+        with contextlib.suppress(OSError):
+            error.show()
         sys.exit(error.exit_code)
     except DmlprepError as error:
         _fail(error)
         sys.exit(error.exit_code)
     except (KeyboardInterrupt, click.Abort):
-        click.echo("stopped; nothing was left half-written", err=True)
+        _say("stopped; nothing was left half-written", head="")
         sys.exit(130)
     except BrokenPipeError:
-        # The reader (head, less) went away: no error of ours. Keep Python from complaining at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(141)
-    except MemoryError:
-        click.echo("error: out of memory\n  fix: close other programs, or use a machine with more memory", err=True)
-        sys.exit(1)
-    except Exception as error:  # our bug, said in one line; the traceback on request
+        _reader_left(stdout)
+    except MemoryError as error:
+        _say(
+            f"out of memory{f': {error}' if str(error) else ''}",
+            "give dimensions smaller sizes, close other programs, or use a machine with more memory",
+        )
+        sys.exit(CheckNotRun.exit_code)
+    except Exception as error:
         if "--debug" in sys.argv:
             raise
-        click.echo(f"internal error: {type(error).__name__}: {error}", err=True)
-        click.echo("  fix: please report this; dmlprep --debug COMMAND shows where it happened", err=True)
-        sys.exit(70)
+        if isinstance(error, OSError) and (error.filename is not None or error.errno in _FULL):
+            where = f"{error.filename}: " if error.filename is not None else ""
+            _say(f"{where}{error.strerror or error}", "check the path, its permissions and the space on the disk")
+            sys.exit(UsageError.exit_code)
+        # our bug, said in one line; the traceback on request
+        _say(
+            f"{type(error).__name__}: {error}",
+            "please report this; dmlprep --debug COMMAND shows where it happened",
+            head="internal error: ",
+        )
+        sys.exit(InternalError.exit_code)
     sys.exit(code if isinstance(code, int) else 0)

@@ -15,7 +15,7 @@ import onnx
 import onnx_ir as ir
 from google.protobuf.message import DecodeError
 
-from dmlprep.errors import InputError, ModelRefused
+from dmlprep.errors import DmlprepError, InputError, ModelRefused
 from dmlprep.model.collector import paused_collector
 from dmlprep.model.frozen import freeze
 from dmlprep.model.sparse import densify
@@ -23,7 +23,7 @@ from dmlprep.model.tensors import MappedTensor
 from dmlprep.model.walk import map_tensors
 from dmlprep.model.wire import SELF, skeleton
 
-__all__ = ["read"]
+__all__ = ["check_name", "read"]
 
 _NOT_ONNX = "pass a file that an ONNX exporter wrote"
 
@@ -68,6 +68,22 @@ def _read(path: Path) -> ir.Model:
     return model
 
 
+def check_name(path: Path, error: type[DmlprepError]) -> None:
+    """Refuse a path that is not UTF-8: ONNX Runtime, the locations of data files and JSON know no other names.
+
+    Raises:
+        error: what the caller says of such a path.
+    """
+    try:
+        str(path.absolute()).encode("utf-8")
+    except UnicodeEncodeError as wrong:
+        raise error(
+            "the path is not UTF-8, in which ONNX Runtime reads it",
+            where=str(path),
+            fix="rename the file or its folder; under a locale that is not UTF-8, set PYTHONUTF8=1",
+        ) from wrong
+
+
 def _cause(error: BaseException) -> BaseException:
     while error.__cause__ is not None:
         error = error.__cause__
@@ -81,16 +97,25 @@ def _first_line(error: BaseException) -> str:
 
 def _parse(path: Path) -> onnx.ModelProto:
     where = str(path)
+    check_name(path, InputError)
     try:
         if path.is_dir():
             raise InputError("this is a directory", where=where, code="DP001", fix="pass the .onnx file inside it")
         size = path.stat().st_size
+        if path.is_fifo():
+            raise InputError(
+                "this is a pipe",
+                where=where,
+                code="DP001",
+                fix="save it to a file first: models are mapped, not read from a stream",
+            )
         if size == 0:
             raise InputError("the file is empty", where=where, code="DP001", fix="export or copy the model again")
         with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             light = skeleton(data)
     except FileNotFoundError as error:
-        raise InputError("no such file", where=where, code="DP001", fix="check the path") from error
+        fix = "check the path" if where != "-" else "save it to a file first: models are mapped, not read from a stream"
+        raise InputError("no such file", where=where, code="DP001", fix=fix) from error
     except OSError as error:
         raise InputError(
             f"cannot be read: {error.strerror or error}",

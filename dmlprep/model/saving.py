@@ -59,7 +59,8 @@ class Writer:
 
     def __exit__(self, *_: object) -> None:
         for temporary, _target, file in self._open:
-            file.close()
+            with contextlib.suppress(OSError):  # closing writes what is buffered, for which a full disk has no room
+                file.close()
             with contextlib.suppress(OSError):
                 temporary.unlink()
         self._open.clear()
@@ -132,7 +133,7 @@ def write(
         needed = sum(t.nbytes for t in frozen.tensors) + frozen.proto.ByteSize()
         if shutil.disk_usage(target.parent).free < needed:
             raise OutputError(
-                f"the disk is full: {needed / 1e6:.0f} MB are needed",
+                f"the disk is full: {needed / 1e6:.1f} MB are needed",
                 where=str(target),
                 fix="free some space, or write elsewhere with -o",
             )

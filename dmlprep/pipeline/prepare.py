@@ -16,7 +16,8 @@ from dmlprep._version import __version__
 from dmlprep.errors import CheckNotRun, DmlprepError, InputError, ModelRefused, OutputError
 from dmlprep.model import Model
 from dmlprep.model.checking import check
-from dmlprep.model.saving import write_file
+from dmlprep.model.opening import check_name
+from dmlprep.model.saving import Saved
 from dmlprep.model.tensors import as_mapped
 from dmlprep.model.walk import tensors
 from dmlprep.parity import fit_feeds
@@ -107,34 +108,40 @@ def prepare(request: PrepareRequest) -> RunRecord:
             record.opset_after, record.ir_after = _versions(model)
             _place(record, "placement_after", model, request)
             _check_result(model, request.source)
-            _save_and_prove(model, request, record, host)
+            _save_and_prove(model, request, record, host, began)
     except (ModelRefused, CheckNotRun) as refused:
         record.exit_code = refused.exit_code
         record.error = str(refused)
         if not any(v.outcome != "passed" for v in record.verdicts):  # a verdict has its own findings
             record.findings.append(_as_finding(refused))
-    record.seconds = round(time.perf_counter() - began, 3)
-    if record.exit_code == 0:
-        write_file(request.record_path, record.to_json())
+        record.seconds = round(time.perf_counter() - began, 3)
     return record
 
 
 def _check_out(request: PrepareRequest) -> None:
     """Fail before the work, not after it."""
-    if request.source.exists() and request.model_path.exists() and os.path.samefile(request.source, request.model_path):
+    check_name(request.out, OutputError)
+    # os.path answers no for names that no file system can hold: opening and writing then say what is wrong.
+    if os.path.exists(request.model_path) and _same_file(request.source, request.model_path):
         raise OutputError(
             "this is the input model, and input is never overwritten",
             where=str(request.model_path),
             fix="choose another folder with -o",
         )
-    if request.out.suffix != ".onnx" and request.out.exists() and not request.out.is_dir():
+    if request.out.suffix != ".onnx" and os.path.exists(request.out) and not os.path.isdir(request.out):
         raise OutputError("a file of this name exists", where=str(request.out), fix="name a folder, or a .onnx file")
     data = request.model_path.with_name(request.model_path.name + ".data")
     for path in (request.model_path, data, request.record_path):
-        if path.is_dir():
+        if os.path.isdir(path):
             raise OutputError("this is a directory", where=str(path), fix="choose another name with -o")
-        if path.exists() and not request.force:
+        if os.path.exists(path) and not request.force:
             raise OutputError("the file exists", where=str(path), fix="pass --force to replace it")
+    with _staging(request.model_path.parent):
+        pass
+
+
+def _same_file(one: Path, other: Path) -> bool:
+    return os.path.exists(one) and os.path.samefile(one, other)
 
 
 def _versions(model: Model) -> tuple[dict[str, int], int]:
@@ -201,7 +208,7 @@ def _place(record: RunRecord, key: str, model: Model, request: PrepareRequest) -
 @contextlib.contextmanager
 def _staging(folder: Path) -> Iterator[Path]:
     """A folder beside the result, so that letting it appear is a rename; gone afterwards, also after Ctrl-C."""
-    made = [p for p in [folder, *folder.parents] if not p.exists()]
+    made = [p for p in [folder, *folder.parents] if not os.path.exists(p)]
     try:
         folder.mkdir(parents=True, exist_ok=True)
         staging = Path(tempfile.mkdtemp(prefix=".dmlprep-", dir=folder))
@@ -220,7 +227,7 @@ def _staging(folder: Path) -> Iterator[Path]:
                 path.rmdir()
 
 
-def _save_and_prove(model: Model, request: PrepareRequest, record: RunRecord, host: SessionHost) -> None:
+def _save_and_prove(model: Model, request: PrepareRequest, record: RunRecord, host: SessionHost, began: float) -> None:
     target = request.model_path
     total = model.statistics().nbytes
     done = 0
@@ -231,7 +238,11 @@ def _save_and_prove(model: Model, request: PrepareRequest, record: RunRecord, ho
         request.observer.saving(done, total)
 
     with _staging(target.parent) as staging:
-        saved = model.save(staging / target.name, progress=progress)
+        try:
+            saved = model.save(staging / target.name, progress=progress)
+        except OutputError as error:
+            error.where = str(target)  # the user knows of no staging folder
+            raise
         record.output_sha256 = saved.sha256
         record.verdicts = prove(
             request.source,
@@ -244,19 +255,27 @@ def _save_and_prove(model: Model, request: PrepareRequest, record: RunRecord, ho
             host=host,
         )
         _judge(record.verdicts, request.plan)
-        try:
-            # The data file first: a model never stands without its data.
-            for path in reversed(saved.files):
-                os.replace(path, target.parent / path.name)
-        except OSError as error:
-            raise OutputError(
-                f"cannot be written: {error.strerror or error}",
-                where=str(target),
-                fix="check the folder and its permissions",
-            ) from error
-        if len(saved.files) == 1 and request.force:
-            target.with_name(target.name + ".data").unlink(missing_ok=True)
-    record.output = str(target)
+        record.output = str(target)
+        record.seconds = round(time.perf_counter() - began, 3)
+        _appear(saved, record, staging, request)
+
+
+def _appear(saved: Saved, record: RunRecord, staging: Path, request: PrepareRequest) -> None:
+    """Rename everything into place at once: stopping before leaves nothing, and after, all of it."""
+    target = request.model_path
+    try:
+        (staging / request.record_path.name).write_bytes(record.to_json())
+        # The data file first: a model never stands without its data.
+        for name in (*(path.name for path in reversed(saved.files)), request.record_path.name):
+            os.replace(staging / name, target.parent / name)
+    except OSError as error:
+        raise OutputError(
+            f"cannot be written: {error.strerror or error}",
+            where=str(target),
+            fix="check the folder, its permissions and the space on the disk",
+        ) from error
+    if len(saved.files) == 1 and request.force:
+        target.with_name(target.name + ".data").unlink(missing_ok=True)
 
 
 def _rounding(plan: Plan, record: RunRecord) -> Rounding | None:

@@ -67,6 +67,40 @@ def test_a_typo_is_answered_with_the_word_meant() -> None:
     assert done.stdout == ""
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="no SIGPIPE")
+@pytest.mark.parametrize("arguments", [["--help"], ["recipe", "list"], ["target", "show", "latest"], ["plan"]])
+def test_a_reader_that_leaves_is_no_failing_model(arguments: list[str]) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "dmlprep", *arguments], stdout=writing, stderr=subprocess.PIPE, check=False
+        )
+    finally:
+        os.close(writing)
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
+def test_a_full_disk_behind_stdout_is_no_bug_of_ours() -> None:
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "dmlprep", "recipe", "list"], stdout=full, stderr=subprocess.PIPE, check=False
+        )
+    assert done.returncode == 2
+    assert b"error: No space left on device" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["a file/out", "x" * 300])
+def test_an_output_that_cannot_be_written_fails_before_the_work(name: str, add_model: Path, tmp_path: Path) -> None:
+    (tmp_path / "a file").write_text("")
+    done = _dmlprep("prepare", add_model, "-o", name, cwd=tmp_path)
+    assert done.returncode == 2
+    assert "cannot be written" in done.stderr
+    assert "pin:" not in done.stderr
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a file", "add model.onnx"]
+
+
 def test_prepare_writes_model_and_record(add_model: Path, tmp_path: Path) -> None:
     recipe = tmp_path / "r.toml"
     recipe.write_text('doc = "d"\n[step.pin]\n')

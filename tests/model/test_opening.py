@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -72,6 +73,18 @@ def _broken(path: Path, change: Callable[[Path], None]) -> str:
 
 def test_no_such_file(tmp_path: Path) -> None:
     assert "no such file" in _broken(tmp_path / "x.onnx", lambda _: None)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no named pipes among files")
+def test_a_pipe(tmp_path: Path) -> None:
+    assert "save it to a file first" in _broken(tmp_path / "pipe", os.mkfifo)
+    assert "save it to a file first" in _broken(Path("-"), lambda _: None)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="names are bytes on Linux only")
+def test_a_name_that_is_not_utf8(tmp_path: Path) -> None:
+    path = Path(os.fsdecode(os.fsencode(tmp_path) + b"/mod\xe8le.onnx"))
+    assert "not UTF-8" in _broken(path, lambda p: onnx.save(mlp(), p))
 
 
 def test_directory(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import shutil
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ import pytest
 
 from dmlprep.errors import OutputError
 from dmlprep.model import Model, freeze, thaw
+from dmlprep.model.saving import write_file
 from dmlprep.model.walk import tensors
 from tests.model.conftest import mlp
 
@@ -51,6 +53,20 @@ def test_round_trip(which: str, external_over: int, tmp_path: Path, request: pyt
     assert sorted(p.name for p in target.parent.iterdir()) == sorted(p.name for p in saved.files)
     assert saved.sha256 == hashlib.sha256(target.read_bytes()).hexdigest()
     assert {p: p.read_bytes() for p in source.parent.iterdir()} == before
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no limit on the size of files")
+def test_what_closing_cannot_write_is_removed(tmp_path: Path) -> None:
+    import resource
+
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
+    try:
+        with pytest.raises(OutputError, match="cannot be written"):  # 2000 bytes lie in the buffer until it is closed
+            write_file(tmp_path / "small", b"x" * 2000)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert not list(tmp_path.iterdir())
 
 
 def test_existing_files_are_kept_without_force(mlp_path: Path, tmp_path: Path) -> None:
