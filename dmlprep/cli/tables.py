@@ -6,19 +6,15 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from dmlprep.record import Finding, RunRecord, StepRecord, Verdict
+from dmlprep.record import SEVERITIES, Finding, RunRecord, StepRecord, Verdict
+from dmlprep.report.units import bytes_text
 
-__all__ = ["megabytes", "show_findings", "show_record", "show_verdicts"]
+__all__ = ["show_findings", "show_record", "show_verdicts"]
 
 _COLOUR = {"error": "red", "warning": "yellow", "note": "cyan"}
 _OUTCOME = {"passed": "green", "failed": "red", "not-run": "yellow"}
 _SHOWN = 12
 _WORST = 5
-
-
-def megabytes(count: int) -> str:
-    """Bytes as megabytes, with as many digits as tell something."""
-    return f"{count / 1e6:.1f} MB" if count >= 1e5 else f"{count / 1e3:.1f} kB"
 
 
 def _steps(steps: list[StepRecord]) -> Table:
@@ -36,18 +32,17 @@ def _steps(steps: list[StepRecord]) -> Table:
         nodes = f"{step.nodes_before}"
         if step.nodes_after != step.nodes_before:
             nodes += f" → {step.nodes_after}"
-        size = megabytes(step.bytes_before)
-        if megabytes(step.bytes_after) != megabytes(step.bytes_before):
-            size += f" → {megabytes(step.bytes_after)}"
+        size = bytes_text(step.bytes_before)
+        if bytes_text(step.bytes_after) != bytes_text(step.bytes_before):
+            size += f" → {bytes_text(step.bytes_after)}"
         table.add_row(step.step, step.outcome, f"{step.seconds:.2f}", nodes, size, str(len(step.findings) or ""))
     return table
 
 
 def show_findings(findings: list[Finding], console: Console) -> None:
     """One line a finding, errors first; findings of one code beyond a dozen are counted."""
-    order = ["error", "warning", "note"]
     shown: dict[str, int] = {}
-    for finding in sorted(findings, key=lambda f: order.index(f.severity)):
+    for finding in sorted(findings, key=lambda f: SEVERITIES.index(f.severity)):
         shown[finding.code] = shown.get(finding.code, 0) + 1
         if shown[finding.code] > _SHOWN:
             continue
@@ -77,6 +72,8 @@ def show_verdicts(verdicts: list[Verdict], console: Console) -> None:
                 f" (worst relative error {worst.max_rel:.2g} at {worst.output}, {verdict.feeds} feeds, "
                 f"tolerance {verdict.tolerance})"
             )
+            for note in dict.fromkeys(o.note for o in verdict.outputs if o.share_equal < 1 and o.note):
+                line.append(f"; {note}")
         console.print(line)
         if verdict.device is not None:
             console.print(Text(f"  by {verdict.device}", style="dim"))
@@ -128,7 +125,7 @@ def show_half(record: RunRecord, console: Console) -> None:
         kept = ", ".join(f"{k.rule} {len(k.nodes)}" for k in half.kept)
         console.print(
             Text(
-                f"\n{half.step}: {megabytes(half.bytes_before)} → {megabytes(half.bytes_after)}, "
+                f"\n{half.step}: {bytes_text(half.bytes_before)} → {bytes_text(half.bytes_after)}, "
                 f"{half.casts} casts left, {half.kept_count} nodes in FP32{f' ({kept})' if kept else ''}"
             )
         )

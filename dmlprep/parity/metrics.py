@@ -160,12 +160,12 @@ class OutputComparison:
         if self._as_rows and not all(m.passed for m in found.values()):
             rows = match_rows(self.names, reference, candidate, self._tolerance.max_rel)
             if rows is not None:
-                share, note = rows
+                share, off, note = rows
                 found = {
                     n: OutputMetrics(
                         output=n,
                         passed=share >= self._tolerance.rows,
-                        max_rel=m.max_rel if reference[n].shape == candidate[n].shape else 0.0,
+                        max_rel=off.get(n, 0.0),
                         out_of_tolerance=1.0 - share,
                         non_finite=m.non_finite,
                         share_equal=share,

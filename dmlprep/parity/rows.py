@@ -66,7 +66,7 @@ def _choosers(value: ir.Value) -> set[int]:
 
 def match_rows(
     names: tuple[str, ...], reference: dict[str, Array], candidate: dict[str, Array], max_rel: float
-) -> tuple[float, str] | None:
+) -> tuple[float, dict[str, float], str] | None:
     """Match the rows of a group of outputs as sets.
 
     A row is the same row of every output of the group, side by side: box, score and label of one detection. Two rows
@@ -74,7 +74,8 @@ def match_rows(
     is equal. Each row is used once.
 
     Returns:
-        matched rows as a share of the larger set, and a note; ``None`` where the outputs have no common rows.
+        matched rows as a share of the larger set; max|d| / max|reference| of each floating output over them; a note.
+        ``None`` where the outputs have no common rows.
     """
     sides = []
     for side in (reference, candidate):
@@ -88,11 +89,16 @@ def match_rows(
     if any(reference[k].dtype.kind in "OUS" for k in names):
         return None
     if max(n, m) == 0:
-        return 1.0, "no rows in either"
+        return 1.0, {}, "no rows in either"
     left, bounds = _table(names, reference, reference, max_rel)
     right, _ = _table(names, candidate, reference, max_rel)
-    matched = _matched(left, right, bounds)
-    return matched / max(n, m), f"as a set: {matched} of {n} rows found again, among {m}"
+    matched, shares = _matched(left, right, bounds)
+    worst, column = dict[str, float](), 0
+    for name in names:
+        width = math.prod(reference[name].shape[1:])
+        worst[name] = max_rel * float(np.max(shares[column : column + width], initial=0.0))
+        column += width
+    return matched / max(n, m), worst, f"as a set: {matched} of {n} rows found again, among {m}"
 
 
 def _table(
@@ -111,10 +117,15 @@ def _table(
     return np.concatenate(columns, axis=1), np.concatenate(bounds)
 
 
-def _matched(left: Array, right: Array, bounds: Array) -> int:
-    """How many rows of ``left`` find a row of ``right`` of their own, nearest first."""
+def _matched(left: Array, right: Array, bounds: Array) -> tuple[int, Array]:
+    """How many rows of ``left`` find a row of ``right`` of their own, nearest first.
+
+    Returns:
+        how many, and the largest share of its bound that any of them takes, by column.
+    """
     free = np.ones(len(right), dtype=bool)
     matched = 0
+    worst = np.zeros(left.shape[1])
     for row in left:
         distance = np.abs(right - row)
         fits = free & np.all((distance <= bounds) | (np.isnan(right) & np.isnan(row)), axis=1)
@@ -123,4 +134,5 @@ def _matched(left: Array, right: Array, bounds: Array) -> int:
             nearest = candidates[np.argmin(np.nan_to_num(distance[candidates]).sum(axis=1))]
             free[nearest] = False
             matched += 1
-    return matched
+            worst = np.maximum(worst, np.nan_to_num(distance[nearest]))
+    return matched, np.divide(worst, bounds, out=np.zeros_like(worst), where=bounds > 0)

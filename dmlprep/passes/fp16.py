@@ -116,6 +116,8 @@ class Fp16Pass(Pass[Fp16Options]):
         if not _holds_half(model) and any(v.dtype == ir.DataType.FLOAT for n in nodes(model.ir) for v in n.outputs):
             text = "nothing became FP16: every node stays in FP32, by the rules or the search that the findings name"
             context.report(finding("DP406", text))
+        elif context.facts.get("islands"):
+            _say_how_little(model, context, bytes_before)
         if changed:
             context.facts |= {
                 "engine": options.engine,
@@ -245,6 +247,26 @@ class Fp16Pass(Pass[Fp16Options]):
         why = {label(n): reason for n, reason in asked}
         context.facts |= {"casts": len(casts), "kept_fp32": _left_in_fp32(model, why)}
         return findings is not None
+
+
+def _say_how_little(model: Model, context: Context, bytes_before: int) -> None:
+    """A finding where a search left most of a model in FP32: a file that is FP16 by name only."""
+    computing = [n for n in nodes(model.ir) if n.op_type not in _HOLDERS and any(_is_floating(v) for v in n.outputs)]
+    kept = len(context.facts["kept_fp32"])
+    if 2 * kept > len(computing):
+        megabytes = [number / 1e6 for number in (bytes_before, model.statistics().nbytes)]
+        text = (
+            f"{kept} of {len(computing)} floating-point nodes stay in FP32, so that FP16 gains little: "
+            f"weights {megabytes[0]:.1f} MB before, {megabytes[1]:.1f} MB after"
+        )
+        context.report(finding("DP409", text, kept=kept, nodes=len(computing)))
+
+
+_HOLDERS = ("Cast", "CastLike", "Constant", "If", "Loop", "Scan")
+
+
+def _is_floating(value: ir.Value) -> bool:
+    return value.dtype is not None and value.dtype.is_floating_point()
 
 
 def _left_in_fp32(model: Model, asked: Mapping[str, str]) -> dict[str, str]:

@@ -46,6 +46,18 @@ def test_boxes_elsewhere_fail() -> None:
     assert compared({"boxes": reference["boxes"] + 20, "labels": reference["labels"]}, reference) == [False, False]
 
 
+def test_errors_are_those_of_the_rows_that_were_found_again() -> None:
+    reference = boxes(30)
+    moved = {"boxes": reference["boxes"][::-1] + np.float32(0.5), "labels": reference["labels"][::-1]}
+    more = {"boxes": np.concatenate([[[1, 2, 3, 4]], moved["boxes"]]), "labels": np.append(1, moved["labels"])}
+    comparison = OutputComparison(NAMES, FP16, as_rows=True)
+    comparison.add(reference, more)
+    found = {m.output: m for m in comparison.results()}
+    assert found["boxes"].max_rel == pytest.approx(0.5 / reference["boxes"].max(), rel=1e-4)
+    assert found["labels"].max_rel == 0.0
+    assert found["boxes"].note == "as a set: 30 of 30 rows found again, among 31"
+
+
 def test_labels_must_stay_with_their_boxes() -> None:
     reference = boxes(30)
     rolled = {"boxes": reference["boxes"], "labels": np.roll(reference["labels"], 1)}

@@ -9,6 +9,7 @@ from onnx import parser
 from dmlprep.model import Model
 from dmlprep.passes import Context, make_pass
 from dmlprep.target import find_target
+from tests.precision.graphs import InProcess, feeds_for
 
 _TEXT = """<ir_version: 8, opset_import: ["" : 17]>
 g (float[2, 4] x) => (float[2, 4] y) <float[4] b = {1, 2, 3, 4}> { a = Add(x, b)  y = Relu(a) }"""
@@ -20,3 +21,20 @@ def test_nothing_converted_is_a_finding(keep: list[str], says: bool) -> None:
     context = Context(find_target())
     make_pass("fp16", {"keep_operators": keep}).run(model, context)
     assert any(f.code == "DP406" for f in context.findings) == says
+
+
+@pytest.mark.parametrize(("tolerance", "says"), [(0.004, True), (0.2, False)])
+def test_a_search_that_leaves_most_in_fp32_says_so(tolerance: float, says: bool) -> None:
+    """Every product is cut a little: the error is nowhere, and grows everywhere."""
+    lines = "".join(f"v{i + 1} = Mul(v{i}, {'kl'[i % 2]}) " for i in range(60))
+    text = '<ir_version: 8, opset_import: ["" : 17]> g (float[4, 64] v0) => (float[4, 64] v60)'
+    model = Model(
+        ir.from_proto(parser.parse_model(f"{text} <float k = {{1.5}}, float l = {{0.66650390625}}> {{ {lines} }}"))
+    )
+    context = Context(find_target(), runner=InProcess([feeds_for(model)]))
+    options = {"islands": "auto", "tolerance": tolerance, "rounding": "toward-zero"}
+    make_pass("fp16", options).run(model, context)
+    found = [f for f in context.findings if f.code == "DP409"]
+    assert len(found) == says
+    if says:
+        assert found[0].facts["kept"] > 30
