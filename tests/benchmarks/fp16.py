@@ -2,11 +2,12 @@
 
 Usage: python tests/benchmarks/fp16.py FOLDER [NAME ...] [--feeds feeds.py] [--io keep|half]
 
-For each FOLDER/NAME.onnx: dmlprep's converter, onnxconverter-common (explicit limits), and
-onnxruntime.transformers.float16 (its file alone, without torch). A row is clean when the file passes
-onnx.checker with full_check, loads at ONNX Runtime's default optimisation, runs, and is in bounds
-(max|d|/max|ref| <= 0.02 and cosine >= 0.999 against FP32 on the CPU). ``true`` is the same error in the
-true-FP16 reference, which the CPU provider cannot see. Seconds cover load, conversion and save.
+For each FOLDER/NAME.onnx: dmlprep's converter, alone and with the recipes' search for islands,
+onnxconverter-common (explicit limits), and onnxruntime.transformers.float16 (its file alone, without torch).
+A row is clean when the file passes onnx.checker with full_check, loads at ONNX Runtime's default optimisation,
+runs, and is in bounds element by element (max|d|/max|ref| <= 0.02 and cosine >= 0.999 against FP32 on the CPU).
+``true`` is the same error in the true-FP16 reference, which the CPU provider cannot see. Seconds cover load,
+conversion and save.
 
 ``feeds.py`` may define ``make(name, inputs) -> dict`` (inputs: [(name, type, dims)]) and ``DIMS``; without it,
 feeds are normal numbers and ones, with every named dimension 1. Each conversion and each session runs in a
@@ -33,7 +34,7 @@ _BOUND, _COSINE = 0.02, 0.999
 _KINDS = {"tensor(float16)": np.float16, "tensor(float)": np.float32, "tensor(double)": np.float64}
 
 
-def _own(source: str, target: str, keep_io: bool) -> None:
+def _own(source: str, target: str, keep_io: bool, sizes: dict[str, int]) -> None:
     from dmlprep.model import Model
     from dmlprep.passes import Context, make_pass
     from dmlprep.target import find_target
@@ -43,7 +44,21 @@ def _own(source: str, target: str, keep_io: bool) -> None:
     model.save(target, force=True)
 
 
-def _common(source: str, target: str, keep_io: bool) -> None:
+def _searched(source: str, target: str, keep_io: bool, sizes: dict[str, int]) -> None:
+    """As the recipes do it: with a search for islands, on seeded feeds of its own."""
+    from dmlprep.model import Model
+    from dmlprep.passes import Context, make_pass
+    from dmlprep.pipeline.runner import CpuRunner
+    from dmlprep.target import find_target
+
+    model = Model.open(source)
+    with CpuRunner(sizes=sizes) as runner:
+        options = {"keep_io": keep_io, "islands": "auto", "tolerance": 0.015}
+        make_pass("fp16", options).run(model, Context(find_target(), runner=runner))
+    model.save(target, force=True)
+
+
+def _common(source: str, target: str, keep_io: bool, sizes: dict[str, int]) -> None:
     import onnx
     from onnxconverter_common import float16
 
@@ -54,7 +69,7 @@ def _common(source: str, target: str, keep_io: bool) -> None:
     onnx.save(done, target)
 
 
-def _transformers(source: str, target: str, keep_io: bool) -> None:
+def _transformers(source: str, target: str, keep_io: bool, sizes: dict[str, int]) -> None:
     import onnx
 
     # the file itself: the package around it may want torch
@@ -72,7 +87,7 @@ def _transformers(source: str, target: str, keep_io: bool) -> None:
     onnx.save(done, target)
 
 
-CONVERTERS = {"dmlprep": _own, "onnxconverter-common": _common, "ort.transformers": _transformers}
+CONVERTERS = {"dmlprep": _own, "dmlprep, islands": _searched, "onnxconverter-common": _common, "ort.transformers": _transformers}
 
 
 def _session(path: str) -> Any:
@@ -84,16 +99,20 @@ def _session(path: str) -> Any:
     return ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])
 
 
+def _user_file(name: str, feeds_file: str) -> Any:
+    spec = importlib.util.spec_from_file_location("feeds", feeds_file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    module.DIMS.setdefault(name, {"batch": 2})
+    return module
+
+
 def _feeds(name: str, session: Any, feeds_file: str) -> dict[str, Any]:
     inputs = [(i.name, i.type, list(i.shape)) for i in session.get_inputs()]
     if feeds_file:
-        spec = importlib.util.spec_from_file_location("feeds", feeds_file)
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        module.DIMS.setdefault(name, {"batch": 2})
-        found: dict[str, Any] = module.make(name, inputs)
+        found: dict[str, Any] = _user_file(name, feeds_file).make(name, inputs)
         return found
     rng = np.random.default_rng(0)
     made = {}
@@ -128,8 +147,9 @@ def _work(job: dict[str, Any]) -> dict[str, Any]:
     if job["do"] == "convert":
         for module in ("dmlprep.passes.fp16", "dmlprep.target", "onnx", "onnxconverter_common"):
             importlib.import_module(module)  # imports are not what is compared
+        sizes = _user_file(job["name"], job["feeds"]).DIMS[job["name"]] if job["feeds"] else {}
         started = time.monotonic()
-        CONVERTERS[job["converter"]](job["source"], job["target"], job["keep_io"])
+        CONVERTERS[job["converter"]](job["source"], job["target"], job["keep_io"], sizes)
         return {"seconds": time.monotonic() - started}
     if job["do"] == "truth":
         feeds = _feeds(job["name"], _session(job["source"]), job["feeds"])
