@@ -87,7 +87,12 @@ def _transformers(source: str, target: str, keep_io: bool, sizes: dict[str, int]
     onnx.save(done, target)
 
 
-CONVERTERS = {"dmlprep": _own, "dmlprep, islands": _searched, "onnxconverter-common": _common, "ort.transformers": _transformers}
+CONVERTERS = {
+    "dmlprep": _own,
+    "dmlprep, islands": _searched,
+    "onnxconverter-common": _common,
+    "ort.transformers": _transformers,
+}
 
 
 def _session(path: str) -> Any:
