@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from dmlprep.cli.options import feeds_option, format_option, read_pins
+from dmlprep.cli.options import (
+    device_id_option,
+    feeds_option,
+    format_option,
+    optimization_option,
+    read_pins,
+    sizes_option,
+    time_limit_option,
+)
+from dmlprep.cli.output import print_json, progress_line
 
 if TYPE_CHECKING:
     from dmlprep.parity.finding import Bisection
@@ -34,7 +42,7 @@ __all__ = ["command"]
     type=click.Choice(["cpu", "dml"]),
     help="Where CANDIDATE runs; REFERENCE runs on the CPU. Default: dml for one model, cpu for two.",
 )
-@click.option("--device-id", type=click.IntRange(0), help="DirectML adapter, in DXGI order.")
+@device_id_option
 @click.option(
     "--tolerance",
     default="auto",
@@ -42,26 +50,13 @@ __all__ = ["command"]
     metavar="NAME",
     help="Named tolerance (docs/parity.md), or rel:0.001.",
 )
-@click.option("--size", "sizes", multiple=True, metavar="DIM=SIZE", help="Size of a free dimension.")
-@click.option(
-    "--optimization",
-    type=click.Choice(["disabled", "basic", "extended", "all"]),
-    default="all",
-    show_default=True,
-    help="Graph optimisation level of the candidate's sessions.",
-)
+@sizes_option
+@optimization_option("Graph optimisation level of the candidate's sessions.")
 @click.option("--unfused", is_flag=True, help="DirectML runs each node by itself.")
 @click.option(
     "--matrix", is_flag=True, help="First try the whole candidate under each optimisation and fusion setting."
 )
-@click.option(
-    "--time-limit",
-    type=click.FloatRange(0, min_open=True),
-    default=600.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="For one load or run.",
-)
+@time_limit_option(600.0, "For one load or run.")
 @click.option("--force", is_flag=True, help="Replace files that are there.")
 @format_option("text", "json")
 def command(
@@ -105,7 +100,6 @@ def command(
         device_id=device_id,
         time_limit=time_limit,
     )
-    progress = _progress
     knobs: list[KnobResult] = []
     try:
         made = Reference.of(
@@ -126,7 +120,7 @@ def command(
                 device="dml" if on == "dml" else "cpu",
                 tolerance=tolerance,
                 session=session,
-                progress=progress,
+                progress=progress_line,
             )
             failing = [k for k in knobs if k.verdict.outcome == "failed"]
             if failing and knobs[0].verdict.outcome == "passed":
@@ -138,7 +132,7 @@ def command(
             tolerance=tolerance,
             session=session,
             time_limit=time_limit,
-            progress=progress,
+            progress=progress_line,
         )
     files: list[Path] = []
     if found.outcome == "found":
@@ -150,16 +144,8 @@ def command(
     return {"agree": 0, "found": 1, "not-run": 3}[found.outcome]
 
 
-def _progress(share: float, text: str) -> None:
-    if sys.stderr.isatty():
-        click.echo(f"\r\x1b[K{share:4.0%} {text}", nl=False, err=True)
-        if share >= 1:
-            click.echo(err=True)
-
-
 def _show(found: Bisection, knobs: list[KnobResult], files: list[Path], output_format: str) -> None:
-    if sys.stderr.isatty():
-        click.echo("\r\x1b[K", nl=False, err=True)
+    progress_line(1.0, "done")
     if output_format == "json":
         import msgspec
 
@@ -180,7 +166,7 @@ def _show(found: Bisection, knobs: list[KnobResult], files: list[Path], output_f
             "settings": [{"name": k.name, "outcome": k.verdict.outcome, "text": k.text} for k in knobs],
             "files": [str(path) for path in files],
         }
-        click.echo(msgspec.json.format(msgspec.json.encode(data), indent=2))
+        print_json(data)
         return
     for knob in knobs:
         click.echo(f"  {knob.name:28} {knob.verdict.outcome:8} {knob.text}")

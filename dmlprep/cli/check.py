@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dmlprep.cli.options import format_option
+from dmlprep.cli.options import device_id_option, format_option
 
 if TYPE_CHECKING:
     from dmlprep.placement import Placement
@@ -29,7 +29,7 @@ __all__ = ["command"]
 )
 @click.option("--fail-on-cpu", is_flag=True, help="Exit 1 when compute would run on the CPU; shape arithmetic may.")
 @click.option("--verify", is_flag=True, help="Ask a real DirectML session as well, and compare.")
-@click.option("--device-id", type=click.IntRange(0), help="DirectML adapter of --verify, in DXGI order.")
+@device_id_option
 @format_option("text", "json", "sarif")
 def command(
     model: Path, target_name: str, fail_on_cpu: bool, verify: bool, device_id: int | None, output_format: str

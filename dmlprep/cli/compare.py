@@ -6,7 +6,15 @@ from pathlib import Path
 
 import click
 
-from dmlprep.cli.options import feeds_option, format_option, read_pins
+from dmlprep.cli.options import (
+    device_id_option,
+    feeds_option,
+    format_option,
+    read_pins,
+    sizes_option,
+    time_limit_option,
+)
+from dmlprep.cli.output import print_json
 
 __all__ = ["command"]
 
@@ -22,7 +30,7 @@ __all__ = ["command"]
     show_default=True,
     help="Where CANDIDATE runs; REFERENCE runs on the CPU.",
 )
-@click.option("--device-id", type=click.IntRange(0), help="DirectML adapter, in DXGI order.")
+@device_id_option
 @click.option(
     "--tolerance",
     default="auto",
@@ -30,18 +38,11 @@ __all__ = ["command"]
     metavar="NAME",
     help="Named tolerance (docs/parity.md); auto goes by the candidate's weights.",
 )
-@click.option("--size", "sizes", multiple=True, metavar="DIM=SIZE", help="Size of a free dimension.")
+@sizes_option
 @click.option(
     "--seeds", type=click.IntRange(1), default=2, show_default=True, help="Seeded feeds where none are given."
 )
-@click.option(
-    "--time-limit",
-    type=click.FloatRange(0, min_open=True),
-    default=600.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="For one load or run.",
-)
+@time_limit_option(600.0, "For one load or run.")
 @format_option("text", "json")
 def command(
     reference: Path,
@@ -59,8 +60,6 @@ def command(
 
     Exit codes: 0 within the tolerance; 1 not; 2 bad input; 3 the comparison could not run.
     """
-    import msgspec
-
     from dmlprep import api
 
     verdict = api.compare(
@@ -75,7 +74,7 @@ def command(
         time_limit=time_limit,
     )
     if output_format == "json":
-        click.echo(msgspec.json.format(msgspec.json.encode(verdict), indent=2))
+        print_json(verdict)
     else:
         from dmlprep.cli.console import out
         from dmlprep.cli.tables import show_findings, show_verdicts

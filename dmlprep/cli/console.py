@@ -13,12 +13,16 @@ from dmlprep.record import StepRecord, Verdict
 
 __all__ = ["ProgressObserver", "out"]
 
+_NARROWEST, _PIPED = 80, 120
+"""Characters a line: of the narrowest table that says what it must, and of one in a file."""
+
 
 def out() -> Console:
     """The console of results: no colour when piped or with NO_COLOR, no wrapping where there is no terminal."""
-    return Console(
-        file=sys.stdout, highlight=False, soft_wrap=not sys.stdout.isatty(), width=None if sys.stdout.isatty() else 120
-    )
+    console = Console(file=sys.stdout, highlight=False, soft_wrap=not sys.stdout.isatty())
+    # A narrow terminal breaks the lines of a table itself, which can be read; one squeezed to "unc…  0.…" cannot.
+    console.width = max(console.width, _NARROWEST) if sys.stdout.isatty() else _PIPED
+    return console
 
 
 class ProgressObserver(Observer):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import platform
 
 import click
 import msgspec
 
 from dmlprep._version import __version__
+from dmlprep.cli.options import format_option
+from dmlprep.cli.output import print_json
 from dmlprep.record import Finding, finding
 
 __all__ = ["command"]
@@ -28,9 +29,9 @@ def _cpu_finding() -> Finding | None:
 
 
 @click.command(name="doctor")
-@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@format_option("text", "json")
 @click.option("--no-dml", is_flag=True, help="Do not try DirectML (its self-test takes about 10 s the first time).")
-def command(form: str, no_dml: bool) -> None:
+def command(output_format: str, no_dml: bool) -> None:
     """Look for trouble in this environment: clashing packages, broken libraries, DirectML.
 
     Exit code 0: nothing is broken (DirectML may be missing); 1: an error is listed.
@@ -47,7 +48,7 @@ def command(form: str, no_dml: bool) -> None:
         findings.append(finding(code, f"DirectML is not available: {status.reason}"))
     failed = any(found.severity == "error" for found in findings)
     versions = installed_versions((*RUNTIMES, *LIBRARIES))
-    if form == "json":
+    if output_format == "json":
         record = {
             "dmlprep": __version__,
             "python": platform.python_version(),
@@ -56,7 +57,7 @@ def command(form: str, no_dml: bool) -> None:
             "dml": None if status is None else msgspec.to_builtins(status),
             "findings": msgspec.to_builtins(findings),
         }
-        click.echo(json.dumps(record, indent=1))
+        print_json(record)
     else:
         click.echo(f"dmlprep {__version__}, Python {platform.python_version()}, {system_name()}")
         for name, version in versions.items():

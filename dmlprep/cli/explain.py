@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+from dmlprep.cli.options import format_option
+from dmlprep.cli.output import print_json
 from dmlprep.errors import UsageError
 
 __all__ = ["command"]
@@ -15,7 +17,8 @@ __all__ = ["command"]
 @click.argument("what")
 @click.option("--node", metavar="NAME", help="Explain the placement of this node of the model WHAT.")
 @click.option("--target", "target_name", metavar="NAME", default="latest", show_default=True, help="DirectML release.")
-def command(what: str, node: str | None, target_name: str) -> int:
+@format_option("text", "json")
+def command(what: str, node: str | None, target_name: str, output_format: str) -> int:
     """Explain the finding code WHAT, or with --node the placement of one node of the model WHAT.
 
     \b
@@ -23,9 +26,16 @@ def command(what: str, node: str | None, target_name: str) -> int:
     dmlprep explain --node /layer1/Conv model.onnx
     """
     if node is None:
+        from dmlprep.record import CODES
         from dmlprep.report.pages import page
 
-        click.echo(page(what.upper()), nl=False)
+        code = what.upper()
+        text = page(code)
+        if output_format == "json":
+            row = CODES[code]
+            print_json({"code": code, "title": row.title, "severity": row.severity, "remedy": row.remedy, "page": text})
+        else:
+            click.echo(text, nl=False)
         return 0
     path = Path(what)
     if path.suffix == "" and not path.exists():
@@ -34,5 +44,9 @@ def command(what: str, node: str | None, target_name: str) -> int:
     from dmlprep.placement.explain import explain_node
     from dmlprep.target import find_target
 
-    click.echo("\n".join(explain_node(Model.open(path), node, find_target(target_name))))
+    lines = explain_node(Model.open(path), node, find_target(target_name))
+    if output_format == "json":
+        print_json({"model": what, "node": node, "target": target_name, "lines": lines})
+    else:
+        click.echo("\n".join(lines))
     return 0

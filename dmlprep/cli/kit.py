@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
-from typing import Any
 
 import click
 
-from dmlprep.cli.options import feeds_option, format_option, read_pins
+from dmlprep.cli.options import (
+    device_id_option,
+    feeds_option,
+    format_option,
+    optimization_option,
+    read_pins,
+    sizes_option,
+    time_limit_option,
+)
+from dmlprep.cli.output import print_json, progress_line
 
 __all__ = ["command"]
 
@@ -44,7 +51,7 @@ def command() -> None:
 )
 @feeds_option
 @click.option("--tolerance", default="", metavar="NAME", help="Named tolerance; that of run.json, else auto.")
-@click.option("--size", "sizes", multiple=True, metavar="DIM=SIZE", help="Size of a free dimension, for made feeds.")
+@sizes_option
 @click.option("--seeds", type=click.IntRange(1), help="Made feeds where none are given; as in run.json, else 2.")
 @click.option(
     "--free-dimension",
@@ -53,25 +60,12 @@ def command() -> None:
     metavar="DIM=SIZE",
     help="Free-dimension override of the session, by name.",
 )
-@click.option("--device-id", type=click.IntRange(0), help="DirectML adapter, in DXGI order.")
+@device_id_option
 @click.option("--disable-metacommands", is_flag=True, help="DirectML's own shaders in place of the vendor's.")
-@click.option(
-    "--optimization",
-    type=click.Choice(["disabled", "basic", "extended", "all"]),
-    default="all",
-    show_default=True,
-    help="Graph optimisation level.",
-)
+@optimization_option("Graph optimisation level.")
 @click.option("--warm-up", type=click.IntRange(1), default=1, show_default=True, help="Runs before the timed ones.")
 @click.option("--runs", type=click.IntRange(1), default=5, show_default=True, help="Timed runs of each feed.")
-@click.option(
-    "--time-limit",
-    type=click.FloatRange(0, min_open=True),
-    default=1800.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="For everything on the other machine.",
-)
+@time_limit_option(1800.0, "For everything on the other machine.")
 @click.option("--force", is_flag=True, help="Replace the zip.")
 @format_option("text", "json")
 def pack(
@@ -97,7 +91,7 @@ def pack(
     Exit codes: 0 written; 1 the model cannot be packed; 2 bad input; 3 the reference does not run.
     """
     from dmlprep import api
-    from dmlprep.cli.tables import megabytes
+    from dmlprep.report.units import bytes_text
 
     session = {"optimization": optimization, **{f"dim:{n}": str(s) for n, s in read_pins(free).items()}}
     if device_id is not None:
@@ -117,18 +111,15 @@ def pack(
         runs=runs,
         time_limit=time_limit,
         force=force,
-        progress=_progress,
+        progress=progress_line,
     )
-    _progress(1.0, "done")
+    progress_line(1.0, "done")
     made = packed.manifest
     if output_format == "json":
-        import msgspec
-
-        data: dict[str, Any] = {"path": str(packed.path), "kit": packed.name, "bytes": packed.nbytes, "manifest": made}
-        click.echo(msgspec.json.format(msgspec.json.encode(data), indent=2))
+        print_json({"path": str(packed.path), "kit": packed.name, "bytes": packed.nbytes, "manifest": made})
         return 0
     by = f"{made.reference.name} (the model itself)" if made.reference.itself else made.reference.name
-    click.echo(f"wrote {packed.path}: kit {packed.name[:12]}, {megabytes(packed.nbytes)}")
+    click.echo(f"wrote {packed.path}: kit {packed.name[:12]}, {bytes_text(packed.nbytes)}")
     click.echo(f"  {made.model.name}, {len(made.feeds)} feeds; expected outputs by {by} on {made.reference.device}")
     click.echo(f"  tolerance on DirectML {made.tolerances['dml'].tolerance()}")
     click.echo("  there: extract it, pip install numpy onnxruntime-directml, python run.py; it writes result.zip")
@@ -148,7 +139,9 @@ def pack(
 def verify(
     result: Path, kit: Path, model: Path | None, record: Path | None, require_dml: bool, output_format: str
 ) -> int:
-    """Judge RESULT (result.zip, or the result.json in it), and put the verdict into the record.
+    """Judge the RESULT that came back.
+
+    RESULT is result.zip, or the result.json in it. The verdict goes into the record of the model.
 
     The outputs are measured again here. Kit and result are refused where a file in them was changed, or where they do
     not belong together.
@@ -156,13 +149,11 @@ def verify(
     Exit codes: 0 within the tolerance; 1 not, or the model does not run there; 2 damaged, edited, or of another kit or
     model; 3 it did not run on DirectML.
     """
-    import msgspec
-
     from dmlprep import api
 
     verdict, merged = api.verify_kit(result, kit=kit, model=model, record=record)
     if output_format == "json":
-        click.echo(msgspec.json.format(msgspec.json.encode(verdict), indent=2))
+        print_json(verdict)
     else:
         from dmlprep.cli.console import out
         from dmlprep.cli.tables import show_findings, show_verdicts
@@ -175,10 +166,3 @@ def verify(
         click.echo("no DirectML ran, and one was required", err=True)
         return 3
     return {"passed": 0, "failed": 1, "not-run": 3}[verdict.outcome]
-
-
-def _progress(share: float, text: str) -> None:
-    if sys.stderr.isatty():
-        click.echo(f"\r\x1b[K{share:4.0%} {text}", nl=False, err=True)
-        if share >= 1:
-            click.echo("\r\x1b[K", nl=False, err=True)

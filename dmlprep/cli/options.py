@@ -9,7 +9,17 @@ import click
 
 from dmlprep.errors import UsageError
 
-__all__ = ["device_options", "feeds_option", "format_option", "read_pins", "recipe_options"]
+__all__ = [
+    "device_id_option",
+    "device_options",
+    "feeds_option",
+    "format_option",
+    "optimization_option",
+    "read_pins",
+    "recipe_options",
+    "sizes_option",
+    "time_limit_option",
+]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -56,11 +66,16 @@ def feeds_option(function: F) -> F:
     )(function)
 
 
+def device_id_option(function: F) -> F:
+    """``--device-id``."""
+    return click.option("--device-id", type=click.IntRange(0), help="DirectML adapter, in DXGI order.")(function)
+
+
 def device_options(function: F) -> F:
     """``--device``, ``--device-id``, ``--require-dml``."""
     for option in (
         click.option("--require-dml", is_flag=True, help="Exit 3 unless a DirectML session ran."),
-        click.option("--device-id", type=click.IntRange(0), help="DirectML adapter, in DXGI order."),
+        device_id_option,
         click.option(
             "--device",
             type=click.Choice(["auto", "cpu", "dml"]),
@@ -71,6 +86,31 @@ def device_options(function: F) -> F:
     ):
         function = option(function)
     return function
+
+
+def sizes_option(function: F) -> F:
+    """``--size``, for dimensions that stay free in feeds made from a seed."""
+    return click.option("--size", "sizes", multiple=True, metavar="DIM=SIZE", help="Size of a free dimension.")(
+        function
+    )
+
+
+def optimization_option(says: str) -> Callable[[F], F]:
+    """``--optimization``."""
+    levels = click.Choice(["disabled", "basic", "extended", "all"])
+    return click.option("--optimization", type=levels, default="all", show_default=True, help=says)
+
+
+def time_limit_option(seconds: float, says: str) -> Callable[[F], F]:
+    """``--time-limit``; ``seconds`` by default."""
+    return click.option(
+        "--time-limit",
+        type=click.FloatRange(0, min_open=True),
+        default=seconds,
+        show_default=True,
+        metavar="SECONDS",
+        help=says,
+    )
 
 
 def format_option(*formats: str) -> Callable[[F], F]:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
-
 import click
 
 from dmlprep.cli.options import format_option, read_pins, recipe_options
+from dmlprep.cli.output import print_json
 
 __all__ = ["command"]
 
@@ -25,6 +24,7 @@ def command(
     import msgspec
 
     from dmlprep import api
+    from dmlprep.report.units import toml_value
 
     made = api.plan(recipe, pins=read_pins(pins), target=target, settings=list(settings))
     steps = [
@@ -37,16 +37,8 @@ def command(
         for s in made.steps
     ]
     if output_format == "json":
-        click.echo(
-            json.dumps(
-                {
-                    "recipe": made.recipe.name,
-                    "target": made.target.name,
-                    "steps": steps,
-                    "parity": msgspec.to_builtins(made.recipe.parity),
-                },
-                indent=2,
-            )
+        print_json(
+            {"recipe": made.recipe.name, "target": made.target.name, "steps": steps, "parity": made.recipe.parity}
         )
         return 0
     click.echo(f"{made.recipe.name}: {made.recipe.doc}")
@@ -54,7 +46,7 @@ def command(
     for number, step in enumerate(steps, 1):
         click.echo(f"{number}. {step['step']}: {step['summary']}")
         for key, value in step["options"].items():
-            click.echo(f"     {key} = {json.dumps(value)}")
+            click.echo(f"     {key} = {toml_value(value)}")
     parity = made.recipe.parity
     proofs = ["parity on the CPU"] if parity.cpu else []
     if parity.cpu and parity.fp16_reference != "off" and any(step.pass_.name == "fp16" for step in made.steps):

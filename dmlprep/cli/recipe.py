@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 import click
+
+from dmlprep.cli.options import format_option
+from dmlprep.cli.output import print_json
 
 __all__ = ["command"]
 
@@ -16,14 +16,14 @@ def command() -> None:
 
 
 @command.command("list")
-@click.option("--format", "output_format", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@format_option("text", "json")
 def list_(output_format: str) -> int:
     """The built-in recipes."""
     from dmlprep.recipe import builtin_names, load_recipe
 
     rows = {name: load_recipe(name) for name in builtin_names()}
     if output_format == "json":
-        click.echo(json.dumps({n: {"doc": r.doc, "steps": list(r.step)} for n, r in rows.items()}, indent=2))
+        print_json({name: {"doc": recipe.doc, "steps": list(recipe.step)} for name, recipe in rows.items()})
         return 0
     width = max(map(len, rows), default=0)
     for name, recipe in rows.items():
@@ -44,12 +44,18 @@ def show(name: str) -> int:
 
 @command.command("validate")
 @click.argument("names", nargs=-1, required=True)
-def validate(names: tuple[str, ...]) -> int:
-    """Check recipes whole: fields, types, and that each step's needs are met."""
+@format_option("text", "json")
+def validate(names: tuple[str, ...], output_format: str) -> int:
+    """Check recipes whole.
+
+    Their fields, the types of these, and that each step's needs are met. Stops at the first that is wrong.
+    """
     from dmlprep.recipe import load_recipe, make_plan
 
-    for name in names:
-        plan = make_plan(load_recipe(name))
-        label = name if name.startswith("@") else Path(name).name
-        click.echo(f"{label}: good, {len(plan.steps)} steps for {plan.target.name}")
+    plans = {name: make_plan(load_recipe(name)) for name in names}
+    if output_format == "json":
+        print_json({name: {"steps": [s.name for s in p.steps], "target": p.target.name} for name, p in plans.items()})
+        return 0
+    for name, plan in plans.items():
+        click.echo(f"{name}: good, {len(plan.steps)} steps for {plan.target.name}")
     return 0

@@ -10,11 +10,11 @@ from typing import Any
 
 import click
 
+from dmlprep.cli.options import format_option
+from dmlprep.cli.output import print_json
 from dmlprep.errors import CheckNotRun
 
 __all__ = ["command"]
-
-_FORMAT = click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
 
 
 @click.group(name="runtime")
@@ -77,9 +77,14 @@ class _Progress:
 @click.option("--mirror", default="", metavar="URL", help="Debian mirror; by default the one apt uses here.")
 @click.option("--keyring", type=click.Path(path_type=Path), help="Keys of Debian's archive, for gpgv.")
 @click.option("--unverified", is_flag=True, help="Do not verify the signature of Debian's package indexes.")
-@_FORMAT
-def install(release: str, wheel: Path | None, mirror: str, keyring: Path | None, unverified: bool, form: str) -> None:
-    """Install what is missing, then run the self-test. An interrupted installation goes on where it ended."""
+@format_option("text", "json")
+def install(
+    release: str, wheel: Path | None, mirror: str, keyring: Path | None, unverified: bool, output_format: str
+) -> None:
+    """Install what is missing, and test it.
+
+    An installation that was interrupted goes on where it ended.
+    """
     from dmlprep.runtime import dml_status
     from dmlprep.runtime.linux.install import Source, check_machine
     from dmlprep.runtime.linux.install import install as build
@@ -96,8 +101,8 @@ def install(release: str, wheel: Path | None, mirror: str, keyring: Path | None,
         progress("self-test", 0, 0)
         status = dml_status(version)
     seconds = time.monotonic() - start
-    if form == "json":
-        click.echo(json.dumps({"release": version, "available": status.available, "seconds": round(seconds, 1)}))
+    if output_format == "json":
+        print_json({"release": version, "available": status.available, "seconds": round(seconds, 1)})
     elif status.available:
         click.echo(f"onnxruntime-directml {version} answers: {status.device} ({seconds:.0f} s)")
     if not status.available:
@@ -106,9 +111,12 @@ def install(release: str, wheel: Path | None, mirror: str, keyring: Path | None,
 
 @command.command()
 @click.option("--again", is_flag=True, help="Run the self-test even if its result is known.")
-@_FORMAT
-def status(again: bool, form: str) -> None:
-    """Show every piece with its version and digest, and run the self-test on each release."""
+@format_option("text", "json")
+def status(again: bool, output_format: str) -> None:
+    """Show what is installed, and test it.
+
+    Every piece with its version and digest, and the self-test of each release.
+    """
     from dmlprep.runtime import dml_status
     from dmlprep.runtime.linux.base import TESTED
     from dmlprep.runtime.linux.install import missing_piece, read_manifest
@@ -135,9 +143,9 @@ def status(again: bool, form: str) -> None:
             },
             **piece,
         }
-    if form == "json":
+    if output_format == "json":
         record = {key: manifest.get(key) for key in ("mirror", "signatures", "native", "packages")}
-        click.echo(json.dumps({"folder": str(layout.home), "releases": releases, **record}, indent=1))
+        print_json({"folder": str(layout.home), "releases": releases, **record})
     else:
         _print_status(layout.home, manifest, releases)
         for name, version in TESTED.items():

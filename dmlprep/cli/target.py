@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-import json
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from dmlprep.cli.options import format_option
+from dmlprep.cli.output import print_json
+
+if TYPE_CHECKING:
+    from dmlprep.target import Target
 
 __all__ = ["command"]
 
@@ -24,21 +28,7 @@ def list_(output_format: str) -> int:
 
     targets = [find_target(n) for n in [*target_names(opset_only=True), *target_names()]]
     if output_format == "json":
-        rows = [
-            {
-                "name": t.name,
-                "title": t.title,
-                "onnxruntime": t.ort_version,
-                "directml": t.directml_version,
-                "feature_level": t.feature_level,
-                "max_opset": t.max_opset,
-                "max_ir": t.max_ir,
-                "directml_opset": t.dml_opset,
-                "opset_only": t.opset_only,
-            }
-            for t in targets
-        ]
-        click.echo(json.dumps(rows, indent=2))
+        print_json([_facts(t) for t in targets])
         return 0
     click.echo(
         f"{'target':<14} {'ONNX Runtime':<13} {'DirectML':<9} {'opset <=':>8} {'IR <=':>6} {'DirectML opset':>15}"
@@ -53,71 +43,59 @@ def list_(output_format: str) -> int:
     return 0
 
 
+def _facts(target: Target) -> dict[str, Any]:
+    return {
+        "name": target.name,
+        "title": target.title,
+        "onnxruntime": target.ort_version,
+        "directml": target.directml_version,
+        "feature_level": target.feature_level,
+        "max_opset": target.max_opset,
+        "max_ir": target.max_ir,
+        "directml_opset": target.dml_opset,
+        "opset_only": target.opset_only,
+    }
+
+
 @command.command("show")
 @click.argument("name")
 @click.option("--op", metavar="OPERATOR", help="Only the kernels of one operator (Conv, com.microsoft::Gelu).")
 @format_option("text", "json")
 def show(name: str, op: str | None, output_format: str) -> int:
     """The release NAME: versions, limits, kernels, FP16 faults, sources."""
-    from dmlprep.errors import UsageError
     from dmlprep.target import find_target
     from dmlprep.target.precision import precision_faults
     from dmlprep.target.quirks import quirks
 
     target = find_target(name)
-    kernels: dict[str, list[dict[str, object]]] = {}
-    if not target.opset_only:
-        table = target.tables.dml
-        if op is not None and op not in table and op not in target.tables.cpu:
-            from difflib import get_close_matches
-
-            close = get_close_matches(op, [*table, *target.tables.cpu], 3)
-            raise UsageError(f"unknown operator {op!r}", fix=f"close: {', '.join(close)}" if close else "see --help")
-        for key in [op] if op else sorted(table):
-            kernels[key] = [
-                {
-                    "since_version": k.since,
-                    "types": {label: sorted(names) for label, names in k.types.items()},
-                    "constant_cpu_inputs": sorted(k.const),
-                    "fuses": k.fuses,
-                    "fused_inputs": k.fused_inputs,
-                    "query": k.query,
-                    "made_by": k.made_by,
-                }
-                for k in table.get(key, {}).values()
-            ]
+    kernels = {} if target.opset_only else _kernels(target, op)
     known = [q for q in quirks() if target.release >= (1, 0) and q.concerns(target.release)]
     faults = [] if target.opset_only else [f for f in precision_faults(target) if op is None or op in f.ops]
     if output_format == "json":
-        whole = {
-            "name": target.name,
-            "title": target.title,
-            "onnxruntime": target.ort_version,
-            "directml": target.directml_version,
-            "feature_level": target.feature_level,
-            "max_opset": target.max_opset,
-            "max_ir": target.max_ir,
-            "directml_opset": target.dml_opset,
-            "opset_only": target.opset_only,
-            "sources": list(target.sources),
-            "kernels": kernels,
-            "quirks": [{"id": q.id, "code": q.code, "outcome": q.outcome, "confidence": q.confidence} for q in known],
-            "fp16_faults": [
-                {
-                    "id": f.id,
-                    "operators": f.ops,
-                    "outcome": f.outcome,
-                    "when": f.when,
-                    "limits": f.limits,
-                    "why": f.why,
-                    "confidence": f.confidence,
-                    "measured_on": f.measured_on,
-                    "sources": f.sources,
-                }
-                for f in faults
-            ],
-        }
-        click.echo(json.dumps(whole, indent=2))
+        print_json(
+            {
+                **_facts(target),
+                "sources": list(target.sources),
+                "kernels": kernels,
+                "quirks": [
+                    {"id": q.id, "code": q.code, "outcome": q.outcome, "confidence": q.confidence} for q in known
+                ],
+                "fp16_faults": [
+                    {
+                        "id": f.id,
+                        "operators": f.ops,
+                        "outcome": f.outcome,
+                        "when": f.when,
+                        "limits": f.limits,
+                        "why": f.why,
+                        "confidence": f.confidence,
+                        "measured_on": f.measured_on,
+                        "sources": f.sources,
+                    }
+                    for f in faults
+                ],
+            }
+        )
         return 0
     click.echo(f"{target.name}: {target.title}")
     if target.ort_version:
@@ -129,15 +107,7 @@ def show(name: str, op: str | None, output_format: str) -> int:
     if not target.opset_only:
         rows = sum(map(len, kernels.values()))
         click.echo(f"DirectML kernels: {rows} of {len(kernels)} operators; quirks known: {len(known)}")
-        for key, found in kernels.items():
-            versions = ", ".join(str(k["since_version"]) for k in found) or "none"
-            click.echo(f"  {key}: {versions}")
-            if op:
-                for k in found:
-                    types = k["types"]
-                    assert isinstance(types, dict)
-                    text = "; ".join(f"{label}: {' '.join(names)}" for label, names in types.items())
-                    click.echo(f"    {k['since_version']}: {text}" + (f"; {k['query']}" if k["query"] else ""))
+        _show_kernels(kernels, with_types=op is not None)
         click.echo(f"FP16 faults known: {len(faults)}")
         for fault in faults:
             click.echo(f"  {fault.id} ({fault.when}; {fault.outcome}; {fault.confidence}): {fault.why}")
@@ -145,6 +115,41 @@ def show(name: str, op: str | None, output_format: str) -> int:
     for source in target.sources:
         click.echo(f"  {source}")
     return 0
+
+
+def _kernels(target: Target, op: str | None) -> dict[str, list[dict[str, Any]]]:
+    """The kernels by operator; those of ``op`` alone where it is given."""
+    from difflib import get_close_matches
+
+    from dmlprep.errors import UsageError
+
+    table = target.tables.dml
+    if op is not None and op not in table and op not in target.tables.cpu:
+        close = get_close_matches(op, [*table, *target.tables.cpu], 3)
+        raise UsageError(f"unknown operator {op!r}", fix=f"close: {', '.join(close)}" if close else "see --help")
+    return {
+        key: [
+            {
+                "since_version": k.since,
+                "types": {label: sorted(names) for label, names in k.types.items()},
+                "constant_cpu_inputs": sorted(k.const),
+                "fuses": k.fuses,
+                "fused_inputs": k.fused_inputs,
+                "query": k.query,
+                "made_by": k.made_by,
+            }
+            for k in table.get(key, {}).values()
+        ]
+        for key in ([op] if op else sorted(table))
+    }
+
+
+def _show_kernels(kernels: dict[str, list[dict[str, Any]]], *, with_types: bool) -> None:
+    for key, found in kernels.items():
+        click.echo(f"  {key}: {', '.join(str(k['since_version']) for k in found) or 'none'}")
+        for k in found if with_types else ():
+            types = "; ".join(f"{label}: {' '.join(names)}" for label, names in k["types"].items())
+            click.echo(f"    {k['since_version']}: {types}" + (f"; {k['query']}" if k["query"] else ""))
 
 
 @command.command("diff")
@@ -158,7 +163,7 @@ def diff(a: str, b: str, output_format: str) -> int:
 
     changes = compare_targets(find_target(a), find_target(b))
     if output_format == "json":
-        click.echo(json.dumps({"from": a, "to": b, **changes}, indent=2))
+        print_json({"from": a, "to": b, **changes})
         return 0
     for key, value in changes.items():
         click.echo(f"{key}: {', '.join(value) if value else 'nothing'}")

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
 
 from dmlprep.errors import RecipeError
 from dmlprep.passes.base import Pass
 
-__all__ = ["CATALOG", "find_pass", "make_pass", "suggest"]
+__all__ = ["CATALOG", "find_pass", "make_pass", "suggest", "wrong_value"]
 
 CATALOG: dict[str, str] = {
     "opset": "dmlprep.passes.opset:OpsetPass",
@@ -63,13 +63,22 @@ def make_pass(name: str, options: dict[str, Any], where: str = "") -> Pass[Any]:
     try:
         return cls(msgspec.convert(options, cls.options_type))
     except msgspec.ValidationError as error:
-        raise RecipeError(
-            _plain(error), where=where or f"step {name}", fix="see docs/recipes.md", code="DP901"
-        ) from error
+        text, fix = wrong_value(error, cls.options_type)
+        raise RecipeError(text, where=where or f"step {name}", fix=fix, code="DP901") from error
 
 
-def _plain(error: msgspec.ValidationError) -> str:
-    """``field 'keep_io': Expected `bool | array`, got `str``` from msgspec's message, which puts the field last."""
+def wrong_value(error: msgspec.ValidationError, table: type[msgspec.Struct], prefix: str = "") -> tuple[str, str]:
+    """What msgspec says of a field, and how to mend it.
+
+    ``field 'keep_io': Expected `bool | array`, got `str```: msgspec puts the field last. Where a field takes a few
+    words only, they are the remedy.
+
+    Args:
+        table: whose field it is; ``prefix`` (``parity.``) is what stands before the field in msgspec's message.
+    """
     text, _, place = str(error).partition(" - at `$")
     field = place.rstrip("`").lstrip(".")
-    return f"field {field!r}: {text}" if field else text
+    kind = get_type_hints(table).get(field.removeprefix(prefix))
+    words = [str(word) for part in (kind, *get_args(kind)) if get_origin(part) is Literal for word in get_args(part)]
+    fix = f"one of: {', '.join(words)}" if words else "see docs/recipes.md"
+    return (f"field {field!r}: {text}" if field else text), fix

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from dmlprep.errors import RecipeError
-from dmlprep.passes.catalog import suggest
+from dmlprep.passes.catalog import suggest, wrong_value
 
 __all__ = ["ParitySettings", "Recipe", "apply_settings", "builtin_names", "load_recipe", "parse_recipe", "recipe_text"]
 
@@ -125,8 +125,8 @@ def _convert(data: dict[str, Any], name: str) -> Recipe:
     try:
         recipe = msgspec.convert({**data, "name": name}, Recipe)
     except msgspec.ValidationError as error:
-        text = str(error).replace("`$.", "`")
-        raise RecipeError(text, where=name, fix="see docs/recipes.md", code="DP901") from error
+        text, fix = wrong_value(error, ParitySettings, "parity.")
+        raise RecipeError(text, where=name, fix=fix, code="DP901") from error
     if not recipe.doc.strip():
         raise RecipeError(
             "field 'doc' is empty", where=name, fix="say in one line what the recipe is for", code="DP901"

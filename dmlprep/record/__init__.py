@@ -1,10 +1,11 @@
 """What a run leaves behind: findings, verdicts, steps, and the run record that holds them."""
 
-from dmlprep.record.findings import CODES, Code, Finding, Severity, finding
+from dmlprep.record.findings import CODES, SEVERITIES, Code, Finding, Severity, finding
 from dmlprep.record.run import DeviceInfo, OutputMetrics, RunRecord, StepRecord, Verdict
 
 __all__ = [
     "CODES",
+    "SEVERITIES",
     "Code",
     "DeviceInfo",
     "Finding",

@@ -8,9 +8,12 @@ import msgspec
 
 from dmlprep.record.codes import CODES, Code
 
-__all__ = ["CODES", "Code", "Finding", "Severity", "finding"]
+__all__ = ["CODES", "SEVERITIES", "Code", "Finding", "Severity", "finding"]
 
 Severity = Literal["note", "warning", "error"]
+
+SEVERITIES: tuple[Severity, ...] = ("error", "warning", "note")
+"""The worst first, as views list them."""
 
 Fact = str | int | float | bool | None | list[Any]
 

@@ -9,10 +9,13 @@ import jinja2
 
 from dmlprep.errors import OutputError
 from dmlprep.model.saving import write_file
-from dmlprep.record import RunRecord
+from dmlprep.record import SEVERITIES, RunRecord
 from dmlprep.report.half import half_steps, modes, worst_output
+from dmlprep.report.units import bytes_text, toml_value
 
 __all__ = ["render_html", "write_html"]
+
+_PLACEMENTS = (("before", "placement_before"), ("after", "placement_after"))
 
 
 def render_html(record: RunRecord) -> str:
@@ -21,11 +24,19 @@ def render_html(record: RunRecord) -> str:
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
     return environment.from_string(page).render(
         record=record,
-        findings=record.all_findings(),
+        findings=sorted(record.all_findings(), key=lambda f: SEVERITIES.index(f.severity)),
+        placements=[(name, record.facts[key]) for name, key in _PLACEMENTS if key in record.facts],
         halves=half_steps(record),
         modes=modes(record),
         worst=worst_output,
+        size=bytes_text,
+        toml=toml_value,
+        change=_change,
     )
+
+
+def _change(before: object, after: object) -> str:
+    return str(after) if before == after else f"{before} → {after}"
 
 
 def write_html(record: RunRecord, path: Path, *, force: bool = False) -> None:

@@ -6,18 +6,13 @@ from collections import Counter
 
 from dmlprep.placement import Placement
 from dmlprep.placement.placement import PlacedNode
-from dmlprep.record import CODES, Finding, RunRecord
+from dmlprep.record import CODES, SEVERITIES, Finding, RunRecord
+from dmlprep.report.units import bytes_text
 from dmlprep.target import Target
 
 __all__ = ["by_release", "lines"]
 
 _FREE_SHOWN = 12
-
-
-def _size(count: int) -> str:
-    if count < 1000:
-        return f"{count} bytes"
-    return f"{count / 1e3:.1f} kB" if count < 1e6 else f"{count / 1e6:.1f} MB"
 
 
 def _percent(share: float) -> str:
@@ -57,7 +52,7 @@ def _summary(placement: Placement) -> list[str]:
     unknown = sum(c.nbytes is None for c in placement.crossings)
     crossing = f"crossings: {count} tensors" if count != 1 else "crossings: 1 tensor"
     if unknown < count:
-        crossing += f", {_size(placement.crossing_bytes)} a run"
+        crossing += f", {bytes_text(placement.crossing_bytes)} a run"
     if unknown:
         crossing += f", {unknown} of unknown size"
     return [share, f"fused: {fused} nodes in {placement.partitions} partitions; {crossing}"]
@@ -107,10 +102,9 @@ def _groups(placement: Placement, remedies: dict[str, str]) -> list[str]:
 
 
 def _findings(findings: list[Finding]) -> list[str]:
-    order = ("error", "warning", "note")
     seen: Counter[str] = Counter()
     found = []
-    for finding in sorted(findings, key=lambda f: order.index(f.severity)):
+    for finding in sorted(findings, key=lambda f: SEVERITIES.index(f.severity)):
         seen[finding.code] += 1
         if seen[finding.code] > _FREE_SHOWN:
             continue

@@ -168,6 +168,26 @@ def test_compare(add_model: Path, tmp_path: Path) -> None:
     assert json.loads(done.stdout)["outcome"] == "failed"
 
 
+@pytest.mark.parametrize(
+    ("arguments", "key"),
+    [
+        (["recipe", "list"], "@vision-fp16"),
+        (["recipe", "validate", "@vision-fp16"], "@vision-fp16"),
+        (["target", "show", "latest", "--op", "Conv"], "kernels"),
+        (["target", "diff", "ort-1.20", "latest"], "kernels added"),
+        (["explain", "dp501"], "page"),
+        (["explain", "--node", "Add(0)", "MODEL"], "lines"),
+        (["plan"], "steps"),
+        (["check", "MODEL"], "summary"),
+        (["doctor", "--no-dml"], "findings"),
+    ],
+)
+def test_every_command_that_tells_something_tells_it_in_json(arguments: list[str], key: str, add_model: Path) -> None:
+    done = _dmlprep(*[add_model if a == "MODEL" else a for a in arguments], "--format", "json")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert key in json.loads(done.stdout)
+
+
 def test_recipes() -> None:
     listed = _dmlprep("recipe", "list", "--format", "json")
     names = json.loads(listed.stdout)

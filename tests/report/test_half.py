@@ -82,7 +82,7 @@ def test_a_run_without_fp16_says_nothing_of_it() -> None:
 def test_html() -> None:
     page = render_html(_record())
     for word in (
-        "2.00 MB → 1.00 MB",
+        "2.0 MB → 1.0 MB",
         "island search: 1 node",
         "recurrent: 2 nodes",
         "rounding adds up over time",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import html
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -44,6 +46,43 @@ def test_everything_is_in_it_and_escaped() -> None:
     assert "<script>" not in page
     assert "<b>nms" not in page
     assert "http" not in page.replace("http-equiv", "")
+
+
+def test_a_failed_run_says_that_nothing_was_written_and_the_worst_first() -> None:
+    record = _record()
+    record.output_sha256 = "f" * 64  # of the staged file that was thrown away
+    record.findings.append(finding("DP701", "the outputs differ", severity="error"))
+    page = render_html(record)
+    assert "nothing was written" in page
+    assert "f" * 64 not in page
+    assert page.index("the outputs differ") < page.index("stays dynamic")
+
+
+def test_options_stand_as_a_recipe_writes_them() -> None:
+    record = _record()
+    options = {"sizes": {"batch": 1, "a b": 2}, "keep_io": True, "keep_nodes": ["ü"], "islands": "auto"}
+    record.steps = [StepRecord("fp16", "changed", 0.5, 8, 8, 12, 1_234_567, options=options)]
+    page = html.unescape(render_html(record))
+    for key, value in options.items():
+        text = page.split(f"<code>{key} = ")[1].split("</code>")[0]
+        assert tomllib.loads(f"v = {text}") == {"v": value}
+    assert "12 B → 1.2 MB" in page
+
+
+def test_placement_is_told_before_and_after() -> None:
+    record = _record()
+    placed = {"nodes": 9, "dml_nodes": 7, "flop_share": 0.5, "partitions": 2, "crossings": 3}
+    record.facts = {"placement_before": {**placed, "flop_share": None}, "placement_after": placed}
+    page = render_html(record)
+    assert page.count("7 of 9") == 2
+    assert "50 %" in page
+    assert "not known" in page
+
+
+def test_a_model_of_other_domains_alone() -> None:
+    record = _record()
+    record.opset_before, record.opset_after = {"com.microsoft": 1}, {}
+    assert "? → ?" in render_html(record)
 
 
 def test_json_round_trip() -> None:
