@@ -176,7 +176,7 @@ def test_compare(add_model: Path, tmp_path: Path) -> None:
         (["target", "show", "latest", "--op", "Conv"], "kernels"),
         (["target", "diff", "ort-1.20", "latest"], "kernels added"),
         (["explain", "dp501"], "page"),
-        (["explain", "--node", "Add(0)", "MODEL"], "lines"),
+        (["explain", "--node", "Add(a)", "MODEL"], "lines"),
         (["plan"], "steps"),
         (["check", "MODEL"], "summary"),
         (["doctor", "--no-dml"], "findings"),
