@@ -1,0 +1,104 @@
+"""What the documentation tells a reader to type is there: commands, their options, recipes, Python."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shlex
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import msgspec
+import pytest
+
+import dmlprep
+from dmlprep.cli.main import COMMANDS, cli
+from dmlprep.passes import CATALOG, find_pass
+from dmlprep.recipe import make_plan, parse_recipe
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def _blocks(page: Path, language: str) -> Iterator[str]:
+    yield from re.findall(rf"^```{language}\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+
+
+def _commands(page: Path) -> Iterator[str]:
+    text = page.read_text(encoding="utf-8")
+    for span in re.findall(r"`(dmlprep [^`]+)`", text):
+        yield re.sub(r"\s+", " ", span)
+    for line in text.splitlines():
+        if found := re.match(r"(?:\$ |\s{4,})(dmlprep .*)", line):
+            yield found[1]
+
+
+def _unknown(line: str) -> list[str]:
+    """Words of a command line that dmlprep does not know: a command, or an option of it."""
+    words = shlex.split(re.sub(r"[\[\]]", " ", line.partition("   #")[0].partition(" ...")[0]), comments=True)[1:]
+    command: click.Command = cli
+    if words and words[0] not in COMMANDS and not words[0].startswith("-"):
+        return [words[0]]
+    while isinstance(command, click.Group) and words:
+        inner = command.get_command(click.Context(command), words[0])
+        if inner is None:
+            # dmlprep kit MODEL packs
+            command = command.commands.get("pack", command)
+            break
+        command, words = inner, words[1:]
+    known = {name for option in command.params for name in option.opts} | {"--help", "-h"}
+    return [word for word in words if re.match(r"--?[a-z]", word) and word.partition("=")[0] not in known]
+
+
+COMMAND_LINES = [(page, line) for page in PAGES for line in dict.fromkeys(_commands(page))]
+
+
+def test_there_are_many() -> None:
+    assert len(COMMAND_LINES) > 60
+
+
+@pytest.mark.parametrize(("page", "line"), COMMAND_LINES, ids=[f"{page.stem}: {line}" for page, line in COMMAND_LINES])
+def test_a_command_and_its_options_exist(page: Path, line: str) -> None:
+    assert _unknown(line) == []
+
+
+def test_what_does_not_exist_is_noticed() -> None:
+    assert _unknown("dmlprep frobnicate m.onnx") == ["frobnicate"]
+    assert _unknown("dmlprep prepare m.onnx --pni batch=1") == ["--pni"]
+    assert _unknown("dmlprep runtime install --nothing") == ["--nothing"]
+    assert _unknown("dmlprep kit m.onnx -o k.zip --nothing") == ["--nothing"]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_recipes_on_a_page_are_recipes(page: Path) -> None:
+    for text in _blocks(page, "toml"):
+        if "[step" in text:
+            make_plan(parse_recipe(text if "doc =" in text else f'doc = "d"\n{text}', str(page)))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_python_on_a_page_uses_what_is_there(page: Path) -> None:
+    for text in _blocks(page, "python"):
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "dmlprep":
+                assert node.attr in dmlprep.__all__
+
+
+@pytest.mark.parametrize("name", list(CATALOG))
+def test_a_page_of_a_pass_lists_its_options_and_their_defaults(name: str) -> None:
+    """The table of a pass says what the code does: a field, or a default, that changes has to change there."""
+    text = (ROOT / "docs" / "passes" / f"{name}.md").read_text(encoding="utf-8")
+    fields = {f.name: f for f in msgspec.structs.fields(find_pass(name).options_type)}
+    listed: dict[str, str] = {}
+    for row in re.findall(r"^\| (`[a-z_`, ]+`) \| ([^|]*) \|", text, re.MULTILINE):
+        listed |= dict.fromkeys(re.findall(r"`([a-z_]+)`", row[0]), row[1].strip("` "))
+    assert set(listed) >= set(fields)
+    for field, said in listed.items():
+        if field not in fields:
+            continue
+        default = fields[field].default
+        if default is msgspec.NODEFAULT:
+            default = fields[field].default_factory()  # type: ignore[operator]
+        assert (None if said == "none" else tomllib.loads(f"v = {said}")["v"]) == default
