@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from dmlprep.cli.options import device_id_option, format_option
+from dmlprep.cli.output import print_error
 
 if TYPE_CHECKING:
     from dmlprep.placement import Placement
@@ -17,8 +19,17 @@ if TYPE_CHECKING:
 __all__ = ["command"]
 
 
+@dataclass(frozen=True)
+class _Row:
+    """A model on one release; no placement where its kernels are not known, or the model does not get that far."""
+
+    target: Target
+    record: RunRecord
+    placement: Placement | None
+
+
 @click.command("check")
-@click.argument("model", type=click.Path(path_type=Path))
+@click.argument("models", type=click.Path(path_type=Path), nargs=-1, required=True, metavar="MODEL...")
 @click.option(
     "--target",
     "target_name",
@@ -32,77 +43,107 @@ __all__ = ["command"]
 @device_id_option
 @format_option("text", "json", "sarif")
 def command(
-    model: Path, target_name: str, fail_on_cpu: bool, verify: bool, device_id: int | None, output_format: str
+    models: tuple[Path, ...],
+    target_name: str,
+    fail_on_cpu: bool,
+    verify: bool,
+    device_id: int | None,
+    output_format: str,
 ) -> int:
-    """Say what of MODEL DirectML runs, and why not the rest. Edits nothing, reads no weights.
+    """Say what of each MODEL DirectML runs, and why not the rest. Edits nothing, reads no weights.
 
     \b
     dmlprep check model.onnx
     dmlprep check model.onnx --target all
-    dmlprep check model.onnx --fail-on-cpu --format sarif > placement.sarif
+    dmlprep check models/*.onnx --fail-on-cpu --format sarif > placement.sarif
+
+    Exit codes: 0 good; 1 a finding is an error, or what an option asks for does not hold; 2 bad input; 3 DirectML did
+    not answer. Of several models, the highest; each is checked.
     """
-    from dmlprep.errors import UsageError
-    from dmlprep.model import Model
-    from dmlprep.placement.report import examine
+    from dmlprep.errors import DmlprepError, UsageError
     from dmlprep.target import find_target, target_names
 
     every = target_name == "all"
     if every and verify:
         raise UsageError("--verify compares with the one release that is installed", fix="leave out --target all")
     targets = [find_target(n) for n in (target_names() if every else [target_name])]
-    opened = Model.open(model)
-    rows = [(target, *_pair(examine(opened, target))) for target in targets]
-    if verify:
-        from dmlprep.placement.verify import verify_placement
-
-        target, record, placement = rows[0]
-        if placement is None:
-            raise UsageError(f"no kernels are known for {target.name}", where="--verify", fix="choose an ort- target")
-        verdict = verify_placement(opened, target, device_id)
-        record.verdicts.append(verdict)
-        if verdict.outcome != "passed":
-            record.exit_code = 1
-    code = _exit_code(rows, every=every, fail_on_cpu=fail_on_cpu)
-    _show(str(model), rows, output_format, every=every)
+    checked: list[list[_Row]] = []
+    code = 0
+    for path in models:
+        try:
+            rows = _examine(path, targets, verify=verify, device_id=device_id)
+            code = max(code, _exit_code(rows, fail_on_cpu=fail_on_cpu))
+        except DmlprepError as error:
+            if len(models) == 1:
+                raise
+            print_error(error)
+            code = max(code, error.exit_code)
+        else:
+            checked.append(rows)
+    _show(checked, output_format, every=every, several=len(models) > 1)
     return code
 
 
-def _pair(examined: object) -> tuple[RunRecord, Placement | None]:
-    from dmlprep.placement.report import Examined
+def _examine(path: Path, targets: list[Target], *, verify: bool, device_id: int | None) -> list[_Row]:
+    from dmlprep.errors import UsageError
+    from dmlprep.model import Model
+    from dmlprep.placement.report import examine
+    from dmlprep.placement.verify import verify_placement
 
-    assert isinstance(examined, Examined)
-    return examined.record, examined.placement
+    opened = Model.open(path)
+    rows = []
+    for target in targets:
+        found = examine(opened, target)
+        rows.append(_Row(target, found.record, found.placement))
+    if verify:
+        (row,) = rows
+        if row.placement is None:
+            raise UsageError(
+                f"no kernels are known for {row.target.name}", where="--verify", fix="choose an ort- target"
+            )
+        verdict = verify_placement(opened, row.target, device_id)
+        row.record.verdicts.append(verdict)
+        if verdict.outcome != "passed":
+            row.record.exit_code = 1
+    return rows
 
 
-def _exit_code(rows: list[tuple[Target, RunRecord, Placement | None]], *, every: bool, fail_on_cpu: bool) -> int:
+def _exit_code(rows: list[_Row], *, fail_on_cpu: bool) -> int:
     """1 where the model fails; with several releases, where it fails on the newest."""
     from dmlprep.errors import UsageError
 
-    target, record, placement = rows[-1]
-    if fail_on_cpu and placement is None:
-        raise UsageError(f"no kernels are known for {target.name}", where="--fail-on-cpu", fix="choose an ort- target")
-    if fail_on_cpu and placement is not None:
-        away = [*placement.compute_on_cpu, *(f.node for f in record.findings if f.code == "DP508")]
+    newest = rows[-1]
+    if fail_on_cpu and newest.placement is None:
+        raise UsageError(
+            f"no kernels are known for {newest.target.name}", where="--fail-on-cpu", fix="choose an ort- target"
+        )
+    if fail_on_cpu and newest.placement is not None:
+        away = [*newest.placement.compute_on_cpu, *(f.node for f in newest.record.findings if f.code == "DP508")]
         if away:
             nodes = "1 compute node" if len(away) == 1 else f"{len(away)} compute nodes"
-            click.echo(f"{nodes} would run on the CPU, first {away[0]}", err=True)
-            record.exit_code = 1
-    return record.exit_code
+            click.echo(f"{newest.record.input}: {nodes} would run on the CPU, first {away[0]}", err=True)
+            newest.record.exit_code = 1
+    return newest.record.exit_code
 
 
-def _show(
-    path: str, rows: list[tuple[Target, RunRecord, Placement | None]], output_format: str, *, every: bool
-) -> None:
+def _show(checked: list[list[_Row]], output_format: str, *, every: bool, several: bool) -> None:
     if output_format == "json":
         from dmlprep.report import placement_json
 
-        click.echo(placement_json.render([placement_json.to_object(r, p) for _, r, p in rows]), nl=False)
+        objects = [[placement_json.to_object(r.record, r.placement) for r in rows] for rows in checked]
+        click.echo(placement_json.render(objects, several=several), nl=False)
     elif output_format == "sarif":
         from dmlprep.report import sarif
 
-        click.echo(sarif.render([r for _, r, _ in rows]), nl=False)
+        click.echo(sarif.render([r.record for rows in checked for r in rows]), nl=False)
     else:
         from dmlprep.report.placement_text import by_release, lines
 
-        text = by_release(path, rows) if every else lines(rows[0][1], rows[0][2], rows[0][0])
-        click.echo("\n".join(text))
+        texts = [
+            by_release(rows[0].record.input, [(r.target, r.record, r.placement) for r in rows])
+            if every
+            else lines(rows[0].record, rows[0].placement, rows[0].target)
+            for rows in checked
+        ]
+        if texts:
+            click.echo("\n\n".join("\n".join(text) for text in texts))

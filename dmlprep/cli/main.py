@@ -14,6 +14,7 @@ from typing import Any, NoReturn, TextIO
 import click
 
 from dmlprep._version import __version__
+from dmlprep.cli.output import print_error, say
 from dmlprep.errors import CheckNotRun, DmlprepError, InternalError, UsageError
 
 __all__ = ["cli", "main"]
@@ -83,19 +84,6 @@ def _terminate(_signal: int, _frame: Any) -> NoReturn:
     raise KeyboardInterrupt
 
 
-def _say(text: str, fix: str = "", *, head: str = "error: ") -> None:
-    with contextlib.suppress(OSError):  # where stderr takes nothing, the exit code is all that can be said
-        click.secho(head, fg="red", bold=True, nl=False, err=True)
-        click.echo(text, err=True)
-        if fix:
-            click.echo(f"  fix: {fix}", err=True)
-
-
-def _fail(error: DmlprepError) -> None:
-    head = f"{error.where}: {error.what}" if error.where else error.what
-    _say(head + (f" [{error.code}]" if error.code else ""), error.fix)
-
-
 def _reader_left(stdout: TextIO) -> NoReturn:
     """The reader of our output (head, less) went away: no error of ours. Keeps Python from complaining at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), stdout.fileno())
@@ -123,15 +111,15 @@ def main() -> NoReturn:
             error.show()
         sys.exit(error.exit_code)
     except DmlprepError as error:
-        _fail(error)
+        print_error(error)
         sys.exit(error.exit_code)
     except (KeyboardInterrupt, click.Abort):
-        _say("stopped; nothing was left half-written", head="")
+        say("stopped; nothing was left half-written", head="")
         sys.exit(130)
     except BrokenPipeError:
         _reader_left(stdout)
     except MemoryError as error:
-        _say(
+        say(
             f"out of memory{f': {error}' if str(error) else ''}",
             "give dimensions smaller sizes, close other programs, or use a machine with more memory",
         )
@@ -141,10 +129,10 @@ def main() -> NoReturn:
             raise
         if isinstance(error, OSError) and (error.filename is not None or error.errno in _FULL):
             where = f"{error.filename}: " if error.filename is not None else ""
-            _say(f"{where}{error.strerror or error}", "check the path, its permissions and the space on the disk")
+            say(f"{where}{error.strerror or error}", "check the path, its permissions and the space on the disk")
             sys.exit(UsageError.exit_code)
         # our bug, said in one line; the traceback on request
-        _say(
+        say(
             f"{type(error).__name__}: {error}",
             "please report this; dmlprep --debug COMMAND shows where it happened",
             head="internal error: ",

@@ -1,13 +1,31 @@
-"""What several commands write: JSON on stdout, one line of progress on stderr."""
+"""What several commands write: JSON on stdout; errors, and one line of progress, on stderr."""
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from typing import Any
 
 import click
 
-__all__ = ["print_json", "progress_line"]
+from dmlprep.errors import DmlprepError
+
+__all__ = ["print_error", "print_json", "progress_line", "say"]
+
+
+def say(text: str, fix: str = "", *, head: str = "error: ") -> None:
+    """Write what went wrong, and how to mend it, to stderr."""
+    with contextlib.suppress(OSError):  # where stderr takes nothing, the exit code is all that can be said
+        click.secho(head, fg="red", bold=True, nl=False, err=True)
+        click.echo(text, err=True)
+        if fix:
+            click.echo(f"  fix: {fix}", err=True)
+
+
+def print_error(error: DmlprepError) -> None:
+    """Write an error with where it happened and its code to stderr."""
+    what = f"{error.where}: {error.what}" if error.where else error.what
+    say(what + (f" [{error.code}]" if error.code else ""), error.fix)
 
 
 def print_json(data: Any) -> None:

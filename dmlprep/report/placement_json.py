@@ -63,7 +63,12 @@ def to_object(record: RunRecord, placement: Placement | None) -> dict[str, Any]:
     }
 
 
-def render(objects: list[dict[str, Any]]) -> bytes:
-    """The object of one target, or ``{"format", "targets": [...]}`` for several; UTF-8."""
-    whole: dict[str, Any] = objects[0] if len(objects) == 1 else {"format": FORMAT, "targets": objects}
+def render(models: list[list[dict[str, Any]]], *, several: bool = False) -> bytes:
+    """The objects of each model, one a target; UTF-8.
+
+    One model on one target is its object; on several ``{"format", "targets": [...]}``; of ``several`` models
+    ``{"format", "models": [...]}`` of these.
+    """
+    each = [objects[0] if len(objects) == 1 else {"format": FORMAT, "targets": objects} for objects in models]
+    whole: dict[str, Any] = {"format": FORMAT, "models": each} if several else each[0]
     return msgspec.json.format(msgspec.json.encode(whole), indent=2) + b"\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
@@ -14,6 +15,8 @@ import pytest
 from onnx import parser
 
 from dmlprep.buildsys import folder
+
+_ROOT = Path(__file__).parents[2]
 
 _TEXT = """<ir_version: 8, opset_import: ["" : 17]>
 g (float[batch, 4] x) => (float[batch, 4] y) <float[4] b = {1, 2, 3, 4}> { a = Add(x, b)  y = Relu(a) }"""
@@ -76,6 +79,18 @@ def test_hatch(tmp_path: Path) -> None:
     (wheel,) = (tmp_path / "dist").glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
         assert {"mypackage/add/model.onnx", "mypackage/add/run.json"} <= set(archive.namelist())
+
+
+def test_the_pre_commit_hook_takes_every_file_at_once(tmp_path: Path) -> None:
+    (hook,) = re.findall(r"^  entry: dmlprep (.*)$", (_ROOT / ".pre-commit-hooks.yaml").read_text(), re.MULTILINE)
+    _project(tmp_path)
+    (tmp_path / "text.onnx").write_text("no model")
+    command = [sys.executable, "-m", "dmlprep", *hook.split()]
+    assert _run(*command, "add.onnx", "add.onnx", cwd=tmp_path).returncode == 0
+    done = _run(*command, "text.onnx", "add.onnx", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "DP001" in done.stderr
+    assert "add.onnx: opset" in done.stdout
 
 
 def test_msbuild_file_is_well_formed() -> None:

@@ -72,6 +72,15 @@ def test_stdout_holds_the_document_and_nothing_else(tmp_path: Path, form: str) -
     assert json.loads(result.stdout)
 
 
+def test_several_models_are_each_checked(tmp_path: Path) -> None:
+    good, bad = _save(tmp_path, CONV, 17), tmp_path / "bad.onnx"
+    bad.write_text("no model")
+    result = _run(check, good, str(bad), good, "--format", "json")
+    assert result.return_value == 2
+    assert "bad.onnx: the file is not an ONNX model" in result.stderr
+    assert [m["model"] for m in json.loads(result.stdout)["models"]] == [good, good]
+
+
 def test_all_targets(tmp_path: Path) -> None:
     result = _run(check, _save(tmp_path, CONV, 17), "--target", "all")
     assert result.return_value == 0

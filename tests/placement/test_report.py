@@ -211,7 +211,7 @@ def test_the_api_says_the_same(tmp_path: Path) -> None:
 def test_json_lists_every_node_with_provider_and_reason() -> None:
     model = parsed(CONV, 22)
     done = examine(model, find_target())
-    whole = json.loads(placement_json.render([placement_json.to_object(done.record, done.placement)]))
+    whole = json.loads(placement_json.render([[placement_json.to_object(done.record, done.placement)]]))
     assert whole["format"] == 1
     (node,) = whole["nodes"]
     assert node["name"] == "c"
@@ -226,7 +226,7 @@ def test_json_lists_every_node_with_provider_and_reason() -> None:
 def test_json_of_several_targets_is_a_list() -> None:
     model = parsed(CONV, 17)
     rows = [examine(model, find_target(name)) for name in target_names()]
-    whole = json.loads(placement_json.render([placement_json.to_object(r.record, r.placement) for r in rows]))
+    whole = json.loads(placement_json.render([[placement_json.to_object(r.record, r.placement) for r in rows]]))
     assert [t["target"] for t in whole["targets"]] == target_names()
 
 
