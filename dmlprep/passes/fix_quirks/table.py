@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from dmlprep.passes.fix_quirks import (
     contraction,
+    elements,
     outputs,
     products,
     quantization,
@@ -59,5 +60,7 @@ REWRITES: dict[str, Rewrite] = {
     "gelu-decomposed": values.gelu_decomposed,
     "gelu-tanh": values.gelu_decomposed,
     "fast-gelu": values.fast_gelu,
+    "gather-narrow": elements.gather_narrow,
+    "scatter-narrow": elements.scatter_narrow,
 }
 """Quirk id -> rewrite. A test holds it equal to the rows of ``target/data/quirks.json`` that say ``fix``."""

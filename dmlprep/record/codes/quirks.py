@@ -45,6 +45,8 @@ ROWS: dict[str, Code] = {
     "DP633": Code("quantized Softmax or LeakyRelu", "error", _FIX),
     "DP634": Code("an output that is empty, beside others", "error", _FIX),
     "DP635": Code("GELU by tanh that DirectML computes by erf", "warning", _FIX),
+    "DP636": Code("GatherElements or ScatterElements with narrower indices", "error", _FIX),
+    "DP637": Code("ScatterElements with more updates than places", "error", _EXPORT),
     "DP640": Code("quirk rewritten", "note"),
     "DP641": Code("quirk left as it is", "warning", "pin the dimensions and simplify, or export another form"),
 }

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from dmlprep.target.facts import NodeFacts, Value
+from dmlprep.target.facts import Dim, NodeFacts, Value
 
-__all__ = ["ACTIVATIONS", "MATCHERS", "MAX_RANK", "fused_activation", "per_axis"]
+__all__ = ["ACTIVATIONS", "MATCHERS", "MAX_RANK", "fused_activation", "narrower", "per_axis"]
 
 ACTIVATIONS = frozenset(
     {
@@ -156,7 +156,48 @@ def _grid_sample_rank(node: NodeFacts) -> str:
     return f"data of rank {x.rank}" if x is not None and x.rank is not None and x.rank != 4 else ""
 
 
+def _by_elements(node: NodeFacts) -> tuple[int, list[tuple[Dim, Dim]]] | None:
+    """Axis of a GatherElements or ScatterElements, and sizes of data and indices by dimension; None where not known."""
+    data, indices = node.input(0), node.input(1)
+    if data is None or indices is None or data.shape is None or indices.shape is None:
+        return None
+    if not data.shape or len(data.shape) != len(indices.shape):
+        return None
+    return int(node.attribute("axis", 0)) % len(data.shape), [*zip(data.shape, indices.shape, strict=True)]
+
+
+def narrower(node: NodeFacts) -> list[int]:
+    """Dimensions, off the axis, in which the indices of a GatherElements or ScatterElements are fewer than the data."""
+    found = _by_elements(node)
+    if found is None:
+        return []
+    axis, sizes = found
+    known = [(i, d, n) for i, (d, n) in enumerate(sizes) if i != axis and isinstance(d, int) and isinstance(n, int)]
+    return [i for i, d, n in known if n < d]
+
+
+def _narrow_indices(node: NodeFacts) -> str:
+    data, indices = node.input(0), node.input(1)
+    if data is None or indices is None or not narrower(node):
+        return ""
+    return f"data {list(data.shape or ())} with indices {list(indices.shape or ())}"
+
+
+def _scatter_more(node: NodeFacts) -> str:
+    found = _by_elements(node)
+    if found is None:
+        return ""
+    axis, sizes = found
+    places, updates = sizes[axis]
+    if not isinstance(places, int) or not isinstance(updates, int) or updates <= places:
+        return ""
+    return f"{updates} updates for {places} places along axis {axis}"
+
+
 MATCHERS: dict[str, Callable[[NodeFacts], str]] = {
+    "gather-narrow": _narrow_indices,
+    "scatter-narrow": _narrow_indices,
+    "scatter-more": _scatter_more,
     "reshape-allowzero": _reshape_allowzero,
     "gemm-without-c": _gemm_without_c,
     "mvn-before-activation": _mvn_before_activation,

@@ -108,7 +108,23 @@ _BETWEEN = np.array([0, 2, -3, -2.5, 1.34, 0.5], np.float32)  # -2.5 lies betwee
 _DYNAMIC_OUTPUTS = {"q": (U8, [6]), "s": (F, []), "z": (U8, [])}
 _CROP = [0.0, 0.0, 0.1, 0.2, 1.0, 1.0, 0.9, 1.3]
 
+
+def _elements(name: str, op: str, data: tuple[int, ...], indices: tuple[int, ...], axis: int, opset: int = 17) -> Case:
+    """Every place of a line is named once, so that no two updates meet."""
+    line = np.random.default_rng(1).permutation(data[axis])[: indices[axis]] - data[axis] // 2
+    places = np.broadcast_to(line.reshape([-1 if i == axis else 1 for i in range(len(data))]), indices)
+    feeds = {"x": normal(*data), "i": places.astype(np.int64)}
+    if op == "ScatterElements":
+        feeds["u"] = normal(*indices) + np.float32(9)
+    shape = data if op == "ScatterElements" else indices
+    return case(name, [node(op, list(feeds), ["y"], name="n", axis=axis)], feeds, {"y": (F, list(shape))}, None, opset)
+
+
 FORMS: list[Case] = [
+    _elements("gather-narrow", "GatherElements", (4, 6), (3, 5), 1),
+    _elements("gather-narrow.two", "GatherElements", (4, 5, 6), (2, 5, 5), 1, 11),
+    _elements("scatter-narrow", "ScatterElements", (6, 5), (4, 3), 0),
+    _elements("scatter-narrow.three", "ScatterElements", (4, 5, 6, 3), (2, 5, 5, 2), 1, 13),
     *(_steps(op, np.uint8, _RELU, 0) for op in ("GlobalAveragePool", "Sigmoid", "LeakyRelu")),
     _steps("AveragePool", np.uint8, _RELU, 0, kernel_shape=[2, 2]),
     _steps("Softmax", np.uint8, _RELU, 0, axis=-1),

@@ -229,3 +229,22 @@ def test_weights_stay_in_their_file(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     context = Context(find_target())
     assert FixQuirksPass(FixQuirksOptions()).run(model, context)
     assert context.facts["rewritten"] == {"constant-output": 1}
+
+
+@pytest.mark.parametrize(
+    ("data", "indices", "axis", "found"),
+    [
+        ("4", "9", 0, {"scatter-more"}),
+        ("4,6", "9,5", -2, {"scatter-more", "scatter-narrow"}),
+        ("4,6", "4,6", 1, set()),
+        ("4,6", "2,6", 0, set()),
+        ("N,6", "M,6", 0, set()),
+        ("N,6", "M,5", 0, {"scatter-narrow"}),
+    ],
+)
+def test_scatter_is_told_by_the_sizes_that_are_known(data: str, indices: str, axis: int, found: set[str]) -> None:
+    text = f"""<ir_version: 8, opset_import: ["": 17]>
+    g (float[{data}] x, int64[{indices}] i, float[{indices}] u) => (float[{data}] y)
+    {{ y = ScatterElements <axis = {axis}> (x, i, u) }}"""
+    facts = read_facts(Model(ir.from_proto(onnx.parser.parse_model(text))), find_target().tables)
+    assert {hit.quirk.id for hit in find_quirks(facts, find_target()).hits} == found
