@@ -202,19 +202,21 @@ class Fp16Pass(Pass[Fp16Options]):
             settings=f"{context.target.name} {options}",
             progress=context.progress,
         )
-        if not found.met:
+        if not found.met or found.whole:
+            best = (
+                f"no less than all of the model in FP32 has an error of at most {options.tolerance:g}"
+                if found.met
+                else f"no set of nodes in FP32 was found in {len(found.trials)} trials that brings the error below "
+                f"{options.tolerance:g}; at best it is {found.error:.2g}"
+            )
             raise ModelRefused(
-                f"no set of nodes in FP32 was found in {len(found.trials)} trials that brings the error below "
-                f"{options.tolerance:g}; with all of FP16 it is {found.trials[0].error:.2g}, at best {found.error:.2g}",
+                f"{best}; with all of FP16 it is {found.trials[0].error:.2g}",
                 where="step fp16",
                 code="DP404",
-                fix="raise tolerance or max_trials, or leave the model in FP32",
+                fix="raise tolerance or max_trials, or prepare the model with an FP32 recipe",
             )
         for name, why in found.computing.items():
             context.report(finding("DP405", f"{name} stays in FP32: {why}", node=name))
-        if found.whole:
-            text = f"no less than all of the model in FP32 has an error of at most {options.tolerance:g}"
-            context.report(finding("DP406", text))
         context.facts |= {
             "islands": found.keep,
             "islands_computing": found.computing,

@@ -6,6 +6,7 @@ import onnx_ir as ir
 import pytest
 from onnx import parser
 
+from dmlprep.errors import ModelRefused
 from dmlprep.model import Model
 from dmlprep.passes import Context, make_pass
 from dmlprep.target import find_target
@@ -38,3 +39,14 @@ def test_a_search_that_leaves_most_in_fp32_says_so(tolerance: float, says: bool)
     assert len(found) == says
     if says:
         assert found[0].facts["kept"] > 30
+
+
+def test_a_search_that_would_keep_all_of_a_model_refuses_it() -> None:
+    """The difference of two like numbers: with any of its operands rounded, nothing of it is right."""
+    text = """<ir_version: 8, opset_import: ["" : 17]> g (float[4, 64] x) => (float[4, 64] y)
+    <float k = {1.0001}> { a = Mul(x, k) y = Sub(a, x) }"""
+    model = Model(ir.from_proto(parser.parse_model(text)))
+    context = Context(find_target(), runner=InProcess([feeds_for(model)]))
+    with pytest.raises(ModelRefused, match="all of the model in FP32") as caught:
+        make_pass("fp16", {"islands": "auto", "tolerance": 0.01}).run(model, context)
+    assert caught.value.code == "DP404"
