@@ -1,4 +1,4 @@
-"""The whole public surface: ``prepare``, ``check``, ``plan``, ``compare``.
+"""The whole public surface: ``prepare``, ``check``, ``plan``, ``compare``, and kits: ``pack_kit``, ``verify_kit``.
 
     import dmlprep
 

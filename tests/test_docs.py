@@ -119,3 +119,11 @@ def test_links_lead_somewhere(path: Path) -> None:
 def test_recipes_named_in_the_docs_exist(path: Path) -> None:
     for name in re.findall(r"(?<![\w/.])@([a-z]+(?:-[a-z0-9]+)+)\b", path.read_text(encoding="utf-8")):
         assert f"@{name}" in builtin_names()
+
+
+def test_modules_that_the_architecture_names_exist() -> None:
+    text = (TOP / "docs" / "architecture.md").read_text(encoding="utf-8").partition("## Modules")[2]
+    files = {path.name for path in (TOP / "dmlprep").rglob("*") if path.is_file()}
+    named = set(re.findall(r"`(?:[a-z_]+/)*([a-z_.-]+\.(?:py|json|jinja))`", text))
+    assert len(named) > 130
+    assert named <= files
