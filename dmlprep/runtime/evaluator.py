@@ -44,7 +44,7 @@ class EvaluatorWorker(Worker):
         try:
             proto = onnx.load(model)
             _respell(proto.graph)
-            self.sessions[number] = ReferenceEvaluator(proto)
+            self.sessions[number] = ReferenceEvaluator(proto, new_ops=[_gather_elements()])
         except Exception as error:
             raise Refused("load", f"{type(error).__name__}: {error}") from error
         weights = {t.name for t in proto.graph.initializer}
@@ -74,6 +74,19 @@ class EvaluatorWorker(Worker):
             raise Refused("run", f"{type(error).__name__}: {error}") from error
         for name, result in zip(names, results, strict=True):
             self.answer(name, result)
+
+
+def _gather_elements() -> Any:
+    """GatherElements without the bound of 64 elements along the axis that the evaluator of onnx 1.23 has."""
+    from onnx.reference.op_run import OpRun
+
+    class GatherElements(OpRun):  # type: ignore[misc, unused-ignore]
+        def _run(self, data: np.ndarray, indices: np.ndarray, axis: int = 0) -> tuple[np.ndarray]:
+            axis %= data.ndim
+            reached = tuple(slice(None if i == axis else size) for i, size in enumerate(indices.shape))
+            return (np.take_along_axis(data[reached], indices, axis),)
+
+    return GatherElements
 
 
 _SPELLINGS = {b"bilinear": b"linear", b"bicubic": b"cubic"}

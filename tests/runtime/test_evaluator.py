@@ -53,3 +53,18 @@ def test_modes_of_grid_sample_by_their_older_names(tmp_path: Path) -> None:
             x = np.arange(4, dtype=np.float64).reshape(1, 1, 2, 2)
             got = session.run({"x": x, "grid": np.array([[[[1.0, -1.0]]]])})
         np.testing.assert_array_equal(got["y"], [[[[1.0]]]])
+
+
+@pytest.mark.parametrize("axis", [0, 1, -1])
+def test_elements_gathered_from_more_than_64(axis: int, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((100, 90))
+    indices = rng.integers(-90, 90, (70, 80))
+    text = f"""<ir_version: 8, opset_import: ["" : 17]>
+    g (double[100, 90] x, int64[70, 80] i) => (double[70, 80] y) {{ y = GatherElements<axis={axis}>(x, i) }}"""
+    path = tmp_path / "gather.onnx"
+    onnx.save(parser.parse_model(text), path)
+    with open_evaluator(path) as session:
+        got = session.run({"x": x, "i": indices})["y"]
+    with open_cpu(path) as session:
+        np.testing.assert_array_equal(got, session.run({"x": x, "i": indices})["y"])

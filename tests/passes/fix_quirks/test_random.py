@@ -114,8 +114,10 @@ def test_transposed_convolution_in_one_dimension(
 )
 @FEW
 def test_pad(size: tuple[int, int], pads: list[int], mode: str) -> None:
-    assume(mode == "constant" or all(max(pads[i], pads[i + 2]) < d for i, d in enumerate(size)))
-    assume(all(d + min(pads[i], 0) + min(pads[i + 2], 0) > 0 for i, d in enumerate(size)))
+    # What the other modes pad with must be left after cropping; where it is not, ONNX Runtime reads beyond its tensor.
+    left = [d + min(pads[i], 0) + min(pads[i + 2], 0) for i, d in enumerate(size)]
+    assume(min(left) > 0)
+    assume(mode == "constant" or all(max(pads[i], pads[i + 2]) < d for i, d in enumerate(left)))
     node = helper.make_node("Pad", ["x", "p"], ["y"], mode=mode)
     same(model(node, data(*size), {"p": np.array(pads, np.int64)}, 17), data(*size))
 
