@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -19,6 +19,7 @@ from dmlprep.cli.options import (
 from dmlprep.cli.output import print_json, progress_line
 
 if TYPE_CHECKING:
+    from dmlprep.parity import Reference
     from dmlprep.parity.finding import Bisection
     from dmlprep.parity.knobs import KnobResult
 
@@ -83,8 +84,6 @@ def command(
 
     Exit codes: 0 they agree; 1 a node was found; 2 bad input; 3 it could not run.
     """
-    from dmlprep.errors import CheckNotRun
-    from dmlprep.parity import Reference, load_feeds
     from dmlprep.parity.bisect import bisect
     from dmlprep.parity.knobs import try_knobs
     from dmlprep.parity.repro import check_folder, write_reproduction
@@ -92,7 +91,7 @@ def command(
     from dmlprep.runtime import SessionOptions
 
     check_folder(out, force)
-    on = "dml" if device == "dml" or (device is None and candidate is None) else "cpu"
+    on: Literal["cpu", "dml"] = "dml" if device == "dml" or (device is None and candidate is None) else "cpu"
     candidate = candidate or reference
     session = SessionOptions(
         optimization=optimization,  # type: ignore[arg-type]
@@ -101,34 +100,16 @@ def command(
         time_limit=time_limit,
     )
     knobs: list[KnobResult] = []
-    try:
-        made = Reference.of(
-            reference,
-            load_feeds(feeds) or None,
-            like=candidate,
-            sizes=read_pins(sizes),
-            seeds=1,
-            time_limit=time_limit,
-        )
-    except CheckNotRun as error:
-        raise CheckNotRun(f"there is nothing to bisect with: {error.what}", code="DP703", fix=error.fix) from error
-    with made:
+    with _original(reference, candidate, feeds, read_pins(sizes), time_limit) as made:
         if matrix:
-            knobs = try_knobs(
-                made,
-                candidate,
-                device="dml" if on == "dml" else "cpu",
-                tolerance=tolerance,
-                session=session,
-                progress=progress_line,
-            )
+            knobs = try_knobs(made, candidate, device=on, tolerance=tolerance, session=session, progress=progress_line)
             failing = [k for k in knobs if k.verdict.outcome == "failed"]
             if failing and knobs[0].verdict.outcome == "passed":
                 session = failing[0].options
         found = bisect(
             made,
             candidate,
-            device="dml" if on == "dml" else "cpu",
+            device=on,
             tolerance=tolerance,
             session=session,
             time_limit=time_limit,
@@ -142,6 +123,21 @@ def command(
         )
     _show(found, knobs, files, output_format)
     return {"agree": 0, "found": 1, "not-run": 3}[found.outcome]
+
+
+def _original(
+    path: Path, candidate: Path, feeds: tuple[str, ...], sizes: dict[str, int], time_limit: float
+) -> Reference:
+    """The outputs of the model at ``path`` on one feed, to be closed by the caller."""
+    from dmlprep.errors import CheckNotRun
+    from dmlprep.parity import Reference, load_feeds
+
+    try:
+        return Reference.of(
+            path, load_feeds(feeds) or None, like=candidate, sizes=sizes, seeds=1, time_limit=time_limit
+        )
+    except CheckNotRun as error:
+        raise CheckNotRun(f"there is nothing to bisect with: {error.what}", code="DP703", fix=error.fix) from error
 
 
 def _show(found: Bisection, knobs: list[KnobResult], files: list[Path], output_format: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -163,6 +164,10 @@ def _check_out(request: KitRequest) -> None:
     if not request.out.parent.is_dir():
         raise OutputError(
             "its folder does not exist", where=str(request.out), fix="make the folder, or choose another -o"
+        )
+    if not os.access(request.out.parent, os.W_OK):
+        raise OutputError(
+            "cannot be written: its folder takes no files", where=str(request.out), fix="choose another -o"
         )
     if request.out.suffix.lower() != ".zip":
         raise OutputError("a kit is a zip", where=str(request.out), fix="end the name in .zip")

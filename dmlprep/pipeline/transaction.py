@@ -10,7 +10,7 @@ from typing import Any
 import onnx
 
 from dmlprep.errors import DmlprepError, InternalError, ModelRefused, OutputError
-from dmlprep.model import Frozen, Model
+from dmlprep.model import Frozen, Model, Statistics
 from dmlprep.model.checking import check
 from dmlprep.model.walk import nodes
 from dmlprep.passes import Context, Pass
@@ -69,17 +69,28 @@ def run_step(
             where=f"step {name}",
             fix="please report this with the model's structure; leave the step out meanwhile",
         ) from error
-    after = model.statistics()
+    return _record(name, changed, counts, model.statistics(), time.perf_counter() - began, context, options or {})
+
+
+def _record(
+    name: str,
+    changed: bool,
+    before: Statistics,
+    after: Statistics,
+    seconds: float,
+    context: Context,
+    options: dict[str, object],
+) -> StepRecord:
     undone = any(f.code == "DP301" for f in context.findings) and not changed
     return StepRecord(
         step=name,
         outcome="undone" if undone else "changed" if changed else "unchanged",
-        seconds=round(time.perf_counter() - began, 3),
-        nodes_before=counts.nodes,
+        seconds=round(seconds, 3),
+        nodes_before=before.nodes,
         nodes_after=after.nodes,
-        bytes_before=counts.nbytes,
+        bytes_before=before.nbytes,
         bytes_after=after.nbytes,
-        options=dict(options or {}),
+        options=dict(options),
         findings=list(context.findings),
         facts=dict(context.facts),
     )
