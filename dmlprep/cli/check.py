@@ -87,6 +87,7 @@ def command(
 def _examine(path: Path, targets: list[Target], *, verify: bool, device_id: int | None) -> list[_Row]:
     from dmlprep.errors import UsageError
     from dmlprep.model import Model
+    from dmlprep.parity import make_feeds
     from dmlprep.placement.report import examine
     from dmlprep.placement.verify import verify_placement
 
@@ -101,7 +102,7 @@ def _examine(path: Path, targets: list[Target], *, verify: bool, device_id: int 
             raise UsageError(
                 f"no kernels are known for {row.target.name}", where="--verify", fix="choose an ort- target"
             )
-        verdict = verify_placement(opened, row.target, device_id)
+        verdict = verify_placement(opened, row.target, device_id, feed=lambda: make_feeds(opened, count=1)[0])
         row.record.verdicts.append(verdict)
         if verdict.outcome != "passed":
             row.record.exit_code = 1

@@ -39,4 +39,5 @@ ROWS: dict[str, Code] = {
     "DP523": Code(
         "prediction and session differ", "error", "please report this; dmlprep check --format json has the nodes"
     ),
+    "DP524": Code("time of each operator", "note"),
 }
