@@ -45,7 +45,7 @@ def run(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_
     """Run a command in this process, as the console script does. No DirectML runtime is installed for it."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "no-runtime"))
     monkeypatch.setenv("NO_COLOR", "1")
-    before = signal.getsignal(signal.SIGTERM)
+    before = {one: signal.getsignal(one) for one in signal.valid_signals()}
 
     def command(*arguments: str | Path) -> Done:
         monkeypatch.setattr(sys, "argv", ["dmlprep", *map(str, arguments)])
@@ -57,7 +57,9 @@ def run(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_
         return Done(code if isinstance(code, int) else 0, out, err)
 
     yield command
-    signal.signal(signal.SIGTERM, before)
+    for one, action in before.items():
+        if signal.getsignal(one) != action:
+            signal.signal(one, action)
 
 
 def digest(path: Path) -> str:
@@ -241,7 +243,7 @@ def test_a_full_disk_leaves_nothing(run: Run, tmp_path: Path, monkeypatch: pytes
     assert not (tmp_path / "deep").exists()
 
 
-@pytest.mark.parametrize("ending", ["SIGINT", "SIGTERM"])
+@pytest.mark.parametrize("ending", ["SIGINT", "SIGTERM", "SIGHUP"])
 @pytest.mark.parametrize("after", [0.8, 2.5])
 def test_stopping_leaves_no_half_written_output(ending: str, after: float, tmp_path: Path) -> None:
     if sys.platform == "win32":
@@ -271,7 +273,7 @@ def test_stopping_leaves_no_half_written_output(ending: str, after: float, tmp_p
     if process.returncode == 0:  # it was done before the signal came
         assert left == {"model.onnx", "run.json"}
         return
-    assert process.returncode in (130, -signal.SIGINT, -signal.SIGTERM, 143), err
+    assert process.returncode in (130, -signal.SIGINT, -getattr(signal, ending), 143), err
     assert left in (set(), {"model.onnx", "run.json"})
     if process.returncode == 130:
         assert "Traceback" not in err

@@ -94,8 +94,10 @@ def main() -> NoReturn:
     """Run the command line and exit with its code."""
     # onnx-ir logs what it mends in broken models; our errors say it in one line.
     logging.getLogger("onnx_ir").setLevel(logging.CRITICAL)
-    if hasattr(signal, "SIGTERM"):
-        signal.signal(signal.SIGTERM, _terminate)
+    for name in ("SIGTERM", "SIGHUP", "SIGBREAK"):  # asked to end; the terminal went away; Ctrl-Break on Windows
+        asked = getattr(signal, name, None)
+        if asked is not None and signal.getsignal(asked) == signal.SIG_DFL:  # nohup ignores one
+            signal.signal(asked, _terminate)
     stdout = sys.stdout
     try:
         code = cli(standalone_mode=False)
