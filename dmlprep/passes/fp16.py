@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 import onnx_ir as ir
@@ -78,11 +78,11 @@ class Fp16Options(Options, frozen=True):
     convert_patterns: list[str] = msgspec.field(default_factory=list)
     convert_between: list[tuple[str, str]] = msgspec.field(default_factory=list)
     islands: Literal["off", "auto"] = "off"
-    tolerance: float = 0.01
+    tolerance: Annotated[float, msgspec.Meta(gt=0)] = 0.01
     rounding: Literal["nearest", "toward-zero"] = "nearest"
     accumulation: Literal["storage", "everywhere"] = "storage"
-    feeds: int = 2
-    max_trials: int = 12
+    feeds: Annotated[int, msgspec.Meta(ge=1)] = 2
+    max_trials: Annotated[int, msgspec.Meta(ge=1)] = 12
     journal: str = ""
 
 

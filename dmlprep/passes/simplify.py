@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
 import numpy as np
 import onnx_ir as ir
 
@@ -44,9 +45,9 @@ class SimplifyOptions(Options, frozen=True, kw_only=True):
         feeds: how many feeds the values are compared on.
     """
 
-    time_limit: float = 600.0
-    constant_kib: int = 1024
-    feeds: int = 1
+    time_limit: Annotated[float, msgspec.Meta(gt=0)] = 600.0
+    constant_kib: Annotated[int, msgspec.Meta(ge=0)] = 1024
+    feeds: Annotated[int, msgspec.Meta(ge=1)] = 1
 
 
 class SimplifyPass(Pass[SimplifyOptions]):

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import onnx
 import onnx_ir as ir
 
 from dmlprep.errors import RecipeError
@@ -42,7 +43,7 @@ def select(model: Model, selection: Selection, field: str) -> dict[int, str]:
     """The nodes that a selection names, of every graph: ``id(node)`` -> why.
 
     Raises:
-        RecipeError: a name matches nothing, or a pattern is no regular expression; ``field`` and its kind say where.
+        RecipeError: a name matches nothing, ONNX has no such operator, or a pattern is no regular expression; ``field`` and its kind say where.
     """
     found: dict[int, str] = {}
     every = list(nodes(model.ir))
@@ -55,6 +56,14 @@ def select(model: Model, selection: Selection, field: str) -> dict[int, str]:
             )
         if name in places:
             found[id(places[name])] = f"named in {field}_nodes"
+    for operator in selection.operators:
+        if "::" not in operator and not onnx.defs.has(operator):
+            raise RecipeError(
+                f"ONNX has no operator {operator!r}",
+                where=f"{field}_operators",
+                fix=_close(operator, {_operator(n) for n in every} | {s.name for s in onnx.defs.get_all_schemas()}),
+                code="DP901",
+            )
     compiled = [_compile(pattern, field) for pattern in selection.patterns]
     wanted, operators = set(selection.nodes), set(selection.operators)
     for node in every:
@@ -78,7 +87,7 @@ def _close(name: str, names: set[str]) -> str:
     from difflib import get_close_matches
 
     close = get_close_matches(name, sorted(names), 3, 0.5)
-    return f"did you mean {', '.join(map(repr, close))}?" if close else "use a node name of this model"
+    return f"did you mean {', '.join(map(repr, close))}?" if close else "use a name of this model"
 
 
 def _compile(pattern: str, field: str) -> re.Pattern[str]:

@@ -126,6 +126,10 @@ class _Journal:
         self._path, self._key = path, key
         self._trials: dict[str, float] = {}
         self._measured: dict[str, Any] = {}
+        if path is not None and not path.absolute().parent.is_dir():
+            raise InputError(
+                "the journal's folder does not exist", where=str(path), fix="make it, or name another file"
+            )
         if path is not None and path.exists():
             try:
                 stored = json.loads(path.read_text())

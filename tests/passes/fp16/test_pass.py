@@ -67,6 +67,11 @@ def test_the_borrowed_engine_reports_what_it_loses():
         ({"engine": "onnxconverter-common", "keep_io": ["x"]}, "all inputs and outputs"),
         ({"keep_ops": []}, "unknown field 'keep_ops'"),
         ({"policy": "brave"}, "Invalid enum value"),
+        ({"keep_operators": ["Softmaxx"]}, "ONNX has no operator 'Softmaxx'"),
+        ({"convert_operators": ["softmax"]}, "ONNX has no operator 'softmax'"),
+        ({"max_trials": 0}, "field 'max_trials'"),
+        ({"feeds": 0}, "field 'feeds'"),
+        ({"tolerance": -1}, "field 'tolerance'"),
     ],
 )
 def test_wrong_options_name_the_field(options, says):
