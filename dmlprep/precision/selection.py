@@ -43,7 +43,8 @@ def select(model: Model, selection: Selection, field: str) -> dict[int, str]:
     """The nodes that a selection names, of every graph: ``id(node)`` -> why.
 
     Raises:
-        RecipeError: a name matches nothing, ONNX has no such operator, or a pattern is no regular expression; ``field`` and its kind say where.
+        RecipeError: a name matches nothing, ONNX has no such operator, or a pattern is no regular expression;
+            ``field`` and its kind say where.
     """
     found: dict[int, str] = {}
     every = list(nodes(model.ir))

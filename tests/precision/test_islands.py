@@ -155,6 +155,8 @@ def test_a_search_goes_on_where_it_was(tmp_path):
     journal.write_text("no journal")
     with pytest.raises(InputError, match="no journal of an island search"):
         find_islands(model, _fast, other, feeds, 5e-3, journal=journal)
+    with pytest.raises(InputError, match="folder does not exist"):
+        find_islands(model, _fast, other, feeds, 5e-3, journal=tmp_path / "nowhere" / "islands.json")
 
 
 def test_what_cannot_be_met_is_said():
