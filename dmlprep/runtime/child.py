@@ -64,11 +64,22 @@ class Child:
         command: makes the command line when it is given the exchange folder.
         name: what the worker is called in error texts.
         start_limit: seconds until the worker must have answered its first request.
+        holds: descriptor of a file that is closed when the worker has ended.
     """
 
-    def __init__(self, command: Callable[[Path], Sequence[str]], name: str, start_limit: float = 120.0) -> None:
+    def __init__(
+        self,
+        command: Callable[[Path], Sequence[str]],
+        name: str,
+        start_limit: float = 120.0,
+        holds: int | None = None,
+    ) -> None:
         self.name = name
-        self.exchange = Path(tempfile.mkdtemp(prefix="dmlprep-session-"))
+        try:
+            self.exchange = Path(tempfile.mkdtemp(prefix="dmlprep-session-"))
+        except BaseException:
+            _close(holds)
+            raise
         self._log = self.exchange / "worker.log"
         self._lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
         self._closed = False
@@ -78,12 +89,14 @@ class Child:
             self._process = _spawner().submit(self._start, command(self.exchange)).result()
         except OSError as error:
             self._remove_exchange()
+            _close(holds)
             raise failure("crash", f"{name} cannot be started: {error}") from error
         except BaseException:
             self._remove_exchange()
+            _close(holds)
             raise
         # At the end of the program, too, for callers who forgot to close.
-        self._end = weakref.finalize(self, _end, self._process, self.exchange)
+        self._end = weakref.finalize(self, _end, self._process, self.exchange, holds)
         threading.Thread(target=_read, args=(self._process, self._lines), name="dmlprep-reader", daemon=True).start()
 
     def _start(self, command: Sequence[str]) -> subprocess.Popen[bytes]:
@@ -222,7 +235,12 @@ class Child:
         shutil.rmtree(self.exchange, ignore_errors=True)
 
 
-def _end(process: subprocess.Popen[bytes], exchange: Path) -> None:
+def _close(holds: int | None) -> None:
+    if holds is not None:
+        os.close(holds)
+
+
+def _end(process: subprocess.Popen[bytes], exchange: Path, holds: int | None) -> None:
     """What must happen to a worker once, however it comes to its end."""
     if sys.platform == "win32":
         process.kill()
@@ -237,3 +255,4 @@ def _end(process: subprocess.Popen[bytes], exchange: Path) -> None:
             if pipe is not None:
                 pipe.close()
     shutil.rmtree(exchange, ignore_errors=True)
+    _close(holds)

@@ -5,12 +5,14 @@ No session is handed out before the self-test has passed on this very set of pie
 
 from __future__ import annotations
 
+import contextlib
 import json
+import shutil
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dmlprep.errors import CheckNotRun
 from dmlprep.record import DeviceInfo
@@ -19,6 +21,9 @@ from dmlprep.runtime.selftest import Fp16Traits, SelfTest, self_test
 from dmlprep.runtime.served import ServedSession, SessionHost
 from dmlprep.runtime.session import open_on, python_worker
 from dmlprep.runtime.types import DmlStatus, SessionOptions
+
+if TYPE_CHECKING:
+    from dmlprep.runtime.linux.layout import Layout
 
 __all__ = ["dml_host", "dml_status", "open_dml"]
 
@@ -30,7 +35,7 @@ def dml_status(release: str = "", *, again: bool = False) -> DmlStatus:
 
     Args:
         release: of onnxruntime-directml, on Linux; empty for the newest installed.
-        again: run the self-test even if its result is known.
+        again: look at the contents of every file, and run the self-test even if its result is known.
     """
     if sys.platform == "win32":
         return _status_on_windows()
@@ -92,32 +97,46 @@ def _linux_host(release: str, traits: list[str]) -> SessionHost:
 def _status_on_linux(release: str, again: bool) -> DmlStatus:
     from dmlprep.runtime.linux import sandbox
     from dmlprep.runtime.linux.host import linux_host
-    from dmlprep.runtime.linux.install import fingerprint, missing_piece
+    from dmlprep.runtime.linux.install import fingerprint, last_test, missing_piece
     from dmlprep.runtime.linux.layout import Layout
 
-    layout = Layout.of_user()
+    try:
+        layout = Layout.of_user()
+    except CheckNotRun as error:
+        return DmlStatus(False, str(error))
     if reason := missing_piece(layout, release) or sandbox.why_not(layout.root):
         return DmlStatus(False, reason)
     release = release or layout.installed()[0]
     key = fingerprint(layout, release)
-    path = layout.checks / f"{release}.json"
-    known = {} if again else _known(path)
+    if again and (reason := _damage(layout, release)):
+        return DmlStatus(False, reason)
+    known = {} if again else last_test(layout, release)
     if known.get("fingerprint") != key:
         known = _test(lambda: linux_host(layout, release))
+        if known["failures"] and (reason := _damage(layout, release)):
+            return DmlStatus(False, f"the self-test failed, and {reason}")
+        if known["failures"] and layout.shaders.is_dir():
+            # Shaders that the driver kept can be broken too, and cost nothing but time.
+            shutil.rmtree(layout.shaders, ignore_errors=True)
+            known = _test(lambda: linux_host(layout, release))
         if known["lasting"]:
-            layout.checks.mkdir(parents=True, exist_ok=True)
-            path.write_text(json.dumps({**known, "fingerprint": key}, indent=1, sort_keys=True) + "\n")
+            # A cache folder of another user's, which cannot be written, serves as well: the test runs each time.
+            with contextlib.suppress(OSError):
+                layout.checks.mkdir(parents=True, exist_ok=True)
+                text = json.dumps({**known, "fingerprint": key}, indent=1, sort_keys=True)
+                (layout.checks / f"{release}.json").write_text(text + "\n")
     from dmlprep.runtime.linux.host import describe
 
     return _status_from(known, describe)
 
 
-def _known(path: Path) -> dict[str, Any]:
-    try:
-        found = json.loads(path.read_text())
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
+def _damage(layout: Layout, release: str) -> str:
+    """The files that are not as they were installed, where there are any."""
+    from dmlprep.runtime.linux import inventory
+
+    for what in inventory.damage(layout, inventory.pieces(layout, release).items(), contents=True).values():
+        return f"the runtime is damaged: {what}; {_INSTALL}, which repairs it"
+    return ""
 
 
 def _test(make: Callable[[], SessionHost]) -> dict[str, Any]:

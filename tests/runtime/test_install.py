@@ -99,7 +99,7 @@ def test_what_is_missing_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     layout.manifest.write_text(json.dumps({**manifest, "native": native_digest()}))
     assert "no onnxruntime-directml" in installation.missing_piece(layout)
     layout.release("1.24.4").mkdir(parents=True)
-    (layout.release("1.24.4") / "piece.json").write_text("{}")
+    (layout.release("1.24.4") / "piece.json").write_text('{"libraries": {}}')
     assert installation.missing_piece(layout) == ""
     assert "--release 1.20.1" in installation.missing_piece(layout, "1.20.1")
     before = installation.fingerprint(layout, "1.24.4")

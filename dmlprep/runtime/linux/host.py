@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -10,7 +12,7 @@ from pathlib import Path
 
 from dmlprep.record import DeviceInfo
 from dmlprep.runtime.child import Child
-from dmlprep.runtime.linux import sandbox
+from dmlprep.runtime.linux import claims, sandbox
 from dmlprep.runtime.linux.install import WINE_ENVIRONMENT
 from dmlprep.runtime.linux.layout import Layout
 from dmlprep.runtime.linux.staging import stage
@@ -29,7 +31,9 @@ def linux_host(layout: Layout, release: str, traits: Sequence[str] = ()) -> Sess
     numbers = itertools.count(1)
 
     def start() -> Child:
-        return Child(lambda exchange: _command(layout, release, exchange), "the DirectML worker")
+        return Child(
+            lambda exchange: _command(layout, release, exchange), "the DirectML worker", holds=claims.use(layout)
+        )
 
     def put(child: Child, path: Path, options: SessionOptions) -> tuple[str, SessionOptions, Callable[[], None]]:
         name = f"m{next(numbers)}"
@@ -67,11 +71,11 @@ def describe(facts: Mapping[str, str], traits: Sequence[str] = ()) -> DeviceInfo
 def _command(layout: Layout, release: str, exchange: Path) -> list[str]:
     models = exchange / "models"
     models.mkdir()
-    layout.shaders.mkdir(exist_ok=True)
+    shaders = _shaders(layout, exchange)
     return sandbox.command(
         layout.root,
         ["/usr/bin/sh", "/native/launch.sh", "/native/host.exe.so", "Z:\\libraries", "/exchange/models", "/exchange"],
-        write={"/exchange": exchange, "/shaders": layout.shaders},
+        write={"/exchange": exchange, "/shaders": shaders},
         read={
             "/exchange/models": models,
             "/libraries": layout.release(release),
@@ -86,3 +90,14 @@ def _command(layout: Layout, release: str, exchange: Path) -> list[str]:
             "VKD3D_DEBUG": "none",
         },
     )
+
+
+def _shaders(layout: Layout, exchange: Path) -> Path:
+    """Where compiled shaders are kept; in a folder that goes with the worker where the installation is another's."""
+    with contextlib.suppress(OSError):
+        layout.shaders.mkdir(exist_ok=True)
+        if os.access(layout.shaders, os.W_OK | os.X_OK):
+            return layout.shaders
+    own = exchange / "shaders"
+    own.mkdir()
+    return own

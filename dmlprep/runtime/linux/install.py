@@ -10,21 +10,31 @@ import platform
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from dmlprep.errors import CheckNotRun, OutputError, UsageError
-from dmlprep.runtime.linux import base, sandbox
+from dmlprep.runtime.linux import base, inventory, sandbox
 from dmlprep.runtime.linux.archive import Package, Unmet, compare_versions, resolve
+from dmlprep.runtime.linux.claims import alone, installing
 from dmlprep.runtime.linux.layout import NATIVE, Layout, native_digest
 from dmlprep.runtime.linux.mirror import DEFAULT_KEYRING, Mirror, mirror_of_this_system
 from dmlprep.runtime.linux.unpack import BadPackage, unpack
 from dmlprep.runtime.linux.wheel import DEFAULT_RELEASE, fetch_release, unpack_libraries
 
-__all__ = ["Source", "check_machine", "fingerprint", "install", "missing_piece", "read_manifest", "remove"]
+__all__ = [
+    "Source",
+    "check_machine",
+    "fingerprint",
+    "install",
+    "last_test",
+    "missing_piece",
+    "read_manifest",
+    "remove",
+]
 
 Say = Callable[[str, int, int], None]
 
@@ -62,22 +72,6 @@ class Source:
     wheel: Path | None = None
 
 
-@contextlib.contextmanager
-def _locked(layout: Layout) -> Iterator[None]:
-    import fcntl  # not on Windows, where the command line still reads this module to say so
-
-    layout.home.mkdir(parents=True, exist_ok=True)
-    with (layout.home / ".lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            fix = "wait until it has ended"
-            raise CheckNotRun(
-                "the runtime is being installed by another process", where=str(layout.home), fix=fix
-            ) from None
-        yield
-
-
 def check_machine() -> None:
     """Refuse machines on which the runtime cannot work.
 
@@ -101,7 +95,7 @@ def install(layout: Layout, source: Source, say: Say) -> str:
     """
     check_machine()
     try:
-        with _locked(layout):
+        with installing(layout):
             return _install(layout, source, say)
     except OSError as error:
         fix = "make room (1.7 GB while installing), or name another folder in XDG_CACHE_HOME; then run it again"
@@ -110,29 +104,70 @@ def install(layout: Layout, source: Source, say: Say) -> str:
 
 def _install(layout: Layout, source: Source, say: Say) -> str:
     manifest = read_manifest(layout)
-    if not layout.root.is_dir() or "packages" not in manifest:
-        manifest = {"packages": _make_root(layout, source, say, manifest)} | manifest
-        _write_manifest(layout, manifest)
+    broken = _broken(layout, source.release, say)
+    if not layout.root.is_dir() or "packages" not in manifest or "root" in broken:
+        with alone(layout):
+            manifest |= {"packages": _make_root(layout, source, say, manifest)}
+        _made(layout, manifest, "root", layout.root)
     if reason := sandbox.why_not(layout.root):
         raise CheckNotRun(reason)
-    if manifest.get("native") != native_digest() or not layout.built.is_dir():
+    if manifest.get("native") != native_digest() or not layout.built.is_dir() or "native" in broken:
         say("compiling", 0, 0)
-        _compile(layout)
+        with alone(layout):
+            _compile(layout)
         manifest["native"] = native_digest()
         manifest.pop("prefix", None)
-        _write_manifest(layout, manifest)
-    if "prefix" not in manifest or not layout.prefix.is_dir():
+        _made(layout, manifest, "native", layout.built)
+    if "prefix" not in manifest or not layout.prefix.is_dir() or "prefix" in broken:
         say("Windows folders", 0, 0)
-        _make_prefix(layout)
+        with alone(layout):
+            _make_prefix(layout)
         manifest["prefix"] = True
-        _write_manifest(layout, manifest)
+        _made(layout, manifest, "prefix", layout.prefix)
     version = source.release
-    if source.wheel is not None:
-        version = unpack_libraries(source.wheel, layout.releases)
-    elif version not in layout.installed():
-        version = unpack_libraries(fetch_release(version, layout.downloads, say), layout.releases)
+    package = source.wheel
+    if package is None and (version not in layout.installed() or f"release {version}" in broken):
+        package = fetch_release(version, layout.downloads, say)
+    if package is not None:
+        # One that stands there already may be in use.
+        with alone(layout) if layout.releases.is_dir() else contextlib.nullcontext():
+            version = unpack_libraries(package, layout.releases)
+        inventory.record(layout, f"release {version}", layout.release(version))
     shutil.rmtree(layout.downloads, ignore_errors=True)
+    for piece, folder in inventory.pieces(layout).items():
+        if not inventory.known(layout, piece):  # made by an older dmlprep
+            inventory.record(layout, piece, folder)
     return version
+
+
+def _broken(layout: Layout, release: str, say: Say) -> dict[str, str]:
+    """Pieces that are not as they were made. Reads contents only where something was written since they were tested."""
+    if not layout.root.is_dir():
+        return {}
+    unchanged = release in layout.installed() and last_test(layout, release).get("fingerprint") == fingerprint(
+        layout, release
+    )
+    found = inventory.damage(layout, inventory.pieces(layout).items(), contents=not unchanged)
+    for what in found.values():
+        say(f"repairing, because {what}", 0, 0)
+    if found:
+        # A driver that was broken may have left shaders that are.
+        shutil.rmtree(layout.shaders, ignore_errors=True)
+    return found
+
+
+def _made(layout: Layout, manifest: dict[str, Any], piece: str, folder: Path) -> None:
+    inventory.record(layout, piece, folder)
+    _write_manifest(layout, manifest)
+
+
+def last_test(layout: Layout, release: str) -> dict[str, Any]:
+    """What the last self-test that passed found, with the ``fingerprint`` of what it was run on; empty for none."""
+    try:
+        found = json.loads((layout.checks / f"{release}.json").read_text())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def read_manifest(layout: Layout) -> dict[str, Any]:
@@ -287,17 +322,19 @@ def remove(layout: Layout, release: str = "") -> list[Path]:
     """Remove the runtime, or one release of it; what was removed.
 
     Raises:
-        CheckNotRun: it is being installed at this moment.
+        CheckNotRun: it is being installed at this moment, or a session uses it.
+        OutputError: the cache folder cannot be written.
     """
     if not layout.home.is_dir():
         return []
-    with _locked(layout):
+    with installing(layout), alone(layout):
         if release:
             target = layout.release(release)
             if not target.is_dir() or target.parent != layout.releases:
                 raise UsageError("this release is not installed", where=release)
             shutil.rmtree(target)
             (layout.checks / f"{release}.json").unlink(missing_ok=True)
+            inventory.forget(layout, f"release {release}")
             return [target]
         for path, folders, _files in os.walk(layout.home):
             # Folders of packages can come without the right to write; they go with the rest.
@@ -327,6 +364,10 @@ def missing_piece(layout: Layout, release: str = "") -> str:
         return f"no onnxruntime-directml is installed in the runtime; {install}"
     if release and release not in releases:
         return f"onnxruntime-directml {release} is not installed in the runtime; {install} --release {release}"
+    needed = inventory.pieces(layout, release or releases[0])
+    for piece, what in inventory.damage(layout, needed.items()).items():
+        option = f" --release {piece.partition(' ')[2]}" if piece.startswith("release") and release else ""
+        return f"the runtime is damaged: {what}; {install}{option}, which repairs it"
     return ""
 
 
@@ -336,6 +377,7 @@ def fingerprint(layout: Layout, release: str) -> str:
     digest.update(layout.manifest.read_bytes())
     digest.update((layout.release(release) / "piece.json").read_bytes())
     digest.update((NATIVE.parent / "selftest.py").read_bytes())
+    digest.update(inventory.stamp(inventory.pieces(layout, release).items()).encode())
     with contextlib.suppress(OSError):
         # The driver compiles for the processor it finds.
         flags = [

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
+
+from dmlprep.errors import CheckNotRun
 
 __all__ = ["NATIVE", "Layout", "native_digest"]
 
@@ -25,10 +28,19 @@ class Layout:
 
     @classmethod
     def of_user(cls) -> Layout:
-        """Below ``$XDG_CACHE_HOME`` (XDG Base Directory Specification), by default ``~/.cache``."""
+        """Below ``$XDG_CACHE_HOME`` (XDG Base Directory Specification), by default ``~/.cache``.
+
+        Raises:
+            CheckNotRun: neither is known.
+        """
         cache = os.environ.get("XDG_CACHE_HOME", "")
-        base = Path(cache) if cache.startswith("/") else Path.home() / ".cache"
-        return cls(base / "dmlprep" / "runtime")
+        if cache.startswith("/"):
+            return cls(Path(cache) / "dmlprep" / "runtime")
+        try:
+            return cls(Path.home() / ".cache" / "dmlprep" / "runtime")
+        except RuntimeError:  # a user that the system does not know, as containers have them
+            fix = "set HOME, or XDG_CACHE_HOME to a folder that can be written"
+            raise CheckNotRun("this user has no home folder to keep the runtime in", fix=fix, code="DP803") from None
 
     @property
     def downloads(self) -> Path:
@@ -65,6 +77,11 @@ class Layout:
         return self.home / "manifest.json"
 
     @property
+    def inventories(self) -> Path:
+        """What each piece is made of."""
+        return self.home / "inventory"
+
+    @property
     def checks(self) -> Path:
         """Results of the self-test by release."""
         return self.home / "selftest"
@@ -77,10 +94,18 @@ class Layout:
         """Releases that stand here, the newest first."""
         if not self.releases.is_dir():
             return []
-        found = [path.name for path in self.releases.iterdir() if (path / "piece.json").is_file()]
+        found = [path.name for path in self.releases.iterdir() if _whole(path / "piece.json")]
         return sorted(
             found, key=lambda version: [int(part) for part in version.split(".") if part.isdigit()], reverse=True
         )
+
+
+def _whole(piece: Path) -> bool:
+    """Whether the last file that an installation of a release writes is there."""
+    try:
+        return isinstance(json.loads(piece.read_text())["libraries"], dict)
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
 
 
 def native_digest() -> str:

@@ -1,0 +1,182 @@
+"""Damage of an installation is named; what is in use is not removed; a cache folder may be read-only or missing."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dmlprep.errors import CheckNotRun
+from dmlprep.runtime import dml, dml_status
+from dmlprep.runtime.linux import claims, inventory
+from dmlprep.runtime.linux import install as installation
+from dmlprep.runtime.linux.host import linux_host
+from dmlprep.runtime.linux.layout import Layout, native_digest
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the runtime is for Linux")
+
+DLL = '{"libraries": {"DirectML.dll": "0"}}'
+
+
+@pytest.fixture
+def layout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Layout:
+    """An installation of small files, whole and written down, in a folder with a space and an umlaut."""
+    monkeypatch.setattr(installation, "check_machine", lambda: None)
+    made = Layout(tmp_path / "cache folder ü" / "runtime")
+    for folder in (made.root / "usr/lib", made.built, made.prefix, made.release("1.24.4")):
+        folder.mkdir(parents=True)
+    (made.root / "usr/lib/libvulkan.so").write_bytes(b"driver")
+    (made.root / "lib").symlink_to("usr/lib")
+    (made.built / "host.exe").write_bytes(b"host")
+    (made.prefix / "system.reg").write_bytes(b"registry")
+    (made.release("1.24.4") / "DirectML.dll").write_bytes(b"library")
+    (made.release("1.24.4") / "piece.json").write_text(DLL)
+    made.manifest.write_text(f'{{"native": "{native_digest()}", "packages": [], "prefix": true}}')
+    for piece, folder in inventory.pieces(made).items():
+        inventory.record(made, piece, folder)
+    return made
+
+
+def damaged(layout: Layout, *, contents: bool = False) -> dict[str, str]:
+    return inventory.damage(layout, inventory.pieces(layout).items(), contents=contents)
+
+
+def test_what_is_whole_is_whole(layout: Layout) -> None:
+    assert damaged(layout, contents=True) == {}
+    assert installation.missing_piece(layout) == ""
+
+
+def test_what_is_cut_short_or_lost_is_named(layout: Layout) -> None:
+    (layout.release("1.24.4") / "DirectML.dll").write_bytes(b"lib")
+    (layout.root / "usr/lib/libvulkan.so").unlink()
+    (layout.root / "lib").unlink()
+    (layout.root / "lib").symlink_to("elsewhere")
+    assert damaged(layout) == {
+        "root": "root/lib leads elsewhere, and 1 more",
+        "release 1.24.4": "1.24.4/DirectML.dll has 3 bytes in place of 7",
+    }
+    reason = installation.missing_piece(layout)
+    assert "the runtime is damaged: root/lib leads elsewhere" in reason
+    assert "run dmlprep runtime install" in reason
+
+
+def test_other_contents_are_seen_by_reading(layout: Layout) -> None:
+    before = installation.fingerprint(layout, "1.24.4")
+    path = layout.built / "host.exe"
+    path.write_bytes(b"tsoh")
+    os.utime(path, (1, 1))
+    assert damaged(layout) == {}
+    assert damaged(layout, contents=True) == {"native": "native/host.exe has other contents"}
+    assert installation.fingerprint(layout, "1.24.4") != before, "the self-test must run again"
+
+
+def test_a_list_that_is_not_there_claims_nothing(layout: Layout) -> None:
+    (layout.built / "host.exe").unlink()
+    inventory.forget(layout, "native")
+    assert damaged(layout) == {}
+    (layout.inventories / "native.json").write_text("garbage")
+    assert damaged(layout) == {}
+
+
+def test_a_release_whose_last_file_is_garbage_does_not_stand_there(layout: Layout) -> None:
+    (layout.release("1.24.4") / "piece.json").write_text("{")
+    assert layout.installed() == []
+    assert "no onnxruntime-directml is installed" in installation.missing_piece(layout)
+
+
+def test_what_is_in_use_is_not_removed(layout: Layout) -> None:
+    script = (
+        "import sys; from pathlib import Path; from dmlprep.runtime.linux import claims\n"
+        "from dmlprep.runtime.linux.layout import Layout\n"
+        "claims.use(Layout(Path(sys.argv[1]))); print(1, flush=True); sys.stdin.read()"
+    )
+    line = [sys.executable, "-c", script, str(layout.home)]
+    with subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        other.stdout.readline()
+        with pytest.raises(CheckNotRun, match="in use by another process"):
+            installation.remove(layout)
+        with pytest.raises(CheckNotRun, match="in use by another process"):
+            installation.remove(layout, "1.24.4")
+        second = claims.use(layout)  # many may use it
+        assert second is not None
+        os.close(second)
+        other.kill()  # the kernel gives its claim up
+        other.wait()
+        assert installation.remove(layout) == [layout.home]
+    assert not layout.home.exists()
+
+
+def test_no_session_starts_while_pieces_are_replaced(layout: Layout) -> None:
+    with claims.alone(layout), pytest.raises(CheckNotRun, match="being installed or removed"):
+        linux_host(layout, "1.24.4").worker()
+
+
+def test_a_claim_ends_with_its_worker(layout: Layout) -> None:
+    # The "root file system" holds no loader, so the worker cannot even start.
+    with pytest.raises(Exception, match="cannot be started"):
+        linux_host(layout, "1.24.4").worker()
+    with claims.alone(layout):
+        pass
+
+
+def test_a_user_without_a_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", unknown)
+    status = dml_status()
+    assert not status.available
+    assert "XDG_CACHE_HOME" in status.reason
+
+
+def test_a_cache_folder_that_cannot_be_written_serves(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another user's installation: the result of the self-test is used, though it cannot be kept."""
+    tested: list[int] = []
+
+    def passed(_make: object) -> dict[str, object]:
+        tested.append(1)
+        facts = {"adapter": "llvmpipe", "directml": "1.15.4", "onnxruntime": "1.24.4"}
+        return {"facts": facts, "failures": [], "passed": [], "fp16": {}, "lasting": True}
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(layout.home.parent))
+    monkeypatch.setattr(Layout, "of_user", classmethod(lambda _cls: layout))
+    monkeypatch.setattr(dml, "_test", passed)
+    monkeypatch.setattr("dmlprep.runtime.linux.sandbox.why_not", lambda _root: "")
+    layout.checks.write_text("a file where the folder should be")
+    assert dml_status().available
+    assert dml_status().available
+    assert len(tested) == 2
+    layout.checks.unlink()
+    assert dml_status().available
+    assert dml_status().available
+    assert len(tested) == 3, "where it can be kept, it is kept"
+
+
+def test_a_self_test_that_fails_on_damage_says_what_is_damaged(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failed(_make: object) -> dict[str, object]:
+        return {"facts": {}, "failures": ["Conv FP32: nonsense"], "passed": [], "fp16": {}, "lasting": False}
+
+    monkeypatch.setattr(Layout, "of_user", classmethod(lambda _cls: layout))
+    monkeypatch.setattr(dml, "_test", failed)
+    monkeypatch.setattr("dmlprep.runtime.linux.sandbox.why_not", lambda _root: "")
+    assert "Conv FP32: nonsense" in dml_status().reason
+    (layout.built / "host.exe").write_bytes(b"tsoh")
+    assert "damaged: native/host.exe has other contents" in dml_status().reason
+
+
+def test_shaders_are_thrown_away_where_the_self_test_fails(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
+    layout.shaders.mkdir()
+
+    def shaders_decide(_make: object) -> dict[str, object]:
+        failures = ["Conv FP32: nonsense"] if layout.shaders.is_dir() else []
+        return {"facts": {}, "failures": failures, "passed": [], "fp16": {}, "lasting": False}
+
+    monkeypatch.setattr(Layout, "of_user", classmethod(lambda _cls: layout))
+    monkeypatch.setattr(dml, "_test", shaders_decide)
+    monkeypatch.setattr("dmlprep.runtime.linux.sandbox.why_not", lambda _root: "")
+    assert dml_status().available
