@@ -125,7 +125,7 @@ def _kernels(target: Target, op: str | None) -> dict[str, list[dict[str, Any]]]:
 
     table = target.tables.dml
     if op is not None and op not in table and op not in target.tables.cpu:
-        close = get_close_matches(op, [*table, *target.tables.cpu], 3)
+        close = get_close_matches(op, {**table, **target.tables.cpu}, 3)
         raise UsageError(f"unknown operator {op!r}", fix=f"close: {', '.join(close)}" if close else "see --help")
     return {
         key: [

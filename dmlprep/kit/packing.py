@@ -23,7 +23,7 @@ from dmlprep.model import Model
 from dmlprep.model.saving import Writer
 from dmlprep.model.tensors import as_mapped
 from dmlprep.model.walk import tensors
-from dmlprep.parity import Reference, choose_tolerance, fit_feeds
+from dmlprep.parity import Reference, choose_tolerance, fit_feeds, tells_something
 from dmlprep.parity.candidate import adapt_feed
 from dmlprep.parity.rows import row_groups
 from dmlprep.parity.sizes import free_dimensions, graph_inputs
@@ -245,9 +245,9 @@ def _expected(reference: Reference, model: Model, request: KitRequest) -> list[d
             fix="give --feeds or --size that fit, or another --reference",
         ) from failure
     outputs = [reference.outputs(index) for index in range(len(reference.feeds))]
-    if count == 0 or not any(array.size for one in outputs for array in one.values()):
+    if count == 0 or not any(tells_something(array) for one in outputs for array in one.values()):
         raise CheckNotRun(
-            "the reference gives no element to compare with",
+            "every output of the reference is empty, NaN or infinite: there is no number to compare with",
             where=str(reference.path),
             code="DP703",
             fix="give --feeds",

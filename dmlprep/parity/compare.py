@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dmlprep.errors import CheckNotRun
+from dmlprep.errors import CheckNotRun, UsageError
 from dmlprep.parity.candidate import Candidate, Device, file_candidate, usable_device
 from dmlprep.parity.feeds import fit_shapes
 from dmlprep.parity.levels import Lowered, at_some_level
-from dmlprep.parity.metrics import OutputComparison
+from dmlprep.parity.metrics import OutputComparison, tells_something
 from dmlprep.parity.reference import Reference
 from dmlprep.parity.rows import row_groups
 from dmlprep.parity.tolerances import Tolerance, choose_tolerance, proves
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from dmlprep.runtime import SessionHost, SessionOptions
 
 __all__ = ["compare", "compare_candidate", "not_run"]
+
+_NO_ADAPTER = "887A0002"
+"""DXGI_ERROR_NOT_FOUND (winerror.h): what asking for an adapter that is not there gives."""
 
 Array = np.ndarray[Any, Any]
 Progress = Callable[[float, str], None]
@@ -114,8 +117,8 @@ def compare_candidate(
         return unsaid(f"the original does not run on the CPU, so there is nothing to compare with: {failure}")
     if count == 0:
         return unsaid("the model has no outputs")
-    if not any(array.size for index in range(len(reference.feeds)) for array in reference.outputs(index).values()):
-        return unsaid("every output is empty: there is no element to compare")
+    if not any(tells_something(a) for index in range(len(reference.feeds)) for a in reference.outputs(index).values()):
+        return unsaid("every output of the original is empty, NaN or infinite: there is no number to compare")
     made = _Made(candidate, chosen, began)
     options = replace(session or SessionOptions(), time_limit=time_limit)
     try:
@@ -123,6 +126,12 @@ def compare_candidate(
             lambda asked: _answers(reference, made, asked, progress), options, candidate.lower
         )
     except SessionFailure as failure:
+        if options.device_id is not None and _NO_ADAPTER in str(failure):
+            raise UsageError(
+                f"there is no DirectML adapter {options.device_id}",
+                where="device_id",
+                fix="leave it out, or count in DXGI order, the first being 0",
+            ) from failure
         if candidate.ours:
             return unsaid(f"it does not run on the CPU: {failure.message}", made.device)
         text = f"the candidate does not run: {failure}"

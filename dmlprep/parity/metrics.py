@@ -12,7 +12,7 @@ from dmlprep.parity.rows import match_rows
 from dmlprep.parity.tolerances import Tolerance
 from dmlprep.record import OutputMetrics
 
-__all__ = ["FLOOR", "MASK", "OutputComparison", "measure"]
+__all__ = ["FLOOR", "MASK", "OutputComparison", "measure", "tells_something"]
 
 Array = np.ndarray[Any, Any]
 
@@ -43,6 +43,14 @@ def _real(piece: Array) -> Array:
 def _is_float(array: Array) -> bool:
     # ml_dtypes (bfloat16, float8) have the kind "V" and numbers all the same.
     return array.dtype.kind in "fcV"
+
+
+def tells_something(output: Array) -> bool:
+    """Whether a candidate can be held against it: an output that is empty, or all NaN and infinite, equals anything
+    that went wrong in the same way."""
+    if not _is_float(output):
+        return output.size > 0
+    return any(bool(np.isfinite(_real(piece)).any()) for (piece,) in _pieces(output))
 
 
 def measure(name: str, reference: Array, candidate: Array, tolerance: Tolerance) -> OutputMetrics:

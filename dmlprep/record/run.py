@@ -156,6 +156,9 @@ class RunRecord(msgspec.Struct):
         """Read a record back.
 
         Raises:
-            msgspec.ValidationError: the bytes are not a run record.
+            msgspec.ValidationError: the bytes are not a run record, or that of a newer dmlprep.
         """
-        return msgspec.json.decode(data, type=cls)
+        record = msgspec.json.decode(data, type=cls)
+        if record.format > FORMAT:
+            raise msgspec.ValidationError(f"format {record.format} is of a newer dmlprep; this one reads {FORMAT}")
+        return record

@@ -45,6 +45,8 @@ def write_html(record: RunRecord, path: Path, *, force: bool = False) -> None:
     Raises:
         OutputError: the file exists, or cannot be written.
     """
+    if path.is_dir():
+        raise OutputError("this is a directory", where=str(path), fix="name a file")
     if path.exists() and not force:
         raise OutputError("the file exists", where=str(path), fix="pass --force to replace it")
     write_file(path, render_html(record).encode())

@@ -251,3 +251,15 @@ def test_outputs_without_elements_prove_nothing(tmp_path: Path) -> None:
     verdict = compare(path, path, [{"x": np.zeros((0, 4), np.float32)}])
     assert verdict.outcome == "not-run"
     assert "empty" in verdict.reason
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_outputs_without_numbers_prove_nothing(value: float, tmp_path: Path) -> None:
+    one = parse("g (float[4] x) => (float[4] y) { y = Relu(x) }", tmp_path / "one.onnx")
+    other = parse("g (float[4] x) => (float[4] y) { y = Mul(x, x) }", tmp_path / "other.onnx")
+    full = np.full(4, value, np.float32)
+    verdict = compare(one, other, [{"x": full}])
+    assert verdict.outcome == "not-run"
+    assert "there is no number to compare" in verdict.reason
+    some = np.array([value, 1, 1, 1], np.float32)
+    assert compare(one, other, [{"x": full}, {"x": some}]).outcome == "passed"

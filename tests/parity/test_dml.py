@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from dmlprep.errors import UsageError
 from dmlprep.parity import compare
 from dmlprep.parity.bisect import bisect
-from dmlprep.runtime import dml_status
+from dmlprep.runtime import SessionOptions, dml_status
 from tests.fixtures_index import fixture
 from tests.parity.models import parse, perturbed
 
@@ -32,6 +33,12 @@ def test_a_fixture_on_directml_agrees_with_the_cpu(name: str) -> None:
     assert verdict.device.name.startswith("dml on ")
     # FP16 arithmetic is what ran, so nothing is said of the CPU provider's.
     assert "not FP16 arithmetic" not in str(verdict.device)
+
+
+def test_an_adapter_that_is_not_there_is_a_wrong_option_and_no_failing_model() -> None:
+    path = fixture("residual_cnn").path
+    with pytest.raises(UsageError, match="no DirectML adapter 7"):
+        compare(path, path, sizes={"batch": 1}, device="dml", session=SessionOptions(device_id=7))
 
 
 def test_a_kernel_that_is_wrong_is_found_and_blamed_on_the_device(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import html
 import tomllib
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from dmlprep.errors import OutputError
@@ -88,6 +89,13 @@ def test_a_model_of_other_domains_alone() -> None:
 def test_json_round_trip() -> None:
     record = _record()
     assert RunRecord.from_json(record.to_json()) == record
+
+
+def test_a_record_of_a_newer_dmlprep_is_not_read_as_if_it_were_ours() -> None:
+    record = _record()
+    record.format = 99
+    with pytest.raises(msgspec.ValidationError, match="newer dmlprep"):
+        RunRecord.from_json(record.to_json())
 
 
 def test_an_existing_report_is_kept(tmp_path: Path) -> None:
