@@ -70,8 +70,7 @@ def show_verdicts(verdicts: list[Verdict], console: Console) -> None:
             worst = max(verdict.outputs, key=lambda o: o.max_rel)
             feeds = "1 feed" if verdict.feeds == 1 else f"{verdict.feeds} feeds"
             line.append(
-                f" (worst relative error {worst.max_rel:.2g} at {worst.output}, {feeds}, "
-                f"tolerance {verdict.tolerance})"
+                f" (worst relative error {worst.max_rel:.2g} at {worst.output}, {feeds}, tolerance {verdict.tolerance})"
             )
             for note in dict.fromkeys(o.note for o in verdict.outputs if o.share_equal < 1 and o.note):
                 line.append(f"; {note}")
