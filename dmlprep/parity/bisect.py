@@ -313,7 +313,8 @@ def _conclude(
         for cut in [c for c in cuts.whole(known) if c > search.high][:_READERS]:
             names = [n for n in cuts.live(cut) if n not in inputs]
             expected, answers = _reference_values(prober, names, known), prober.values("candidate", names)
-            expected = {n: a for n, a in expected.items() if n in answers and n not in _reshape(expected, answers)}
+            strangers = _reshape(expected, answers)
+            expected = {n: a for n, a in expected.items() if n in answers and n not in strangers}
             result.reproduced = result.with_readers = shown(
                 region(prober.models["candidate"], inputs, expected), expected
             )
