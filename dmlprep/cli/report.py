@@ -7,7 +7,6 @@ from pathlib import Path
 import click
 
 from dmlprep.cli.options import format_option
-from dmlprep.errors import InputError
 
 __all__ = ["command"]
 
@@ -28,18 +27,9 @@ def command(run: Path, html: Path | None, force: bool, output_format: str) -> in
     dmlprep report out/run.json
     dmlprep report out/run.json --html out/run.html
     """
-    import msgspec
-
     from dmlprep.record import RunRecord
 
-    try:
-        record = RunRecord.from_json(run.read_bytes())
-    except (msgspec.ValidationError, msgspec.DecodeError) as error:
-        raise InputError(
-            f"not a run record: {error}", where=str(run), fix="pass the run.json that prepare wrote"
-        ) from error
-    except OSError as error:
-        raise InputError(f"cannot be read: {error.strerror or error}", where=str(run), fix="check the path") from error
+    record = RunRecord.read(run)
     if html is not None:
         from dmlprep.report.html import write_html
 

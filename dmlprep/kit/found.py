@@ -5,13 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import msgspec
-
 from dmlprep.errors import InputError, RecipeError
 from dmlprep.recipe import load_recipe
 from dmlprep.record import RunRecord
 
-__all__ = ["FromRecord", "from_record", "read_record", "record_beside"]
+__all__ = ["FromRecord", "from_record", "record_beside"]
 
 _BY_AUTO = ("fp32-cpu", "fp32-dml", "fp16-cpu", "fp16-dml", "quantized")
 """Tolerances that ``auto`` chooses: on another device it would choose another."""
@@ -45,21 +43,6 @@ def record_beside(model: Path) -> Path | None:
     return beside if model.name == "model.onnx" and beside.is_file() else None
 
 
-def read_record(path: Path) -> RunRecord:
-    """A record from a file.
-
-    Raises:
-        InputError: it cannot be read, or is no record.
-    """
-    try:
-        return RunRecord.from_json(path.read_bytes())
-    except OSError as error:
-        raise InputError(f"cannot be read: {error.strerror or error}", where=str(path), fix="check the path") from error
-    except (msgspec.ValidationError, msgspec.DecodeError) as error:
-        fix = "pass the run.json that prepare wrote"
-        raise InputError(f"not a run record: {error}", where=str(path), fix=fix) from error
-
-
 def from_record(model: Path, digest: str) -> FromRecord:
     """Defaults from the record beside ``model``, whose SHA-256 is ``digest``.
 
@@ -69,7 +52,7 @@ def from_record(model: Path, digest: str) -> FromRecord:
     path = record_beside(model)
     if path is None:
         return FromRecord()
-    record = read_record(path)
+    record = RunRecord.read(path)
     fix = "name the original with --reference, or prepare the model again"
     if record.output_sha256 != digest:
         raise InputError(

@@ -14,7 +14,7 @@ import numpy as np
 from dmlprep.errors import InputError
 from dmlprep.kit.archive import Bundle, read_array
 from dmlprep.kit.forms import Manifest, Result, read_manifest, read_result
-from dmlprep.kit.found import read_record, record_beside
+from dmlprep.kit.found import record_beside
 from dmlprep.model.saving import write_file
 from dmlprep.parity import Tolerance
 from dmlprep.parity.compare import describe
@@ -96,7 +96,7 @@ def _check_model(model: Path, manifest: Manifest) -> None:
 
 
 def _record(path: Path, manifest: Manifest) -> RunRecord:
-    record = read_record(path)
+    record = RunRecord.read(path)
     if record.output_sha256 != manifest.files[manifest.model.file].sha256:
         raise InputError(
             "this record is of another model than the kit's",

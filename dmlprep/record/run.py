@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
 
+from dmlprep.errors import InputError
 from dmlprep.record.findings import Finding
 
 __all__ = ["DeviceInfo", "OutputMetrics", "RunRecord", "StepRecord", "Verdict"]
@@ -162,3 +164,19 @@ class RunRecord(msgspec.Struct):
         if record.format > FORMAT:
             raise msgspec.ValidationError(f"format {record.format} is of a newer dmlprep; this one reads {FORMAT}")
         return record
+
+    @classmethod
+    def read(cls, path: Path) -> RunRecord:
+        """Read a record from a file.
+
+        Raises:
+            InputError: it cannot be read, or is no record.
+        """
+        try:
+            return cls.from_json(path.read_bytes())
+        except OSError as error:
+            what, fix = f"cannot be read: {error.strerror or error}", "check the path"
+            raise InputError(what, where=str(path), fix=fix) from error
+        except (msgspec.ValidationError, msgspec.DecodeError) as error:
+            fix = "pass the run.json that prepare wrote"
+            raise InputError(f"not a run record: {error}", where=str(path), fix=fix) from error
