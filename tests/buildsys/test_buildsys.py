@@ -81,6 +81,29 @@ def test_hatch(tmp_path: Path) -> None:
         assert {"mypackage/add/model.onnx", "mypackage/add/run.json"} <= set(archive.namelist())
 
 
+@pytest.mark.parametrize(
+    ("field", "said"),
+    [
+        ("pinns = { batch = 3 }", "unknown: ['pinns']"),
+        ("pins = { batch = 3 }\nsettings = ['step.simplify.time_limit=0']", "time_limit"),
+        ("pins = { bach = 3 }", "did you mean 'batch'?"),
+    ],
+)
+def test_hatch_stops_where_a_model_cannot_be_prepared(field: str, said: str, tmp_path: Path) -> None:
+    (_project(tmp_path) / "mypackage").mkdir()
+    (tmp_path / "pyproject.toml").write_text(
+        '[build-system]\nrequires = ["hatchling", "dmlprep"]\nbuild-backend = "hatchling.build"\n'
+        '[project]\nname = "mypackage"\nversion = "1"\n'
+        "[[tool.hatch.build.targets.wheel.hooks.dmlprep.models]]\n"
+        f'source = "add.onnx"\ninto = "mypackage/add"\n{field}\n'
+    )
+    (tmp_path / "mypackage" / "__init__.py").write_text("")
+    built = _run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", cwd=tmp_path)
+    assert built.returncode != 0
+    assert said in built.stdout + built.stderr
+    assert not list(tmp_path.glob("dist/*.whl"))
+
+
 def test_the_pre_commit_hook_takes_every_file_at_once(tmp_path: Path) -> None:
     (hook,) = re.findall(r"^  entry: dmlprep (.*)$", (_ROOT / ".pre-commit-hooks.yaml").read_text(), re.MULTILINE)
     _project(tmp_path)

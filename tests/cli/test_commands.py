@@ -198,6 +198,14 @@ def test_recipes() -> None:
     assert _dmlprep("recipe", "show", "@vision").returncode == 2
 
 
+def test_plan_as_text_shows_every_option_as_a_recipe_writes_it() -> None:
+    done = _dmlprep("plan", "-r", "@vision-fp16", "--pin", "batch=1", "--set", "parity.dml=off")
+    assert done.returncode == 0
+    for line in ("     sizes = { batch = 1 }", "     keep_io = true", '     islands = "auto"'):
+        assert line in done.stdout.splitlines()
+    assert done.stdout.splitlines()[-1].startswith("then: parity on the CPU, the true-FP16 reference (storage); ")
+
+
 def test_plan(tmp_path: Path) -> None:
     done = _dmlprep(
         "plan", "--recipe", "@vision-fp16", "--set", "step.fp16.keep_io=false", "--pin", "n=2", "--format", "json"
