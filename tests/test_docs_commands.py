@@ -16,7 +16,7 @@ import pytest
 import dmlprep
 from dmlprep.cli.main import COMMANDS, cli
 from dmlprep.passes import CATALOG, find_pass
-from dmlprep.recipe import make_plan, parse_recipe
+from dmlprep.recipe import ParitySettings, make_plan, parse_recipe
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -102,3 +102,20 @@ def test_a_page_of_a_pass_lists_its_options_and_their_defaults(name: str) -> Non
         if default is msgspec.NODEFAULT:
             default = fields[field].default_factory()  # type: ignore[operator]
         assert (None if said == "none" else tomllib.loads(f"v = {said}")["v"]) == default
+
+
+def test_fields_named_in_docs_and_messages_exist() -> None:
+    """``step.fp16.islands``, ``parity.seeds``: as docs, errors and findings tell a user to write them."""
+    fields = {f"step.{name}.{f.name}" for name in CATALOG for f in msgspec.structs.fields(find_pass(name).options_type)}
+    fields |= {f"parity.{f.name}" for f in msgspec.structs.fields(ParitySettings)}
+    places = [*PAGES, *sorted((ROOT / "dmlprep").rglob("*.py"))]
+    named = [
+        (word, place.name)
+        for place in places
+        for word in re.findall(
+            r"(?<![\w./])(?:step\.[a-z0-9-]+|parity)\.[a-z_]+(?![\w(]|\.)", place.read_text(encoding="utf-8")
+        )
+        if not word.endswith((".md", ".py")) and not word.startswith("step.fold-again")
+    ]
+    assert len(named) > 30
+    assert [pair for pair in named if pair[0] not in fields] == []
