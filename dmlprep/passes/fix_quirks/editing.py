@@ -91,7 +91,7 @@ class Edit:
             output.type = ir.TensorType(dtype)
         elif like is not None:
             output.type = like.type
-        if shape is not None:
+        if shape is not None and output.type is not None:  # ONNX writes no shape without a type
             output.shape = ir.Shape(list(shape))
         new = ir.Node(
             "",

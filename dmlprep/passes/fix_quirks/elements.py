@@ -64,19 +64,15 @@ def scatter_narrow(facts: NodeFacts, edit: Edit) -> str:
     assert data is not None
     dims, reach = _sizes(facts, 0), _reach(facts)
     near = {axis: (0, size) for axis, size in reach.items()}
+    sizes = [_size(d, near.get(a)) for a, d in enumerate(dims)]
     part = _slice(edit, data, dims, near)
     axis = int(facts.attribute("axis", 0))
-    made = edit.before("ScatterElements", [part, indices, updates], {"axis": axis}, like=data, shape=_shape(part))
+    made = edit.before("ScatterElements", [part, indices, updates], {"axis": axis}, like=data, shape=sizes)
     for far, size in reversed(reach.items()):
         del near[far]
         rest = _slice(edit, data, dims, {**near, far: (size, _END)})
-        grown = [dims[a] if a == far else d for a, d in enumerate(_shape(made))]
-        made = edit.before("Concat", [made, rest], {"axis": far}, like=data, shape=grown)
+        sizes[far] = dims[far]
+        made = edit.before("Concat", [made, rest], {"axis": far}, like=data, shape=sizes)
     edit.replace_output(made)
     edit.remove()
     return ""
-
-
-def _shape(value: ir.Value) -> list[Dim]:
-    assert value.shape is not None
-    return [d if isinstance(d, int) else d.value for d in value.shape]

@@ -7,8 +7,16 @@ import onnx_ir as ir
 
 from dmlprep.passes.fix_quirks.editing import Edit
 from dmlprep.target.facts import NodeFacts, Value
+from dmlprep.target.quirks.wrong import gated
 
-__all__ = ["optional_without_input", "pad_negative", "reshape_allowzero", "split_empty_output", "squeeze_shared"]
+__all__ = [
+    "optional_without_input",
+    "pad_negative",
+    "reshape_allowzero",
+    "split_empty_output",
+    "split_gate",
+    "squeeze_shared",
+]
 
 
 def reshape_allowzero(facts: NodeFacts, edit: Edit) -> str:
@@ -97,6 +105,35 @@ def split_empty_output(facts: NodeFacts, edit: Edit) -> str:
     for output, (index, _) in zip(outputs, parts, strict=True):
         edit.replace_output(output, index)
     edit.remove()
+    return ""
+
+
+def split_gate(facts: NodeFacts, edit: Edit) -> str:
+    """The part that is multiplied comes by Slice: DirectML mistakes only two parts of one Split for one value."""
+    found = gated(facts)
+    if found is None or facts.opset < 10:
+        return "Slice takes no inputs before opset 10"
+    index, part, split = found
+    before = split.outputs[: split.outputs.index(part)]
+    rank, axis = part.rank, int(split.attribute("axis", 0))
+    sizes = [v.shape[axis] if v is not None and v.shape else None for v in (*before, part)]
+    known = [size for size in sizes if isinstance(size, int)]
+    if rank is None or len(known) != len(sizes):
+        return "the sizes of its parts are not known"
+    value = edit.node.inputs[index]
+    while value is not None and (made := value.producer()) is not None and made.op_type == "Identity":
+        value = made.inputs[0]
+    data = made.inputs[0] if value is not None and made is not None else None
+    assert data is not None
+    start = sum(known[:-1])
+    slots: list[ir.Value | None] = [
+        data,
+        edit.integers([start], "starts"),
+        edit.integers([start + known[-1]], "ends"),
+        edit.integers([axis % rank], "axes"),
+    ]
+    like = next((v for v in (value, data, edit.node.outputs[0]) if v is not None and v.type is not None), None)
+    edit.set_input(index, edit.before("Slice", slots, like=like, shape=list(part.shape or ())))
     return ""
 
 

@@ -62,5 +62,6 @@ REWRITES: dict[str, Rewrite] = {
     "fast-gelu": values.fast_gelu,
     "gather-narrow": elements.gather_narrow,
     "scatter-narrow": elements.scatter_narrow,
+    "split-gate": shapes.split_gate,
 }
 """Quirk id -> rewrite. A test holds it equal to the rows of ``target/data/quirks.json`` that say ``fix``."""

@@ -47,6 +47,7 @@ ROWS: dict[str, Code] = {
     "DP635": Code("GELU by tanh that DirectML computes by erf", "warning", _FIX),
     "DP636": Code("GatherElements or ScatterElements with narrower indices", "error", _FIX),
     "DP637": Code("ScatterElements with more updates than places", "error", _EXPORT),
+    "DP638": Code("a part of a Split gated by another part", "error", _FIX),
     "DP640": Code("quirk rewritten", "note"),
     "DP641": Code("quirk left as it is", "warning", "pin the dimensions and simplify, or export another form"),
 }

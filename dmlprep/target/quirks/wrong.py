@@ -197,6 +197,35 @@ def _einsum_labels(node: NodeFacts) -> str:
     return f"{left}->{''.join(right) if arrow else ''}: five labels, one summed"
 
 
+def _through(value: Value | None) -> Value | None:
+    """The value that Identities hand on; ONNX Runtime takes them out."""
+    while value is not None and value.producer is not None and value.producer.key == "Identity":
+        value = value.producer.input(0)
+    return value
+
+
+def gated(node: NodeFacts) -> tuple[int, Value, NodeFacts] | None:
+    """Of a Mul of one part of a Split and the Sigmoid of another: input that is the part, the part, the Split."""
+    for index in (0, 1):
+        part, gate = _through(node.input(index)), _through(node.input(1 - index))
+        sigmoid = gate.producer if gate is not None else None
+        if part is None or gate is None or sigmoid is None or sigmoid.key != "Sigmoid":
+            continue
+        if len(gate.consumers) != 1 or gate.graph_output:
+            continue  # the product is fused with a Sigmoid that nothing else reads
+        other, split = _through(sigmoid.input(0)), part.producer
+        if other is None or other is part or split is None or split.key != "Split":
+            continue
+        if other.producer is split and split.graph == node.graph:
+            return index, part, split
+    return None
+
+
+def _split_gate(node: NodeFacts) -> str:
+    found = gated(node)
+    return f"{found[1].name} times the sigmoid of another part of {found[2].label}" if found is not None else ""
+
+
 def _always(node: NodeFacts) -> str:
     return node.op
 
@@ -218,5 +247,6 @@ MATCHERS: dict[str, Callable[[NodeFacts], str]] = {
     "clip-crossed": _clip_crossed,
     "dynamic-quantize": _always,
     "einsum-labels": _einsum_labels,
+    "split-gate": _split_gate,
 }
 """Quirk id -> matcher."""

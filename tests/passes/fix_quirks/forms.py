@@ -109,6 +109,21 @@ _DYNAMIC_OUTPUTS = {"q": (U8, [6]), "s": (F, []), "z": (U8, [])}
 _CROP = [0.0, 0.0, 0.1, 0.2, 1.0, 1.0, 0.9, 1.3]
 
 
+def _gate(name: str, parts: int, part: int, gate: int, axis: int, opset: int, swapped: bool = False) -> Case:
+    """part * sigmoid(gate), of a Split into equal parts; the last one is an output as well, through an Identity."""
+    sizes = [2, 12, 6]
+    split = {"num_outputs": parts} if opset >= 18 else {}
+    nodes = [
+        node("Split", ["x"], [f"s{i}" for i in range(parts)], name="split", axis=axis, **split),
+        node("Identity", [f"s{part}"], ["a"], name="same"),
+        node("Sigmoid", [f"s{gate}"], ["t"], name="sigmoid"),
+        node("Mul", ["t", "a"] if swapped else ["a", "t"], ["y"], name="n"),
+        node("Relu", [f"s{parts - 1}"], ["r"], name="relu"),
+    ]
+    half = [size // parts if i == axis % 3 else size for i, size in enumerate(sizes)]
+    return case(name, nodes, {"x": normal(*sizes)}, {"y": (F, half), "r": (F, half)}, None, opset)
+
+
 def _elements(name: str, op: str, data: tuple[int, ...], indices: tuple[int, ...], axis: int, opset: int = 17) -> Case:
     """Every place of a line is named once, so that no two updates meet."""
     line = np.random.default_rng(1).permutation(data[axis])[: indices[axis]] - data[axis] // 2
@@ -121,6 +136,10 @@ def _elements(name: str, op: str, data: tuple[int, ...], indices: tuple[int, ...
 
 
 FORMS: list[Case] = [
+    _gate("split-gate", 2, 0, 1, 1, 17),
+    _gate("split-gate.three", 3, 1, 0, -1, 13, swapped=True),
+    _gate("split-gate.newer", 2, 1, 0, 0, 18),
+    _gate("split-gate.older", 2, 0, 1, -2, 11),
     _elements("gather-narrow", "GatherElements", (4, 6), (3, 5), 1),
     _elements("gather-narrow.two", "GatherElements", (4, 5, 6), (2, 5, 5), 1, 11),
     _elements("scatter-narrow", "ScatterElements", (6, 5), (4, 3), 0),
