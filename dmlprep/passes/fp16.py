@@ -238,6 +238,15 @@ class Fp16Pass(Pass[Fp16Options]):
                 fix='say true or false, or use engine = "own"',
                 code="DP901",
             )
+        chosen = _selection(options, "convert") != Selection()
+        for field, used in (("convert_*", chosen), ("islands", options.islands != "off")):
+            if used:
+                raise RecipeError(
+                    "this engine does not have it",
+                    where=f"step fp16: {field}",
+                    fix='leave it out (islands = "off"), or use engine = "own"',
+                    code="DP901",
+                )
         asked = [(n, keep[id(n)]) for n in nodes(model.ir) if id(n) in keep]
         findings = convert_with_onnxconverter_common(
             model, keep_io=options.keep_io, keep_operators=set(options.keep_operators), keep=keep

@@ -65,6 +65,8 @@ def test_the_borrowed_engine_reports_what_it_loses():
         ({"keep_io": ["nowhere"]}, "no input or output 'nowhere'"),
         ({"keep_nodes": ["nowhere"]}, "no node 'nowhere'"),
         ({"engine": "onnxconverter-common", "keep_io": ["x"]}, "all inputs and outputs"),
+        ({"engine": "onnxconverter-common", "convert_operators": ["Relu"]}, "does not have it"),
+        ({"engine": "onnxconverter-common", "islands": "auto"}, "does not have it"),
         ({"keep_ops": []}, "unknown field 'keep_ops'"),
         ({"policy": "brave"}, "Invalid enum value"),
         ({"keep_operators": ["Softmaxx"]}, "ONNX has no operator 'Softmaxx'"),
