@@ -7,6 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.in_process import run
+
+__all__ = ["run"]
+
 _OPTION = "--dml"
 
 

@@ -11,8 +11,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -21,45 +19,11 @@ import onnx
 import onnxruntime
 import pytest
 
-from dmlprep.cli.main import main
 from dmlprep.model import Writer
 from dmlprep.parity import compare
 from dmlprep.record import RunRecord
 from tests.fixtures_index import BROKEN, FIXTURES, FOLDER, Fixture, fixture
-
-
-@dataclass(frozen=True)
-class Done:
-    """What a command left: exit code, stdout, stderr."""
-
-    code: int
-    out: str
-    err: str
-
-
-Run = Callable[..., Done]
-
-
-@pytest.fixture
-def run(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Run]:
-    """Run a command in this process, as the console script does. No DirectML runtime is installed for it."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "no-runtime"))
-    monkeypatch.setenv("NO_COLOR", "1")
-    before = {one: signal.getsignal(one) for one in signal.valid_signals()}
-
-    def command(*arguments: str | Path) -> Done:
-        monkeypatch.setattr(sys, "argv", ["dmlprep", *map(str, arguments)])
-        capfd.readouterr()
-        with pytest.raises(SystemExit) as left:
-            main()
-        out, err = capfd.readouterr()
-        code = left.value.code
-        return Done(code if isinstance(code, int) else 0, out, err)
-
-    yield command
-    for one, action in before.items():
-        if signal.getsignal(one) != action:
-            signal.signal(one, action)
+from tests.in_process import Run
 
 
 def digest(path: Path) -> str:

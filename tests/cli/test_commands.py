@@ -15,16 +15,16 @@ from onnx import parser
 from dmlprep.cli.main import COMMANDS
 from dmlprep.cli.options import read_pins
 from dmlprep.errors import UsageError
+from tests.in_process import Run
 
 _TEXT = """<ir_version: 8, opset_import: ["" : 17]>
 g (float[batch, 4] x) => (float[batch, 4] y) <float[4] b = {1, 2, 3, 4}> { a = Add(x, b)  y = Relu(a) }"""
 
 
-def _dmlprep(*arguments: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+def _dmlprep(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     environment = {k: v for k, v in os.environ.items() if k != "FORCE_COLOR"}
     return subprocess.run(
         [sys.executable, "-m", "dmlprep", *map(str, arguments)],
-        cwd=cwd,
         capture_output=True,
         text=True,
         timeout=300,
@@ -60,11 +60,11 @@ def test_help_imports_nothing_heavy() -> None:
     assert done.stdout.strip() == "[]"
 
 
-def test_a_typo_is_answered_with_the_word_meant() -> None:
-    done = _dmlprep("perpare")
-    assert done.returncode == 2
-    assert "Did you mean 'prepare'" in done.stderr
-    assert done.stdout == ""
+def test_a_typo_is_answered_with_the_word_meant(run: Run) -> None:
+    done = run("perpare")
+    assert done.code == 2
+    assert "Did you mean 'prepare'" in done.err
+    assert done.out == ""
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no SIGPIPE")
@@ -92,21 +92,24 @@ def test_a_full_disk_behind_stdout_is_no_bug_of_ours() -> None:
 
 
 @pytest.mark.parametrize("name", ["a file/out", "x" * 300])
-def test_an_output_that_cannot_be_written_fails_before_the_work(name: str, add_model: Path, tmp_path: Path) -> None:
+def test_an_output_that_cannot_be_written_fails_before_the_work(
+    name: str, add_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run
+) -> None:
     (tmp_path / "a file").write_text("")
-    done = _dmlprep("prepare", add_model, "-o", name, cwd=tmp_path)
-    assert done.returncode == 2
-    assert "cannot be written" in done.stderr
-    assert "pin:" not in done.stderr
+    monkeypatch.chdir(tmp_path)
+    done = run("prepare", add_model, "-o", name)
+    assert done.code == 2
+    assert "cannot be written" in done.err
+    assert "pin:" not in done.err
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a file", "add model.onnx"]
 
 
-def test_prepare_writes_model_and_record(add_model: Path, tmp_path: Path) -> None:
+def test_prepare_writes_model_and_record(add_model: Path, tmp_path: Path, run: Run) -> None:
     recipe = tmp_path / "r.toml"
     recipe.write_text('doc = "d"\n[step.pin]\n')
     before = add_model.read_bytes()
     out = tmp_path / "out here"
-    done = _dmlprep(
+    done = run(
         "prepare",
         add_model,
         "-o",
@@ -120,52 +123,52 @@ def test_prepare_writes_model_and_record(add_model: Path, tmp_path: Path) -> Non
         "--depfile",
         tmp_path / "d.d",
     )
-    assert done.returncode == 0, done.stderr
-    assert "parity on cpu: passed" in done.stdout
-    assert "pin: changed" in done.stderr
+    assert done.code == 0, done.err
+    assert "parity on cpu: passed" in done.out
+    assert "pin: changed" in done.err
     assert sorted(p.name for p in out.iterdir()) == ["model.onnx", "run.json"]
     assert add_model.read_bytes() == before
     record = json.loads((out / "run.json").read_bytes())
     assert record["verdicts"][0]["outcome"] == "passed"
     assert "add\\ model.onnx" in (tmp_path / "d.d").read_text()
-    again = _dmlprep("prepare", add_model, "-o", out, "--recipe", recipe, "--pin", "batch=3", "--device", "cpu")
-    assert again.returncode == 2
-    assert "--force" in again.stderr
-    shown = _dmlprep("report", out / "run.json")
-    assert shown.returncode == 0
-    assert "parity on cpu: passed" in shown.stdout
-    page = _dmlprep("report", out / "run.json", "--html", tmp_path / "r.html")
-    assert page.returncode == 0
+    again = run("prepare", add_model, "-o", out, "--recipe", recipe, "--pin", "batch=3", "--device", "cpu")
+    assert again.code == 2
+    assert "--force" in again.err
+    shown = run("report", out / "run.json")
+    assert shown.code == 0
+    assert "parity on cpu: passed" in shown.out
+    page = run("report", out / "run.json", "--html", tmp_path / "r.html")
+    assert page.code == 0
     assert "<html" in (tmp_path / "r.html").read_text()
 
 
-def test_json_on_stdout_is_only_json(add_model: Path, tmp_path: Path) -> None:
-    done = _dmlprep(
+def test_json_on_stdout_is_only_json(add_model: Path, tmp_path: Path, run: Run) -> None:
+    done = run(
         "prepare", add_model, "-o", tmp_path / "o", "--recipe", "@check-only", "--device", "cpu", "--format", "json"
     )
-    assert json.loads(done.stdout)["exit_code"] == 0
+    assert json.loads(done.out)["exit_code"] == 0
 
 
-def test_output_over_the_input_is_refused(add_model: Path) -> None:
+def test_output_over_the_input_is_refused(add_model: Path, run: Run) -> None:
     before = add_model.read_bytes()
-    done = _dmlprep("prepare", add_model, "-o", add_model, "--recipe", "@check-only", "--force")
-    assert done.returncode == 2
-    assert "never overwritten" in done.stderr
+    done = run("prepare", add_model, "-o", add_model, "--recipe", "@check-only", "--force")
+    assert done.code == 2
+    assert "never overwritten" in done.err
     assert add_model.read_bytes() == before
 
 
-def test_options_that_contradict_each_other(add_model: Path, tmp_path: Path) -> None:
-    done = _dmlprep("prepare", add_model, "-o", tmp_path / "o", "--device", "cpu", "--require-dml")
-    assert (done.returncode, done.stdout) == (2, "")
+def test_options_that_contradict_each_other(add_model: Path, tmp_path: Path, run: Run) -> None:
+    done = run("prepare", add_model, "-o", tmp_path / "o", "--device", "cpu", "--require-dml")
+    assert (done.code, done.out) == (2, "")
 
 
-def test_compare(add_model: Path, tmp_path: Path) -> None:
+def test_compare(add_model: Path, tmp_path: Path, run: Run) -> None:
     other = tmp_path / "other.onnx"
     onnx.save(parser.parse_model(_TEXT.replace("{1, 2, 3, 4}", "{1, 2, 3, 5}")), other)
-    assert _dmlprep("compare", add_model, add_model).returncode == 0
-    done = _dmlprep("compare", add_model, other, "--format", "json")
-    assert done.returncode == 1
-    assert json.loads(done.stdout)["outcome"] == "failed"
+    assert run("compare", add_model, add_model).code == 0
+    done = run("compare", add_model, other, "--format", "json")
+    assert done.code == 1
+    assert json.loads(done.out)["outcome"] == "failed"
 
 
 @pytest.mark.parametrize(
@@ -182,46 +185,48 @@ def test_compare(add_model: Path, tmp_path: Path) -> None:
         (["doctor", "--no-dml"], "findings"),
     ],
 )
-def test_every_command_that_tells_something_tells_it_in_json(arguments: list[str], key: str, add_model: Path) -> None:
-    done = _dmlprep(*[add_model if a == "MODEL" else a for a in arguments], "--format", "json")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert key in json.loads(done.stdout)
+def test_every_command_that_tells_something_tells_it_in_json(
+    arguments: list[str], key: str, add_model: Path, run: Run
+) -> None:
+    done = run(*[add_model if a == "MODEL" else a for a in arguments], "--format", "json")
+    assert (done.code, done.err) == (0, "")
+    assert key in json.loads(done.out)
 
 
-def test_recipes() -> None:
-    listed = _dmlprep("recipe", "list", "--format", "json")
-    names = json.loads(listed.stdout)
+def test_recipes(run: Run) -> None:
+    listed = run("recipe", "list", "--format", "json")
+    names = json.loads(listed.out)
     assert "@vision-fp16" in names
-    assert _dmlprep("recipe", "validate", *names).returncode == 0
-    shown = _dmlprep("recipe", "show", "@vision-fp16").stdout
+    assert run("recipe", "validate", *names).code == 0
+    shown = run("recipe", "show", "@vision-fp16").out
     assert "[step.fp16]" in shown
-    assert _dmlprep("recipe", "show", "@vision").returncode == 2
+    assert run("recipe", "show", "@vision").code == 2
 
 
-def test_plan_as_text_shows_every_option_as_a_recipe_writes_it() -> None:
-    done = _dmlprep("plan", "-r", "@vision-fp16", "--pin", "batch=1", "--set", "parity.dml=off")
-    assert done.returncode == 0
+def test_plan_as_text_shows_every_option_as_a_recipe_writes_it(run: Run) -> None:
+    done = run("plan", "-r", "@vision-fp16", "--pin", "batch=1", "--set", "parity.dml=off")
+    assert done.code == 0
     for line in ("     sizes = { batch = 1 }", "     keep_io = true", '     islands = "auto"'):
-        assert line in done.stdout.splitlines()
-    assert done.stdout.splitlines()[-1].startswith("then: parity on the CPU, the true-FP16 reference (storage); ")
+        assert line in done.out.splitlines()
+    assert done.out.splitlines()[-1].startswith("then: parity on the CPU, the true-FP16 reference (storage); ")
 
 
-def test_plan(tmp_path: Path) -> None:
-    done = _dmlprep(
+def test_plan(tmp_path: Path, run: Run) -> None:
+    done = run(
         "plan", "--recipe", "@vision-fp16", "--set", "step.fp16.keep_io=false", "--pin", "n=2", "--format", "json"
     )
-    plan = json.loads(done.stdout)
+    plan = json.loads(done.out)
     assert [s["step"] for s in plan["steps"]] == ["pin", "opset", "simplify", "fix-quirks", "fp16"]
     assert plan["steps"][-1]["options"]["keep_io"] is False
     assert plan["steps"][0]["options"]["sizes"] == {"n": 2}
-    assert _dmlprep("plan", "--recipe", tmp_path / "none.toml").returncode == 2
+    assert run("plan", "--recipe", tmp_path / "none.toml").code == 2
 
 
-def test_report_of_something_else(add_model: Path) -> None:
-    done = _dmlprep("report", add_model)
-    assert done.returncode == 2
-    assert "not a run record" in done.stderr
-    assert "Traceback" not in done.stderr
+def test_report_of_something_else(add_model: Path, run: Run) -> None:
+    done = run("report", add_model)
+    assert done.code == 2
+    assert "not a run record" in done.err
+    assert "Traceback" not in done.err
 
 
 @pytest.mark.parametrize("pin", ["batch", "batch=", "batch=x", "=3", "batch=-1", "batch=1.5"])

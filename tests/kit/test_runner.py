@@ -87,9 +87,12 @@ def test_a_hang_ends_with_the_time_limit(box: Path, tmp_path: Path) -> None:
 def test_stopping_leaves_nothing(box: Path, tmp_path: Path, end: signal.Signals) -> None:
     environment = {**os.environ, **stand_in(tmp_path / "site", "hang")}
     before = sorted(p.name for p in box.iterdir())
+    # Where the tests themselves run in the background, SIGINT is ignored, and what they start inherits that.
+    ours = signal.signal(signal.SIGINT, signal.default_int_handler)
     process = subprocess.Popen(
         [sys.executable, "run.py"], cwd=box, env=environment, stdout=subprocess.PIPE, text=True, start_new_session=True
     )
+    signal.signal(signal.SIGINT, ours)
     state = time.monotonic() + 30
     while time.monotonic() < state and not any("run feed" in p.read_text() for p in box.glob(".run-*/state.json")):
         time.sleep(0.05)
