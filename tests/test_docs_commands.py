@@ -86,14 +86,27 @@ def test_python_on_a_page_uses_what_is_there(page: Path) -> None:
                 assert node.attr in dmlprep.__all__
 
 
-@pytest.mark.parametrize("name", list(CATALOG))
-def test_a_page_of_a_pass_lists_its_options_and_their_defaults(name: str) -> None:
-    """The table of a pass says what the code does: a field, or a default, that changes has to change there."""
-    text = (ROOT / "docs" / "passes" / f"{name}.md").read_text(encoding="utf-8")
-    fields = {f.name: f for f in msgspec.structs.fields(find_pass(name).options_type)}
-    listed: dict[str, str] = {}
-    for row in re.findall(r"^\| (`[a-z_`, ]+`) \| ([^|]*) \|", text, re.MULTILINE):
-        listed |= dict.fromkeys(re.findall(r"`([a-z_]+)`", row[0]), row[1].strip("` "))
+def _listed(text: str) -> dict[str, str]:
+    """Field -> default, of the tables of a page."""
+    found: dict[str, str] = {}
+    for row in re.findall(r"^\| (`[a-z0-9_`, ]+`) \| ([^|]*) \|", text, re.MULTILINE):
+        found |= dict.fromkeys(re.findall(r"`([a-z0-9_]+)`", row[0]), row[1].strip("` "))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("page", "table"),
+    [
+        ("recipes.md", ParitySettings),
+        *((f"passes/{name}.md", find_pass(name).options_type) for name in CATALOG),
+    ],
+    ids=lambda value: str(getattr(value, "__name__", value)),
+)
+def test_a_page_lists_the_fields_and_their_defaults(page: str, table: type[msgspec.Struct]) -> None:
+    """A field, or a default, that changes in the code has to change on its page."""
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    listed = _listed(text.partition("## `[parity]`")[2] or text)
+    fields = {f.name: f for f in msgspec.structs.fields(table)}
     assert set(listed) >= set(fields)
     for field, said in listed.items():
         if field not in fields:
