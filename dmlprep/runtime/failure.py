@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import errno
+from pathlib import Path
 from typing import ClassVar, Literal
 
-from dmlprep.errors import DmlprepError
+from dmlprep.errors import DmlprepError, OutputError
 from dmlprep.runtime.hresult import diagnose, plain_text
 
-__all__ = ["FailureKind", "SessionFailure", "failure"]
+__all__ = ["FULL", "FailureKind", "SessionFailure", "disk_full", "failure"]
+
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""A disk, a quota or the size that one file may have is used up."""
+
 
 FailureKind = Literal["load", "run", "crash", "timeout", "memory", "device-removed", "protocol"]
 
@@ -69,4 +75,13 @@ def failure(kind: FailureKind, raw: bytes | str, where: str = "") -> SessionFail
         hresult=str(found),
         causes=found.causes,
         next_step=found.next_step,
+    )
+
+
+def disk_full(folder: Path, error: OSError) -> OutputError:
+    """What to raise where the exchange with a worker does not fit on the disk: no fault of the model."""
+    return OutputError(
+        f"a temporary file cannot be written: {error.strerror or error}",
+        where=str(folder),
+        fix="free some space there, or set TMPDIR to a folder with more",
     )

@@ -149,6 +149,12 @@ _TABLE: dict[str, Diagnosis] = {
             "install onnxruntime-directml again; see dmlprep doctor",
         ),
         Diagnosis(
+            "8007023E",
+            "ERROR_UNHANDLED_EXCEPTION",
+            ("an exception inside a kernel of DirectML's provider (Reshape with allowzero=1 and -1 makes one)",),
+            "run dmlprep check for the node, or dmlprep bisect to find it",
+        ),
+        Diagnosis(
             "80070070",
             "ERROR_DISK_FULL",
             ("the disk is full",),

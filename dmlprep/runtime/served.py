@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
+import os
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -14,7 +16,7 @@ import numpy as np
 from dmlprep.errors import UsageError
 from dmlprep.record import DeviceInfo
 from dmlprep.runtime.child import Child
-from dmlprep.runtime.failure import SessionFailure, failure
+from dmlprep.runtime.failure import FULL, SessionFailure, disk_full, failure
 from dmlprep.runtime.types import NodePlacement, NodeTiming, RunValue, SessionOptions, ValueInfo
 from dmlprep.runtime.wire import dims_from_fields, dims_to_fields, read_tensor, write_tensor
 
@@ -23,6 +25,8 @@ __all__ = ["ServedSession", "SessionHost", "parse_profile"]
 _LARGE = 1 << 26
 """Bytes from which an output is read from the page cache in place, not copied."""
 
+_NO_ROOM = 1 << 20
+"""Free bytes below which an output that came back cut short did so for want of room."""
 
 Stage = Callable[[Child, Path, SessionOptions], tuple[str, SessionOptions, Callable[[], None]]]
 
@@ -205,6 +209,8 @@ class ServedSession:
             lines += [["want", name] for name in (outputs if outputs is not None else ())]
             answer = self._ask([*lines, ["run", str(self._number)]])
         except OSError as error:
+            if error.errno in FULL:
+                raise disk_full(folder, error) from error
             raise failure("protocol", f"the exchange folder cannot be written: {error}", str(self.path)) from error
         finally:
             for file in files:
@@ -229,6 +235,8 @@ class ServedSession:
         try:
             return read_tensor(path, row[2], shape, mapped=path.stat().st_size >= _LARGE)
         except (OSError, ValueError, TypeError) as error:
+            if shutil.disk_usage(self._child.exchange).free < _NO_ROOM:
+                raise disk_full(self._child.exchange, OSError(FULL[0], os.strerror(FULL[0]))) from error
             raise failure("protocol", f"output {row[1]}: {error}", str(self.path)) from error
         finally:
             path.unlink(missing_ok=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import shutil
 import threading
 from pathlib import Path
 
@@ -11,6 +13,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
+from dmlprep.errors import OutputError
 from dmlprep.runtime import NodePlacement, SessionFailure, SessionOptions, ValueInfo, cpu_host, open_cpu
 from tests.runtime.conftest import save
 
@@ -162,3 +165,33 @@ def test_memory_limit(tmp_path: Path) -> None:
         with pytest.raises(SessionFailure, match="has ended"):
             session.run({"x": np.ones(1, np.float32), "s": np.array([4])})
         assert host.open(model).run({"x": np.ones(1, np.float32), "s": np.array([4])})
+
+
+def test_an_output_cut_short_by_a_full_disk_is_no_fault_of_the_worker(
+    add_relu: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from dmlprep.runtime import served
+
+    def short(*_: object, **__: object) -> np.ndarray:
+        raise ValueError("out1 holds 8 bytes, float32[2, 3] needs 24")
+
+    with open_cpu(add_relu) as session:
+        monkeypatch.setattr(served, "read_tensor", short)
+        with pytest.raises(SessionFailure, match="holds 8 bytes"):
+            session.run({"x": ONES, "y": ONES})
+        usage = shutil.disk_usage(add_relu.parent)
+        monkeypatch.setattr(shutil, "disk_usage", lambda _folder: usage._replace(free=0))
+        with pytest.raises(OutputError, match="No space left"):
+            session.run({"x": ONES, "y": ONES})
+
+
+def test_feeds_that_do_not_fit_on_the_disk(add_relu: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from dmlprep.runtime import served
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with open_cpu(add_relu) as session:
+        monkeypatch.setattr(served, "write_tensor", full)
+        with pytest.raises(OutputError, match="set TMPDIR"):
+            session.run({"x": ONES, "y": ONES})

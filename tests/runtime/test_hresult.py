@@ -19,6 +19,7 @@ from dmlprep.runtime.hresult import diagnose, plain_text
         ("80004005 Unspecified error", "E_FAIL"),
         ("887A0020", "DXGI_ERROR_DRIVER_INTERNAL_ERROR"),
         ("sha 80123456 then 80070057", "E_INVALIDARG"),
+        ("Exception(2) tid(24) 8007023E", "ERROR_UNHANDLED_EXCEPTION"),
         ("887A0099", "unknown HRESULT"),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import tarfile
@@ -17,6 +18,7 @@ from dmlprep.errors import CheckNotRun, InputError, OutputError, UsageError
 from dmlprep.runtime import SessionFailure
 from dmlprep.runtime.linux import install as installation
 from dmlprep.runtime.linux import sandbox
+from dmlprep.runtime.linux.archive import Package
 from dmlprep.runtime.linux.layout import Layout, native_digest
 from dmlprep.runtime.linux.staging import external_files, stage
 from dmlprep.runtime.linux.wheel import fetch_release, unpack_libraries
@@ -189,3 +191,32 @@ def test_staging_stays_inside(tmp_path: Path, location: str, text: str) -> None:
     (tmp_path / "m").mkdir()
     with pytest.raises(SessionFailure, match=text):
         stage(with_data(tmp_path / "m" / "m.onnx", location), tmp_path / "stage", tmp_path / "m")
+
+
+def test_models_that_do_not_fit_on_the_disk_are_not_at_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    (tmp_path / "m.onnx").write_bytes(onnx.ModelProto().SerializeToString())
+    monkeypatch.setattr("shutil.copyfile", full)
+    with pytest.raises(OutputError, match="No space left") as caught:
+        stage(tmp_path / "m.onnx", tmp_path / "staged", tmp_path)
+    assert "TMPDIR" in str(caught.value)
+
+
+def test_packages_that_do_not_fit_on_the_disk_are_not_at_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(installation, "check_machine", lambda: None)
+    monkeypatch.setattr(installation, "unpack", full)
+    package = Package("a", "1", "trixie", "pool/a.deb", 1, "0")
+    monkeypatch.setattr(
+        installation, "_make_root", lambda *_: installation._unpack_all(Layout(tmp_path), [package], _quiet)
+    )
+    with pytest.raises(OutputError, match="make room"):
+        installation.install(Layout(tmp_path), installation.Source(), _quiet)
+
+
+def _quiet(_what: str, _done: int, _total: int) -> None:
+    pass

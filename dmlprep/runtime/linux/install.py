@@ -5,11 +5,14 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import lzma
 import os
 import platform
 import shutil
 import subprocess
 import sys
+import tarfile
+import zlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
@@ -17,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from dmlprep.errors import CheckNotRun, OutputError, UsageError
+from dmlprep.runtime.failure import FULL
 from dmlprep.runtime.linux import base, inventory, sandbox
 from dmlprep.runtime.linux.archive import Package, Unmet, compare_versions, resolve
 from dmlprep.runtime.linux.claims import alone, installing
@@ -226,7 +230,11 @@ def _unpack_all(layout: Layout, packages: list[Package], say: Say) -> None:
     def one(package: Package) -> int:
         try:
             unpack(layout.downloads / Path(package.filename).name, part, base.SKIP)
-        except (BadPackage, OSError, EOFError) as error:
+        except OSError as error:
+            if error.errno in FULL:
+                raise  # the package is not at fault
+            raise CheckNotRun(f"cannot be unpacked: {error}", where=package.filename) from error
+        except (BadPackage, EOFError, lzma.LZMAError, tarfile.TarError, zlib.error) as error:
             raise CheckNotRun(f"cannot be unpacked: {error}", where=package.filename) from error
         return package.size
 

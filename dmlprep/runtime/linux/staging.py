@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from dmlprep.runtime.failure import failure
+from dmlprep.runtime.failure import FULL, disk_full, failure
 
 __all__ = ["COPY_LIMIT", "external_files", "stage"]
 
@@ -74,6 +74,7 @@ def stage(path: Path, folder: Path, data: Path) -> None:
 
     Raises:
         SessionFailure: see ``external_files``, or a file cannot be read.
+        OutputError: they do not fit on the disk.
     """
     locations = external_files(path, data)
     folder.mkdir(parents=True)
@@ -83,6 +84,8 @@ def stage(path: Path, folder: Path, data: Path) -> None:
             (folder / location).parent.mkdir(parents=True, exist_ok=True)
             _give((data / location).resolve(), folder / location)
     except OSError as error:
+        if error.errno in FULL:
+            raise disk_full(folder, error) from error
         raise failure("load", f"the model cannot be read: {error}", str(path)) from error
 
 
