@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dmlprep.errors import CheckNotRun, UsageError
+from dmlprep.model import Model
+from dmlprep.model.ranked import ranked_outputs
 from dmlprep.parity.candidate import Candidate, Device, file_candidate, usable_device
 from dmlprep.parity.feeds import fit_shapes
 from dmlprep.parity.levels import Lowered, at_some_level
@@ -161,8 +163,7 @@ class _Answered:
     """What a candidate answered: comparisons so far, and the first output that it does not have."""
 
     def __init__(self, reference: Reference, tolerance: Tolerance) -> None:
-        groups = row_groups(reference.model)
-        self.comparisons = [OutputComparison(names, tolerance, as_rows=rows) for names, rows in groups]
+        self.comparisons = _comparisons(reference.model, tolerance)
         self._tolerance = tolerance
         self.missing = ""
         self.feeds = 0
@@ -174,6 +175,16 @@ class _Answered:
         for comparison in self.comparisons:
             if all(name in reference for name in comparison.names):
                 comparison.add(reference, answers)
+
+
+def _comparisons(model: Model, tolerance: Tolerance) -> list[OutputComparison]:
+    """One for each group of outputs whose rows belong together; what is a set of any size is no ranking as well."""
+    groups = row_groups(model)
+    alone = {names[0] for names, rows in groups if not rows}
+    ranked = [one for one in ranked_outputs(model) if alone.issuperset(one.names)]
+    taken = {name for one in ranked for name in one.names}
+    found = [OutputComparison(names, tolerance, as_rows=rows) for names, rows in groups if names[0] not in taken]
+    return [*found, *(OutputComparison(one.names, tolerance, ranked=one) for one in ranked)]
 
 
 def _answers(reference: Reference, made: _Made, options: SessionOptions, progress: Progress) -> _Answered:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from dmlprep.model.ranked import Ranked
 from dmlprep.parity.rows import match_rows
 from dmlprep.parity.tolerances import Tolerance
 from dmlprep.record import OutputMetrics
@@ -154,19 +155,23 @@ class OutputComparison:
     Args:
         names: outputs whose rows belong together (boxes, scores and labels of a detector), or one output.
         as_rows: whether the rows may come in another order and number: what follows NonMaxSuppression and its like.
+        ranked: the outputs as rows that TopK chose, which may come in another order.
     """
 
-    def __init__(self, names: tuple[str, ...], tolerance: Tolerance, *, as_rows: bool = False) -> None:
+    def __init__(
+        self, names: tuple[str, ...], tolerance: Tolerance, *, as_rows: bool = False, ranked: Ranked | None = None
+    ) -> None:
         self.names = names
         self._tolerance = tolerance
         self._as_rows = as_rows
+        self._ranked = ranked
         self._worst: dict[str, OutputMetrics] = {}
 
     def add(self, reference: dict[str, Array], candidate: dict[str, Array]) -> None:
         """Compare one feed's outputs."""
         found = {n: measure(n, reference[n], candidate[n], self._tolerance) for n in self.names}
-        if self._as_rows and not all(m.passed for m in found.values()):
-            rows = match_rows(self.names, reference, candidate, self._tolerance.max_rel)
+        if (self._as_rows or self._ranked is not None) and not all(m.passed for m in found.values()):
+            rows = self._matched(reference, candidate)
             if rows is not None:
                 share, off, note = rows
                 found = {
@@ -183,6 +188,16 @@ class OutputComparison:
                 }
         for name, metrics in found.items():
             self._worst[name] = worse(self._worst[name], metrics) if name in self._worst else metrics
+
+    def _matched(
+        self, reference: dict[str, Array], candidate: dict[str, Array]
+    ) -> tuple[float, dict[str, float], str] | None:
+        if self._ranked is None:
+            return match_rows(self.names, reference, candidate, self._tolerance.max_rel)
+        left, right = self._ranked.rows(reference), self._ranked.rows(candidate)
+        if left is None or right is None or left.keys() != right.keys():
+            return None
+        return match_rows(tuple(left), left, right, self._tolerance.max_rel)
 
     def results(self) -> list[OutputMetrics]:
         """The worst of each output, in the order of ``names``; empty before the first feed."""

@@ -115,12 +115,15 @@ def _through_moves(value: ir.Value | None) -> ir.Node | None:
     return node
 
 
-def _from_integers(view: View, also: Iterable[ir.Value] = ()) -> set[ir.Value]:
-    """Floating values that come from integers, from ``also`` and small constants alone: sizes, positions, masks."""
+def _from_integers(view: View, also: Iterable[ir.Value] = (), through: frozenset[str] = frozenset()) -> set[ir.Value]:
+    """Floating values that come from integers, from ``also`` and small constants alone: sizes, positions, masks.
+
+    ``through`` names operators that count as arithmetic, too.
+    """
     found: set[ir.Value] = set(also)
     for node in view.order:
         small_product = node.op_type in ("MatMul", "Einsum", "Gemm")
-        if node.op_type not in _ELEMENTWISE and node.op_type not in MOVES and not small_product:
+        if node.op_type not in _ELEMENTWISE | MOVES | through and not small_product:
             continue
         if not any(view.wide(v) for v in node.outputs):
             continue
@@ -193,9 +196,19 @@ def integers(view: View) -> Iterator[tuple[ir.Node, str]]:
             yield node, "it turns integers into numbers that become integers again"
 
 
+_PHASE_STEPS = frozenset({"CumSum", "Resize", "Upsample"})
+"""What lies between a frequency and the angle of its sine, besides arithmetic."""
+
+
 def phases(view: View) -> Iterator[tuple[ir.Node, str]]:
-    """Sin and Cos of positions, and what leads to them; a floating input may be one (the time step of a diffusion)."""
-    inside = _from_integers(view, [v for v in view.model.graph.inputs if view.wide(v)])
+    """Sin and Cos of positions, and what leads to them.
+
+    A floating input may be one (the time step of a diffusion), and so is a running sum: the phase of a sine whose
+    frequency changes (a vocoder's source), which grows with the length of the signal.
+    """
+    starts = [v for v in view.model.graph.inputs if view.wide(v)]
+    starts += [v for node in view.order if node.op_type == "CumSum" for v in node.outputs if view.wide(v)]
+    inside = _from_integers(view, starts, _PHASE_STEPS)
     ends = [node for node in view.order if node.op_type in ("Sin", "Cos") and view.is_float(node)]
     for node in ends:
         yield node, "its argument is an angle"

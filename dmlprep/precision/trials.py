@@ -18,11 +18,12 @@ import onnx_ir as ir
 
 from dmlprep.errors import InputError, ModelRefused
 from dmlprep.model import Model, freeze
+from dmlprep.model.ranked import ranked_outputs
 from dmlprep.model.walk import graphs, label
 from dmlprep.precision.half import WIDE
 from dmlprep.precision.places import nodes_by_place, place_in
 from dmlprep.precision.reference import Accumulation, Rounding, reference_model
-from dmlprep.precision.selected import sized_by_data
+from dmlprep.precision.selected import ranked_error, sized_by_data
 from dmlprep.precision.types import Types, solve_types
 from dmlprep.precision.view import UNTYPED
 
@@ -189,6 +190,7 @@ class Trials:
         self.outputs = [v.name or "" for v in model.ir.graph.outputs]
         follows = sized_by_data(model)
         self._judged = [name for name in self.outputs if name not in follows]
+        self._ranked = [one for one in ranked_outputs(model) if not follows.intersection(one.names)]
         self.done: list[Trial] = []
         self._known: dict[frozenset[str], float] = {}
         self._journal = _Journal(setting.journal, setting.key)
@@ -264,10 +266,19 @@ class Trials:
     def _worst(self, model: Model) -> float:
         error = 0.0
         for want, one in zip(self._want, self.feeds, strict=True):
-            error = max(error, output_error(want, self.runner.run(model, one, self.outputs), self._judged))
+            error = max(error, self._error(want, dict(self.runner.run(model, one, self.outputs))))
             if error > self.setting.tolerance * _CLEARLY:
                 break
         return error
+
+    def _error(self, want: dict[str, np.ndarray[Any, Any]], got: dict[str, np.ndarray[Any, Any]]) -> float:
+        error = output_error(want, got, self._judged)
+        if error <= self.setting.tolerance or not self._ranked:
+            return error
+        # scores that are as good as equal come in another order: their rows are the same all the same
+        alone = [name for name in self._judged if not any(name in one.names for one in self._ranked)]
+        rows = [min(output_error(want, got, one.names), ranked_error(want, got, one)) for one in self._ranked]
+        return max(output_error(want, got, alone), *rows)
 
     def _say(self, names: Sequence[str], error: float, remembered: bool) -> None:
         taken = [t.seconds for t in self.done if t.seconds]

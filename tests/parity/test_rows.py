@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from dmlprep.model import Model
+from dmlprep.model.ranked import Ranked
 from dmlprep.parity import find_tolerance
 from dmlprep.parity.metrics import OutputComparison
 from dmlprep.parity.rows import row_groups
@@ -33,6 +34,20 @@ def test_another_order_is_the_same_set() -> None:
     reference = boxes(30)
     order = np.random.default_rng(0).permutation(30)
     assert compared({n: a[order] for n, a in reference.items()}, reference) == [True, True]
+
+
+def test_ranked_rows_may_come_in_another_order() -> None:
+    ranked = Ranked(NAMES, 30)
+    reference = {n: a[None] for n, a in boxes(30).items()}
+    order = np.random.default_rng(0).permutation(30)
+    turned = {n: a[:, order] for n, a in reference.items()}
+    for one, passed in ((None, False), (ranked, True)):
+        comparison = OutputComparison(NAMES, FP16, ranked=one)
+        comparison.add(reference, turned)
+        assert [m.passed for m in comparison.results()] == [passed, passed]
+    comparison = OutputComparison(NAMES, FP16, ranked=ranked)
+    comparison.add(reference, turned | {"labels": reference["labels"]})
+    assert not any(m.passed for m in comparison.results())
 
 
 def test_one_box_more_in_thirty_is_within_fp16() -> None:

@@ -17,6 +17,7 @@ KEPT = {
     "lstm": {"recurrent"},
     "qdq_13": {"no-fp16-type", "quantised"},
     "position_phase": {"phase"},
+    "running_phase": {"phase"},
     "cast_back_to_int": {"integers-in-floats"},
     "resize_computed_scales": {"integers-in-floats"},
     "sequence": {"not-a-tensor"},

@@ -254,6 +254,20 @@ TRAPS: dict[str, tuple[str, dict[str, np.ndarray]]] = {
         ),
         {**W, "k": np.linspace(900, 0.01, 16).astype(np.float32), "one": np.array([1])},
     ),
+    "running_phase": (
+        _text(
+            "u = Unsqueeze(f, one) r = Resize<mode='nearest'>(u, , scales) d = Div(r, rate) c = CumSum(d, two) "
+            "a = Mul(c, turn) y = Sin(a)".replace("'", '"'),
+            "(float[1,16] f) => (float[1,1,512] y)",
+        ),
+        {
+            "one": np.array([1]),
+            "two": np.array(2),
+            "scales": np.array([1, 1, 32], np.float32),
+            "rate": np.float32(12),
+            "turn": np.float32(6.2831853),
+        },
+    ),
     "top_k": (
         _text("v, i = TopK(x, k) y = Relu(v)", "(float[2,16] x) => (float[2,3] y)"),
         {"k": np.array([3])},
