@@ -109,9 +109,9 @@ class SessionHost:
             kind: tuple(ValueInfo(r[1], r[2], dims_from_fields(r[3:])) for r in answer if r[0] == kind)
             for kind in ("input", "output")
         }
-        return ServedSession(
-            child, number, path, options, self._describe(self._facts), values["input"], values["output"]
-        )
+        # What only a session knows: its adapter and driver.
+        facts = {**self._facts, **{row[1]: row[2] for row in answer if row[0] == "device" and len(row) == 3}}
+        return ServedSession(child, number, path, options, self._describe(facts), values["input"], values["output"])
 
     def close(self) -> None:
         """End the worker, and with it all sessions of this host."""

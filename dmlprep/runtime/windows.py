@@ -9,16 +9,20 @@ from pathlib import Path
 
 from dmlprep.record import DeviceInfo
 
-__all__ = ["adapter_facts", "describe", "provider_missing"]
+__all__ = ["adapter_facts", "describe", "provider_missing", "session_facts"]
+
+
+_PACKAGES = ("onnxruntime-directml", "ort-nightly-directml", "onnxruntime-windowsml")
+"""Packages that hold the provider."""
 
 
 def provider_missing() -> str:
     """Why the installed ONNX Runtime has no DirectML provider, empty when it has one. Imports nothing."""
-    try:
-        metadata.version("onnxruntime-directml")
-    except metadata.PackageNotFoundError:
-        return "onnxruntime-directml is not installed: pip install onnxruntime-directml"
-    return ""
+    for package in _PACKAGES:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            metadata.version(package)
+            return ""
+    return "onnxruntime-directml is not installed: pip install onnxruntime-directml"
 
 
 def adapter_facts() -> dict[str, str]:
@@ -40,6 +44,21 @@ def adapter_facts() -> dict[str, str]:
     return facts
 
 
+def session_facts(options: Mapping[str, str]) -> dict[str, str]:
+    """Facts about the adapter that a session with these option lines uses, and about the libraries it has loaded.
+
+    Told after the session was made: only then is DirectML.dll there. A preference lets the provider choose among the
+    adapters, by rules of its own; then the adapter is not named.
+    """
+    from dmlprep.runtime.offsite import device
+
+    facts = device.library_facts()
+    preference = options.get("performance_preference", "")
+    if preference and "device_id" not in options:
+        return {**facts, "adapter": f"the {preference} adapter", "driver": ""}
+    return {**facts, **device.adapter_facts(int(options.get("device_id", "0")))}
+
+
 def file_version(path: Path) -> str:
     """The file version of a Windows library (``1.15.4``), "?" when it has none.
 
@@ -54,8 +73,10 @@ def file_version(path: Path) -> str:
 
 
 def describe(facts: Mapping[str, str], traits: Sequence[str] = ()) -> DeviceInfo:
-    """``dml on windows: ADAPTER, DirectML 1.15.4 ...``."""
-    details = [f"DirectML {facts.get('directml', '?')}", f"ONNX Runtime {facts.get('onnxruntime', '?')}"]
+    """``dml on windows: ADAPTER, driver 31.0.15.4601, DirectML 1.15.4 ...``."""
+    driver = [f"driver {facts['driver']}"] if facts.get("driver") else []
+    directml = facts.get("directml", "?").removesuffix(".0")
+    details = [*driver, f"DirectML {directml}", f"ONNX Runtime {facts.get('onnxruntime', '?')}"]
     if facts.get("directml library") == "the one of Windows":
         details.append("DirectML.dll of Windows")
     return DeviceInfo(f"dml on windows: {facts.get('adapter', 'default adapter')}", [*details, *traits])

@@ -98,6 +98,11 @@ class Worker:
         if self.device == "dml" and "DmlExecutionProvider" not in session.get_providers():
             raise Refused("load", "ONNX Runtime left the DirectML provider out of the session")
         self.sessions[number] = session
+        if self.device == "dml":
+            from dmlprep.runtime.windows import session_facts
+
+            for key, fact in session_facts(options).items():
+                self.say("device", key, fact)
         for word, values in (("input", session.get_inputs()), ("output", session.get_outputs())):
             for value in values:
                 shape = value.shape if value.type.startswith("tensor(") else []

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from enum import Enum
+from importlib import metadata
 from pathlib import Path
 
 import pytest
 
+from dmlprep.runtime.offsite import device
 from dmlprep.runtime.ortoptions import config_entries, provider_options, providers, session_settings
 from dmlprep.runtime.served import _option_lines
 from dmlprep.runtime.types import SessionOptions
-from dmlprep.runtime.windows import describe, file_version
+from dmlprep.runtime.windows import describe, file_version, provider_missing, session_facts
 
 
 class Mode(Enum):
@@ -135,3 +137,32 @@ def test_describe() -> None:
         "dml on windows: Radeon, DirectML 1.15.4, ONNX Runtime 1.24.4, DirectML.dll of Windows, "
         "FP16 rounds to nearest even"
     )
+
+
+def test_the_session_names_its_adapter_and_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    def adapter(index: int) -> dict[str, str]:
+        return {"adapter": f"GPU {index}", "driver": "31.0.15.4601"}
+
+    monkeypatch.setattr(device, "library_facts", lambda: {"directml": "1.15.4.0"})
+    monkeypatch.setattr(device, "adapter_facts", adapter)
+    assert session_facts(sent(SessionOptions()))["adapter"] == "GPU 0"
+    facts = session_facts(sent(SessionOptions(device_id=1)))
+    assert str(describe({**facts, "onnxruntime": "1.24.4"})) == (
+        "dml on windows: GPU 1, driver 31.0.15.4601, DirectML 1.15.4, ONNX Runtime 1.24.4"
+    )
+    chosen = session_facts(sent(SessionOptions(performance_preference="high_performance")))
+    assert chosen["adapter"] == "the high_performance adapter"
+    assert not chosen["driver"], "of another adapter, perhaps"
+
+
+@pytest.mark.parametrize("package", ["onnxruntime-directml", "ort-nightly-directml", "onnxruntime-windowsml"])
+def test_each_package_with_the_provider_will_do(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def version(name: str) -> str:
+        if name != package:
+            raise metadata.PackageNotFoundError(name)
+        return "1.24.4"
+
+    monkeypatch.setattr(metadata, "version", version)
+    assert provider_missing() == ""
+    monkeypatch.setattr(metadata, "version", lambda name: version(name + "?"))
+    assert "pip install onnxruntime-directml" in provider_missing()
