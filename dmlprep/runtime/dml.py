@@ -11,11 +11,13 @@ import shutil
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dmlprep.errors import CheckNotRun
 from dmlprep.record import DeviceInfo
+from dmlprep.runtime.child import Child
 from dmlprep.runtime.failure import SessionFailure
 from dmlprep.runtime.selftest import Fp16Traits, SelfTest, self_test
 from dmlprep.runtime.served import ServedSession, SessionHost
@@ -57,7 +59,7 @@ def dml_host(release: str = "") -> SessionHost:
         fix = "" if _INSTALL in status.reason else "dmlprep doctor says what is missing"
         raise CheckNotRun(f"DirectML is not available here: {status.reason}", fix=fix, code="DP803")
     if sys.platform == "win32":
-        return _windows_host()
+        return _windows_host(tuple(fp16_traits(status)))
     return _linux_host(release, fp16_traits(status))
 
 
@@ -174,10 +176,31 @@ def _status_from(known: Mapping[str, Any], describe: Callable[[Mapping[str, str]
 # ---- Windows -------------------------------------------------------------------------------------------------------
 
 
+class _TestedHost(SessionHost):
+    """A host whose adapters are each self-tested before their first session: the default one has been before."""
+
+    def __init__(self, start: Callable[[], Child], device: Callable[[Mapping[str, str]], DeviceInfo]) -> None:
+        super().__init__(start, device)
+        self._tested: set[int | None] = {None}
+
+    def open(self, path: Path, options: SessionOptions | None = None) -> ServedSession:
+        number = options.device_id if options is not None else None
+        if number not in self._tested:
+            self._tested.add(number)  # the self-test's own sessions go through here as well
+            if failures := self_test(self, number).failures:
+                self._tested.discard(number)
+                raise CheckNotRun(
+                    f"DirectML is not available on adapter {number}: the self-test failed: {'; '.join(failures)}",
+                    fix="choose another --device-id: 0 is the first that DXGI lists, the one of the desktop",
+                    code="DP804",
+                )
+        return super().open(path, options)
+
+
 def _windows_host(traits: tuple[str, ...] = ()) -> SessionHost:
     from dmlprep.runtime.windows import describe
 
-    return SessionHost(lambda: python_worker("dml", "the DirectML worker"), lambda facts: describe(facts, traits))
+    return _TestedHost(lambda: python_worker("dml", "the DirectML worker"), lambda facts: describe(facts, traits))
 
 
 def _status_on_windows() -> DmlStatus:
@@ -185,4 +208,10 @@ def _status_on_windows() -> DmlStatus:
 
     if reason := provider_missing():
         return DmlStatus(False, reason)
-    return _status_from(_test(_windows_host), lambda facts, traits: describe(facts, tuple(traits)))
+    return _status_from(_test_on_windows(), lambda facts, traits: describe(facts, tuple(traits)))
+
+
+@cache
+def _test_on_windows() -> Mapping[str, Any]:
+    """Once in a process: every session asks for it."""
+    return _test(_windows_host)

@@ -94,7 +94,7 @@ _TABLE: dict[str, Diagnosis] = {
             "887A0002",
             "DXGI_ERROR_NOT_FOUND",
             ("there is no adapter with this device_id",),
-            "list the adapters with dmlprep doctor, and choose one of them",
+            "choose a smaller device_id: 0 is the first adapter that DXGI lists, the one of the desktop",
         ),
         Diagnosis(
             "887A0004",

@@ -8,9 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from dmlprep.errors import CheckNotRun
+from dmlprep.runtime import SessionHost, dml
 from dmlprep.runtime.offsite import device
 from dmlprep.runtime.ortoptions import config_entries, provider_options, providers, session_settings
+from dmlprep.runtime.selftest import Fp16Traits, SelfTest
 from dmlprep.runtime.served import _option_lines
+from dmlprep.runtime.session import python_worker
 from dmlprep.runtime.types import SessionOptions
 from dmlprep.runtime.windows import describe, file_version, provider_missing, session_facts
 
@@ -166,3 +170,23 @@ def test_each_package_with_the_provider_will_do(package: str, monkeypatch: pytes
     assert provider_missing() == ""
     monkeypatch.setattr(metadata, "version", lambda name: version(name + "?"))
     assert "pip install onnxruntime-directml" in provider_missing()
+
+
+def test_each_adapter_is_tested_before_its_first_session(add_relu: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a stand-in: the worker of the CPU."""
+    tested: list[int | None] = []
+
+    def test(_host: SessionHost, number: int | None) -> SelfTest:
+        tested.append(number)
+        return SelfTest((), ("Conv FP32: nonsense",) if number == 2 else (), Fp16Traits())
+
+    monkeypatch.setattr(dml, "self_test", test)
+    monkeypatch.setattr(dml, "python_worker", lambda _device, name: python_worker("cpu", name))
+    with dml._windows_host() as host:
+        for number in (None, 1, 1):
+            host.open(add_relu, SessionOptions(device_id=number)).close()
+        assert tested == [1]
+        for _ in range(2):
+            with pytest.raises(CheckNotRun, match="adapter 2: the self-test failed: Conv FP32: nonsense"):
+                host.open(add_relu, SessionOptions(device_id=2))
+    assert tested == [1, 2, 2]
