@@ -18,6 +18,7 @@ from dmlprep.parity.candidate import Candidate, Device, file_candidate, usable_d
 from dmlprep.parity.feeds import fit_shapes
 from dmlprep.parity.levels import Lowered, at_some_level
 from dmlprep.parity.metrics import OutputComparison, tells_something
+from dmlprep.parity.quantities import quantities
 from dmlprep.parity.reference import Reference
 from dmlprep.parity.rows import row_groups
 from dmlprep.parity.tolerances import Tolerance, choose_tolerance, proves
@@ -183,7 +184,12 @@ def _comparisons(model: Model, tolerance: Tolerance) -> list[OutputComparison]:
     alone = {names[0] for names, rows in groups if not rows}
     ranked = [one for one in ranked_outputs(model) if alone.issuperset(one.names)]
     taken = {name for one in ranked for name in one.names}
-    found = [OutputComparison(names, tolerance, as_rows=rows) for names, rows in groups if names[0] not in taken]
+    numbers = quantities(model)
+    found = [
+        OutputComparison(names, tolerance, as_rows=rows, numbers=numbers)
+        for names, rows in groups
+        if names[0] not in taken
+    ]
     return [*found, *(OutputComparison(one.names, tolerance, ranked=one) for one in ranked)]
 
 

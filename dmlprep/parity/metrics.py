@@ -54,19 +54,24 @@ def tells_something(output: Array) -> bool:
     return any(bool(np.isfinite(_real(piece)).any()) for (piece,) in _pieces(output))
 
 
-def measure(name: str, reference: Array, candidate: Array, tolerance: Tolerance) -> OutputMetrics:
+def measure(
+    name: str, reference: Array, candidate: Array, tolerance: Tolerance, *, quantity: bool = False
+) -> OutputMetrics:
     """Compare one output on one feed, element by element.
 
     Floating point of any width is compared in float64; an element is out of tolerance when |d| exceeds
     ``tolerance.max_rel`` times max|reference|. Where the reference is not finite the candidate must be the same; where
-    it is a mask, a mask.
+    it is a mask, a mask. Integers count equal elements; where that fails, those that are a ``quantity`` (levels of an
+    image) are compared as numbers.
     """
     if reference.shape != candidate.shape:
         return OutputMetrics(
             name, False, 0.0, 0.0, 0.0, 1.0, 0, 0.0, f"shape {list(candidate.shape)}, reference {list(reference.shape)}"
         )
     if not _is_float(reference) and not _is_float(candidate):
-        return _equal(name, reference, candidate, tolerance)
+        equal = _equal(name, reference, candidate, tolerance)
+        if equal.passed or not quantity:
+            return equal
     top = 0.0
     for (piece,) in _pieces(reference):
         real = _real(piece)
@@ -156,20 +161,30 @@ class OutputComparison:
         names: outputs whose rows belong together (boxes, scores and labels of a detector), or one output.
         as_rows: whether the rows may come in another order and number: what follows NonMaxSuppression and its like.
         ranked: the outputs as rows that TopK chose, which may come in another order.
+        numbers: of ``names``, integers that are quantities; see ``quantities``.
     """
 
     def __init__(
-        self, names: tuple[str, ...], tolerance: Tolerance, *, as_rows: bool = False, ranked: Ranked | None = None
+        self,
+        names: tuple[str, ...],
+        tolerance: Tolerance,
+        *,
+        as_rows: bool = False,
+        ranked: Ranked | None = None,
+        numbers: frozenset[str] = frozenset(),
     ) -> None:
         self.names = names
         self._tolerance = tolerance
         self._as_rows = as_rows
         self._ranked = ranked
+        self._numbers = numbers
         self._worst: dict[str, OutputMetrics] = {}
 
     def add(self, reference: dict[str, Array], candidate: dict[str, Array]) -> None:
         """Compare one feed's outputs."""
-        found = {n: measure(n, reference[n], candidate[n], self._tolerance) for n in self.names}
+        found = {
+            n: measure(n, reference[n], candidate[n], self._tolerance, quantity=n in self._numbers) for n in self.names
+        }
         if (self._as_rows or self._ranked is not None) and not all(m.passed for m in found.values()):
             rows = self._matched(reference, candidate)
             if rows is not None:
