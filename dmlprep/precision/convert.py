@@ -123,14 +123,15 @@ def _count_casts(model: ir.Model) -> int:
 
 def _rescaled(one: Rescale) -> Finding:
     taker = label(one.division.node) if one.division.node is not None else f"a Mul behind {label(one.node)}"
-    why = (
-        f"{one.before.over} of {one.before.size} values beyond {FP16_MAX:g} (largest {one.before.peak:g})"
-        if one.before.over
-        else f"largest value {one.before.peak:g}, of which FP16 would lose {one.before.relative:.2g}"
-    )
+    if one.before.over:
+        why = f"{one.before.over} of {one.before.size} values beyond {FP16_MAX:g} (largest {one.before.peak:g})"
+    elif one.before.relative > one.after.relative:
+        why = f"largest value {one.before.peak:g}, of which FP16 would lose {one.before.relative:.2g}"
+    else:
+        why = f"largest value {one.before.peak:g}: sums of its products may leave FP16's range"
     return finding(
         "DP408",
-        f"{one.value.name!r} ({why}) is multiplied by 2^{one.exponent}, and now loses {one.after.relative:.2g}; "
+        f"{one.value.name!r} ({why}) is multiplied by 2^{one.exponent}, and then loses {one.after.relative:.2g}; "
         f"{taker} takes 2^{one.result} out again",
         node=one.value.name or "",
         exponent=one.exponent,

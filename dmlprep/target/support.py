@@ -63,7 +63,6 @@ class Support:
         reason: one clause with this node's numbers (``kernel 11, node 22``).
         since_version: of the node's operator at the model's opset.
         inlined: ONNX Runtime replaces the node by its function body before it places nodes.
-        half_by_casts: the CPU has no FP16 kernel; it computes in FP32 between casts.
     """
 
     provider: Provider
@@ -71,7 +70,6 @@ class Support:
     reason: str
     since_version: int
     inlined: bool = False
-    half_by_casts: bool = False
 
 
 def dml_kernel(tables: Tables, node: NodeFacts) -> Kernel | None:
@@ -99,7 +97,7 @@ def node_support(tables: Tables, node: NodeFacts) -> Support:
     if _is_function(node):
         return Support("none", "DP509", "has no kernel of its own; ONNX Runtime inlines it", node.since, inlined=True)
     if cpu_kernel(tables, node, _HALF_AS_SINGLE) is not None:
-        return Support("cpu", code, f"{reason}; FP32 between casts", node.since, half_by_casts=True)
+        return Support("cpu", code, f"{reason}; FP32 between casts", node.since)
     return Support("none", "DP507", f"no kernel in this release ({reason})", node.since)
 
 
