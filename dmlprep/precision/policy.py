@@ -14,6 +14,7 @@ from typing import Literal
 import onnx_ir as ir
 
 from dmlprep.precision import regions, scales
+from dmlprep.precision.variances import variances
 from dmlprep.precision.view import View
 from dmlprep.target import Target
 from dmlprep.target.precision import PrecisionFault, precision_faults
@@ -169,6 +170,7 @@ _FINDERS: dict[str, Finder] = {
     "log-sum-exp": _stretch(regions.log_sums),
     "phase": _stretch(regions.phases),
     "mean-of-squares": _stretch(regions.squares),
+    "variance-of-means": _stretch(variances),
     "integer-sums": _stretch(scales.integer_sums),
     "long-sum": _stretch(scales.long_sums),
     "carried-sum": _stretch(scales.carried_sums),
