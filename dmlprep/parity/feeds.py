@@ -39,18 +39,20 @@ def make_feeds(
     seed: int = 0,
     *,
     like: Model | None = None,
+    rough: bool = False,
 ) -> list[Feed]:
     """Seeded feeds for a model.
 
     Token ids lie within the rows of the table they index; masks are ones, with a padded tail in one row; positions
-    count on from the cache; token types are zero; images have unit variance and are smooth with noise for even seeds,
-    noise alone for odd ones; caches are small. The same seed and shapes give the same arrays, whatever the order of
-    inputs.
+    count on from the cache; token types are zero; images have unit variance and are smooth, with some noise; caches are
+    small. The same seed and shapes give the same arrays, whatever the order of inputs.
 
     Args:
         sizes: sizes for free dimensions by name (``batch``) or by input and axis (``x:0``); small defaults else.
         count: how many feeds.
         like: the model with more of its shapes known: more of what an index may be is seen in it.
+        rough: images of odd seeds are noise alone. FP16 can be right on surfaces and wrong on textures. In FP32 noise
+            shows how ill-conditioned untrained networks are, and nothing of the device.
 
     Raises:
         CheckNotRun: an input is no tensor, or of a type that values cannot be made up for.
@@ -59,7 +61,7 @@ def make_feeds(
     shapes = resolve_shapes(inputs, sizes or {})
     limits = {one.name: _index_limit(model, like, one.name) for one in inputs}
     return [
-        {one.name: _fill(one, shapes, inputs, limits[one.name], seed + number) for one in inputs}
+        {one.name: _fill(one, shapes, inputs, limits[one.name], seed + number, rough=rough) for one in inputs}
         for number in range(count)
     ]
 
@@ -97,6 +99,8 @@ def _fill(
     inputs: Sequence[Input],
     limit: int | None,
     seed: int,
+    *,
+    rough: bool,
 ) -> Array:
     kind = _numpy_type(one)
     if one.dims is None:
@@ -143,7 +147,7 @@ def _fill(
         case "cache":
             filled = rng.standard_normal(shape) * 0.3
         case "image":
-            filled = _image(rng, shape, kind, smooth=seed % 2 == 0)
+            filled = _image(rng, shape, kind, smooth=not (rough and seed % 2))
         case _:
             # A lone number is mostly a factor or a threshold: positive, and neither 0 nor 1.
             filled = rng.uniform(0.25, 0.75, shape) if not shape else rng.standard_normal(shape)
@@ -174,10 +178,7 @@ def _image_sizes(shape: tuple[int, ...], inputs: Sequence[Input], shapes: Mappin
 
 
 def _image(rng: np.random.Generator, shape: tuple[int, ...], kind: np.dtype[Any], *, smooth: bool) -> Array:
-    """A picture of zero mean and unit variance; bytes 0 to 255 where the input takes integers.
-
-    Surfaces and textures take different ways through a network: FP16 can be right on the one and wrong on the other.
-    """
+    """A picture of zero mean and unit variance; bytes 0 to 255 where the input takes integers."""
     if 0 in shape:
         return np.zeros(shape)
     steps = [np.linspace(0, 1, n) for n in shape]

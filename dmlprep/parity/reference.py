@@ -17,7 +17,7 @@ from dmlprep.model.walk import label, nodes
 from dmlprep.parity.feeds import Feed, fit_feeds, make_feeds, static_sizes
 from dmlprep.parity.levels import Lowered, at_some_level, lower_levels
 from dmlprep.parity.sizes import free_dimensions, graph_inputs
-from dmlprep.parity.traits import holds_rare_floats
+from dmlprep.parity.traits import holds_fp16, holds_rare_floats
 from dmlprep.record import DeviceInfo
 from dmlprep.target import find_target
 
@@ -104,11 +104,12 @@ class Reference:
         wanted = static_sizes(shaped) if shaped is not None else {}
         _check_sizes(model, sizes or {}, path)
         wanted.update(sizes or {})
-        made = cls(path, model, make_feeds(model, wanted, seeds, like=shaped), time_limit, host)
+        rough = holds_fp16(shaped or model)
+        made = cls(path, model, make_feeds(model, wanted, seeds, like=shaped, rough=rough), time_limit, host)
         # A batch that is free in name only (a Reshape traced at batch 1) runs with 1 and nothing else.
         ones = {f"{i.name}:0": 1 for i in graph_inputs(model) if i.dims and not isinstance(i.dims[0], int)}
         if ones and not any(key in wanted for key in ones) and not any(_is_batch(model, key, wanted) for key in ones):
-            made._again = lambda: make_feeds(model, {**ones, **wanted}, seeds, like=shaped)
+            made._again = lambda: make_feeds(model, {**ones, **wanted}, seeds, like=shaped, rough=rough)
         return made
 
     def compute(self, progress: Callable[[float, str], None] = lambda share, text: None) -> int:

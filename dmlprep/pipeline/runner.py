@@ -131,4 +131,4 @@ class CpuRunner:
         if self._given:
             fit_shapes(model, self._given[:count], "feeds")
             return self._given[:count]
-        return make_feeds(model, sizes=self._sizes, count=count)
+        return make_feeds(model, sizes=self._sizes, count=count, rough=True)
