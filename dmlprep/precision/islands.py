@@ -151,12 +151,12 @@ class _Search:
 
         Elsewhere the policy's form is the better one: it has the small values in FP32, too.
         """
-        if not any(n.op_type == "ReduceMean" for n in self.model.ir.graph):
+        roots = lone_roots(self.model)
+        if not roots or self.trials.left < 1:
             return None
         self.given = self.trials.computing(())
-        held = {id(n): "policy" for n in self.model.ir.graph if label(n) in self.given}
-        roots = lone_roots(self.model, held)
-        self.ranges = self._profile() if roots and self.trials.left > 0 else {}
+        roots = [root for root in roots if all(label(n) in self.given for n in root)]
+        self.ranges = self._profile() if roots else {}
         reasons: dict[str, str] = {}
         for square, mean, add in roots:
             maker = square.inputs[0].producer() if square.inputs[0] is not None else None

@@ -302,17 +302,10 @@ def _divide_here(one: Rescale, names: Names) -> None:
     number = np.asarray(2.0**-one.result, np.float64)
     factor.const_value = ir.tensor(number.astype(kind.dtype.numpy()), dtype=kind.dtype, name=factor.name)
     graph.register_initializer(factor)
-    uses, outputs = list(value.uses()), list(graph.outputs)
-    made = ir.Value(name=None, type=kind, shape=value.shape.copy() if value.shape is not None else None)
+    made = ir.Value(name=value.name, type=kind, shape=value.shape.copy() if value.shape is not None else None)
+    value.name = names.value(f"{made.name}_scaled")
+    value.replace_all_uses_with(made, replace_graph_outputs=True)
     label = names.node(f"{node.name or node.op_type}_restore")
     restore = ir.Node("", "Mul", [value, factor], outputs=[made], name=label)
     restore.meta[RESTORES] = one.division.size
-    name = value.name
-    value.name = names.value(f"{name}_scaled")
-    made.name = name
-    for use in uses:
-        use.node.replace_input_with(use.idx, made)
-    for index, output in enumerate(outputs):
-        if output is value:
-            graph.outputs[index] = made
     graph.insert_after(node, restore)

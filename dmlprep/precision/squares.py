@@ -46,7 +46,8 @@ def sum_squares(model: Model, keep: Mapping[int, str], target: Target | None, le
     if not any(n.op_type == "ReduceMean" and id(n) in keep for n in model.ir.graph) or model.ir.functions:
         return False
     view = View.of(model.ir, target)
-    found = [r for n in model.ir.graph if (r := _match(view, n, keep)) is not None]
+    matched = [r for n in model.ir.graph if n.op_type == "ReduceMean" and (r := _match(view, n)) is not None]
+    found = [r for r in matched if all(id(n) in keep for n in (r.square, r.mean, r.add))]
     if not found:
         return False
     shapes = Inference.of(model.ir)
@@ -64,14 +65,17 @@ def sum_squares(model: Model, keep: Mapping[int, str], target: Target | None, le
     return changed
 
 
-def lone_roots(model: Model, keep: Mapping[int, str]) -> list[tuple[ir.Node, ir.Node, ir.Node]]:
+def lone_roots(model: Model) -> list[tuple[ir.Node, ir.Node, ir.Node]]:
     """Square, mean and sum of what ``sum_squares`` would rewrite if these nodes are kept.
 
     Without those of a LayerNormalization or an RMSNormalization, which ONNX Runtime fuses as they are: there the square
     is of a difference, or what is divided by the root is multiplied by a weight.
     """
+    means = [n for n in model.ir.graph if n.op_type == "ReduceMean"]
+    if not means:
+        return []
     view = View.of(model.ir, None)
-    matched = [r for n in model.ir.graph if (r := _match(view, n, keep)) is not None]
+    matched = [r for n in means if (r := _match(view, n)) is not None]
     return [(r.square, r.mean, r.add) for r in matched if not _fusable(view, r)]
 
 
@@ -90,10 +94,10 @@ def _only_reader(value: ir.Value) -> ir.Node | None:
     return uses[0].node if len(uses) == 1 and not value.is_graph_output() else None
 
 
-def _match(view: View, mean: ir.Node, keep: Mapping[int, str]) -> _Root | None:
-    value = mean.inputs[0] if mean.op_type == "ReduceMean" and id(mean) in keep else None
+def _match(view: View, mean: ir.Node) -> _Root | None:
+    value = mean.inputs[0]
     square = value.producer() if value is not None else None
-    if square is None or value is None or id(square) not in keep or _only_reader(value) is not mean:
+    if square is None or value is None or _only_reader(value) is not mean:
         return None
     power = square.op_type == "Pow" and scalar(view.constant(square.inputs[1])) == 2.0
     if not power and not (square.op_type == "Mul" and square.inputs[0] is square.inputs[1]):
@@ -102,7 +106,7 @@ def _match(view: View, mean: ir.Node, keep: Mapping[int, str]) -> _Root | None:
     if not isinstance(kind, ir.TensorType) or kind.dtype != ir.DataType.FLOAT:
         return None
     add = _only_reader(mean.outputs[0])
-    if add is None or add.op_type != "Add" or id(add) not in keep:
+    if add is None or add.op_type != "Add":
         return None
     epsilon = 1 if add.inputs[0] is mean.outputs[0] else 0
     root = _only_reader(add.outputs[0])
@@ -138,7 +142,10 @@ def _rewrite(graph: ir.Graph, names: Names, view: View, one: _Root, size: int) -
     value = one.square.inputs[0]
     assert value is not None
     if factor != 1.0:
-        value = _times(graph, names, value, factor, one.square, f"{one.square.name or 'square'}_scaled")
+        wish = f"{one.square.name or 'square'}_scaled"
+        less = ir.Value(name=names.value(wish), type=ir.TensorType(ir.DataType.FLOAT), shape=_copied(value.shape))
+        graph.insert_before(one.square, _times(graph, names, value, factor, less, wish))
+        value = less
     one.mean.replace_input_with(0, value)
     one.mean.op_type = "ReduceSumSquare"
     graph.remove(one.square, safe=True)
@@ -148,30 +155,18 @@ def _rewrite(graph: ir.Graph, names: Names, view: View, one: _Root, size: int) -
         number = _number(graph, names, f"{one.add.name or 'add'}_epsilon", epsilon * share)
         one.add.replace_input_with(one.epsilon, number)
         result = one.root.outputs[0]
-        uses, outputs = list(result.uses()), list(graph.outputs)
-        name = result.name or "root"
-        result.name = names.value(f"{name}_of_sum")
-        scaled = _times(graph, names, result, share**-0.5, one.root, f"{one.root.name or 'root'}_of_mean", after=True)
-        scaled.name = name
-        for use in uses:
-            use.node.replace_input_with(use.idx, scaled)
-        for index, output in enumerate(outputs):
-            if output is result:
-                graph.outputs[index] = scaled
+        scaled = ir.Value(name=result.name, type=result.type, shape=_copied(result.shape))
+        result.name = names.value(f"{scaled.name or 'root'}_of_sum")
+        result.replace_all_uses_with(scaled, replace_graph_outputs=True)
+        wish = f"{one.root.name or 'root'}_of_mean"
+        graph.insert_after(one.root, _times(graph, names, result, share**-0.5, scaled, wish))
 
 
-def _times(
-    graph: ir.Graph, names: Names, value: ir.Value, number: float, place: ir.Node, wish: str, *, after: bool = False
-) -> ir.Value:
-    out = ir.Value(
-        name=names.value(wish),
-        type=ir.TensorType(ir.DataType.FLOAT),
-        shape=value.shape.copy() if value.shape is not None else None,
-    )
-    constant = _number(graph, names, f"{wish}_factor", number)
-    node = ir.Node("", "Mul", [value, constant], outputs=[out], name=names.node(wish))
-    if after:
-        graph.insert_after(place, node)
-    else:
-        graph.insert_before(place, node)
-    return out
+def _copied(shape: ir.Shape | None) -> ir.Shape | None:
+    return shape.copy() if shape is not None else None
+
+
+def _times(graph: ir.Graph, names: Names, value: ir.Value, number: float, out: ir.Value, wish: str) -> ir.Node:
+    """``out`` as a multiple of ``value``; the node is in no graph yet."""
+    factor = _number(graph, names, f"{wish}_factor", number)
+    return ir.Node("", "Mul", [value, factor], outputs=[out], name=names.node(wish))
