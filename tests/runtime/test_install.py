@@ -16,8 +16,8 @@ from onnx import TensorProto, helper
 
 from dmlprep.errors import CheckNotRun, InputError, OutputError, UsageError
 from dmlprep.runtime import SessionFailure
+from dmlprep.runtime.linux import base, sandbox
 from dmlprep.runtime.linux import install as installation
-from dmlprep.runtime.linux import sandbox
 from dmlprep.runtime.linux.archive import Package
 from dmlprep.runtime.linux.layout import Layout, native_digest
 from dmlprep.runtime.linux.staging import external_files, stage
@@ -99,6 +99,8 @@ def test_what_is_missing_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     layout.manifest.write_text(json.dumps(manifest))
     assert "another release of dmlprep" in installation.missing_piece(layout)
     layout.manifest.write_text(json.dumps({**manifest, "native": native_digest()}))
+    assert "another release of dmlprep" in installation.missing_piece(layout), "its packages are of another list"
+    layout.manifest.write_text(json.dumps({**manifest, "native": native_digest(), "base": base.digest()}))
     assert "no onnxruntime-directml" in installation.missing_piece(layout)
     layout.release("1.24.4").mkdir(parents=True)
     (layout.release("1.24.4") / "piece.json").write_text('{"libraries": {}}')

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -11,7 +12,7 @@ import pytest
 
 from dmlprep.errors import CheckNotRun
 from dmlprep.runtime import dml, dml_status
-from dmlprep.runtime.linux import claims, inventory
+from dmlprep.runtime.linux import base, claims, inventory
 from dmlprep.runtime.linux import install as installation
 from dmlprep.runtime.linux.host import linux_host
 from dmlprep.runtime.linux.layout import Layout, native_digest
@@ -34,7 +35,8 @@ def layout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Layout:
     (made.prefix / "system.reg").write_bytes(b"registry")
     (made.release("1.24.4") / "DirectML.dll").write_bytes(b"library")
     (made.release("1.24.4") / "piece.json").write_text(DLL)
-    made.manifest.write_text(f'{{"native": "{native_digest()}", "packages": [], "prefix": true}}')
+    manifest = {"base": base.digest(), "native": native_digest(), "packages": [], "prefix": True}
+    made.manifest.write_text(json.dumps(manifest))
     for piece, folder in inventory.pieces(made).items():
         inventory.record(made, piece, folder)
     return made

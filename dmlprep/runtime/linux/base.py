@@ -7,7 +7,9 @@ library serves older programs, that is its promise. ``docs/runtime.md`` weighs t
 
 from __future__ import annotations
 
-__all__ = ["LEAST", "PREFER", "ROOTS", "SKIP", "SUITES", "TESTED", "WITHOUT"]
+import hashlib
+
+__all__ = ["LEAST", "PREFER", "ROOTS", "SKIP", "SUITES", "TESTED", "WITHOUT", "digest"]
 
 SUITES = ("trixie", "forky")
 """The stable suite first: it serves what both have."""
@@ -21,10 +23,11 @@ ROOTS = (
     *("libxrender1", "libxrandr2", "libxfixes3", "libxi6", "libxcursor1", "libxcomposite1", "libxinerama1"),
     *("libxxf86vm1", "libgl1"),
     *("bubblewrap", "gcc-14", "libc6-dev"),
-    *("base-files", "dash", "coreutils"),
+    # libc-bin holds C.utf8: without that locale Wine has no name for a file beyond ASCII.
+    *("base-files", "dash", "coreutils", "libc-bin"),
 )
 
-PREFER = dict.fromkeys(("libvkd3d1", "libvkd3d-shader1", "libc6", "libc6-dev"), "forky")
+PREFER = dict.fromkeys(("libvkd3d1", "libvkd3d-shader1", "libc6", "libc6-dev", "libc-bin"), "forky")
 
 WITHOUT = frozenset(
     # Sound, video, cameras, printers, smart cards: loaded by parts of Wine that nothing here uses.
@@ -90,3 +93,9 @@ TESTED = {
     "mesa-vulkan-drivers": "25.0.7-2+deb13u1",
 }
 """The versions that this release of dmlprep was tried with; ``status`` says when others are installed."""
+
+
+def digest() -> str:
+    """SHA-256 of what decides the root file system's contents, but for the versions that the mirror holds."""
+    parts = [SUITES, ROOTS, sorted(PREFER.items()), sorted(WITHOUT), SKIP]
+    return hashlib.sha256(repr(parts).encode()).hexdigest()

