@@ -16,7 +16,7 @@ from dmlprep.cli.options import (
     sizes_option,
     time_limit_option,
 )
-from dmlprep.cli.output import print_json, progress_line
+from dmlprep.cli.output import echo, print_json, progress_line
 
 if TYPE_CHECKING:
     from dmlprep.parity import Reference
@@ -165,14 +165,14 @@ def _show(found: Bisection, knobs: list[KnobResult], files: list[Path], output_f
         print_json(data)
         return
     for knob in knobs:
-        click.echo(f"  {knob.name:28} {knob.verdict.outcome:8} {knob.text}")
-    click.echo(f"{found.outcome}: {found.reason}" + (" [DP706]" if found.outcome == "found" else ""))
+        echo(f"  {knob.name:28} {knob.verdict.outcome:8} {knob.text}")
+    echo(f"{found.outcome}: {found.reason}" + (" [DP706]" if found.outcome == "found" else ""))
     for metrics in found.values[:5]:
-        click.echo(
+        echo(
             f"  {metrics.output}: max abs {metrics.max_abs:.4g}, max|d|/max|ref| {metrics.max_rel:.4g}, "
             f"cosine {metrics.cosine:.6f}, not finite {metrics.non_finite}"
         )
     if found.runs:
-        click.echo(f"  {found.runs} runs, {found.total_nodes} nodes, on {found.device}, {found.tolerance}")
+        echo(f"  {found.runs} runs, {found.total_nodes} nodes, on {found.device}, {found.tolerance}")
     if files:
-        click.echo(f"  written: {', '.join(str(path) for path in files)}")
+        echo(f"  written: {', '.join(str(path) for path in files)}")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dmlprep.cli.options import device_id_option, format_option
-from dmlprep.cli.output import print_error
+from dmlprep.cli.output import echo, print_error, print_json_text
 
 if TYPE_CHECKING:
     from dmlprep.placement import Placement
@@ -122,7 +122,7 @@ def _exit_code(rows: list[_Row], *, fail_on_cpu: bool) -> int:
         away = [*newest.placement.compute_on_cpu, *(f.node for f in newest.record.findings if f.code == "DP508")]
         if away:
             nodes = "1 compute node" if len(away) == 1 else f"{len(away)} compute nodes"
-            click.echo(f"{newest.record.input}: {nodes} would run on the CPU, first {away[0]}", err=True)
+            echo(f"{newest.record.input}: {nodes} would run on the CPU, first {away[0]}", err=True)
             newest.record.exit_code = 1
     return newest.record.exit_code
 
@@ -132,11 +132,11 @@ def _show(checked: list[list[_Row]], output_format: str, *, every: bool, several
         from dmlprep.report import placement_json
 
         objects = [[placement_json.to_object(r.record, r.placement) for r in rows] for rows in checked]
-        click.echo(placement_json.render(objects, several=several), nl=False)
+        print_json_text(placement_json.render(objects, several=several))
     elif output_format == "sarif":
         from dmlprep.report import sarif
 
-        click.echo(sarif.render([r.record for rows in checked for r in rows]), nl=False)
+        print_json_text(sarif.render([r.record for rows in checked for r in rows]))
     else:
         from dmlprep.report.placement_text import by_release, lines
 
@@ -147,4 +147,4 @@ def _show(checked: list[list[_Row]], output_format: str, *, every: bool, several
             for rows in checked
         ]
         if texts:
-            click.echo("\n\n".join("\n".join(text) for text in texts))
+            echo("\n\n".join("\n".join(text) for text in texts))

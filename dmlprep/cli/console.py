@@ -31,7 +31,7 @@ class ProgressObserver(Observer):
     def __init__(self, quiet: bool = False) -> None:
         self._console = Console(file=sys.stderr, highlight=False, quiet=quiet)
         self._bars = Progress(
-            SpinnerColumn(),
+            SpinnerColumn("line"),  # ASCII: the old console of Windows has no Braille dots
             TextColumn("{task.description}"),
             BarColumn(),
             TextColumn("{task.percentage:>3.0f}%"),

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from dmlprep.cli.options import format_option
-from dmlprep.cli.output import print_json
+from dmlprep.cli.output import echo, print_json
 from dmlprep.errors import UsageError
 
 __all__ = ["command"]
@@ -35,7 +35,7 @@ def command(what: str, node: str | None, target_name: str, output_format: str) -
             row = CODES[code]
             print_json({"code": code, "title": row.title, "severity": row.severity, "remedy": row.remedy, "page": text})
         else:
-            click.echo(text, nl=False)
+            echo(text, nl=False)
         return 0
     path = Path(what)
     if path.suffix == "" and not path.exists():
@@ -48,5 +48,5 @@ def command(what: str, node: str | None, target_name: str, output_format: str) -
     if output_format == "json":
         print_json({"model": what, "node": node, "target": target_name, "lines": lines})
     else:
-        click.echo("\n".join(lines))
+        echo("\n".join(lines))
     return 0

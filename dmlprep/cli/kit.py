@@ -15,7 +15,7 @@ from dmlprep.cli.options import (
     sizes_option,
     time_limit_option,
 )
-from dmlprep.cli.output import print_json, progress_line
+from dmlprep.cli.output import echo, print_json, progress_line
 
 __all__ = ["command"]
 
@@ -119,11 +119,11 @@ def pack(
         print_json({"path": str(packed.path), "kit": packed.name, "bytes": packed.nbytes, "manifest": made})
         return 0
     by = f"{made.reference.name} (the model itself)" if made.reference.itself else made.reference.name
-    click.echo(f"wrote {packed.path}: kit {packed.name[:12]}, {bytes_text(packed.nbytes)}")
-    click.echo(f"  {made.model.name}, {len(made.feeds)} feeds; expected outputs by {by} on {made.reference.device}")
-    click.echo(f"  tolerance on DirectML {made.tolerances['dml'].tolerance()}")
-    click.echo("  there: extract it, pip install numpy onnxruntime-directml, python run.py; it writes result.zip")
-    click.echo(f"  then: dmlprep kit verify result.zip --kit {packed.path} --model {model}")
+    echo(f"wrote {packed.path}: kit {packed.name[:12]}, {bytes_text(packed.nbytes)}")
+    echo(f"  {made.model.name}, {len(made.feeds)} feeds; expected outputs by {by} on {made.reference.device}")
+    echo(f"  tolerance on DirectML {made.tolerances['dml'].tolerance()}")
+    echo("  there: extract it, pip install numpy onnxruntime-directml, python run.py; it writes result.zip")
+    echo(f"  then: dmlprep kit verify result.zip --kit {packed.path} --model {model}")
     return 0
 
 
@@ -161,8 +161,8 @@ def verify(
         show_verdicts([verdict], out())
         show_findings(verdict.findings, out())
         if merged is not None:
-            click.echo(f"the verdict is in {merged}")
+            echo(f"the verdict is in {merged}")
     if require_dml and not verdict.check.startswith("parity on dml"):
-        click.echo("no DirectML ran, and one was required", err=True)
+        echo("no DirectML ran, and one was required", err=True)
         return 3
     return {"passed": 0, "failed": 1, "not-run": 3}[verdict.outcome]

@@ -14,7 +14,7 @@ from typing import Any, NoReturn, TextIO
 import click
 
 from dmlprep._version import __version__
-from dmlprep.cli.output import print_error, say
+from dmlprep.cli.output import open_streams, print_error, say
 from dmlprep.errors import CheckNotRun, DmlprepError, InternalError, UsageError
 
 __all__ = ["cli", "main"]
@@ -98,6 +98,7 @@ def main() -> NoReturn:
         asked = getattr(signal, name, None)
         if asked is not None and signal.getsignal(asked) == signal.SIG_DFL:  # nohup ignores one
             signal.signal(asked, _terminate)
+    open_streams()
     stdout = sys.stdout
     try:
         code = cli(standalone_mode=False)

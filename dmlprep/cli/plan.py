@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from dmlprep.cli.options import format_option, read_pins, recipe_options
-from dmlprep.cli.output import print_json
+from dmlprep.cli.output import echo, print_json
 
 __all__ = ["command"]
 
@@ -41,17 +41,17 @@ def command(
             {"recipe": made.recipe.name, "target": made.target.name, "steps": steps, "parity": made.recipe.parity}
         )
         return 0
-    click.echo(f"{made.recipe.name}: {made.recipe.doc}")
-    click.echo(f"target {made.target.name} (ONNX Runtime {made.target.ort_version})")
+    echo(f"{made.recipe.name}: {made.recipe.doc}")
+    echo(f"target {made.target.name} (ONNX Runtime {made.target.ort_version})")
     for number, step in enumerate(steps, 1):
-        click.echo(f"{number}. {step['step']}: {step['summary']}")
+        echo(f"{number}. {step['step']}: {step['summary']}")
         for key, value in step["options"].items():
-            click.echo(f"     {key} = {toml_value(value)}")
+            echo(f"     {key} = {toml_value(value)}")
     parity = made.recipe.parity
     proofs = ["parity on the CPU"] if parity.cpu else []
     if parity.cpu and parity.fp16_reference != "off" and any(step.pass_.name == "fp16" for step in made.steps):
         proofs.append(f"the true-FP16 reference ({parity.fp16_reference})")
     if parity.dml != "off":
         proofs.append(f"parity on DirectML ({parity.dml})")
-    click.echo(f"then: {', '.join(proofs) or 'no proof'}; tolerance {parity.tolerance}")
+    echo(f"then: {', '.join(proofs) or 'no proof'}; tolerance {parity.tolerance}")
     return 0

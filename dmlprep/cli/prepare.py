@@ -8,6 +8,7 @@ from typing import cast
 import click
 
 from dmlprep.cli.options import device_options, feeds_option, format_option, recipe_options
+from dmlprep.cli.output import print_json_text
 
 __all__ = ["command"]
 
@@ -90,7 +91,7 @@ def command(
     if depfile is not None and record.exit_code == 0:
         api.write_depfile(record, depfile)
     if output_format == "json":
-        click.echo(record.to_json(), nl=False)
+        print_json_text(record.to_json())
     else:
         show_record(record, console())
     return record.exit_code

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from dmlprep.cli.options import format_option
-from dmlprep.cli.output import print_json
+from dmlprep.cli.output import echo, print_json
 
 __all__ = ["command"]
 
@@ -27,8 +27,8 @@ def list_(output_format: str) -> int:
         return 0
     width = max(map(len, rows), default=0)
     for name, recipe in rows.items():
-        click.echo(f"{name:<{width}}  {recipe.doc}")
-        click.echo(f"{'':<{width}}  steps: {', '.join(recipe.step) or 'none'}")
+        echo(f"{name:<{width}}  {recipe.doc}")
+        echo(f"{'':<{width}}  steps: {', '.join(recipe.step) or 'none'}")
     return 0
 
 
@@ -38,7 +38,7 @@ def show(name: str) -> int:
     """The text of the recipe NAME: a start for one's own."""
     from dmlprep.recipe.recipe import recipe_text
 
-    click.echo(recipe_text(name), nl=False)
+    echo(recipe_text(name), nl=False)
     return 0
 
 
@@ -57,5 +57,5 @@ def validate(names: tuple[str, ...], output_format: str) -> int:
         print_json({name: {"steps": [s.name for s in p.steps], "target": p.target.name} for name, p in plans.items()})
         return 0
     for name, plan in plans.items():
-        click.echo(f"{name}: good, {len(plan.steps)} steps for {plan.target.name}")
+        echo(f"{name}: good, {len(plan.steps)} steps for {plan.target.name}")
     return 0

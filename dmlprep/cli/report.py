@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from dmlprep.cli.options import format_option
+from dmlprep.cli.output import echo, print_json_text
 
 __all__ = ["command"]
 
@@ -34,10 +35,10 @@ def command(run: Path, html: Path | None, force: bool, output_format: str) -> in
         from dmlprep.report.html import write_html
 
         write_html(record, html, force=force)
-        click.echo(f"wrote {html}", err=True)
+        echo(f"wrote {html}", err=True)
         return 0
     if output_format == "json":
-        click.echo(record.to_json(), nl=False)
+        print_json_text(record.to_json())
     else:
         from dmlprep.cli.console import out
         from dmlprep.cli.tables import show_record

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from dmlprep.cli.options import format_option
-from dmlprep.cli.output import print_json
+from dmlprep.cli.output import echo, print_json
 from dmlprep.errors import CheckNotRun
 
 __all__ = ["command"]
@@ -104,7 +104,7 @@ def install(
     if output_format == "json":
         print_json({"release": version, "available": status.available, "seconds": round(seconds, 1)})
     elif status.available:
-        click.echo(f"onnxruntime-directml {version} answers: {status.device} ({seconds:.0f} s)")
+        echo(f"onnxruntime-directml {version} answers: {status.device} ({seconds:.0f} s)")
     if not status.available:
         raise CheckNotRun(status.reason, where=str(layout.home), code="DP804")
 
@@ -150,30 +150,30 @@ def status(again: bool, output_format: str) -> None:
         _print_status(layout.home, manifest, releases)
         for name, version in TESTED.items():
             if name in packages and packages[name]["version"] != version:
-                click.echo(f"note: {name} is {packages[name]['version']}, this dmlprep was tried with {version}")
+                echo(f"note: {name} is {packages[name]['version']}, this dmlprep was tried with {version}")
     if not any(release["available"] for release in releases.values()):
         raise CheckNotRun("no release passes its self-test", where=str(layout.home), code="DP804")
 
 
 def _print_status(folder: Path, manifest: dict[str, Any], releases: dict[str, Any]) -> None:
-    click.echo(f"folder    {folder}")
-    click.echo(f"mirror    {manifest.get('mirror', '?')}")
+    echo(f"folder    {folder}")
+    echo(f"mirror    {manifest.get('mirror', '?')}")
     for suite, how in manifest.get("signatures", {}).items():
-        click.echo(f"          {suite}: {how}")
-    click.echo(f"native    {manifest['native'][:16]} (compiled here)")
+        echo(f"          {suite}: {how}")
+    echo(f"native    {manifest['native'][:16]} (compiled here)")
     for version, release in releases.items():
         verdict = "self-test passed" if release["available"] else release["reason"]
-        click.echo(f"release   onnxruntime-directml {version}: {verdict}")
+        echo(f"release   onnxruntime-directml {version}: {verdict}")
         if release["device"]:
-            click.echo(f"          {release['device']}")
+            echo(f"          {release['device']}")
             fp16 = release["fp16"]
             words = f"rounds {fp16['rounding']}, overflow: {fp16['overflow']}, denormals: {fp16['denormals']}"
-            click.echo(f"          FP16: {words}, native: {'yes' if fp16['native'] else 'no'}")
+            echo(f"          FP16: {words}, native: {'yes' if fp16['native'] else 'no'}")
         for name, digest in release["libraries"].items():
-            click.echo(f"          {digest[:16]}  {name}")
-    click.echo(f"packages  {len(manifest['packages'])} of Debian, by digest and version:")
+            echo(f"          {digest[:16]}  {name}")
+    echo(f"packages  {len(manifest['packages'])} of Debian, by digest and version:")
     for package in sorted(manifest["packages"], key=lambda p: str(p["name"])):
-        click.echo(f"          {package['sha256'][:16]}  {package['name']} {package['version']} ({package['suite']})")
+        echo(f"          {package['sha256'][:16]}  {package['name']} {package['version']} ({package['suite']})")
 
 
 @command.command()
@@ -184,4 +184,4 @@ def remove(release: str) -> None:
     from dmlprep.runtime.linux.layout import Layout
 
     removed = take_away(Layout.of_user(), release)
-    click.echo("\n".join(f"removed {path}" for path in removed) or "nothing is installed")
+    echo("\n".join(f"removed {path}" for path in removed) or "nothing is installed")

@@ -31,10 +31,10 @@ def _steps(steps: list[StepRecord]) -> Table:
     for step in steps:
         nodes = f"{step.nodes_before}"
         if step.nodes_after != step.nodes_before:
-            nodes += f" → {step.nodes_after}"
+            nodes += f" -> {step.nodes_after}"
         size = bytes_text(step.bytes_before)
         if bytes_text(step.bytes_after) != bytes_text(step.bytes_before):
-            size += f" → {bytes_text(step.bytes_after)}"
+            size += f" -> {bytes_text(step.bytes_after)}"
         table.add_row(step.step, step.outcome, f"{step.seconds:.2f}", nodes, size, str(len(step.findings) or ""))
     return table
 
@@ -98,7 +98,7 @@ def show_record(record: RunRecord, console: Console) -> None:
     if all(versions):
         before, after = (v.get("", "?") for v in versions)
         console.print(
-            Text(f"\nopset {before} → {after}, IR {record.ir_before} → {record.ir_after}, target {record.target}")
+            Text(f"\nopset {before} -> {after}, IR {record.ir_before} -> {record.ir_after}, target {record.target}")
         )
     placed = [record.facts.get(key) for key in ("placement_before", "placement_after")]
     if all(placed):
@@ -125,7 +125,7 @@ def show_half(record: RunRecord, console: Console) -> None:
         kept = ", ".join(f"{k.rule} {len(k.nodes)}" for k in half.kept)
         console.print(
             Text(
-                f"\n{half.step}: {bytes_text(half.bytes_before)} → {bytes_text(half.bytes_after)}, "
+                f"\n{half.step}: {bytes_text(half.bytes_before)} -> {bytes_text(half.bytes_after)}, "
                 f"{half.casts} casts left, {half.kept_count} nodes in FP32{f' ({kept})' if kept else ''}"
             )
         )

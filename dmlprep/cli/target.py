@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dmlprep.cli.options import format_option
-from dmlprep.cli.output import print_json
+from dmlprep.cli.output import echo, print_json
 
 if TYPE_CHECKING:
     from dmlprep.target import Target
@@ -30,16 +30,14 @@ def list_(output_format: str) -> int:
     if output_format == "json":
         print_json([_facts(t) for t in targets])
         return 0
-    click.echo(
-        f"{'target':<14} {'ONNX Runtime':<13} {'DirectML':<9} {'opset <=':>8} {'IR <=':>6} {'DirectML opset':>15}"
-    )
+    echo(f"{'target':<14} {'ONNX Runtime':<13} {'DirectML':<9} {'opset <=':>8} {'IR <=':>6} {'DirectML opset':>15}")
     for t in targets:
         best = "not known" if t.opset_only else str(t.dml_opset)
-        click.echo(
+        echo(
             f"{t.name:<14} {t.ort_version or '-':<13} {t.directml_version or '-':<9} {t.max_opset:>8} {t.max_ir:>6} "
             f"{best:>15}"
         )
-    click.echo(f"latest is {target_names()[-1]}")
+    echo(f"latest is {target_names()[-1]}")
     return 0
 
 
@@ -97,23 +95,23 @@ def show(name: str, op: str | None, output_format: str) -> int:
             }
         )
         return 0
-    click.echo(f"{target.name}: {target.title}")
+    echo(f"{target.name}: {target.title}")
     if target.ort_version:
-        click.echo(
+        echo(
             f"ONNX Runtime {target.ort_version}, DirectML {target.directml_version}, feature level "
             f"{target.feature_level or 'not known'}"
         )
-    click.echo(f"loads opset <= {target.max_opset}, IR <= {target.max_ir}")
+    echo(f"loads opset <= {target.max_opset}, IR <= {target.max_ir}")
     if not target.opset_only:
         rows = sum(map(len, kernels.values()))
-        click.echo(f"DirectML kernels: {rows} of {len(kernels)} operators; quirks known: {len(known)}")
+        echo(f"DirectML kernels: {rows} of {len(kernels)} operators; quirks known: {len(known)}")
         _show_kernels(kernels, with_types=op is not None)
-        click.echo(f"FP16 faults known: {len(faults)}")
+        echo(f"FP16 faults known: {len(faults)}")
         for fault in faults:
-            click.echo(f"  {fault.id} ({fault.when}; {fault.outcome}; {fault.confidence}): {fault.why}")
-    click.echo("sources:")
+            echo(f"  {fault.id} ({fault.when}; {fault.outcome}; {fault.confidence}): {fault.why}")
+    echo("sources:")
     for source in target.sources:
-        click.echo(f"  {source}")
+        echo(f"  {source}")
     return 0
 
 
@@ -146,10 +144,10 @@ def _kernels(target: Target, op: str | None) -> dict[str, list[dict[str, Any]]]:
 
 def _show_kernels(kernels: dict[str, list[dict[str, Any]]], *, with_types: bool) -> None:
     for key, found in kernels.items():
-        click.echo(f"  {key}: {', '.join(str(k['since_version']) for k in found) or 'none'}")
+        echo(f"  {key}: {', '.join(str(k['since_version']) for k in found) or 'none'}")
         for k in found if with_types else ():
             types = "; ".join(f"{label}: {' '.join(names)}" for label, names in k["types"].items())
-            click.echo(f"    {k['since_version']}: {types}" + (f"; {k['query']}" if k["query"] else ""))
+            echo(f"    {k['since_version']}: {types}" + (f"; {k['query']}" if k["query"] else ""))
 
 
 @command.command("diff")
@@ -166,5 +164,5 @@ def diff(a: str, b: str, output_format: str) -> int:
         print_json({"from": a, "to": b, **changes})
         return 0
     for key, value in changes.items():
-        click.echo(f"{key}: {', '.join(value) if value else 'nothing'}")
+        echo(f"{key}: {', '.join(value) if value else 'nothing'}")
     return 0

@@ -7,6 +7,7 @@ out before).
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import signal
 import subprocess
@@ -23,6 +24,9 @@ __all__ = ["SKIPPED", "simplify"]
 SKIPPED = ("fuse_bn_into_conv", "eliminate_duplicate_initializer")
 """Left out: folding a BatchNormalization rounds weights anew (ONNX Runtime does it at load), and merging equal
 initializers makes names vanish that later steps report by."""
+
+_NO_WINDOW = 0x08000000 if sys.platform == "win32" else 0  # CREATE_NO_WINDOW
+_NO_DIALOG = 0x8003  # SetErrorMode: a crash ends the process and shows no dialog
 
 _LAST_LINES = 2000  # characters of the child's stderr that may stand in a message
 
@@ -52,7 +56,13 @@ def simplify(
         command += SKIPPED if merge_equal else (*SKIPPED, "eliminate_common_subexpression")
         try:
             done = subprocess.run(
-                command, stdin=subprocess.DEVNULL, capture_output=True, timeout=time_limit, check=False, cwd=folder
+                command,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=time_limit,
+                check=False,
+                cwd=folder,
+                creationflags=_NO_WINDOW,
             )
         except subprocess.TimeoutExpired as error:
             raise _failed(f"onnxsim took more than {time_limit:g} seconds") from error
@@ -78,6 +88,8 @@ def _reason(code: int, stderr: bytes) -> str:
 
 
 def _child(before: str, after: str, constant_bytes: str, *skipped: str) -> None:
+    if sys.platform == "win32":
+        ctypes.WinDLL("kernel32").SetErrorMode(_NO_DIALOG)
     import onnxsim
 
     with open(os.devnull, "w", encoding="utf-8") as nowhere, contextlib.redirect_stdout(nowhere):

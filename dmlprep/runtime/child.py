@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 import queue
-import shutil
 import signal
 import subprocess
 import sys
@@ -25,6 +24,7 @@ from pathlib import Path
 from dmlprep.runtime.failure import FailureKind, SessionFailure, failure
 from dmlprep.runtime.hresult import plain_text
 from dmlprep.runtime.memory import private_bytes
+from dmlprep.runtime.offsite.process import CREATION_FLAGS, Job, remove_tree
 from dmlprep.runtime.wire import decode, encode
 
 __all__ = ["Child"]
@@ -33,6 +33,9 @@ _POLL = 0.1
 """Seconds between two looks at the worker's memory while it works."""
 
 _REFUSALS: dict[str, FailureKind] = {"load": "load", "run": "run"}
+
+_HARD = 1.25
+"""Share of the memory limit beyond which Windows itself refuses: the watch, which can say so, comes first."""
 
 _CLOSE_GRACE = 5.0
 """Seconds a worker has to end by itself before its process group is killed."""
@@ -84,6 +87,7 @@ class Child:
         self._lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
         self._closed = False
         self._mark = 0
+        self._job = Job()
         self.start_limit = start_limit
         try:
             self._process = _spawner().submit(self._start, command(self.exchange)).result()
@@ -96,19 +100,21 @@ class Child:
             _close(holds)
             raise
         # At the end of the program, too, for callers who forgot to close.
-        self._end = weakref.finalize(self, _end, self._process, self.exchange, holds)
+        self._end = weakref.finalize(self, _end, self._process, self._job, self.exchange, holds)
         threading.Thread(target=_read, args=(self._process, self._lines), name="dmlprep-reader", daemon=True).start()
 
     def _start(self, command: Sequence[str]) -> subprocess.Popen[bytes]:
         with self._log.open("wb") as log:
-            return subprocess.Popen(
+            process = subprocess.Popen(
                 command,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
                 start_new_session=True,
-                creationflags=getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0) if sys.platform == "win32" else 0,
+                creationflags=CREATION_FLAGS,
             )
+        self._job.add(process)
+        return process
 
     @property
     def alive(self) -> bool:
@@ -137,6 +143,7 @@ class Child:
             raise failure("crash", f"{self.name} has ended", where)
         assert self._process.stdin is not None
         self._mark = self._log_size()
+        self._job.limit_memory(int(memory * _HARD) if memory is not None else 0)
         try:
             self._process.stdin.write(b"".join(encode(line) for line in lines))
             self._process.stdin.flush()
@@ -169,10 +176,13 @@ class Child:
         if time.monotonic() >= deadline:
             self.kill()
             raise failure("timeout", f"{self.name} did not answer within {limit:g} s and was ended", where)
-        if memory is not None and (held := private_bytes(self._process.pid)) > memory:
+        if memory is not None and (held := self._private_bytes()) > memory:
             self.kill()
             text = f"{self.name} held {held / 2**20:.0f} MiB, the limit is {memory / 2**20:.0f} MiB, and was ended"
             raise failure("memory", text, where)
+
+    def _private_bytes(self) -> int:
+        return self._job.private_bytes() or private_bytes(self._process.pid)
 
     def _died(self, where: str) -> SessionFailure:
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -232,7 +242,7 @@ class Child:
         self.kill()
 
     def _remove_exchange(self) -> None:
-        shutil.rmtree(self.exchange, ignore_errors=True)
+        remove_tree(self.exchange)
 
 
 def _close(holds: int | None) -> None:
@@ -240,10 +250,11 @@ def _close(holds: int | None) -> None:
         os.close(holds)
 
 
-def _end(process: subprocess.Popen[bytes], exchange: Path, holds: int | None) -> None:
+def _end(process: subprocess.Popen[bytes], job: Job, exchange: Path, holds: int | None) -> None:
     """What must happen to a worker once, however it comes to its end."""
+    job.end()
     if sys.platform == "win32":
-        process.kill()
+        process.kill()  # where it could not be put into the job
     else:
         # The group can outlive its leader (Wine leaves servers behind), so it is killed in any case.
         with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -254,5 +265,5 @@ def _end(process: subprocess.Popen[bytes], exchange: Path, holds: int | None) ->
         with contextlib.suppress(OSError, ValueError):
             if pipe is not None:
                 pipe.close()
-    shutil.rmtree(exchange, ignore_errors=True)
+    remove_tree(exchange)
     _close(holds)

@@ -7,6 +7,7 @@ import itertools
 import json
 import os
 import shutil
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -214,7 +215,7 @@ class ServedSession:
             raise failure("protocol", f"the exchange folder cannot be written: {error}", str(self.path)) from error
         finally:
             for file in files:
-                file.unlink(missing_ok=True)
+                _discard(file)
         return self._values(answer)
 
     def _values(self, answer: list[list[str]]) -> dict[str, RunValue]:
@@ -233,13 +234,15 @@ class ServedSession:
         path = self._child.exchange / Path(row[3]).name
         shape = tuple(int(size) for size in row[4:])
         try:
-            return read_tensor(path, row[2], shape, mapped=path.stat().st_size >= _LARGE)
+            # Windows does not remove a file that is mapped.
+            mapped = sys.platform != "win32" and path.stat().st_size >= _LARGE
+            return read_tensor(path, row[2], shape, mapped=mapped)
         except (OSError, ValueError, TypeError) as error:
             if shutil.disk_usage(self._child.exchange).free < _NO_ROOM:
                 raise disk_full(self._child.exchange, OSError(FULL[0], os.strerror(FULL[0]))) from error
             raise failure("protocol", f"output {row[1]}: {error}", str(self.path)) from error
         finally:
-            path.unlink(missing_ok=True)
+            _discard(path)
 
     def placement(self) -> tuple[NodePlacement, ...]:
         """See ``Session.placement``."""
@@ -285,6 +288,12 @@ class ServedSession:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _discard(file: Path) -> None:
+    """Remove a file of the exchange folder; one that is still open goes with the folder."""
+    with contextlib.suppress(PermissionError):
+        file.unlink(missing_ok=True)
 
 
 def _feed_line(name: str, dtype: str, array: np.ndarray, file: Path) -> list[str]:

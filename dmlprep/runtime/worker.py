@@ -15,6 +15,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from dmlprep.runtime.memory import die_with_parent, prefer_as_victim
+from dmlprep.runtime.offsite.process import no_crash_dialog
 from dmlprep.runtime.ortoptions import providers, session_settings
 from dmlprep.runtime.types import DATA_FOLDER
 from dmlprep.runtime.wire import decode, dims_to_fields, encode, numpy_dtype, read_tensor
@@ -90,8 +91,8 @@ class Worker:
         settings = self.ort.SessionOptions()
         prefix = self.exchange / f"profile{number}"
         try:
+            source = self.source(Path(model), options)
             session_settings(settings, options, self.device, str(prefix), self.ort.GraphOptimizationLevel)
-            source = Path(model).read_bytes() if f"config:{DATA_FOLDER}" in options else model
             session = self.ort.InferenceSession(source, settings, providers=providers(options, self.device))
         except Exception as error:
             raise Refused("load", _message(error)) from error
@@ -112,6 +113,17 @@ class Worker:
                     element_name(value.type),
                     *dims_to_fields([d or None if isinstance(d, str) else d for d in shape]),
                 )
+
+    def source(self, model: Path, options: dict[str, str]) -> str | bytes:
+        """The model's path, or its bytes where ONNX Runtime cannot have the path.
+
+        On Windows 1.24.4 refuses a file name that the code page lacks ("No Unicode translation"), though not a folder.
+        """
+        key = f"config:{DATA_FOLDER}"
+        if key not in options and (sys.platform != "win32" or model.name.isascii()):
+            return str(model)
+        options.setdefault(key, str(model.parent))
+        return model.read_bytes()
 
     def feed(self, name: str, kind: str, file: str, *dims: str) -> None:
         shape = tuple(int(size) for size in dims)
@@ -240,6 +252,7 @@ class Worker:
 
 def main(arguments: list[str]) -> int:
     device, parent, exchange = arguments
+    no_crash_dialog()
     die_with_parent(int(parent))
     prefer_as_victim()
     # Native libraries print to descriptor 1; the protocol keeps the pipe for itself.

@@ -6,21 +6,22 @@ import argparse
 import contextlib
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
 import tempfile
+import time
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from dmlprep.runtime.offsite import integrity, work
+from dmlprep.runtime.offsite import integrity, process, work
 
 __all__ = ["main"]
 
 _EXIT = {"passed": 0, "failed": 1, "not-run": 3}
+_SLICE = 0.2  # seconds
 
 
 def _say(text: str) -> None:
@@ -60,7 +61,9 @@ def main(kit: Path, arguments: Sequence[str]) -> int:
     asked = _arguments(arguments)
     if asked.worker is not None:
         return work.main(kit, asked.worker)
-    signal.signal(signal.SIGTERM, _stop)
+    for name in ("SIGTERM", "SIGHUP", "SIGBREAK"):  # the last is Ctrl-Break on Windows
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), _stop)
     try:
         return _main(kit, asked)
     except KeyboardInterrupt:
@@ -95,7 +98,7 @@ def _main(kit: Path, asked: argparse.Namespace) -> int:
         result = _result(state, name, request, folder)
         _write(result, folder, out)
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        process.remove_tree(folder)
     _summary(result)
     _say(f"wrote {out.name}: send it back")
     return _EXIT[result["outcome"]]
@@ -118,17 +121,24 @@ def _work(kit: Path, folder: Path, limit: float) -> dict[str, Any]:
     """What the worker noted; where it died, what can be said of that."""
     command = [sys.executable, "-B", str(kit / "run.py"), "--worker", str(folder)]
     log = folder / "log.txt"
-    ended = ""
-    with log.open("wb") as sink, subprocess.Popen(command, stdin=subprocess.PIPE, stdout=sink, stderr=sink) as child:
+    job = process.Job()
+    with log.open("wb") as sink:
+        child = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=sink, stderr=sink, creationflags=process.CREATION_FLAGS
+        )
         try:
-            code = child.wait(limit)
-            if code:
-                ended = f"the process died with {_exit_name(code)}"
+            job.add(child)
+            code = _wait(child, limit)
+            ended = f"the process died with {_exit_name(code)}" if code else ""
         except subprocess.TimeoutExpired:
             ended = f"it took longer than {limit:g} seconds (--time-limit)"
         finally:
             with contextlib.suppress(OSError):
                 child.kill()
+            job.end()
+            child.wait()
+            if child.stdin is not None:
+                child.stdin.close()
     state: dict[str, Any] = {}
     with contextlib.suppress(OSError, ValueError):
         state = json.loads((folder / work.STATE).read_text(encoding="utf-8"))
@@ -141,6 +151,21 @@ def _work(kit: Path, folder: Path, limit: float) -> dict[str, Any]:
         before = stage in ("start", "import onnxruntime")
         state.update(outcome="not-run" if before else "failed", reason=f"{stage}: {ended}", failure=failure)
     return state
+
+
+def _wait(child: subprocess.Popen[bytes], limit: float) -> int:
+    """Exit code of the child; waits in slices, because Windows delivers Ctrl-C only between two waits.
+
+    Raises:
+        subprocess.TimeoutExpired: it took longer than ``limit`` seconds.
+    """
+    end = time.monotonic() + limit
+    while True:
+        try:
+            return child.wait(max(0.0, min(_SLICE, end - time.monotonic())))
+        except subprocess.TimeoutExpired:
+            if time.monotonic() >= end:
+                raise
 
 
 def _exit_name(code: int) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import threading
 import time
 from collections import Counter
 from collections.abc import Mapping
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from dmlprep.runtime.hresult import diagnose, plain_text
-from dmlprep.runtime.offsite import device
+from dmlprep.runtime.offsite import device, process
 
 __all__ = ["DML", "STATE", "main"]
 
@@ -232,15 +231,9 @@ def _message(error: BaseException) -> str:
     return str(error) or type(error).__name__
 
 
-def _end_with_parent(stream: Any) -> None:
-    stream.read()
-    os._exit(1)
-
-
 def main(kit: Path, folder: Path) -> int:
     """Run a kit; ``request.json`` in ``folder`` says how. The standard input is a pipe that closes with the parent."""
-    import sys
-
-    threading.Thread(target=_end_with_parent, args=(sys.stdin.buffer,), daemon=True).start()
+    process.no_crash_dialog()
+    process.watch_parent()
     Work(kit, folder, json.loads((folder / "request.json").read_text(encoding="utf-8"))).run()
     return 0

@@ -1,0 +1,220 @@
+"""What a child process must be on Windows: without a console window or a crash dialog, and never left behind.
+
+Elsewhere everything here does nothing: process groups and signals serve there. Sources (learn.microsoft.com): "Job
+Objects", JOBOBJECT_EXTENDED_LIMIT_INFORMATION, JOBOBJECT_BASIC_PROCESS_ID_LIST, "Process Creation Flags", SetErrorMode,
+PROCESS_MEMORY_COUNTERS_EX.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import shutil
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+__all__ = ["CREATION_FLAGS", "Job", "no_crash_dialog", "remove_tree", "watch_parent"]
+
+_CREATE_NEW_PROCESS_GROUP, _CREATE_NO_WINDOW = 0x00000200, 0x08000000
+CREATION_FLAGS = (_CREATE_NEW_PROCESS_GROUP | _CREATE_NO_WINDOW) if sys.platform == "win32" else 0
+"""``creationflags`` of subprocess: Ctrl-C reaches only us, and no console window opens under a program with windows."""
+
+_ERROR_MODE = 0x0001 | 0x0002 | 0x8000  # SEM_FAILCRITICALERRORS, SEM_NOGPFAULTERRORBOX, SEM_NOOPENFILEERRORBOX
+_LIMIT_JOB_MEMORY, _LIMIT_DIE_ON_EXCEPTION, _LIMIT_KILL_ON_CLOSE = 0x0200, 0x0400, 0x2000
+_EXTENDED_LIMITS, _PROCESS_IDS = 9, 3  # JOBOBJECTINFOCLASS
+_QUERY_LIMITED, _VM_READ = 0x1000, 0x0010
+_MOST_PROCESSES = 64
+"""Processes of a job that are looked at: a worker is one, behind the launcher of a virtual environment two."""
+
+
+class _Basic(ctypes.Structure):
+    """JOBOBJECT_BASIC_LIMIT_INFORMATION."""
+
+    _fields_ = (
+        ("process_time", ctypes.c_int64),
+        ("job_time", ctypes.c_int64),
+        ("flags", ctypes.c_uint32),
+        ("least_working_set", ctypes.c_size_t),
+        ("most_working_set", ctypes.c_size_t),
+        ("most_processes", ctypes.c_uint32),
+        ("affinity", ctypes.c_size_t),
+        ("priority", ctypes.c_uint32),
+        ("scheduling", ctypes.c_uint32),
+    )
+
+
+class _Extended(ctypes.Structure):
+    """JOBOBJECT_EXTENDED_LIMIT_INFORMATION."""
+
+    _fields_ = (
+        ("basic", _Basic),
+        ("io", ctypes.c_uint64 * 6),
+        ("process_memory", ctypes.c_size_t),
+        ("job_memory", ctypes.c_size_t),
+        ("peak_process_memory", ctypes.c_size_t),
+        ("peak_job_memory", ctypes.c_size_t),
+    )
+
+
+class _Processes(ctypes.Structure):
+    """JOBOBJECT_BASIC_PROCESS_ID_LIST."""
+
+    _fields_ = (
+        ("assigned", ctypes.c_uint32),
+        ("listed", ctypes.c_uint32),
+        ("ids", ctypes.c_size_t * _MOST_PROCESSES),
+    )
+
+
+class _Counters(ctypes.Structure):
+    """PROCESS_MEMORY_COUNTERS_EX."""
+
+    _fields_ = (
+        ("size", ctypes.c_uint32),
+        ("faults", ctypes.c_uint32),
+        ("peak_working_set", ctypes.c_size_t),
+        ("working_set", ctypes.c_size_t),
+        ("quota", ctypes.c_size_t * 4),
+        ("pagefile", ctypes.c_size_t),
+        ("peak_pagefile", ctypes.c_size_t),
+        ("private", ctypes.c_size_t),
+    )
+
+
+if sys.platform == "win32":
+
+    def _kernel() -> Any:
+        kernel = ctypes.WinDLL("kernel32", use_last_error=True)
+        kernel.CreateJobObjectW.restype = ctypes.c_void_p
+        kernel.CreateJobObjectW.argtypes = [ctypes.c_void_p, ctypes.c_wchar_p]
+        kernel.OpenProcess.restype = ctypes.c_void_p
+        kernel.OpenProcess.argtypes = [ctypes.c_uint32, ctypes.c_int, ctypes.c_uint32]
+        kernel.AssignProcessToJobObject.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
+        kernel.TerminateJobObject.argtypes = [ctypes.c_void_p, ctypes.c_uint32]
+        kernel.CloseHandle.argtypes = [ctypes.c_void_p]
+        kernel.SetInformationJobObject.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p, ctypes.c_uint32]
+        kernel.QueryInformationJobObject.argtypes = [
+            ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_void_p,
+        ]  # fmt: skip
+        kernel.K32GetProcessMemoryInfo.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint32]
+        return kernel
+
+    class Job:
+        """A job object: all processes in it end with ``end``, and when the last handle to it closes.
+
+        The handle closes with this process, whatever ends it, so that no worker is left behind.
+        """
+
+        def __init__(self) -> None:
+            self._kernel = _kernel()
+            self._handle = self._kernel.CreateJobObjectW(None, None)
+            self._limit(0)
+
+        def _limit(self, job_memory: int) -> None:
+            limits = _Extended()
+            limits.basic.flags = _LIMIT_KILL_ON_CLOSE | _LIMIT_DIE_ON_EXCEPTION
+            if job_memory:
+                limits.basic.flags |= _LIMIT_JOB_MEMORY
+                limits.job_memory = job_memory
+            self._kernel.SetInformationJobObject(
+                self._handle, _EXTENDED_LIMITS, ctypes.byref(limits), ctypes.sizeof(limits)
+            )
+
+        def add(self, process: Any) -> None:
+            """Put a process of ``subprocess`` in, right after its start."""
+            self._kernel.AssignProcessToJobObject(self._handle, int(process._handle))
+
+        def limit_memory(self, limit: int) -> None:
+            """Let allocations fail beyond ``limit`` bytes of committed memory, all processes together; 0 for none."""
+            self._limit(limit)
+
+        def private_bytes(self) -> int:
+            """Private bytes of all its processes."""
+            found = _Processes()
+            self._kernel.QueryInformationJobObject(
+                self._handle, _PROCESS_IDS, ctypes.byref(found), ctypes.sizeof(found), None
+            )
+            return sum(self._private(found.ids[i]) for i in range(min(found.listed, _MOST_PROCESSES)))
+
+        def _private(self, pid: int) -> int:
+            process = self._kernel.OpenProcess(_QUERY_LIMITED | _VM_READ, 0, pid)
+            if not process:
+                return 0
+            try:
+                counters = _Counters()
+                counters.size = ctypes.sizeof(counters)
+                if not self._kernel.K32GetProcessMemoryInfo(process, ctypes.byref(counters), counters.size):
+                    return 0
+                return int(counters.private)
+            finally:
+                self._kernel.CloseHandle(process)
+
+        def end(self) -> None:
+            """End all its processes."""
+            if self._handle:
+                self._kernel.TerminateJobObject(self._handle, 1)
+                self._kernel.CloseHandle(self._handle)
+                self._handle = None
+
+    def no_crash_dialog() -> None:
+        """Let this process and its children crash without a dialog that waits for somebody to click it away."""
+        ctypes.WinDLL("kernel32").SetErrorMode(_ERROR_MODE)
+
+else:
+
+    class Job:
+        """Nothing outside Windows, where process groups serve."""
+
+        def add(self, process: Any) -> None:
+            """Do nothing."""
+
+        def limit_memory(self, limit: int) -> None:
+            """Do nothing."""
+
+        def private_bytes(self) -> int:
+            """Not known here."""
+            return 0
+
+        def end(self) -> None:
+            """Do nothing."""
+
+    def no_crash_dialog() -> None:
+        """Do nothing: no other system shows one."""
+
+
+def remove_tree(folder: Path, patience: float = 2.0) -> None:
+    """Remove a folder; what another program still holds after ``patience`` seconds stays.
+
+    On Windows a process that was just killed, a virus scanner or an indexer holds files for some 100 ms.
+    """
+    end = time.monotonic() + patience
+    while True:
+        shutil.rmtree(str(folder), ignore_errors=True)
+        if not folder.exists() or time.monotonic() >= end:
+            return
+        time.sleep(0.05)
+
+
+def watch_parent() -> None:
+    """End this process when the pipe on its standard input closes, which is when its parent has ended.
+
+    The watch is kept on a duplicate, and standard input leads nowhere from now on: on Windows a read that waits on a
+    handle blocks every other use of it, and numpy asks for the type of standard input while it is imported
+    (numpy issue 24290, CPython issue 78961).
+    """
+    watched = os.dup(0)
+    nowhere = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nowhere, 0)
+    os.close(nowhere)
+
+    def wait() -> None:
+        with contextlib.suppress(OSError):
+            while os.read(watched, 4096):
+                pass
+        os._exit(1)
+
+    threading.Thread(target=wait, name="dmlprep-parent", daemon=True).start()
