@@ -17,8 +17,11 @@ import json, os, sys
 import onnxruntime as ort
 MODE = {mode!r}
 real = ort.InferenceSession
-if MODE != "missing":
-    ort.get_available_providers = lambda: ["DmlExecutionProvider", "CPUExecutionProvider"]
+HERE = os.path.dirname(os.path.abspath(__file__))
+with open(os.path.join(HERE, "pid"), "w") as out:
+    out.write(str(os.getpid()))
+DML = [] if MODE == "missing" else ["DmlExecutionProvider"]
+ort.get_available_providers = lambda: [*DML, "CPUExecutionProvider"]
 
 class Session:
     def __init__(self, path, settings, providers):
@@ -70,7 +73,7 @@ def stand_in(folder: Path, mode: str) -> dict[str, str]:
     """An environment whose onnxruntime behaves as onnxruntime-directml would, computed by the CPU provider.
 
     Args:
-        mode: ``good``, or what goes wrong: ``missing``, ``left-out``, ``idle``, ``refused``, ``removed``, ``crash``,
+        mode: ``good``, or what goes wrong: ``missing`` (no DirectML provider), ``left-out``, ``idle``, ``refused``, ``removed``, ``crash``,
             ``hang``, ``wrong``.
     """
     folder.mkdir(exist_ok=True)

@@ -106,7 +106,8 @@ def test_text() -> None:
     show_record(_record(), Console(file=written, width=200, no_color=True))
     text = written.getvalue()
     assert (
-        "half: 2.0 MB -> 1.0 MB, 4 casts left, 4 nodes in FP32 (recurrent 2, island search 1, before-the-cast 1)" in text
+        "half: 2.0 MB -> 1.0 MB, 4 casts left, 4 nodes in FP32 (recurrent 2, island search 1, before-the-cast 1)"
+        in text
     )
     assert "square: peak 9e+04, beyond FP16, 0.0% below the normal range" in text
     assert "tiny: peak 1e-05, 87.5% below the normal range" in text

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import lzma
+import sys
 import tarfile
 from pathlib import Path
 
@@ -13,6 +14,8 @@ from dmlprep.errors import CheckNotRun, UsageError
 from dmlprep.runtime.linux.archive import Archive, Unmet, compare_versions, parse_release, resolve
 from dmlprep.runtime.linux.mirror import Mirror, mirror_of_this_system, verify_release
 from dmlprep.runtime.linux.unpack import BadPackage, unpack
+
+linux = pytest.mark.skipif(sys.platform == "win32", reason="the runtime is for Linux")
 
 
 @pytest.mark.parametrize(
@@ -140,6 +143,7 @@ def deb(path: Path, members: list[tuple[tarfile.TarInfo, bytes]], name: str = "d
     return path
 
 
+@linux
 def test_unpack(tmp_path: Path) -> None:
     root = tmp_path / "root"
     (root / "usr/lib").mkdir(parents=True)
@@ -165,6 +169,7 @@ def test_unpack(tmp_path: Path) -> None:
     assert not (root / "usr/share").exists()
 
 
+@linux
 @pytest.mark.parametrize("name", ["./usr/../../evil", "/evil", "usr/out/evil"])
 def test_unpack_stays_inside(tmp_path: Path, name: str) -> None:
     if name == "usr/out/evil":

@@ -195,3 +195,42 @@ def test_feeds_that_do_not_fit_on_the_disk(add_relu: Path, monkeypatch: pytest.M
         monkeypatch.setattr(served, "write_tensor", full)
         with pytest.raises(OutputError, match="set TMPDIR"):
             session.run({"x": ONES, "y": ONES})
+
+
+def test_outputs_that_are_read_in_place(tmp_path: Path) -> None:
+    """128 MiB come back whole, twice, and their files go: Windows removes no file that is mapped."""
+    info = helper.make_tensor_value_info
+    model = save(
+        tmp_path / "m.onnx",
+        [helper.make_node("Expand", ["x", "s"], ["y"])],
+        [info("x", TensorProto.FLOAT, [1]), info("s", TensorProto.INT64, [1])],
+        [info("y", TensorProto.FLOAT, None)],
+    )
+    with cpu_host() as host, host.open(model) as session:
+        count = 1 << 25
+        for value in (3.0, 4.0):
+            found = session.run({"x": np.full(1, value, np.float32), "s": np.array([count])})["y"]
+            assert found.shape == (count,)
+            assert found[0] == found[-1] == value
+            assert not list(host.worker().exchange.glob("out*"))
+
+
+@pytest.mark.parametrize("name", ["модель.onnx", "日本 モデル.onnx", "mod\u00e8le.onnx"])
+def test_a_model_whose_path_is_beyond_the_code_page(tmp_path: Path, name: str) -> None:
+    """With external data: it is found beside the model, wherever the bytes of the model came from."""
+    folder = tmp_path / "папка 日本"
+    folder.mkdir()
+    weights = np.arange(4096, dtype=np.float32)
+    proto = helper.make_graph(
+        [helper.make_node("Add", ["вход", "w"], ["出力"])],
+        "g",
+        [helper.make_tensor_value_info("вход", TensorProto.FLOAT, [4096])],
+        [helper.make_tensor_value_info("出力", TensorProto.FLOAT, [4096])],
+        [onnx.numpy_helper.from_array(weights, "w")],
+    )
+    path = folder / name
+    made = helper.make_model(proto, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(made, str(path), save_as_external_data=True, location="веса.data", size_threshold=0)
+    with open_cpu(path) as session:
+        found = session.run({"вход": np.ones(4096, np.float32)})["出力"]
+    assert np.array_equal(found, weights + 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import io
 import json
+import sys
 import tarfile
 import zipfile
 from pathlib import Path
@@ -23,6 +24,8 @@ from dmlprep.runtime.linux.layout import Layout, native_digest
 from dmlprep.runtime.linux.staging import external_files, stage
 from dmlprep.runtime.linux.wheel import fetch_release, unpack_libraries
 from tests.runtime.conftest import save
+
+linux = pytest.mark.skipif(sys.platform == "win32", reason="the runtime is for Linux")
 
 
 def wheel(path: Path, *names: str) -> Path:
@@ -87,6 +90,7 @@ def test_releases_that_cannot_be_had(tmp_path: Path, version: str) -> None:
         fetch_release(version, tmp_path, lambda *_: None)
 
 
+@linux
 def test_what_is_missing_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(installation, "check_machine", lambda: None)
     layout = Layout(tmp_path / "runtime")
@@ -123,6 +127,7 @@ def test_another_machine_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         installation.check_machine()
 
 
+@linux
 def test_a_full_disk_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> str:
         raise OSError(28, "No space left on device")
@@ -133,6 +138,7 @@ def test_a_full_disk_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         installation.install(Layout(tmp_path), installation.Source(), lambda *_: None)
 
 
+@linux
 def test_no_mirror_is_a_question_for_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(installation, "mirror_of_this_system", lambda: "")
     monkeypatch.setattr(installation, "check_machine", lambda: None)
@@ -140,6 +146,7 @@ def test_no_mirror_is_a_question_for_the_user(tmp_path: Path, monkeypatch: pytes
         installation.install(Layout(tmp_path), installation.Source(), lambda *_: None)
 
 
+@linux
 def test_the_cache_folder_is_the_user_s(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert Layout.of_user().home == tmp_path / "dmlprep" / "runtime"
@@ -180,7 +187,7 @@ def test_staging(tmp_path: Path) -> None:
     model = with_data(source / "model x.onnx", "deep/w.bin")
     assert external_files(model, source) == ["deep/w.bin"]
     stage(model, tmp_path / "stage", source)
-    found = sorted(str(p.relative_to(tmp_path / "stage")) for p in (tmp_path / "stage").rglob("*") if p.is_file())
+    found = sorted(p.relative_to(tmp_path / "stage").as_posix() for p in (tmp_path / "stage").rglob("*") if p.is_file())
     assert found == ["deep/w.bin", "model.onnx"]
     assert onnx.load(tmp_path / "stage/model.onnx").graph.node[0].op_type == "If"
 
@@ -206,6 +213,7 @@ def test_models_that_do_not_fit_on_the_disk_are_not_at_fault(tmp_path: Path, mon
     assert "TMPDIR" in str(caught.value)
 
 
+@linux
 def test_packages_that_do_not_fit_on_the_disk_are_not_at_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")

@@ -149,7 +149,7 @@ if sys.platform == "win32":
                 counters.size = ctypes.sizeof(counters)
                 if not self._kernel.K32GetProcessMemoryInfo(process, ctypes.byref(counters), counters.size):
                     return 0
-                return int(counters.private)
+                return int(max(counters.private, counters.pagefile))  # equal, but Wine knows the second only
             finally:
                 self._kernel.CloseHandle(process)
 

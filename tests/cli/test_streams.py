@@ -1,0 +1,73 @@
+"""Output that goes into a pipe or a file: every encoding takes every name, and JSON stays JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import onnx
+import pytest
+from onnx import parser
+
+_LETTERS = "модель-日本-é"
+_TEXT = """<ir_version: 8, opset_import: ["" : 17]>
+g (float[batch, 4] x) => (float[batch, 4] y) <float[4] b = {1, 2, 3, 4}> { a = Add(x, b)  y = Relu(a) }"""
+
+ENCODINGS = ["cp1252", "cp437", "ascii", "utf-16"]
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """A model whose folder, file, tensors and dimension have letters that few code pages hold together."""
+    proto = parser.parse_model(_TEXT)
+    proto.graph.input[0].name = f"вход-{_LETTERS}"
+    proto.graph.node[0].input[0] = proto.graph.input[0].name
+    proto.graph.output[0].name = f"出力-{_LETTERS}"
+    proto.graph.node[1].output[0] = proto.graph.output[0].name
+    path = tmp_path / f"папка {_LETTERS}" / f"{_LETTERS}.onnx"
+    path.parent.mkdir()
+    onnx.save(proto, str(path))
+    return path
+
+
+def dmlprep(encoding: str, *arguments: str | Path) -> subprocess.CompletedProcess[bytes]:
+    environment = {**os.environ, "PYTHONIOENCODING": encoding, "XDG_CACHE_HOME": str(Path(__file__).parent / "none")}
+    return subprocess.run(
+        [sys.executable, "-m", "dmlprep", *map(str, arguments)], capture_output=True, check=False, env=environment
+    )
+
+
+@pytest.mark.parametrize("encoding", ["cp1252", "ascii", "utf-16"])
+def test_prepare_ends_well_whatever_its_output_goes_to(encoding: str, model: Path, tmp_path: Path) -> None:
+    done = dmlprep(encoding, "prepare", model, "-o", tmp_path / "готово", "--pin", "batch=2", "--device", "cpu")
+    text = done.stdout.decode(encoding)
+    assert done.returncode == 0, done.stderr
+    assert "opset 17" in text
+    assert "wrote" in text
+    assert (tmp_path / "готово" / "model.onnx").is_file()
+    done.stderr.decode(encoding)
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_json_is_json_in_every_encoding(encoding: str, model: Path) -> None:
+    found = {}
+    for form in ("json", "sarif"):
+        done = dmlprep(encoding, "check", model, "--format", form)
+        assert done.returncode in (0, 1), done.stderr
+        found[form] = json.loads(done.stdout.decode(encoding))
+    assert _LETTERS in json.dumps(found["json"], ensure_ascii=False)
+    assert found["sarif"]["version"] == "2.1.0"
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_an_error_names_the_path(encoding: str, tmp_path: Path) -> None:
+    missing = tmp_path / f"нет-{_LETTERS}.onnx"
+    done = dmlprep(encoding, "check", missing)
+    assert (done.returncode, done.stdout.decode(encoding)) == (2, "")
+    text = done.stderr.decode(encoding)
+    assert text.startswith("error: ")
+    assert "é" in text or "\\xe9" in text, text
+    assert "internal error" not in text

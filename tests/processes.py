@@ -1,0 +1,45 @@
+"""Whether processes live, on each system; one that nobody has waited for yet does not live."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import sys
+import time
+from pathlib import Path
+
+__all__ = ["alive", "gone_within"]
+
+_SYNCHRONIZE, _WAIT_TIMEOUT = 0x00100000, 0x102
+
+
+def alive(pid: int) -> bool:
+    """Whether the process, or on Linux one of the group that it leads, lives."""
+    if sys.platform == "win32":
+        kernel = ctypes.WinDLL("kernel32")
+        kernel.OpenProcess.restype = ctypes.c_void_p
+        kernel.WaitForSingleObject.argtypes = [ctypes.c_void_p, ctypes.c_uint32]
+        kernel.CloseHandle.argtypes = [ctypes.c_void_p]
+        handle = kernel.OpenProcess(_SYNCHRONIZE, 0, pid)
+        if not handle:
+            return False
+        try:
+            return bool(kernel.WaitForSingleObject(handle, 0) == _WAIT_TIMEOUT)
+        finally:
+            kernel.CloseHandle(handle)
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            state, _parent, group = stat.read_text().rpartition(")")[2].split()[:3]
+            if pid in (int(group), int(stat.parent.name)) and state != "Z":
+                return True
+    return False
+
+
+def gone_within(pid: int, seconds: float) -> bool:
+    """Whether it ends in that time."""
+    end = time.monotonic() + seconds
+    while alive(pid):
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.05)
+    return True
