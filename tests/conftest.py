@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -24,6 +26,9 @@ def pytest_configure(config: pytest.Config) -> None:
     else:
         # As on a machine without the runtime: a test that proves a model must not take minutes on some machines only.
         os.environ["XDG_CACHE_HOME"] = str(Path(__file__).parent / "no-runtime-here")
+        if sys.platform == "win32":
+            os.environ["PYTHONPATH"] = str(Path(__file__).parent / "no_directml")
+            importlib.import_module("tests.no_directml.sitecustomize")
 
 
 def _demand_directml(config: pytest.Config) -> None:

@@ -73,8 +73,8 @@ def stand_in(folder: Path, mode: str) -> dict[str, str]:
     """An environment whose onnxruntime behaves as onnxruntime-directml would, computed by the CPU provider.
 
     Args:
-        mode: ``good``, or what goes wrong: ``missing`` (no DirectML provider), ``left-out``, ``idle``, ``refused``, ``removed``, ``crash``,
-            ``hang``, ``wrong``.
+        mode: ``good``, or what goes wrong: ``missing`` (no DirectML provider), ``left-out``, ``idle``, ``refused``,
+            ``removed``, ``crash``, ``hang``, ``wrong``.
     """
     folder.mkdir(exist_ok=True)
     lines = _STAND_IN.format(mode=mode).splitlines()
