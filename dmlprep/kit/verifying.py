@@ -213,6 +213,7 @@ def _device(manifest: Manifest, name: str, result: Result) -> DeviceInfo:
     if result.provider == _DML:
         called = f"dml on windows: {facts.get('adapter', 'unknown adapter')}"
         told.insert(0, f"DirectML {facts.get('directml', '?')}")
+        told.append(f"adapter {facts['adapter number']}" if "adapter number" in facts else "")
         told.append(f"driver {facts['driver']}" if "driver" in facts else "")
         told.append("DirectML.dll of Windows" if facts.get("directml library") == "the one of Windows" else "")
         told.append("software adapter" if facts.get("adapter kind") == "software" else "")
