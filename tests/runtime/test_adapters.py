@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -322,7 +323,9 @@ def test_there_is_an_adapter_where_there_is_a_session(session_here: DmlStatus) -
 def test_a_session_names_the_adapter_of_its_number(session_here: DmlStatus, add_relu: Path) -> None:
     first = dmlprep.adapters()[0]
     with dml_host() as host:
-        for options in (SessionOptions(), SessionOptions(device_id=0)):
+        # Fused, the package refuses this model: Add's result is an output as well.
+        plain = SessionOptions(optimization="disabled")
+        for options in (plain, replace(plain, device_id=0)):
             with host.open(add_relu, options) as session:
                 assert session.device.name == f"dml on windows: {first.name}"
                 assert {"adapter 0", f"driver {first.driver}"} <= set(session.device.details)

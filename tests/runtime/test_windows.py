@@ -11,7 +11,7 @@ import pytest
 
 from dmlprep.errors import CheckNotRun
 from dmlprep.runtime import SessionHost, dml
-from dmlprep.runtime.offsite import device
+from dmlprep.runtime.offsite import device, dxgi
 from dmlprep.runtime.ortoptions import config_entries, provider_options, providers, session_settings
 from dmlprep.runtime.selftest import Fp16Traits, SelfTest
 from dmlprep.runtime.served import _option_lines
@@ -186,6 +186,7 @@ def test_each_adapter_is_tested_before_its_first_session(add_relu: Path, monkeyp
 
     monkeypatch.setattr(dml, "self_test", test)
     monkeypatch.setattr(dml, "python_worker", lambda _device, name: python_worker("cpu", name))
+    monkeypatch.setattr(dxgi, "read_dxgi", lambda: dxgi.Dxgi([(dxgi.AdapterDesc(), None)] * 3, {}))
     with dml._windows_host({0: ()}) as host:
         for number in (None, 0, 1, 1):
             host.open(add_relu, SessionOptions(device_id=number)).close()
