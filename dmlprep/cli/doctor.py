@@ -37,7 +37,8 @@ def _adapter_lines(one: Adapter, vendors: Counter[str]) -> list[str]:
     """An adapter in words: what it is, then every way to choose it."""
     from dmlprep.runtime.offsite.device import VENDORS
 
-    kind = "software" if one.software else "hardware"
+    kind = "software, which the provider refuses" if one.software and one.luid else "software"
+    kind = kind if one.software else "hardware"
     driver = f", driver {one.driver}" if one.driver else ""
     what = f"{one.vendor or 'unknown vendor'} {one.vendor_id:04x}:{one.model_id:04x}, {kind}{driver}"
     ways = ["no option"] if one.number == 0 and not one.software else []
