@@ -1,4 +1,5 @@
-"""The whole public surface: ``prepare``, ``check``, ``plan``, ``compare``, and kits: ``pack_kit``, ``verify_kit``.
+"""The whole public surface: ``prepare``, ``check``, ``plan``, ``compare``, kits (``pack_kit``, ``verify_kit``), and
+``adapters``.
 
     import dmlprep
 
@@ -26,8 +27,20 @@ if TYPE_CHECKING:
     from dmlprep.kit import Packed
     from dmlprep.pipeline import Observer
     from dmlprep.recipe import Plan
+    from dmlprep.runtime import Adapter
 
-__all__ = ["Device", "check", "compare", "pack_kit", "plan", "prepare", "verify_kit", "write_depfile", "write_record"]
+__all__ = [
+    "Device",
+    "adapters",
+    "check",
+    "compare",
+    "pack_kit",
+    "plan",
+    "prepare",
+    "verify_kit",
+    "write_depfile",
+    "write_record",
+]
 
 Device = Literal["auto", "cpu", "dml"]
 
@@ -70,6 +83,7 @@ def prepare(
     feeds: Sequence[str | Path | Mapping[str, np.ndarray[Any, Any]]] = (),
     device: Device = "auto",
     device_id: int | None = None,
+    adapter: str | None = None,
     require_dml: bool = False,
     force: bool = False,
     observer: Observer | None = None,
@@ -83,7 +97,9 @@ def prepare(
         feeds: inputs to prove with: ``.npz`` files, ``NAME=file.npy``, folders, or arrays by input name; seeded ones
             are made where this is empty.
         device: ``auto`` proves on the CPU, and on DirectML where a session can run; ``dml`` demands it.
-        device_id: DirectML adapter, in DXGI order.
+        device_id: DirectML adapter, by its number in DXGI's order.
+        adapter: in its place, on Windows, its vendor (``NVIDIA``, ``AMD``, ``Intel``, ``Qualcomm``) or a part of its
+            name.
         require_dml: as ``device="dml"``: without a DirectML session the exit code is 3 and nothing is written.
         force: replace files that are there.
 
@@ -92,12 +108,12 @@ def prepare(
         demanded check could not run. With 1 and 3 nothing was written.
 
     Raises:
-        UsageError: the input, the output or the recipe is wrong.
+        UsageError: the input, the output or the recipe is wrong, or ``adapter`` names no adapter or several.
     """
     from dmlprep.parity import load_feeds
     from dmlprep.pipeline import Observer, PrepareRequest
     from dmlprep.pipeline import prepare as run
-    from dmlprep.runtime import SessionOptions
+    from dmlprep.runtime import SessionOptions, choose_adapter
 
     if require_dml and device == "cpu":
         raise UsageError(
@@ -116,7 +132,7 @@ def prepare(
         plan=plan(recipe, pins=pins, target=target, settings=overrides),
         feeds=load_feeds(feeds),
         force=force,
-        session=SessionOptions(device_id=device_id),
+        session=SessionOptions(device_id=choose_adapter(adapter, device_id, on=device)),
         observer=observer or Observer(),
     )
     return run(request)
@@ -129,6 +145,7 @@ def compare(
     feeds: Sequence[str | Path | Mapping[str, np.ndarray[Any, Any]]] = (),
     device: Literal["cpu", "dml"] = "cpu",
     device_id: int | None = None,
+    adapter: str | None = None,
     tolerance: str = "auto",
     sizes: Mapping[str, int] | None = None,
     seeds: int = 2,
@@ -137,7 +154,7 @@ def compare(
     """Compare the outputs of ``candidate`` on a device with those of ``reference`` on the CPU.
 
     Args:
-        feeds: as in ``prepare``.
+        feeds, device_id, adapter: as in ``prepare``.
         tolerance: name of a tolerance (docs/parity.md); ``auto`` is FP16's where the candidate holds FP16 weights.
         sizes: sizes for free dimensions, by name.
         seeds: how many seeded feeds where none are given.
@@ -148,16 +165,17 @@ def compare(
 
     Raises:
         InputError: a model or feed cannot be read, or does not fit.
+        UsageError: ``adapter`` names no adapter, or several.
     """
     from dmlprep.pipeline.proof import compare_models
-    from dmlprep.runtime import SessionOptions
+    from dmlprep.runtime import SessionOptions, choose_adapter
 
     return compare_models(
         Path(reference),
         Path(candidate),
         feeds=feeds,
         device=device,
-        session=SessionOptions(device_id=device_id, time_limit=time_limit),
+        session=SessionOptions(device_id=choose_adapter(adapter, device_id, on=device), time_limit=time_limit),
         tolerance=tolerance,
         sizes=dict(sizes or {}),
         seeds=seeds,
@@ -205,7 +223,7 @@ def pack_kit(
         feeds: as in ``prepare``.
         tolerance, seeds: those of the ``run.json`` by default, else ``auto`` and 2.
         sizes: sizes for free dimensions, by name.
-        session: session options (``device_id``, ``disable_metacommands``, ``optimization``, ``dim:NAME``).
+        session: session options (``device_id``, ``adapter``, ``disable_metacommands``, ``optimization``, ``dim:NAME``).
         warm_up, runs: runs of each feed before the timed ones, and timed ones.
         time_limit: seconds for everything on the other machine.
 
@@ -261,6 +279,18 @@ def verify_kit(
             Path(record) if record is not None else None,
         )
     )
+
+
+def adapters() -> tuple[Adapter, ...]:
+    """The graphics adapters that DirectML can have here.
+
+    Returns:
+        on Windows those that DXGI lists, in its order; on Linux the one of the installed runtime, lavapipe, which
+        computes on the CPU; empty where there is none.
+    """
+    from dmlprep.runtime import adapters as found
+
+    return found()
 
 
 def write_record(record: RunRecord, path: str | Path) -> None:

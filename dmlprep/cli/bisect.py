@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from dmlprep.cli.options import (
-    device_id_option,
+    adapter_options,
     feeds_option,
     format_option,
     optimization_option,
@@ -43,7 +43,7 @@ __all__ = ["command"]
     type=click.Choice(["cpu", "dml"]),
     help="Where CANDIDATE runs; REFERENCE runs on the CPU. Default: dml for one model, cpu for two.",
 )
-@device_id_option
+@adapter_options
 @click.option(
     "--tolerance",
     default="auto",
@@ -67,6 +67,7 @@ def command(
     feeds: tuple[str, ...],
     device: str | None,
     device_id: int | None,
+    adapter: str | None,
     tolerance: str,
     sizes: tuple[str, ...],
     optimization: str,
@@ -88,7 +89,7 @@ def command(
     from dmlprep.parity.knobs import try_knobs
     from dmlprep.parity.repro import check_folder, write_reproduction
     from dmlprep.parity.tolerances import choose_tolerance
-    from dmlprep.runtime import SessionOptions
+    from dmlprep.runtime import SessionOptions, choose_adapter
 
     check_folder(out, force)
     on: Literal["cpu", "dml"] = "dml" if device == "dml" or (device is None and candidate is None) else "cpu"
@@ -96,7 +97,7 @@ def command(
     session = SessionOptions(
         optimization=optimization,  # type: ignore[arg-type]
         unfused=unfused,
-        device_id=device_id,
+        device_id=choose_adapter(adapter, device_id, on=on),
         time_limit=time_limit,
     )
     knobs: list[KnobResult] = []

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dmlprep.cli.options import device_id_option, format_option
+from dmlprep.cli.options import adapter_options, format_option
 from dmlprep.cli.output import echo, print_error, print_json_text
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class _Row:
 )
 @click.option("--fail-on-cpu", is_flag=True, help="Exit 1 when compute would run on the CPU; shape arithmetic may.")
 @click.option("--verify", is_flag=True, help="Ask a real DirectML session as well, and compare.")
-@device_id_option
+@adapter_options
 @format_option("text", "json", "sarif")
 def command(
     models: tuple[Path, ...],
@@ -48,6 +48,7 @@ def command(
     fail_on_cpu: bool,
     verify: bool,
     device_id: int | None,
+    adapter: str | None,
     output_format: str,
 ) -> int:
     """Say what of each MODEL DirectML runs, and why not the rest. Edits nothing, reads no weights.
@@ -61,11 +62,13 @@ def command(
     not answer. Of several models, the highest; each is checked.
     """
     from dmlprep.errors import DmlprepError, UsageError
+    from dmlprep.runtime import choose_adapter
     from dmlprep.target import find_target, target_names
 
     every = target_name == "all"
     if every and verify:
         raise UsageError("--verify compares with the one release that is installed", fix="leave out --target all")
+    device_id = choose_adapter(adapter, device_id, on="dml" if verify else "cpu")
     targets = [find_target(n) for n in (target_names() if every else [target_name])]
     checked: list[list[_Row]] = []
     code = 0

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from dmlprep.cli.options import (
-    device_id_option,
+    adapter_options,
     feeds_option,
     format_option,
     read_pins,
@@ -30,7 +30,7 @@ __all__ = ["command"]
     show_default=True,
     help="Where CANDIDATE runs; REFERENCE runs on the CPU.",
 )
-@device_id_option
+@adapter_options
 @click.option(
     "--tolerance",
     default="auto",
@@ -50,6 +50,7 @@ def command(
     feeds: tuple[str, ...],
     device: str,
     device_id: int | None,
+    adapter: str | None,
     tolerance: str,
     sizes: tuple[str, ...],
     seeds: int,
@@ -68,6 +69,7 @@ def command(
         feeds=list(feeds),
         device="dml" if device == "dml" else "cpu",
         device_id=device_id,
+        adapter=adapter,
         tolerance=tolerance,
         sizes=read_pins(sizes),
         seeds=seeds,

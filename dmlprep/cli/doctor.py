@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import platform
+from collections import Counter
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
@@ -11,6 +13,9 @@ from dmlprep._version import __version__
 from dmlprep.cli.options import format_option
 from dmlprep.cli.output import print_json
 from dmlprep.record import Finding, finding
+
+if TYPE_CHECKING:
+    from dmlprep.runtime import Adapter
 
 __all__ = ["command"]
 
@@ -28,24 +33,79 @@ def _cpu_finding() -> Finding | None:
     return None
 
 
+def _adapter_lines(one: Adapter, vendors: Counter[str]) -> list[str]:
+    """An adapter in words: what it is, then every way to choose it."""
+    from dmlprep.runtime.offsite.device import VENDORS
+
+    kind = "software, which the provider refuses" if one.software and one.luid else "software"
+    kind = kind if one.software else "hardware"
+    driver = f", driver {one.driver}" if one.driver else ""
+    what = f"{one.vendor or 'unknown vendor'} {one.vendor_id:04x}:{one.model_id:04x}, {kind}{driver}"
+    ways = ["no option"] if one.number == 0 and not one.software else []
+    ways.append(f"--device-id {one.number}")
+    if vendors[one.vendor] == 1 and one.vendor in VENDORS:
+        ways.append(f"--adapter {one.vendor}")
+    ways += [f"performance_preference {name}" for name in one.preferences]
+    lines = [str(one), f"  {what}"]
+    if one.luid:  # told by DXGI
+        dedicated, shared = one.dedicated_memory >> 20, one.shared_memory >> 20
+        lines.append(f"  memory {dedicated} MiB dedicated, {shared} MiB shared; LUID {one.luid:016x}")
+        lines.append(f"  chosen by: {', '.join(ways)}")
+    return lines
+
+
+def _show_adapters(output_format: str) -> None:
+    from dmlprep.runtime.adapters import listing
+
+    found, reason = listing()
+    if output_format == "json":
+        adapters = [
+            {
+                **msgspec.to_builtins(one),
+                "vendor_id": f"{one.vendor_id:04x}",
+                "model_id": f"{one.model_id:04x}",
+                "luid": f"{one.luid:016x}",
+            }
+            for one in found
+        ]
+        print_json({"adapters": adapters, "reason": reason})
+        return
+    vendors = Counter(one.vendor for one in found)
+    for one in found:
+        click.echo("\n".join(_adapter_lines(one, vendors)))
+    if reason:
+        click.echo(f"DirectML has no adapter here: {reason}")
+
+
 @click.command(name="doctor")
 @format_option("text", "json")
 @click.option("--no-dml", is_flag=True, help="Do not try DirectML (its self-test takes about 10 s the first time).")
-def command(output_format: str, no_dml: bool) -> None:
+@click.option("--adapters", is_flag=True, help="Only list the graphics adapters, and what chooses each.")
+def command(output_format: str, no_dml: bool, adapters: bool) -> None:
     """Look for trouble in this environment: clashing packages, broken libraries, DirectML.
 
     Exit code 0: nothing is broken (DirectML may be missing); 1: an error is listed.
     """
     from dmlprep.runtime import dml_status
-    from dmlprep.runtime.environment import LIBRARIES, RUNTIMES, installed_versions, runtime_findings, system_name
+    from dmlprep.runtime.environment import (
+        LIBRARIES,
+        RUNTIMES,
+        dml_finding,
+        installed_versions,
+        runtime_findings,
+        system_name,
+    )
 
+    if adapters:
+        _show_adapters(output_format)
+        return
     findings = runtime_findings()
     if not any(found.code in ("DP801", "DP805") for found in findings):
         findings += [found for found in [_cpu_finding()] if found is not None]
     status = None if no_dml else dml_status()
-    if status is not None and not status.available and not any(found.code == "DP803" for found in findings):
-        code = "DP804" if "DP804" in status.reason else "DP803"
-        findings.append(finding(code, f"DirectML is not available: {status.reason}"))
+    missing = None if status is None else dml_finding(status)
+    if missing is not None and not any(found.code == "DP803" for found in findings):
+        findings.append(missing)
     failed = any(found.severity == "error" for found in findings)
     versions = installed_versions((*RUNTIMES, *LIBRARIES))
     if output_format == "json":

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from dmlprep.cli.options import (
-    device_id_option,
+    adapter_options,
     feeds_option,
     format_option,
     optimization_option,
@@ -60,7 +60,7 @@ def command() -> None:
     metavar="DIM=SIZE",
     help="Free-dimension override of the session, by name.",
 )
-@device_id_option
+@adapter_options
 @click.option("--disable-metacommands", is_flag=True, help="DirectML's own shaders in place of the vendor's.")
 @optimization_option("Graph optimisation level.")
 @click.option("--warm-up", type=click.IntRange(1), default=1, show_default=True, help="Runs before the timed ones.")
@@ -78,6 +78,7 @@ def pack(
     seeds: int | None,
     free: tuple[str, ...],
     device_id: int | None,
+    adapter: str | None,
     disable_metacommands: bool,
     optimization: str,
     warm_up: int,
@@ -91,11 +92,19 @@ def pack(
     Exit codes: 0 written; 1 the model cannot be packed; 2 bad input; 3 the reference does not run.
     """
     from dmlprep import api
+    from dmlprep.errors import UsageError
     from dmlprep.report.units import bytes_text
 
+    if device_id is not None and adapter is not None:
+        raise UsageError(
+            "an adapter's name and its number are given", where="--adapter", fix="leave one of the two out"
+        )
     session = {"optimization": optimization, **{f"dim:{n}": str(s) for n, s in read_pins(free).items()}}
     if device_id is not None:
         session["device_id"] = str(device_id)
+    if adapter is not None:
+        # Which number that is, is told on the other machine.
+        session["adapter"] = adapter
     if disable_metacommands:
         session["disable_metacommands"] = "1"
     packed = api.pack_kit(

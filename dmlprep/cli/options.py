@@ -10,7 +10,7 @@ import click
 from dmlprep.errors import UsageError
 
 __all__ = [
-    "device_id_option",
+    "adapter_options",
     "device_options",
     "feeds_option",
     "format_option",
@@ -66,16 +66,27 @@ def feeds_option(function: F) -> F:
     )(function)
 
 
-def device_id_option(function: F) -> F:
-    """``--device-id``."""
-    return click.option("--device-id", type=click.IntRange(0), help="DirectML adapter, in DXGI order.")(function)
+def adapter_options(function: F) -> F:
+    """``--device-id`` and ``--adapter``."""
+    number = click.option(
+        "--device-id",
+        type=click.IntRange(0),
+        metavar="N",
+        help="DirectML adapter by its number in DXGI's order (dmlprep doctor --adapters).",
+    )
+    name = click.option(
+        "--adapter",
+        metavar="NAME",
+        help="DirectML adapter by its vendor (NVIDIA, AMD, Intel, Qualcomm) or by a part of its name.",
+    )
+    return number(name(function))
 
 
 def device_options(function: F) -> F:
-    """``--device``, ``--device-id``, ``--require-dml``."""
+    """``--device``, ``--device-id``, ``--adapter``, ``--require-dml``."""
     for option in (
         click.option("--require-dml", is_flag=True, help="Exit 3 unless a DirectML session ran."),
-        device_id_option,
+        adapter_options,
         click.option(
             "--device",
             type=click.Choice(["auto", "cpu", "dml"]),

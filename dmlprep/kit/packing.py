@@ -39,7 +39,7 @@ Progress = Callable[[float, str], None]
 _RESERVED = re.compile(r'(?i)^(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?$|[<>:"|?*\x00-\x1f]|[ .]$')
 """Names that Windows does not have (learn.microsoft.com, "Naming Files, Paths, and Namespaces")."""
 
-_RUNNER = ("__init__", "device", "integrity", "main", "measure", "process", "work")
+_RUNNER = ("__init__", "device", "dxgi", "integrity", "main", "measure", "process", "work")
 _SHARED = ("hresult", "ortoptions")
 """Modules of ``runtime`` that the runner uses as they are; they import nothing of dmlprep's."""
 

@@ -213,6 +213,7 @@ def _device(manifest: Manifest, name: str, result: Result) -> DeviceInfo:
     if result.provider == _DML:
         called = f"dml on windows: {facts.get('adapter', 'unknown adapter')}"
         told.insert(0, f"DirectML {facts.get('directml', '?')}")
+        told.append(f"adapter {facts['adapter number']}" if "adapter number" in facts else "")
         told.append(f"driver {facts['driver']}" if "driver" in facts else "")
         told.append("DirectML.dll of Windows" if facts.get("directml library") == "the one of Windows" else "")
         told.append("software adapter" if facts.get("adapter kind") == "software" else "")
@@ -231,7 +232,7 @@ def _device(manifest: Manifest, name: str, result: Result) -> DeviceInfo:
 def _other_options(asked: Mapping[str, str], used: Mapping[str, str]) -> list[str]:
     """Options that were not those of the kit."""
     return [
-        f"{key} {used.get(key, 'not')} set by hand"
+        f"{key} {used[key]} set by hand" if key in used else f"{key} left out by hand"
         for key in sorted({*asked, *used})
         if asked.get(key) != used.get(key)
     ]

@@ -84,7 +84,7 @@ def bisect(
     Raises:
         InputError: a model cannot be read, a feed does not fit, or the models have no outputs in common.
     """
-    reason, info = usable_device(device)
+    reason, info = usable_device(device, session)
     if reason:
         return Bisection("not-run", reason, device=info)
     if isinstance(reference, Reference):

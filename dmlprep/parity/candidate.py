@@ -43,15 +43,20 @@ WHOLE_BYTES = 1 << 30
 """Weights up to which a shadow is run whole, in bytes; beyond, piece by piece (``model.segments``)."""
 
 
-def usable_device(device: Device) -> tuple[str, DeviceInfo | None]:
-    """Why a device cannot be used here (empty where it can), and what it is."""
+def usable_device(device: Device, session: SessionOptions | None = None) -> tuple[str, DeviceInfo | None]:
+    """Why a device cannot be used here (empty where it can), and what it is.
+
+    Args:
+        session: its adapter is the one that is meant.
+    """
     if device == "cpu":
         return "", None
     from dmlprep.runtime import dml_status
 
-    status = dml_status()
+    status = dml_status(session=session)
     if not status.available:
-        return status.reason or "no DirectML session can be had here", status.device
+        fix = f" ({status.fix})" if status.fix else ""
+        return (status.reason or "no DirectML session can be had here") + fix, status.device
     return "", status.device
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dmlprep.errors import CheckNotRun, UsageError
+from dmlprep.errors import CheckNotRun
 from dmlprep.model import Model
 from dmlprep.model.ranked import ranked_outputs
 from dmlprep.parity.candidate import Candidate, Device, file_candidate, usable_device
@@ -109,7 +109,7 @@ def compare_candidate(
     def unsaid(reason: str, info: DeviceInfo | None = None) -> Verdict:
         return not_run(candidate.check, reason, info, began, chosen, decides=candidate.decides)
 
-    reason, info = usable_device(candidate.device)
+    reason, info = usable_device(candidate.device, session)
     if reason:
         return unsaid(reason, info)
     if not reference.feeds:
@@ -129,12 +129,8 @@ def compare_candidate(
             lambda asked: _answers(reference, made, asked, progress), options, candidate.lower
         )
     except SessionFailure as failure:
-        if options.device_id is not None and _NO_ADAPTER in str(failure):
-            raise UsageError(
-                f"there is no DirectML adapter {options.device_id}",
-                where="device_id",
-                fix="leave it out, or count in DXGI order, the first being 0",
-            ) from failure
+        if options.device_id is not None and _NO_ADAPTER in failure.hresult:
+            return unsaid(f"there is no DirectML adapter {options.device_id} ({failure.hresult})", made.device)
         if candidate.ours:
             return unsaid(f"it does not run on the CPU: {failure.message}", made.device)
         text = f"the candidate does not run: {failure}"

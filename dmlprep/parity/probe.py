@@ -67,7 +67,7 @@ class Prober:
         # One worker for all runs of a device: starting one costs 0.4 s on the CPU and seconds on DirectML.
         self._hosts: dict[str, SessionHost] = {"cpu": cpu_host()}
         if device == "dml":
-            self._hosts["dml"] = dml_host()
+            self._hosts["dml"] = dml_host(session=options)
         self._on: dict[str, Device] = {"reference": "cpu", "candidate": device}
         self._options = {"reference": SessionOptions(time_limit=time_limit), "candidate": options}
 

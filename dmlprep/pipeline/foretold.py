@@ -6,10 +6,15 @@ on a GPU is 0.3 off there. What such a device computes is held against the refer
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import msgspec
 
 from dmlprep.precision import Rounding
 from dmlprep.record import OutputMetrics, Verdict, finding
+
+if TYPE_CHECKING:
+    from dmlprep.runtime import SessionOptions
 
 __all__ = ["FACTOR", "device_rounding", "hold_against"]
 
@@ -18,11 +23,15 @@ FACTOR = 2.0
 (measured on five models in both roundings, docs/precision.md)."""
 
 
-def device_rounding() -> Rounding:
-    """How the DirectML device here makes FP16 of FP32; a device that was not probed is a GPU."""
+def device_rounding(session: SessionOptions | None = None) -> Rounding:
+    """How the DirectML device here makes FP16 of FP32; a device that was not probed is a GPU.
+
+    Args:
+        session: its adapter is the one that is meant.
+    """
     from dmlprep.runtime import dml_status
 
-    return "toward-zero" if dml_status().fp16_rounding == "toward-zero" else "nearest"
+    return "toward-zero" if dml_status(session=session).fp16_rounding == "toward-zero" else "nearest"
 
 
 def hold_against(measured: Verdict, foretold: Verdict | None, rounding: Rounding) -> Verdict:

@@ -105,9 +105,8 @@ def prove(
             observer.check_started(check.name)
             verdict = check.run(reference)
             if check.foretold_by:
-                verdict = hold_against(
-                    verdict, next((v for v in verdicts if v.check == check.foretold_by), None), device_rounding()
-                )
+                foretold = next((v for v in verdicts if v.check == check.foretold_by), None)
+                verdict = hold_against(verdict, foretold, device_rounding(session))
             verdicts.append(verdict)
             observer.check_finished(verdict)
     return verdicts
@@ -150,7 +149,7 @@ def _checks(
         modes = _MODES[settings.fp16_reference]
         checks += [half(mode, rounding, index == 0, f"fp16 reference ({mode})") for index, mode in enumerate(modes)]
         if settings.dml != "off":
-            cut = device_rounding()
+            cut = device_rounding(session)
             if cut == rounding and "storage" in modes:
                 foretold_by = "fp16 reference (storage)"
             elif cut == "toward-zero" or "storage" in modes:
@@ -221,7 +220,7 @@ def compare_models(
         sizes=sizes,
         seeds=seeds,
     )
-    cut = device_rounding() if device == "dml" and verdict.outcome == "failed" else "nearest"
+    cut = device_rounding(session) if device == "dml" and verdict.outcome == "failed" else "nearest"
     if cut == "nearest" or not holds_fp16(Model.open(candidate)):
         return verdict
     settings = ParitySettings(tolerance=tolerance, time_limit=session.time_limit)

@@ -55,13 +55,13 @@ def verify_placement(
     from dmlprep.runtime import DATA_FOLDER, SessionFailure, SessionOptions, dml_status
 
     began = time.perf_counter()
-    status = dml_status()
+    status = dml_status(session=SessionOptions(device_id=device_id))
     if not status.available:
         raise CheckNotRun(
             f"no DirectML session can be had here: {status.reason}",
             where="--verify",
-            code="DP803",
-            fix="dmlprep runtime install (Linux), or run on Windows with a GPU",
+            code="DP804" if "DP804" in status.reason else "DP803",
+            fix=status.fix or "dmlprep runtime install (Linux), or run on Windows with a GPU",
         )
     copy = model.copy()
     for index, node in enumerate(nodes(copy.ir)):

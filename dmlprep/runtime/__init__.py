@@ -1,9 +1,10 @@
 """The only door to ONNX Runtime and DirectML: sessions in child processes, which can die without the caller.
 
 ``open_cpu`` and ``open_dml`` load a model; ``cpu_host`` and ``dml_host`` keep one worker for many models;
-``dml_status`` says whether DirectML can be had here, after a self-test.
+``dml_status`` says whether DirectML can be had here, after a self-test; ``adapters`` lists what it can run on.
 """
 
+from dmlprep.runtime.adapters import Adapter, adapters, choose_adapter
 from dmlprep.runtime.dml import dml_host, dml_status, open_dml
 from dmlprep.runtime.failure import FailureKind, SessionFailure
 from dmlprep.runtime.served import SessionHost
@@ -21,6 +22,7 @@ from dmlprep.runtime.types import (
 
 __all__ = [
     "DATA_FOLDER",
+    "Adapter",
     "DmlStatus",
     "FailureKind",
     "NodePlacement",
@@ -31,6 +33,8 @@ __all__ = [
     "SessionHost",
     "SessionOptions",
     "ValueInfo",
+    "adapters",
+    "choose_adapter",
     "cpu_host",
     "dml_host",
     "dml_status",

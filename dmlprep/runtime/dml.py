@@ -9,7 +9,7 @@ import contextlib
 import json
 import shutil
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import cache
 from pathlib import Path
@@ -19,10 +19,10 @@ from dmlprep.errors import CheckNotRun
 from dmlprep.record import DeviceInfo
 from dmlprep.runtime.child import Child
 from dmlprep.runtime.failure import SessionFailure
-from dmlprep.runtime.selftest import Fp16Traits, SelfTest, self_test
+from dmlprep.runtime.selftest import Fp16Traits, SelfTest, failures_text, self_test
 from dmlprep.runtime.served import ServedSession, SessionHost
 from dmlprep.runtime.session import open_on, python_worker
-from dmlprep.runtime.types import DmlStatus, SessionOptions
+from dmlprep.runtime.types import DmlStatus, Preference, SessionOptions
 
 if TYPE_CHECKING:
     from dmlprep.runtime.linux.layout import Layout
@@ -32,35 +32,51 @@ __all__ = ["dml_host", "dml_status", "open_dml"]
 _INSTALL = "run dmlprep runtime install"
 
 
-def dml_status(release: str = "", *, again: bool = False) -> DmlStatus:
+def dml_status(release: str = "", *, again: bool = False, session: SessionOptions | None = None) -> DmlStatus:
     """Whether a DirectML session can be had here. Runs the self-test when it has not run on these pieces (10 s).
 
     Args:
         release: of onnxruntime-directml, on Linux; empty for the newest installed.
         again: look at the contents of every file, and run the self-test even if its result is known.
+        session: how a session is to be opened: its adapter is the one that is asked about.
     """
+    session = session or SessionOptions()
     if sys.platform == "win32":
-        return _status_on_windows()
+        return _status_on_windows(session)
     if not sys.platform.startswith("linux"):
         return DmlStatus(
             False, f"DirectML runs on Windows and, with dmlprep's runtime, on Linux; this is {sys.platform}"
         )
+    if session.device_id:
+        return DmlStatus(
+            False,
+            f"there is no adapter {session.device_id} (887A0002 DXGI_ERROR_NOT_FOUND); DirectML on Linux has one, "
+            "number 0, lavapipe",
+            fix="leave --device-id out",
+        )
     return _status_on_linux(release, again)
 
 
-def dml_host(release: str = "") -> SessionHost:
+def dml_host(release: str = "", session: SessionOptions | None = None) -> SessionHost:
     """A host for DirectML sessions.
+
+    Args:
+        session: how its sessions are opened: their adapter is tested now, another one before its first session.
 
     Raises:
         CheckNotRun: there is none here, or it failed its self-test; the message says why.
     """
-    status = dml_status(release)
+    status = dml_status(release, session=session)
     if not status.available:
-        fix = "" if _INSTALL in status.reason else "dmlprep doctor says what is missing"
-        raise CheckNotRun(f"DirectML is not available here: {status.reason}", fix=fix, code="DP803")
+        fix = status.fix or ("" if _INSTALL in status.reason else "dmlprep doctor says what is missing")
+        raise CheckNotRun(f"DirectML is not available here: {status.reason}", fix=fix, code=_code(status))
     if sys.platform == "win32":
-        return _windows_host(tuple(fp16_traits(status)))
+        return _windows_host({_adapter(session or SessionOptions()): fp16_traits(status)})
     return _linux_host(release, fp16_traits(status))
+
+
+def _code(status: DmlStatus) -> str:
+    return "DP804" if "DP804" in status.reason else "DP803"
 
 
 def open_dml(
@@ -76,13 +92,17 @@ def open_dml(
         CheckNotRun: there is no DirectML here.
         SessionFailure: the model cannot be loaded, or the worker died of it.
     """
-    return open_on(host, lambda: dml_host(release), path, options)
+    return open_on(host, lambda: dml_host(release, options), path, options)
 
 
 def fp16_traits(status: DmlStatus) -> list[str]:
     """What a report says of FP16 on this device."""
+    return _traits(status.fp16_rounding)
+
+
+def _traits(rounding: str) -> list[str]:
     words = {"nearest-even": "FP16 rounds to nearest even", "toward-zero": "FP16 truncates toward zero"}
-    return [words[status.fp16_rounding]] if status.fp16_rounding in words else []
+    return [words[rounding]] if rounding in words else []
 
 
 # ---- Linux ---------------------------------------------------------------------------------------------------------
@@ -141,12 +161,12 @@ def _damage(layout: Layout, release: str) -> str:
     return ""
 
 
-def _test(make: Callable[[], SessionHost]) -> dict[str, Any]:
+def _test(make: Callable[[], SessionHost], adapter: SessionOptions | None = None) -> dict[str, Any]:
     """Run the self-test; ``lasting`` says whether its result says something of the pieces, not of this moment."""
     try:
         with make() as host:
             facts = dict(host.facts)
-            result = self_test(host)
+            result = self_test(host, adapter)
     except SessionFailure as error:
         return {"facts": {}, "failures": [error.message], "passed": [], "fp16": asdict(Fp16Traits()), "lasting": False}
     return {
@@ -163,7 +183,7 @@ def _status_from(known: Mapping[str, Any], describe: Callable[[Mapping[str, str]
     facts: Mapping[str, str] = known["facts"]
     status = DmlStatus(
         not result.failures,
-        f"the self-test failed [DP804]: {'; '.join(result.failures)}" if result.failures else "",
+        f"the self-test failed [DP804]: {failures_text(result.failures)}" if result.failures else "",
         fp16_rounding=result.fp16.rounding,
         fp16_overflow=result.fp16.overflow,
         fp16_denormals=result.fp16.denormals,
@@ -177,41 +197,94 @@ def _status_from(known: Mapping[str, Any], describe: Callable[[Mapping[str, str]
 
 
 class _TestedHost(SessionHost):
-    """A host whose adapters are each self-tested before their first session: the default one has been before."""
+    """A host whose adapters are each checked and self-tested before their first session.
 
-    def __init__(self, start: Callable[[], Child], device: Callable[[Mapping[str, str]], DeviceInfo]) -> None:
-        super().__init__(start, device)
-        self._tested: set[int | None] = {None}
+    Args:
+        tested: adapters that were tested before, and what a report says of FP16 there.
+    """
+
+    def __init__(self, start: Callable[[], Child], tested: Mapping[_Which, Sequence[str]]) -> None:
+        super().__init__(start, self._described)
+        self._traits: dict[_Which, Sequence[str]] = dict(tested)
+
+    def _described(self, facts: Mapping[str, str]) -> DeviceInfo:
+        from dmlprep.runtime.windows import describe
+
+        which = facts.get("adapter number") or facts.get("preference", "")
+        return describe(facts, next((traits for one, traits in self._traits.items() if str(one) == which), ()))
 
     def open(self, path: Path, options: SessionOptions | None = None) -> ServedSession:
-        number = options.device_id if options is not None else None
-        if number not in self._tested:
-            self._tested.add(number)  # the self-test's own sessions go through here as well
-            if failures := self_test(self, number).failures:
-                self._tested.discard(number)
+        options = options or SessionOptions()
+        which = _adapter(options)
+        if which not in self._traits:
+            if status := _no_adapter(options):
+                raise CheckNotRun(f"DirectML is not available: {status.reason}", fix=status.fix, code="DP803")
+            self._traits[which] = ()  # the self-test's own sessions go through here as well
+            result = self_test(self, options)
+            if result.failures:
+                del self._traits[which]
+                name = f"adapter {which}" if isinstance(which, int) else f"the {which} adapter"
                 raise CheckNotRun(
-                    f"DirectML is not available on adapter {number}: the self-test failed: {'; '.join(failures)}",
-                    fix="choose another --device-id: 0 is the first that DXGI lists, the one of the desktop",
+                    f"DirectML is not available on {name}: the self-test failed: {failures_text(result.failures)}",
+                    fix=_DRIVER,
                     code="DP804",
                 )
+            self._traits[which] = _traits(result.fp16.rounding)
         return super().open(path, options)
 
 
-def _windows_host(traits: tuple[str, ...] = ()) -> SessionHost:
-    from dmlprep.runtime.windows import describe
+_Which = int | Preference
+"""An adapter: its number, or the preference that chooses it."""
 
-    return _TestedHost(lambda: python_worker("dml", "the DirectML worker"), lambda facts: describe(facts, traits))
+_DRIVER = "update the graphics driver, or choose another adapter: dmlprep doctor --adapters lists them"
 
 
-def _status_on_windows() -> DmlStatus:
-    from dmlprep.runtime.windows import describe, provider_missing
+def _adapter(session: SessionOptions) -> _Which:
+    if session.device_id is None and session.performance_preference != "default":
+        return session.performance_preference
+    return session.device_id or 0
+
+
+def _lines(session: SessionOptions) -> dict[str, str]:
+    """What of the option lines chooses the adapter."""
+    chosen = {} if session.device_id is None else {"device_id": str(session.device_id)}
+    if session.performance_preference != "default":
+        chosen["performance_preference"] = session.performance_preference
+    return chosen
+
+
+def _no_adapter(session: SessionOptions) -> DmlStatus | None:
+    """Why this adapter cannot serve, told without a session: it is not there, or a software adapter not asked for."""
+    from dmlprep.runtime.offsite import device
+
+    reason, fix = device.session_problem(_lines(session))
+    return DmlStatus(False, reason, fix=fix) if reason else None
+
+
+def _windows_host(tested: Mapping[_Which, Sequence[str]]) -> SessionHost:
+    return _TestedHost(lambda: python_worker("dml", "the DirectML worker"), tested)
+
+
+def _status_on_windows(session: SessionOptions) -> DmlStatus:
+    from dmlprep.runtime.windows import describe, provider_missing, session_facts
 
     if reason := provider_missing():
+        # The reason holds the line that mends it.
         return DmlStatus(False, reason)
-    return _status_from(_test_on_windows(), lambda facts, traits: describe(facts, tuple(traits)))
+    if status := _no_adapter(session):
+        return status
+    known = _test_on_windows(_adapter(session))
+    # The worker spoke of its libraries before any session; the adapter is the one that was tested.
+    facts = {**known["facts"], **session_facts(_lines(session))} if known["facts"] else {}
+    status = _status_from({**known, "facts": facts}, lambda facts, traits: describe(facts, tuple(traits)))
+    return status if status.available else replace(status, fix=_DRIVER)
 
 
 @cache
-def _test_on_windows() -> Mapping[str, Any]:
-    """Once in a process: every session asks for it."""
-    return _test(_windows_host)
+def _test_on_windows(which: _Which) -> Mapping[str, Any]:
+    """Once in a process for each adapter: every session asks for it."""
+    if isinstance(which, int):
+        session = SessionOptions(device_id=which)
+    else:
+        session = SessionOptions(performance_preference=which)
+    return _test(lambda: _windows_host({which: ()}), session)

@@ -8,8 +8,9 @@ from collections.abc import Iterable
 from importlib import metadata
 
 from dmlprep.record import Finding, finding
+from dmlprep.runtime.types import DmlStatus
 
-__all__ = ["LIBRARIES", "RUNTIMES", "installed_versions", "runtime_findings"]
+__all__ = ["LIBRARIES", "RUNTIMES", "dml_finding", "installed_versions", "runtime_findings"]
 
 RUNTIMES = (
     "onnxruntime",
@@ -74,6 +75,21 @@ def runtime_findings(path: list[str] | None = None, system: str = sys.platform) 
         remedy = f"{pip} uninstall -y {name} && {pip} install onnxruntime-directml"
         return [finding("DP803", f"{name} {version} has no DirectML provider", remedy=remedy)]
     return []
+
+
+def dml_finding(status: DmlStatus, system: str = sys.platform) -> Finding | None:
+    """Why there is no DirectML session, with what mends it on this system; ``None`` where there is one."""
+    if status.available:
+        return None
+    code = "DP804" if "DP804" in status.reason else "DP803"
+    known = {
+        ("DP803", "win32"): f"{python()} -m pip install onnxruntime-directml; see dmlprep doctor --adapters",
+        ("DP804", "win32"): "update the graphics driver; see dmlprep doctor --adapters",
+        ("DP803", "linux"): "run dmlprep runtime install, or use a Windows machine with a GPU",
+        ("DP804", "linux"): "run dmlprep runtime remove, then dmlprep runtime install",
+    }
+    remedy = status.fix or known.get((code, system), "use a Windows machine with a GPU, or Linux on x86-64")
+    return finding(code, f"DirectML is not available: {status.reason}", remedy=remedy)
 
 
 def python() -> str:

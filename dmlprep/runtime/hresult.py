@@ -94,7 +94,8 @@ _TABLE: dict[str, Diagnosis] = {
             "887A0002",
             "DXGI_ERROR_NOT_FOUND",
             ("there is no adapter with this device_id",),
-            "choose a smaller device_id: 0 is the first adapter that DXGI lists, the one of the desktop",
+            "choose a smaller device_id: 0 is the first adapter that DXGI lists, the one of the desktop; "
+            "dmlprep doctor --adapters lists them",
         ),
         Diagnosis(
             "887A0004",
@@ -104,7 +105,14 @@ _TABLE: dict[str, Diagnosis] = {
                 "DirectML.dll is older than this ONNX Runtime needs",
                 "the system's own DirectML.dll was loaded in place of the one beside onnxruntime.dll",
             ),
-            "choose another device_id, and see with dmlprep doctor which DirectML.dll is found",
+            "update the graphics driver, or choose another device_id (dmlprep doctor --adapters); "
+            "see with dmlprep doctor which DirectML.dll is found",
+        ),
+        Diagnosis(
+            "C0262002",
+            "ERROR_GRAPHICS_INVALID_DISPLAY_ADAPTER",
+            ("the adapter is a software adapter (Microsoft Basic Render Driver), which the provider refuses",),
+            "choose the device_id of a GPU (dmlprep doctor --adapters), or install its driver",
         ),
         Diagnosis(
             "8007000E",

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["config_entries", "provider_options", "providers", "session_settings"]
+__all__ = ["adapter_number", "config_entries", "provider_options", "providers", "session_settings"]
 
 _LEVEL = {
     "disabled": "ORT_DISABLE_ALL",
@@ -38,13 +38,24 @@ def config_entries(options: Mapping[str, str], device: str) -> dict[str, str]:
     return entries
 
 
+def adapter_number(options: Mapping[str, str]) -> int | None:
+    """Number of the adapter, as IDXGIFactory1::EnumAdapters1 counts; ``None`` where a preference chooses it.
+
+    Nothing chosen is number 0. Without a number the provider would ask DXCore for the fastest adapter: another one than
+    number 0 on many laptops, and an error where there is no DXCore.
+    """
+    if "device_id" not in options and "performance_preference" in options:
+        return None
+    return int(options.get("device_id", "0"))
+
+
 def provider_options(options: Mapping[str, str]) -> dict[str, str]:
-    """Provider options of DmlExecutionProvider. ``device_id`` makes the provider ignore the preference."""
-    chosen: dict[str, str] = {}
-    if "device_id" in options:
-        chosen["device_id"] = options["device_id"]
-    elif "performance_preference" in options:
-        chosen["performance_preference"] = options["performance_preference"]
+    """Provider options of DmlExecutionProvider. A number makes the provider ignore the preference."""
+    number = adapter_number(options)
+    if number is None:
+        chosen = {"performance_preference": options["performance_preference"]}
+    else:
+        chosen = {"device_id": str(number)}
     if _flag(options, "disable_metacommands"):
         chosen["disable_metacommands"] = "true"
     return chosen

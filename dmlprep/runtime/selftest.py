@@ -7,8 +7,10 @@ between devices and explains differences that are no faults.
 
 from __future__ import annotations
 
+import re
 import tempfile
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -16,10 +18,11 @@ from typing import Any, Literal
 import numpy as np
 
 from dmlprep.runtime.failure import SessionFailure
+from dmlprep.runtime.hresult import diagnose
 from dmlprep.runtime.served import SessionHost
 from dmlprep.runtime.types import SessionOptions
 
-__all__ = ["Fp16Traits", "SelfTest", "cases", "self_test"]
+__all__ = ["Fp16Traits", "SelfTest", "cases", "failures_text", "self_test"]
 
 OPSET = 17
 """Every release from 1.15 on has DirectML kernels of this opset for the operators below."""
@@ -159,11 +162,16 @@ def _save(case: Case, path: Path) -> None:
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=8), path)
 
 
-def _run(host: SessionHost, case: Case, folder: Path, device_id: int | None) -> np.ndarray:
+def _run(host: SessionHost, case: Case, folder: Path, adapter: SessionOptions) -> np.ndarray:
     path = folder / "selftest.onnx"
     _save(case, path)
     # Nothing may run on the CPU in DirectML's place: that would test the wrong thing.
-    options = SessionOptions(time_limit=_TIME_LIMIT, cpu_fallback=False, device_id=device_id)
+    options = SessionOptions(
+        time_limit=_TIME_LIMIT,
+        cpu_fallback=False,
+        device_id=adapter.device_id,
+        performance_preference=adapter.performance_preference,
+    )
     with host.open(path, options) as session:
         feeds = {name: array for name, array in case.feeds.items() if name not in ("w", "scales")}
         return session.run(feeds)["y"]
@@ -178,15 +186,41 @@ def _fault(found: np.ndarray, case: Case) -> str:
     return "" if worst <= case.bound else f"the result is off by {worst:.2g} of its largest value"
 
 
-def self_test(host: SessionHost, device_id: int | None = None) -> SelfTest:
-    """Run the known models and the FP16 probe. A model that fails in any way is one failure, never an error."""
+def failures_text(failures: Sequence[str]) -> str:
+    """The failures of a self-test as one line; what several models say alike is said once, with their number."""
+    alike: dict[str, list[str]] = defaultdict(list)
+    for failure in failures:
+        alike[_without_numbers(failure.partition(": ")[2] or failure)].append(failure)
+    told = []
+    for first, *more in alike.values():
+        name, _, fault = first.partition(": ")
+        told.append(f"{len(more) + 1} of the models ({name} ...): {fault}" if more else first)
+    return "; ".join(told)
+
+
+def _without_numbers(fault: str) -> str:
+    """The fault without what differs from session to session: addresses, and ``Exception(3) tid(1f)``.
+
+    An HRESULT is such a number too, and stays.
+    """
+    found = diagnose(fault)
+    return f"{found}" + re.sub(r"\([^()]*\)|\b[0-9A-Fa-f]{8,}\b", "", fault)
+
+
+def self_test(host: SessionHost, adapter: SessionOptions | None = None) -> SelfTest:
+    """Run the known models and the FP16 probe. A model that fails in any way is one failure, never an error.
+
+    Args:
+        adapter: its ``device_id`` or ``performance_preference`` says where.
+    """
+    adapter = adapter or SessionOptions()
     passed: list[str] = []
     failures: list[str] = []
     with tempfile.TemporaryDirectory(prefix="dmlprep-selftest-") as name:
         folder = Path(name)
         for case in cases():
             try:
-                fault = _fault(_run(host, case, folder, device_id), case)
+                fault = _fault(_run(host, case, folder, adapter), case)
             except SessionFailure as error:
                 fault = error.message
             if fault:
@@ -194,13 +228,13 @@ def self_test(host: SessionHost, device_id: int | None = None) -> SelfTest:
             else:
                 passed.append(case.name)
         try:
-            fp16 = _probe_fp16(host, folder, device_id)
+            fp16 = _probe_fp16(host, folder, adapter)
         except SessionFailure:
             fp16 = Fp16Traits()
     return SelfTest(tuple(passed), tuple(failures), fp16)
 
 
-def _probe_fp16(host: SessionHost, folder: Path, device_id: int | None) -> Fp16Traits:
+def _probe_fp16(host: SessionHost, folder: Path, adapter: SessionOptions) -> Fp16Traits:
     from onnx import TensorProto, helper
 
     one = 1.0
@@ -214,7 +248,7 @@ def _probe_fp16(host: SessionHost, folder: Path, device_id: int | None) -> Fp16T
         "Cast", [helper.make_node("Cast", ["x"], ["y"], to=TensorProto.FLOAT16)],
         {"x": probes}, np.zeros(probes.shape, np.float16), 1.0,
     )  # fmt: skip
-    found = _run(host, cast, folder, device_id)
+    found = _run(host, cast, folder, adapter)
     rounding: Literal["nearest-even", "toward-zero", "other"] = "other"
     if np.array_equal(found[:8], nearest):
         rounding = "nearest-even"
@@ -223,7 +257,7 @@ def _probe_fp16(host: SessionHost, folder: Path, device_id: int | None) -> Fp16T
     # Cast alone can be exact where arithmetic flushes, so denormals are asked of an addition.
     tiny = np.array([2.0**-20, 3 * 2.0**-24], np.float16)
     add = Case("Add", [helper.make_node("Add", ["a", "b"], ["y"])], {"a": tiny, "b": tiny}, tiny + tiny, 1.0)
-    kept = np.array_equal(_run(host, add, folder, device_id), tiny + tiny)
+    kept = np.array_equal(_run(host, add, folder, adapter), tiny + tiny)
     overflow: Literal["infinity", "saturates", "unknown"] = "unknown"
     if np.isinf(found[8:10]).all():
         overflow = "infinity"

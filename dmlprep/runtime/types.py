@@ -19,6 +19,7 @@ __all__ = [
     "NodePlacement",
     "NodeTiming",
     "Optimization",
+    "Preference",
     "RunValue",
     "Session",
     "SessionOptions",
@@ -37,6 +38,9 @@ RunValue = np.ndarray | list[np.ndarray] | None
 
 Optimization = Literal["disabled", "basic", "extended", "all"]
 
+Preference = Literal["default", "high_performance", "minimum_power"]
+"""The provider's ``performance_preference``."""
+
 
 @dataclass(frozen=True)
 class SessionOptions:
@@ -51,7 +55,8 @@ class SessionOptions:
         free_dimensions: size by dim_param name, applied to the graph inputs.
         denotations: size by dimension denotation (``DATA_BATCH``), applied to the graph inputs.
         config: further session config entries of ONNX Runtime.
-        device_id: DirectML adapter, ``None`` for the default one.
+        device_id: DirectML adapter in DXGI's order. ``None``: number 0, unless it is a software adapter, which only its
+            number chooses; or what ``performance_preference`` asks for.
         performance_preference: DirectML adapter by preference; not together with ``device_id``.
         disable_metacommands: DirectML's own shaders in place of the vendor's kernels.
         unfused: DirectML runs each node by itself (``ep.dml.disable_graph_fusion``).
@@ -69,7 +74,7 @@ class SessionOptions:
     denotations: Mapping[str, int] = field(default_factory=dict)
     config: Mapping[str, str] = field(default_factory=dict)
     device_id: int | None = None
-    performance_preference: Literal["default", "high_performance", "minimum_power"] = "default"
+    performance_preference: Preference = "default"
     disable_metacommands: bool = False
     unfused: bool = False
     cpu_fallback: bool = True
@@ -124,6 +129,7 @@ class DmlStatus:
 
     Attributes:
         reason: why not, empty when it can.
+        fix: how the user mends it, where the reason does not say.
         fp16_rounding: how FP32 becomes FP16 on this device.
         fp16_overflow: what an FP32 value beyond 65504 becomes.
         fp16_denormals: whether FP16 denormals survive.
@@ -133,6 +139,7 @@ class DmlStatus:
     available: bool
     reason: str = ""
     device: DeviceInfo | None = None
+    fix: str = ""
     fp16_rounding: Literal["nearest-even", "toward-zero", "other", "unknown"] = "unknown"
     fp16_overflow: Literal["infinity", "saturates", "unknown"] = "unknown"
     fp16_denormals: Literal["kept", "flushed", "unknown"] = "unknown"

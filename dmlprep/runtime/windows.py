@@ -8,8 +8,9 @@ from importlib import metadata
 from pathlib import Path
 
 from dmlprep.record import DeviceInfo
+from dmlprep.runtime.ortoptions import adapter_number
 
-__all__ = ["adapter_facts", "describe", "provider_missing", "session_facts"]
+__all__ = ["describe", "provider_facts", "provider_missing", "session_facts"]
 
 
 _PACKAGES = ("onnxruntime-directml", "ort-nightly-directml", "onnxruntime-windowsml")
@@ -25,8 +26,8 @@ def provider_missing() -> str:
     return "onnxruntime-directml is not installed: pip install onnxruntime-directml"
 
 
-def adapter_facts() -> dict[str, str]:
-    """Facts about the DirectML of this process, told by the worker."""
+def provider_facts() -> dict[str, str]:
+    """Facts about the DirectML.dll that a session of this process will load, told by the worker."""
     facts: dict[str, str] = {}
     import onnxruntime
 
@@ -34,13 +35,6 @@ def adapter_facts() -> dict[str, str]:
     facts["directml library"] = "beside onnxruntime" if library.is_file() else "the one of Windows"
     if library.is_file():
         facts["directml"] = file_version(library)
-    with contextlib.suppress(Exception):  # new in 1.23; what it cannot say is left out
-        for device in onnxruntime.get_ep_devices():
-            if device.ep_name == "DmlExecutionProvider":
-                found = dict(device.device.metadata)
-                facts["adapter"] = found.get("Description", device.device.vendor)
-                facts["adapter id"] = f"{device.device.vendor_id:04x}:{device.device.device_id:04x}"
-                break
     return facts
 
 
@@ -53,10 +47,11 @@ def session_facts(options: Mapping[str, str]) -> dict[str, str]:
     from dmlprep.runtime.offsite import device
 
     facts = device.library_facts()
-    preference = options.get("performance_preference", "")
-    if preference and "device_id" not in options:
-        return {**facts, "adapter": f"the {preference} adapter", "driver": ""}
-    return {**facts, **device.adapter_facts(int(options.get("device_id", "0")))}
+    number = adapter_number(options)
+    if number is None:
+        preference = options["performance_preference"]
+        return {**facts, "adapter": f"the {preference} adapter", "preference": preference}
+    return {**facts, **device.adapter_facts(number)}
 
 
 def file_version(path: Path) -> str:
@@ -73,10 +68,13 @@ def file_version(path: Path) -> str:
 
 
 def describe(facts: Mapping[str, str], traits: Sequence[str] = ()) -> DeviceInfo:
-    """``dml on windows: ADAPTER, driver 31.0.15.4601, DirectML 1.15.4 ...``."""
-    driver = [f"driver {facts['driver']}"] if facts.get("driver") else []
+    """``dml on windows: ADAPTER, adapter 0, driver 31.0.15.4601, DirectML 1.15.4 ...``."""
+    driver = [f"adapter {facts['adapter number']}"] if facts.get("adapter number") else []
+    driver += [f"driver {facts['driver']}"] if facts.get("driver") else []
     directml = facts.get("directml", "?").removesuffix(".0")
     details = [*driver, f"DirectML {directml}", f"ONNX Runtime {facts.get('onnxruntime', '?')}"]
     if facts.get("directml library") == "the one of Windows":
         details.append("DirectML.dll of Windows")
+    if facts.get("adapter kind") == "software":
+        details.append("software adapter")
     return DeviceInfo(f"dml on windows: {facts.get('adapter', 'default adapter')}", [*details, *traits])

@@ -81,9 +81,9 @@ class Worker:
         self.say("device", "onnxruntime", self.ort.__version__)
         self.say("device", "providers", ",".join(self.ort.get_available_providers()))
         if self.device == "dml":
-            from dmlprep.runtime.windows import adapter_facts
+            from dmlprep.runtime.windows import provider_facts
 
-            for key, value in adapter_facts().items():
+            for key, value in provider_facts().items():
                 self.say("device", key, value)
 
     def load(self, number: str, model: str) -> None:
@@ -93,7 +93,9 @@ class Worker:
         try:
             source = self.source(Path(model), options)
             session_settings(settings, options, self.device, str(prefix), self.ort.GraphOptimizationLevel)
-            session = self.ort.InferenceSession(source, settings, providers=providers(options, self.device))
+            chosen = providers(options, self.device)
+            # Else the package opens the session anew on the CPU, and replaces the provider's error by one of its own.
+            session = self.ort.InferenceSession(source, settings, providers=chosen, enable_fallback=False)
         except Exception as error:
             raise Refused("load", _message(error)) from error
         if self.device == "dml" and "DmlExecutionProvider" not in session.get_providers():

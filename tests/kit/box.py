@@ -24,7 +24,8 @@ DML = [] if MODE == "missing" else ["DmlExecutionProvider"]
 ort.get_available_providers = lambda: [*DML, "CPUExecutionProvider"]
 
 class Session:
-    def __init__(self, path, settings, providers):
+    def __init__(self, path, settings, providers, enable_fallback=True):
+        assert not enable_fallback
         assert providers[0][0] == "DmlExecutionProvider", providers
         assert not settings.enable_mem_pattern
         assert settings.execution_mode == ort.ExecutionMode.ORT_SEQUENTIAL

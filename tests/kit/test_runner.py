@@ -24,7 +24,8 @@ from hypothesis.extra import numpy as arrays
 
 from dmlprep.parity.metrics import OutputComparison
 from dmlprep.parity.tolerances import TOLERANCES, find_tolerance
-from dmlprep.runtime.offsite import device, integrity, measure
+from dmlprep.runtime.offsite import device, dxgi, integrity, measure
+from dmlprep.runtime.offsite import main as runner
 from tests.kit.box import CPU, run_kit, stand_in
 from tests.processes import alive, gone_within
 from tests.system import WINDOWS, break_off
@@ -247,14 +248,54 @@ def test_versions_and_adapters_are_read_from_their_structures() -> None:
     block = struct.pack("<4I", 0xFEEF04BD, 0x10000, 1 << 16 | 15, 4 << 16 | 1) + bytes(36)
     assert device.fixed_version(block) == "1.15.4.1"
     assert device.driver_version(31 << 48 | 0 << 32 | 15 << 16 | 4601) == "31.0.15.4601"
-    desc = device._Desc1()
+    desc = dxgi.AdapterDesc()
     assert ctypes.sizeof(desc) == 312 if ctypes.sizeof(ctypes.c_size_t) == 8 else 292
     desc.description[:5] = [ord(c) for c in "GPU é"]
     desc.vendor, desc.device, desc.dedicated_video, desc.flags = 0x10DE, 0x2684, 24 << 30, 0
-    assert device.describe(desc) == {
-        "adapter": "GPU é",
-        "adapter id": "10de:2684",
-        "adapter memory": "24576 MiB",
-        "adapter kind": "hardware",
-    }
+    one = device.describe(desc, 2, 31 << 48 | 4601)
+    assert (one.number, one.name, one.vendor, one.vendor_id, one.model_id) == (2, "GPU é", "NVIDIA", 0x10DE, 0x2684)
+    assert (one.dedicated_memory, one.driver, one.software) == (24 << 30, "31.0.0.4601", False)
     assert device.adapter_facts(0) == {} or sys.platform == "win32"
+
+
+def _has(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
+    """A machine with NVIDIA's adapters of these names."""
+    cards = []
+    for number, name in enumerate(names):
+        desc = dxgi.AdapterDesc()
+        desc.description[: len(name)] = [ord(letter) for letter in name]
+        desc.vendor, desc.luid[0] = 0x10DE, number + 1
+        cards.append((desc, None))
+    monkeypatch.setattr(dxgi, "read_dxgi", lambda: dxgi.Dxgi(cards, {}))
+
+
+def test_an_adapter_is_chosen_by_name(
+    box: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _has(monkeypatch, "RTX 4070", "RTX 2000")
+    assert runner.main(box, ["--adapter", "4070"]) == 3  # there is no DirectML here
+    assert _result(box / "result.zip")["session"]["options"]["device_id"] == "0"
+    capsys.readouterr()
+    for name, said in (
+        ("AMD", "no adapter matches 'AMD'; there are: 0 RTX 4070, 1 RTX 2000"),
+        ("nvidia", "2 adapters match 'nvidia': 0 RTX 4070, 1 RTX 2000"),
+    ):
+        assert runner.main(box, ["--force", "--adapter", name]) == 2
+        assert said in capsys.readouterr().out
+    assert runner.main(box, ["--force", "--adapter", "4070", *CPU]) == 2
+    with pytest.raises(SystemExit) as left:
+        runner.main(box, ["--force", "--adapter", "4070", "--device-id", "0"])
+    assert left.value.code == 2
+
+
+def test_an_adapter_that_the_kit_asks_for_and_is_not_there_is_not_run(box: Path, tmp_path: Path) -> None:
+    manifest = json.loads((box / "kit.json").read_bytes())
+    manifest["session"]["adapter"] = "NVIDIA"
+    (box / "kit.json").write_text(json.dumps(manifest))
+    done = run_kit(box, environment=stand_in(tmp_path / "site", "good"))
+    assert done.returncode == 3
+    assert "the kit asks for the adapter 'NVIDIA': no adapter matches 'NVIDIA'; there is none" in done.stdout
+    assert _result(box / "result.zip")["session"]["options"] == {**manifest["session"], "adapter": "NVIDIA"}
+    done = run_kit(box, "--force", "--device-id", "0", environment=stand_in(tmp_path / "site", "good"))
+    assert done.returncode == 0, done.stdout
+    assert "adapter" not in _result(box / "result.zip")["session"]["options"]

@@ -175,7 +175,7 @@ def test_an_unreachable_device_is_not_run(monkeypatch: pytest.MonkeyPatch) -> No
     from dmlprep import runtime
 
     absent = runtime.DmlStatus(available=False, reason="no adapter")
-    monkeypatch.setattr(runtime, "dml_status", lambda: absent, raising=False)
+    monkeypatch.setattr(runtime, "dml_status", lambda **_: absent, raising=False)
     found = bisect(fixture("residual_cnn").path, fixture("residual_cnn").path, device="dml")
     assert (found.outcome, found.reason) == ("not-run", "no adapter")
 

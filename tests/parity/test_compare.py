@@ -107,7 +107,7 @@ def test_a_verdict_that_is_not_run_cannot_be_read_as_passed() -> None:
 
 def test_a_device_that_is_not_there_is_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
     absent = runtime.DmlStatus(available=False, reason="no adapter")
-    monkeypatch.setattr(runtime, "dml_status", lambda: absent, raising=False)
+    monkeypatch.setattr(runtime, "dml_status", lambda **_: absent, raising=False)
     verdict = compare(RESNET, RESNET, device="dml")
     assert verdict.outcome == "not-run"
     assert verdict.reason == "no adapter"

@@ -33,7 +33,7 @@ class _Device:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, rounding: str, factor: float = 1.0) -> None:
         self.factor, self.real = factor, proof.compare
         monkeypatch.setattr(proof, "compare", self.compare)
-        monkeypatch.setattr(proof, "device_rounding", lambda: rounding)
+        monkeypatch.setattr(proof, "device_rounding", lambda _session: rounding)
         self.rounding: Any = rounding
 
     def compare(self, reference: Any, prepared: Path, feeds: Any = None, **options: Any) -> Verdict:

@@ -22,7 +22,7 @@ Open = Callable[[Path, SessionOptions], Any]
 
 
 def verified(monkeypatch: pytest.MonkeyPatch, opener: Open, **options: Any) -> Any:
-    monkeypatch.setattr(runtime, "dml_status", lambda: DmlStatus(True))
+    monkeypatch.setattr(runtime, "dml_status", lambda **_: DmlStatus(True))
     monkeypatch.setattr(runtime, "open_dml", opener)
     return verify_placement(Model.open(FIXTURE.path), find_target(), **options)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from enum import Enum
 from importlib import metadata
 from pathlib import Path
@@ -10,13 +11,15 @@ import pytest
 
 from dmlprep.errors import CheckNotRun
 from dmlprep.runtime import SessionHost, dml
-from dmlprep.runtime.offsite import device
+from dmlprep.runtime.offsite import device, dxgi
 from dmlprep.runtime.ortoptions import config_entries, provider_options, providers, session_settings
 from dmlprep.runtime.selftest import Fp16Traits, SelfTest
 from dmlprep.runtime.served import _option_lines
 from dmlprep.runtime.session import python_worker
 from dmlprep.runtime.types import SessionOptions
 from dmlprep.runtime.windows import describe, file_version, provider_missing, session_facts
+from dmlprep.runtime.wire import encode
+from dmlprep.runtime.worker import Worker
 
 
 class Mode(Enum):
@@ -98,11 +101,11 @@ def test_every_option_reaches_onnxruntime() -> None:
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        (SessionOptions(), {}),
+        (SessionOptions(), {"device_id": "0"}),
         (SessionOptions(device_id=1), {"device_id": "1"}),
         (SessionOptions(device_id=0, performance_preference="high_performance"), {"device_id": "0"}),
         (SessionOptions(performance_preference="minimum_power"), {"performance_preference": "minimum_power"}),
-        (SessionOptions(disable_metacommands=True), {"disable_metacommands": "true"}),
+        (SessionOptions(disable_metacommands=True), {"device_id": "0", "disable_metacommands": "true"}),
     ],
 )
 def test_provider_options(options: SessionOptions, expected: dict[str, str]) -> None:
@@ -110,8 +113,9 @@ def test_provider_options(options: SessionOptions, expected: dict[str, str]) -> 
 
 
 def test_provider_lists() -> None:
-    assert providers(sent(SessionOptions()), "dml") == [("DmlExecutionProvider", {}), "CPUExecutionProvider"]
-    assert providers(sent(SessionOptions(cpu_fallback=False)), "dml") == [("DmlExecutionProvider", {})]
+    dml_first = ("DmlExecutionProvider", {"device_id": "0"})
+    assert providers(sent(SessionOptions()), "dml") == [dml_first, "CPUExecutionProvider"]
+    assert providers(sent(SessionOptions(cpu_fallback=False)), "dml") == [dml_first]
     assert providers(sent(SessionOptions(device_id=1)), "cpu") == ["CPUExecutionProvider"]
     assert config_entries(sent(SessionOptions(unfused=True)), "cpu") == {}
 
@@ -156,7 +160,7 @@ def test_the_session_names_its_adapter_and_driver(monkeypatch: pytest.MonkeyPatc
     )
     chosen = session_facts(sent(SessionOptions(performance_preference="high_performance")))
     assert chosen["adapter"] == "the high_performance adapter"
-    assert not chosen["driver"], "of another adapter, perhaps"
+    assert "driver" not in chosen, "of another adapter, perhaps"
 
 
 @pytest.mark.parametrize("package", ["onnxruntime-directml", "ort-nightly-directml", "onnxruntime-windowsml"])
@@ -176,17 +180,40 @@ def test_each_adapter_is_tested_before_its_first_session(add_relu: Path, monkeyp
     """On a stand-in: the worker of the CPU."""
     tested: list[int | None] = []
 
-    def test(_host: SessionHost, number: int | None) -> SelfTest:
-        tested.append(number)
-        return SelfTest((), ("Conv FP32: nonsense",) if number == 2 else (), Fp16Traits())
+    def test(_host: SessionHost, adapter: SessionOptions) -> SelfTest:
+        tested.append(adapter.device_id)
+        return SelfTest((), ("Conv FP32: nonsense",) if adapter.device_id == 2 else (), Fp16Traits())
 
     monkeypatch.setattr(dml, "self_test", test)
     monkeypatch.setattr(dml, "python_worker", lambda _device, name: python_worker("cpu", name))
-    with dml._windows_host() as host:
-        for number in (None, 1, 1):
+    monkeypatch.setattr(dxgi, "read_dxgi", lambda: dxgi.Dxgi([(dxgi.AdapterDesc(), None)] * 3, {}))
+    with dml._windows_host({0: ()}) as host:
+        for number in (None, 0, 1, 1):
             host.open(add_relu, SessionOptions(device_id=number)).close()
         assert tested == [1]
         for _ in range(2):
             with pytest.raises(CheckNotRun, match="adapter 2: the self-test failed: Conv FP32: nonsense"):
                 host.open(add_relu, SessionOptions(device_id=2))
     assert tested == [1, 2, 2]
+
+
+def test_the_providers_own_error_is_what_users_read(tmp_path: Path) -> None:
+    """The package must not open the session anew on the CPU: that error would hide the provider's HRESULT."""
+    asked: dict[str, object] = {}
+
+    class Ort:
+        __version__ = "1.24.4"
+        GraphOptimizationLevel = Level
+        SessionOptions = FakeSettings
+
+        @staticmethod
+        def InferenceSession(*_: object, **options: object) -> object:
+            asked.update(options)
+            raise RuntimeError("dml_provider_factory.cc(513) 887A0002 ")
+
+    out = io.BytesIO()
+    worker = Worker("dml", tmp_path, out, Ort)
+    worker.serve(io.BytesIO(encode(["option", "device_id", "7"]) + encode(["load", "1", "m.onnx"]) + encode(["quit"])))
+    assert asked["enable_fallback"] is False
+    assert asked["providers"] == [("DmlExecutionProvider", {"device_id": "7"})]
+    assert b"887A0002" in out.getvalue()

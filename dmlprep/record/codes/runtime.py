@@ -12,9 +12,16 @@ ROWS: dict[str, Code] = {
         "the session failed", "error", "see the message: it holds the error's name, likely causes and the next step"
     ),
     "DP803": Code(
-        "DirectML is not available here", "warning", "run dmlprep runtime install, or use a Windows machine with a GPU"
+        "DirectML is not available here",
+        "warning",
+        "Linux: run dmlprep runtime install; Windows: pip install onnxruntime-directml, see dmlprep doctor --adapters",
     ),
-    "DP804": Code("the DirectML self-test failed", "error", "run dmlprep runtime remove, then dmlprep runtime install"),
+    "DP804": Code(
+        "the DirectML self-test failed",
+        "error",
+        "Linux: run dmlprep runtime remove, then dmlprep runtime install; Windows: update the graphics driver, "
+        "see dmlprep doctor --adapters",
+    ),
     "DP805": Code("ONNX Runtime is missing or broken", "error", "install the package that the message names"),
     "DP810": Code("a kit or its result does not hold together", "error", "copy the file again, as it was written"),
     "DP811": Code(

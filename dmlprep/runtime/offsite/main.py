@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from dmlprep.runtime.offsite import integrity, process, work
+from dmlprep.runtime.offsite import device, integrity, process, work
 
 __all__ = ["main"]
 
@@ -37,7 +37,11 @@ def _arguments(arguments: Sequence[str]) -> argparse.Namespace:
         "the command is wrong; 3 it could not run on the provider.",
     )
     parser.add_argument("--provider", default=work.DML, choices=[work.DML, "CPUExecutionProvider"])
-    parser.add_argument("--device-id", type=int, metavar="N", help="adapter, in the order of DXGI")
+    adapter = parser.add_mutually_exclusive_group()
+    adapter.add_argument("--device-id", type=int, metavar="N", help="adapter, in the order of DXGI")
+    adapter.add_argument(
+        "--adapter", metavar="NAME", help="adapter by vendor (NVIDIA, AMD, Intel, Qualcomm) or a part of its name"
+    )
     parser.add_argument("--disable-metacommands", action="store_true", help="DirectML's own shaders, not the vendor's")
     parser.add_argument("--optimization", choices=["disabled", "basic", "extended", "all"])
     parser.add_argument("--runs", type=int, metavar="N", help="timed runs of each feed")
@@ -90,7 +94,11 @@ def _main(kit: Path, asked: argparse.Namespace) -> int:
         _say("error: this is not the kit that was packed\n  " + "\n  ".join(wrong[:10]))
         _say("  fix: extract the zip again into an empty folder; if that does not help, ask for it again")
         return 2
-    request = _request(manifest, asked)
+    try:
+        request = _request(manifest, asked)
+    except (ValueError, OSError) as error:
+        _say(f"error: {error}\n  fix: choose with --device-id, or leave --adapter out")
+        return 2
     folder = Path(tempfile.mkdtemp(prefix=".run-", dir=str(out.parent)))
     try:
         (folder / "request.json").write_text(json.dumps(request), encoding="utf-8")
@@ -105,10 +113,20 @@ def _main(kit: Path, asked: argparse.Namespace) -> int:
 
 
 def _request(manifest: Mapping[str, Any], asked: argparse.Namespace) -> dict[str, Any]:
-    """How to run: as the kit says, but for what the command line says."""
+    """How to run: as the kit says, but for what the command line says.
+
+    Raises:
+        ValueError: ``--adapter`` matches no adapter, or several, or there is nothing to choose.
+        OSError: DXGI does not answer.
+    """
     session = dict(manifest["session"])
     if asked.device_id is not None:
+        session.pop("adapter", None)
         session["device_id"] = str(asked.device_id)
+    if asked.adapter is not None:
+        if asked.provider != work.DML:
+            raise ValueError(f"--adapter chooses a GPU, and {asked.provider} runs on none")
+        session = device.with_number({**session, "adapter": asked.adapter})
     if asked.disable_metacommands:
         session["disable_metacommands"] = "1"
     if asked.optimization:
@@ -211,7 +229,7 @@ def _write(result: Mapping[str, Any], folder: Path, out: Path) -> None:
 
 
 def _summary(result: Mapping[str, Any]) -> None:
-    for key in ("adapter", "driver", "directml", "directml library"):
+    for key in ("adapter", "adapter number", "driver", "directml", "directml library"):
         if key in result["device"]:
             _say(f"  {key}: {result['device'][key]}")
     session = result["session"]

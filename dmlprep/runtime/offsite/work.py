@@ -12,6 +12,7 @@ from typing import Any
 
 from dmlprep.runtime.hresult import diagnose, plain_text
 from dmlprep.runtime.offsite import device, process
+from dmlprep.runtime.ortoptions import adapter_number
 
 __all__ = ["DML", "STATE", "main"]
 
@@ -68,9 +69,24 @@ class Work:
                 "pip uninstall onnxruntime, pip install onnxruntime-directml"
             )
             return
+        options = dict(self.asked["session"])
+        if provider == DML:
+            try:
+                options = device.with_number(options)
+            except (ValueError, OSError) as error:
+                self._not_run(f"the kit asks for the adapter {options['adapter']!r}: {error}")
+                return
+            wrong, fix = device.session_problem(options)
+            if wrong:
+                self._not_run(f"{wrong}; {fix}")
+                return
+            # Before the session: where the driver crashes, the result still names the adapter.
+            number = adapter_number(options)
+            preferred = {"adapter": f"the {options.get('performance_preference')} adapter"}
+            self.state["device"].update(preferred if number is None else device.adapter_facts(number))
         self.note("load the model")
         try:
-            session = self._open(onnxruntime)
+            session = self._open(onnxruntime, options)
         except Exception as error:
             self._failed(error)
             return
@@ -116,10 +132,11 @@ class Work:
         reason = f"{stage}: {text.splitlines()[0] if text else type(error).__name__}"
         self.note("done", outcome="failed", reason=reason, failure=failure)
 
-    def _open(self, ort: Any) -> Any:
+    def _open(self, ort: Any, chosen: Mapping[str, str]) -> Any:
+        """A session with the option lines ``chosen``."""
         from dmlprep.runtime.ortoptions import providers, session_settings
 
-        options = {**self.asked["session"], "cpu_fallback": "1", "profile": "1"}
+        options = {**chosen, "cpu_fallback": "1", "profile": "1"}
         recorded = hasattr(ort.InferenceSession, "get_provider_graph_assignment_info")
         if recorded:
             options["record_placement"] = "1"
@@ -128,7 +145,8 @@ class Work:
         session_settings(settings, options, kind, str(self.folder / "profile"), ort.GraphOptimizationLevel)
         model = str(self.kit / self.manifest["model"]["file"])
         began = time.perf_counter()
-        session = ort.InferenceSession(model, settings, providers=providers(options, kind))
+        # Else the package opens the session anew on the CPU, and replaces the provider's error by one of its own.
+        session = ort.InferenceSession(model, settings, providers=providers(options, kind), enable_fallback=False)
         self.state["session"].update(
             options=dict(self.asked["session"]),
             providers=session.get_providers(),
@@ -137,7 +155,6 @@ class Work:
         if kind == "dml":
             # After the session: now the libraries that it uses are loaded.
             self.state["device"].update(device.library_facts())
-            self.state["device"].update(device.adapter_facts(int(self.asked["session"].get("device_id", 0))))
         if recorded:
             nodes = [
                 (part.ep_name, f"{node.op_type} {node.name}")

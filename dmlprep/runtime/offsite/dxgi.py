@@ -1,0 +1,149 @@
+"""What Windows says of its graphics adapters, read from DXGI without a package.
+
+Sources, all of learn.microsoft.com:
+
+- dxgi.h: DXGI_ADAPTER_DESC1, the methods of IDXGIFactory1 and IDXGIAdapter1 and their order; CheckInterfaceSupport (the
+  version of the user-mode driver).
+- dxgi1_6.h: IDXGIFactory6 and DXGI_GPU_PREFERENCE. Its one method follows those of IDXGIFactory2 (11 methods),
+  IDXGIFactory3 (1), IDXGIFactory4 (2) and IDXGIFactory5 (1).
+
+Nothing here judges: ``device.py`` says what it means.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["PREFERENCES", "AdapterDesc", "Dxgi", "read_dxgi"]
+
+PREFERENCES = {"minimum_power": 1, "high_performance": 2}
+"""The provider's ``performance_preference`` and DXGI_GPU_PREFERENCE."""
+
+
+class _Guid(ctypes.Structure):
+    _fields_ = (
+        ("a", ctypes.c_uint32),
+        ("b", ctypes.c_uint16),
+        ("c", ctypes.c_uint16),
+        ("d", ctypes.c_ubyte * 8),
+    )
+
+
+class AdapterDesc(ctypes.Structure):
+    """DXGI_ADAPTER_DESC1."""
+
+    _fields_ = (
+        ("description", ctypes.c_uint16 * 128),
+        ("vendor", ctypes.c_uint32),
+        ("device", ctypes.c_uint32),
+        ("subsystem", ctypes.c_uint32),
+        ("revision", ctypes.c_uint32),
+        ("dedicated_video", ctypes.c_size_t),
+        ("dedicated_system", ctypes.c_size_t),
+        ("shared_system", ctypes.c_size_t),
+        ("luid", ctypes.c_uint32 * 2),
+        ("flags", ctypes.c_uint32),
+    )
+
+    @property
+    def whole_luid(self) -> int:
+        """The locally unique id as one number."""
+        low, high = self.luid
+        return int(high) << 32 | int(low)
+
+
+@dataclass(frozen=True)
+class Dxgi:
+    """What DXGI says of all adapters.
+
+    Attributes:
+        described: of each adapter, in the order of EnumAdapters1, its structure and the number of its driver's version
+            (``None`` where it does not say).
+        preferred: LUIDs by ``performance_preference``, best first. Empty where the factory is no IDXGIFactory6
+            (before Windows 10, version 1803).
+    """
+
+    described: Sequence[tuple[AdapterDesc, int | None]]
+    preferred: Mapping[str, Sequence[int]]
+
+
+# IID_IDXGIFactory1, IID_IDXGIDevice and IID_IDXGIAdapter1 of dxgi.h, IID_IDXGIFactory6 of dxgi1_6.h.
+_FACTORY = _Guid(0x770AAE78, 0xF26F, 0x4DBA, (ctypes.c_ubyte * 8)(0xA8, 0x29, 0x25, 0x3C, 0x83, 0xD1, 0xB3, 0x87))
+_DEVICE = _Guid(0x54EC77FA, 0x1377, 0x44E6, (ctypes.c_ubyte * 8)(0x8C, 0x32, 0x88, 0xFD, 0x5F, 0x44, 0xC8, 0x4C))
+_ADAPTER1 = _Guid(0x29038F61, 0x3839, 0x4626, (ctypes.c_ubyte * 8)(0x91, 0xFD, 0x08, 0x68, 0x79, 0x01, 0x1A, 0x05))
+_FACTORY6 = _Guid(0xC1B6694F, 0xFF09, 0x44A9, (ctypes.c_ubyte * 8)(0xB0, 0x3C, 0x77, 0x90, 0x0A, 0x0A, 0x1D, 0x17))
+# Places in the tables of methods, from 0 (QueryInterface).
+_QUERY, _RELEASE, _CHECK_SUPPORT, _GET_DESC1, _ENUM_ADAPTERS1, _ENUM_BY_PREFERENCE = 0, 2, 9, 10, 12, 29
+
+
+if sys.platform == "win32":
+
+    def _method(this: Any, place: int, *types: Any) -> Any:
+        """A COM method by its place in the table that an object begins with."""
+        table = ctypes.cast(this, ctypes.POINTER(ctypes.POINTER(ctypes.c_void_p)))[0]
+        return ctypes.WINFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, *types)(table[place])
+
+    def read_dxgi() -> Dxgi:
+        """Ask DXGI for all adapters.
+
+        Raises:
+            OSError: there is no factory.
+        """
+        factory = ctypes.c_void_p()
+        create = ctypes.WinDLL("dxgi").CreateDXGIFactory1
+        create.restype = ctypes.c_int32
+        if create(ctypes.byref(_FACTORY), ctypes.byref(factory)) < 0:
+            raise OSError("DXGI has no factory")
+        try:
+            enumerate_ = _method(factory, _ENUM_ADAPTERS1, ctypes.c_uint32, ctypes.c_void_p)
+            described = _each(lambda index, out: enumerate_(factory, index, out))
+            return Dxgi(described, _by_preference(factory))
+        finally:
+            _method(factory, _RELEASE)(factory)
+
+    def _each(enumerate_: Any) -> list[tuple[AdapterDesc, int | None]]:
+        """Structure and driver of each adapter, until there is none with the next index (DXGI_ERROR_NOT_FOUND)."""
+        found = []
+        for index in range(1024):
+            adapter = ctypes.c_void_p()
+            if enumerate_(index, ctypes.byref(adapter)) < 0:
+                break
+            try:
+                found.append(_describe(adapter))
+            finally:
+                _method(adapter, _RELEASE)(adapter)
+        return found
+
+    def _describe(adapter: Any) -> tuple[AdapterDesc, int | None]:
+        desc, number = AdapterDesc(), ctypes.c_int64()
+        if _method(adapter, _GET_DESC1, ctypes.c_void_p)(adapter, ctypes.byref(desc)) < 0:
+            raise OSError("an adapter does not describe itself")
+        check = _method(adapter, _CHECK_SUPPORT, ctypes.c_void_p, ctypes.c_void_p)
+        said = check(adapter, ctypes.byref(_DEVICE), ctypes.byref(number)) >= 0
+        return desc, number.value if said else None
+
+    def _by_preference(factory: Any) -> dict[str, list[int]]:
+        newer = ctypes.c_void_p()
+        query = _method(factory, _QUERY, ctypes.c_void_p, ctypes.c_void_p)
+        if query(factory, ctypes.byref(_FACTORY6), ctypes.byref(newer)) < 0:
+            return {}
+        try:
+            types = (ctypes.c_uint32, ctypes.c_uint32, ctypes.c_void_p, ctypes.c_void_p)
+            enumerate_ = _method(newer, _ENUM_BY_PREFERENCE, *types)
+            found = {}
+            for name, word in PREFERENCES.items():
+                each = _each(lambda i, out, w=word: enumerate_(newer, i, w, ctypes.byref(_ADAPTER1), out))
+                found[name] = [desc.whole_luid for desc, _driver in each]
+            return found
+        finally:
+            _method(newer, _RELEASE)(newer)
+
+else:
+
+    def read_dxgi() -> Dxgi:
+        """There is no DXGI here."""
+        return Dxgi((), {})
