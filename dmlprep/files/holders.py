@@ -1,4 +1,4 @@
-"""Which programs have a file open: Windows' Restart Manager knows, other systems are not asked."""
+"""Which programs have a file open, and why Windows does not open it; other systems are not asked."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 from ctypes import wintypes
 from pathlib import Path
 
-__all__ = ["ProcessInfo", "holders"]
+__all__ = ["ProcessInfo", "holders", "opening_error"]
 
 _MORE_DATA = 234
 _KEY_CHARACTERS = 33
@@ -16,7 +16,7 @@ _KEY_CHARACTERS = 33
 
 
 class _UniqueProcess(ctypes.Structure):
-    _fields_ = (("process_id", wintypes.DWORD), ("started", wintypes.FILETIME))
+    _fields_ = (("process_id", ctypes.c_uint32), ("started", ctypes.c_uint32 * 2))
 
 
 class ProcessInfo(ctypes.Structure):
@@ -27,10 +27,32 @@ class ProcessInfo(ctypes.Structure):
         ("application", ctypes.c_uint16 * 256),
         ("service", ctypes.c_uint16 * 64),
         ("kind", ctypes.c_int),
-        ("status", wintypes.ULONG),
-        ("session", wintypes.DWORD),
-        ("restartable", wintypes.BOOL),
+        ("status", ctypes.c_uint32),
+        ("session", ctypes.c_uint32),
+        ("restartable", ctypes.c_int),
     )
+
+
+_READ, _WRITE, _SHARE_ALL, _EXISTING = 0x8000_0000, 0x4000_0000, 7, 3
+"""CreateFileW's GENERIC_READ, GENERIC_WRITE, every FILE_SHARE, OPEN_EXISTING."""
+
+
+def opening_error(path: Path) -> int | None:
+    """Windows' error number where it does not open an existing file to read or write; ``None`` where it does.
+
+    Python's ``open`` says "permission denied" of all these, also of files that are open elsewhere.
+    """
+    if sys.platform == "win32":
+        kernel = ctypes.WinDLL("kernel32", use_last_error=True)
+        kernel.CreateFileW.restype = wintypes.HANDLE
+        for access in (_READ, _WRITE):
+            handle = kernel.CreateFileW(os.path.abspath(path), access, _SHARE_ALL, None, _EXISTING, 0, None)
+            if handle == ctypes.c_void_p(-1).value:
+                return ctypes.get_last_error()
+            kernel.CloseHandle(wintypes.HANDLE(handle))
+        return None
+    else:
+        return None
 
 
 def holders(path: Path) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import sys
 from pathlib import Path
 
 from dmlprep.errors import InputError, OutputError
@@ -23,7 +24,7 @@ def explain(error: OSError, path: Path | str = "") -> tuple[str, str]:
         path: the file; the one that the error names where this is empty.
     """
     where = Path(path or error.filename or "")
-    number = getattr(error, "winerror", None)
+    number = _windows_number(error, where)
     if number in (_SHARING, _LOCKED, _DENIED, _MAPPED):
         from dmlprep.files.holders import holders
 
@@ -38,6 +39,18 @@ def explain(error: OSError, path: Path | str = "") -> tuple[str, str]:
     if error.errno == errno.ENAMETOOLONG or number == _TOO_LONG:
         return "its path is too long", "choose a shorter folder or name"
     return "", ""
+
+
+def _windows_number(error: OSError, path: Path) -> int | None:
+    """Windows' own error number, also where Python tells only that permission was denied."""
+    number: int | None = getattr(error, "winerror", None)
+    if sys.platform != "win32" or number is not None or error.errno != errno.EACCES:
+        return number
+    from dmlprep.files.holders import opening_error
+
+    if error.filename is None:  # of reading and writing an open file: only a lock denies that
+        return _LOCKED
+    return opening_error(path)
 
 
 def unwritable(error: OSError, path: Path, fix: str = "") -> OutputError:
