@@ -44,13 +44,12 @@ def explain(error: OSError, path: Path | str = "") -> tuple[str, str]:
 def _windows_number(error: OSError, path: Path) -> int | None:
     """Windows' own error number, also where Python tells only that permission was denied."""
     number: int | None = getattr(error, "winerror", None)
-    if sys.platform != "win32" or number is not None or error.errno != errno.EACCES:
-        return number
-    from dmlprep.files.holders import opening_error
+    if sys.platform == "win32" and number is None and error.errno == errno.EACCES:
+        from dmlprep.files.holders import opening_error
 
-    if error.filename is None:  # of reading and writing an open file: only a lock denies that
-        return _LOCKED
-    return opening_error(path)
+        # Of reading and writing an open file, only a lock is the reason.
+        return _LOCKED if error.filename is None else opening_error(path)
+    return number
 
 
 def unwritable(error: OSError, path: Path, fix: str = "") -> OutputError:
