@@ -14,6 +14,7 @@ PACKAGE = Path(__file__).resolve().parents[1] / "dmlprep"
 FLOORS: dict[str, int] = {
     "_version": 1,
     "errors": 1,
+    "files": 1,
     "record": 1,
     "model": 2,
     "target": 2,

@@ -11,7 +11,7 @@ import msgspec
 
 from dmlprep._version import __version__
 from dmlprep.cli.options import format_option
-from dmlprep.cli.output import print_json
+from dmlprep.cli.output import echo, print_json
 from dmlprep.record import Finding, finding
 
 if TYPE_CHECKING:
@@ -72,9 +72,9 @@ def _show_adapters(output_format: str) -> None:
         return
     vendors = Counter(one.vendor for one in found)
     for one in found:
-        click.echo("\n".join(_adapter_lines(one, vendors)))
+        echo("\n".join(_adapter_lines(one, vendors)))
     if reason:
-        click.echo(f"DirectML has no adapter here: {reason}")
+        echo(f"DirectML has no adapter here: {reason}")
 
 
 @click.command(name="doctor")
@@ -119,15 +119,15 @@ def command(output_format: str, no_dml: bool, adapters: bool) -> None:
         }
         print_json(record)
     else:
-        click.echo(f"dmlprep {__version__}, Python {platform.python_version()}, {system_name()}")
+        echo(f"dmlprep {__version__}, Python {platform.python_version()}, {system_name()}")
         for name, version in versions.items():
-            click.echo(f"  {name} {version}")
+            echo(f"  {name} {version}")
         if status is not None and status.available:
-            click.echo(f"DirectML: {status.device}")
+            echo(f"DirectML: {status.device}")
         for found in findings:
-            click.echo(f"{found.severity}: {found.message} [{found.code}]")
+            echo(f"{found.severity}: {found.message} [{found.code}]")
             if found.remedy:
-                click.echo(f"  fix: {found.remedy}")
+                echo(f"  fix: {found.remedy}")
         if not findings:
-            click.echo("nothing is broken")
+            echo("nothing is broken")
     raise SystemExit(1 if failed else 0)

@@ -131,8 +131,12 @@ def main() -> NoReturn:
         if "--debug" in sys.argv:
             raise
         if isinstance(error, OSError) and (error.filename is not None or error.errno in _FULL):
+            from dmlprep.files.reasons import explain
+
             where = f"{error.filename}: " if error.filename is not None else ""
-            say(f"{where}{error.strerror or error}", "check the path, its permissions and the space on the disk")
+            what, fix = explain(error) if where else ("", "")
+            plain = "check the path, its permissions and the space on the disk"
+            say(f"{where}{what or error.strerror or error}", fix or plain)
             sys.exit(UsageError.exit_code)
         # our bug, said in one line; the traceback on request
         say(

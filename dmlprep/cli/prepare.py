@@ -71,7 +71,10 @@ def command(
     from dmlprep.cli.console import out as console
     from dmlprep.cli.options import read_pins
     from dmlprep.cli.tables import show_record
+    from dmlprep.files import check_output
 
+    for path in filter(None, (record_to, depfile)):
+        check_output(path, force=True)
     with ProgressObserver(quiet) as observer:
         record = api.prepare(
             model,

@@ -130,7 +130,7 @@ def status(again: bool, output_format: str) -> None:
     releases: dict[str, Any] = {}
     for version in layout.installed():
         found = dml_status(version, again=again)
-        piece = json.loads((layout.release(version) / "piece.json").read_text())
+        piece = json.loads((layout.release(version) / "piece.json").read_text(encoding="utf-8"))
         releases[version] = {
             "available": found.available,
             "reason": found.reason,

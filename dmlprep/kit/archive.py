@@ -18,6 +18,8 @@ from typing import IO, Any
 import numpy as np
 
 from dmlprep.errors import InputError
+from dmlprep.files import explain
+from dmlprep.files.outputs import windows_name_problem
 from dmlprep.kit.forms import FileEntry
 
 __all__ = ["Bundle", "read_array"]
@@ -36,9 +38,7 @@ _KINDS = "biufU"
 def _safe(name: str) -> bool:
     """Whether a member's name stays inside a folder, on any system."""
     parts = name.split("/")
-    return not (
-        name.startswith("/") or "\\" in name or "\0" in name or name[1:2] == ":" or ".." in parts or "" in parts
-    )
+    return not ("\\" in name or ".." in parts or "" in parts or any(map(windows_name_problem, parts)))
 
 
 class Bundle:
@@ -73,6 +73,9 @@ class Bundle:
         except FileNotFoundError as error:
             raise self.wrong("no such file", "check the path") from error
         except (OSError, zipfile.BadZipFile, zipfile.LargeZipFile, NotImplementedError, ValueError) as error:
+            what, fix = explain(error, self.path) if isinstance(error, OSError) else ("", "")
+            if what:
+                raise self.wrong(what, fix) from error
             raise self.wrong(f"not a zip, or cut short: {error}", "copy it again, whole") from error
         for info in self._zip.infolist():
             if info.is_dir():
@@ -124,6 +127,9 @@ class Bundle:
                 with path.open("rb") as plain:
                     yield plain
         except (OSError, EOFError, zipfile.BadZipFile, NotImplementedError, RuntimeError, zlib.error) as error:
+            what, fix = explain(error, self._folder / name) if isinstance(error, OSError) else ("", "")
+            if what:
+                raise self.wrong(f"{name} {what}", fix) from error
             raise self.wrong(f"{name} is damaged: {error}", "copy it again, whole") from error
 
     def read_document(self) -> bytes:

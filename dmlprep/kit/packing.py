@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,6 +15,8 @@ import onnx_ir as ir
 
 from dmlprep._version import __version__
 from dmlprep.errors import CheckNotRun, InputError, ModelRefused, OutputError
+from dmlprep.files import check_output, unreadable, unwritable
+from dmlprep.files.outputs import windows_name_problem
 from dmlprep.kit.forms import Bounds, KitFeed, KitModel, KitReference, Manifest
 from dmlprep.kit.found import FromRecord, from_record
 from dmlprep.kit.zipping import ZipWriter
@@ -36,12 +37,9 @@ __all__ = ["KitRequest", "Packed", "pack"]
 Array = np.ndarray[Any, Any]
 Progress = Callable[[float, str], None]
 
-_RESERVED = re.compile(r'(?i)^(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?$|[<>:"|?*\x00-\x1f]|[ .]$')
-"""Names that Windows does not have (learn.microsoft.com, "Naming Files, Paths, and Namespaces")."""
-
 _RUNNER = ("__init__", "device", "dxgi", "integrity", "main", "measure", "process", "work")
-_SHARED = ("hresult", "ortoptions")
-"""Modules of ``runtime`` that the runner uses as they are; they import nothing of dmlprep's."""
+_SHARED = ("runtime/hresult", "runtime/ortoptions", "files/replacing")
+"""Modules of other rooms that the runner uses as they are; they import nothing of dmlprep's."""
 
 
 @dataclass(frozen=True)
@@ -149,26 +147,15 @@ def pack(request: KitRequest) -> Packed:
                     kit.add_bytes(MANIFEST, document)
                 writer.commit()
         except OSError as error:
-            what = f"cannot be written: {error.strerror or error}"
-            fix = "check the folder, its permissions and the space on the disk"
-            raise OutputError(what, where=str(request.out), fix=fix) from error
+            if error.filename is not None and Path(error.filename) in {request.model, *data.values()}:
+                raise unreadable(error, Path(error.filename)) from error
+            raise unwritable(error, request.out) from error
     return Packed(request.out, hashlib.sha256(document).hexdigest(), request.out.stat().st_size, manifest)
 
 
 def _check_out(request: KitRequest) -> None:
     """Fail before the work."""
-    if request.out.is_dir():
-        raise OutputError("this is a directory", where=str(request.out), fix="name a .zip file with -o")
-    if request.out.exists() and not request.force:
-        raise OutputError("the file exists", where=str(request.out), fix="pass --force to replace it")
-    if not request.out.parent.is_dir():
-        raise OutputError(
-            "its folder does not exist", where=str(request.out), fix="make the folder, or choose another -o"
-        )
-    if not os.access(request.out.parent, os.W_OK):
-        raise OutputError(
-            "cannot be written: its folder takes no files", where=str(request.out), fix="choose another -o"
-        )
+    check_output(request.out, force=request.force)
     if request.out.suffix.lower() != ".zip":
         raise OutputError("a kit is a zip", where=str(request.out), fix="end the name in .zip")
 
@@ -217,7 +204,7 @@ def _data_files(model: Model, path: Path) -> dict[str, Path]:
     named = {p.resolve().relative_to(folder).as_posix(): p for p in sorted(files)}
     folded: dict[str, str] = {}
     for name in named:
-        wrong = next((part for part in name.split("/") if _RESERVED.search(part)), "")
+        wrong = any(windows_name_problem(part) for part in name.split("/"))
         twin = folded.setdefault(name.casefold(), name)
         if wrong or twin != name or len(name) > 120:
             raise ModelRefused(
@@ -274,14 +261,15 @@ def _runner(kit: ZipWriter) -> None:
         kit.add_bytes(
             f"dmlprep_kit/{name}.py", _renamed((runtime / "offsite" / f"{name}.py").read_text(encoding="utf-8"))
         )
-    for name in _SHARED:
-        kit.add_bytes(f"dmlprep_kit/{name}.py", _renamed((runtime / f"{name}.py").read_text(encoding="utf-8")))
+    for path in _SHARED:
+        source = (resources.files("dmlprep") / f"{path}.py").read_text(encoding="utf-8")
+        kit.add_bytes(f"dmlprep_kit/{path.rpartition('/')[2]}.py", _renamed(source))
     kit.add_bytes("README.txt", (resources.files("dmlprep.kit") / "README.txt").read_bytes().replace(b"\r\n", b"\n"))
 
 
 def _renamed(source: str) -> bytes:
     return (
-        re.sub(r"\bdmlprep\.runtime\.(offsite\b\.?)?", "dmlprep_kit.", source)
+        re.sub(r"\bdmlprep\.(runtime|files)\.(offsite\b\.?)?", "dmlprep_kit.", source)
         .replace("from dmlprep_kit. import", "from dmlprep_kit import")
         .encode()
     )

@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 
 from dmlprep.errors import InputError
+from dmlprep.files import unreadable
 from dmlprep.kit.archive import Bundle, read_array
 from dmlprep.kit.forms import Manifest, Result, read_manifest, read_result
 from dmlprep.kit.found import record_beside
@@ -89,8 +90,7 @@ def _check_model(model: Path, manifest: Manifest) -> None:
         try:
             found = file_digest(path)[1]
         except OSError as error:
-            what = f"cannot be read: {error.strerror or error}"
-            raise InputError(what, where=str(path), code="DP811", fix=fix) from error
+            raise unreadable(error, path, code="DP811", fix=fix) from error
         if found != manifest.files[name].sha256:
             raise InputError("this is not the file that the kit holds", where=str(path), code="DP811", fix=fix)
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import mmap
 import os
+import stat
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +18,8 @@ import onnx_ir as ir
 from google.protobuf.message import DecodeError
 
 from dmlprep.errors import DmlprepError, InputError, ModelRefused
+from dmlprep.files import FileSet, unreadable
+from dmlprep.files.outputs import windows_name_problem
 from dmlprep.model.collector import paused_collector
 from dmlprep.model.frozen import freeze
 from dmlprep.model.sparse import densify
@@ -23,7 +27,9 @@ from dmlprep.model.tensors import MappedTensor
 from dmlprep.model.walk import map_tensors
 from dmlprep.model.wire import SELF, skeleton
 
-__all__ = ["check_name", "read"]
+__all__ = ["check_name", "leads_elsewhere", "read"]
+
+_NAME_SURROGATE = 0x2000_0000
 
 _NOT_ONNX = "pass a file that an ONNX exporter wrote"
 
@@ -115,14 +121,11 @@ def _parse(path: Path) -> onnx.ModelProto:
             light = skeleton(data)
     except FileNotFoundError as error:
         fix = "check the path" if where != "-" else "save it to a file first: models are mapped, not read from a stream"
+        if FileSet(path.parent, path.name).aside.is_dir():
+            fix = "a run was ended while it replaced this file: run the same prepare again, which puts the old one back"
         raise InputError("no such file", where=where, code="DP001", fix=fix) from error
     except OSError as error:
-        raise InputError(
-            f"cannot be read: {error.strerror or error}",
-            where=where,
-            code="DP001",
-            fix="check the path and its permissions",
-        ) from error
+        raise unreadable(error, path, code="DP001") from error
     except InputError as error:
         raise InputError(error.what, where=error.where or where, code=error.code, fix=error.fix) from None
     proto = onnx.ModelProto()
@@ -256,6 +259,15 @@ def _check_size(tensor: ir.TensorProtocol, path: Path) -> None:
         )
 
 
+def leads_elsewhere(status: os.stat_result) -> bool:
+    """Whether a file that ``lstat`` looked at is a link: a symbolic one, or on Windows a junction.
+
+    Junctions are no symbolic links to Python. Windows marks all that stands for another name with one bit of the
+    reparse tag (IsReparseTagNameSurrogate); files that a cloud service or deduplication keeps do not have it.
+    """
+    return stat.S_ISLNK(status.st_mode) or bool(getattr(status, "st_reparse_tag", 0) & _NAME_SURROGATE)
+
+
 def _data_file(location: str, folder: Path, path: Path) -> tuple[Path, int]:
     """The data file of a location, proved to be a plain file inside the model's folder."""
     where = f"{path}: external data {location!r}"
@@ -271,12 +283,27 @@ def _data_file(location: str, folder: Path, path: Path) -> tuple[Path, int]:
     pure = location.replace("\\", "/")
     if not location or "\x00" in location or pure.startswith("/") or pure[1:2] == ":" or ".." in pure.split("/"):
         raise refuse("the path leaves the model's folder")
+    if "\\" in location and sys.platform != "win32":
+        # ONNX Runtime takes it for a part of the file's name here, so that nothing could be proved.
+        raise InputError(
+            "the path has a backslash, which leads into a folder on Windows only",
+            where=where,
+            code="DP002",
+            fix="prepare the model on Windows, or save it with / in the locations of its data",
+        )
     file = folder / pure
     step = folder
     for part in Path(pure).parts:
+        if sys.platform == "win32" and (wrong := windows_name_problem(part)):
+            raise refuse(f"{part!r} {wrong}")
         step = step / part
-        if step.is_symlink():
-            raise refuse("the path goes through a symbolic link")
+        try:
+            if leads_elsewhere(os.lstat(step)):
+                raise refuse("the path goes through a symbolic link or a junction")
+        except (FileNotFoundError, NotADirectoryError):
+            break
+        except OSError as error:
+            raise unreadable(error, step, code="DP002") from error
     if not file.exists():
         raise InputError(
             "the data file is missing",
@@ -286,6 +313,9 @@ def _data_file(location: str, folder: Path, path: Path) -> tuple[Path, int]:
         )
     if not file.is_file():
         raise refuse("the path is no regular file")
+    # What follows links of any kind has the last word.
+    if not file.resolve().is_relative_to(folder):
+        raise refuse("the path leaves the model's folder")
     status = os.stat(file)
     if status.st_nlink > 1:
         raise refuse("the file has more than one hard link")

@@ -1,13 +1,12 @@
-"""Save a model: weights stream one tensor at a time, files appear whole or not at all."""
+"""Save a model: weights stream one tensor at a time, files appear whole or not at all, a model with its data file."""
 
 from __future__ import annotations
 
 import contextlib
-import errno
 import hashlib
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -16,6 +15,7 @@ import onnx
 import onnx_ir as ir
 
 from dmlprep.errors import OutputError
+from dmlprep.files import FileSet, remove, replace, unreadable, unwritable
 from dmlprep.model.frozen import Frozen, freeze, stub_index
 from dmlprep.model.tensors import as_mapped, write_to
 from dmlprep.model.wire import varint
@@ -48,7 +48,8 @@ class Saved:
 class Writer:
     """Write files beside their targets, then rename them all: ``with Writer() as w: w.open(path) ...; w.commit()``.
 
-    Leaving without ``commit``, by any exception or Ctrl-C, removes what was begun.
+    Leaving without ``commit``, by any exception or Ctrl-C, removes what was begun. Several files are of one folder,
+    and are replaced as one (``files.exchange``); the last one begun is their head.
     """
 
     def __init__(self) -> None:
@@ -62,37 +63,50 @@ class Writer:
             with contextlib.suppress(OSError):  # closing writes what is buffered, for which a full disk has no room
                 file.close()
             with contextlib.suppress(OSError):
-                temporary.unlink()
+                remove(temporary)
         self._open.clear()
 
     def open(self, target: Path) -> BinaryIO:
         """Begin a file that will become ``target``."""
-        temporary = target.with_name(f".{target.name}.{os.getpid()}.part")
+        # Short, whatever the target's name: there are limits on names and paths.
+        digest = hashlib.sha256(target.name.encode("utf-8", "replace")).hexdigest()
+        temporary = target.with_name(f".dmlprep-{os.getpid()}-{digest[:8]}.part")
         file = open(temporary, "xb")  # noqa: SIM115 - closed in commit or __exit__
         self._open.append((temporary, target, file))
         return file
 
-    def commit(self) -> None:
-        """Rename every file to its target, in the order they were begun."""
+    def commit(self, gone: Collection[str] = ()) -> None:
+        """Rename every file to its target.
+
+        Args:
+            gone: names of files beside the last target that belong to what it replaces, and go.
+
+        Raises:
+            OutputError: a file cannot be replaced; where there are several, all old ones are as before.
+        """
         for _, _, file in self._open:
             file.close()
-        while self._open:
-            temporary, target, _ = self._open[0]
-            os.replace(temporary, target)
-            self._open.pop(0)
+        if not self._open:
+            return
+        head = self._open[-1][1]
+        new = {target.name: temporary for temporary, target, _ in self._open}
+        others = tuple(name for name in (*new, *gone) if name != head.name)
+        if others:
+            FileSet(head.parent, head.name, others).exchange(new)
+        else:
+            with _plain_errors(head):
+                replace(new[head.name], head)
+        self._open.clear()
 
 
 @contextlib.contextmanager
-def _plain_errors(target: Path) -> Iterator[None]:
+def _plain_errors(target: Path, sources: Collection[Path] = ()) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        raise OutputError(
-            "the disk is full" if full else f"cannot be written: {error.strerror or error}",
-            where=str(target),
-            fix="free some space, or write elsewhere with -o" if full else "check the folder and its permissions",
-        ) from error
+        if error.filename is not None and Path(error.filename) in sources:
+            raise unreadable(error, Path(error.filename)) from error
+        raise unwritable(error, target) from error
 
 
 def write_file(path: Path, content: bytes) -> None:
@@ -127,7 +141,7 @@ def write(
     external = sum(t.nbytes for t in frozen.tensors) > external_over
     data_target = target.with_name(target.name + ".data")
     targets = [target, data_target] if external else [target]
-    with _plain_errors(target):
+    with _plain_errors(target, {m.path for m in map(as_mapped, frozen.tensors) if m is not None}):
         target.parent.mkdir(parents=True, exist_ok=True)
         _check_targets(targets, frozen, force)
         needed = sum(t.nbytes for t in frozen.tensors) + frozen.proto.ByteSize()
@@ -149,9 +163,8 @@ def write(
                 file.flush()
                 with open(file.name, "rb") as again:
                     sha = hashlib.file_digest(again, "sha256").hexdigest()
-            writer.commit()
-        if not external and force:
-            data_target.unlink(missing_ok=True)  # of an earlier, larger model of the same name
+            # The data file of an earlier, larger model of the same name goes with that model.
+            writer.commit(gone=() if external or not force else (data_target.name,))
         return Saved(tuple(targets), sum(t.stat().st_size for t in targets), sha)
 
 

@@ -14,6 +14,7 @@ import onnx
 from google.protobuf.message import DecodeError
 
 from dmlprep.errors import InputError
+from dmlprep.files import explain
 
 __all__ = ["GivenFeed", "load_feeds"]
 
@@ -106,6 +107,9 @@ def _npz(path: Path) -> dict[str, Array]:
 
 
 def _broken(path: Path, error: Exception) -> InputError:
+    what, fix = explain(error, path) if isinstance(error, OSError) else ("", "")
+    if what:
+        return InputError(what, where=str(path), fix=fix, code="DP705")
     if "allow_pickle" in str(error) or "Object arrays" in str(error):
         return InputError(
             "holds Python objects (pickle), which dmlprep never loads",
@@ -148,7 +152,9 @@ def _protos(folder: Path) -> dict[str, Array]:
             if tensor.data_location == onnx.TensorProto.EXTERNAL or not tensor.data_type:
                 raise ValueError("not a tensor with its values inside")
             array = onnx.numpy_helper.to_array(tensor)
-        except (OSError, DecodeError, ValueError, TypeError, KeyError) as error:
+        except OSError as error:
+            raise _broken(file, error) from error
+        except (DecodeError, ValueError, TypeError, KeyError) as error:
             raise InputError(f"cannot be read as an ONNX tensor: {error}", where=str(file), code="DP705") from error
         feed[tensor.name or f"#{_number(file)}"] = array
     return feed

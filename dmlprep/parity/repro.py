@@ -11,6 +11,8 @@ import numpy as np
 import onnx_ir as ir
 
 from dmlprep.errors import OutputError
+from dmlprep.files import check_path, unwritable
+from dmlprep.files.outputs import check_replaceable
 from dmlprep.model.walk import label
 from dmlprep.parity.finding import Bisection
 from dmlprep.parity.knobs import KnobResult
@@ -109,11 +111,12 @@ def write_reproduction(
                 level, "ORT_ENABLE_ALL"
             ),
         )
-        (folder / "reproduce.py").write_text(script, encoding="utf-8")
-        (folder / "issue.md").write_text(issue_text(found, bound, level, knobs), encoding="utf-8")
+        (folder / "reproduce.py").write_text(script, encoding="utf-8", newline="\n")
+        issue = issue_text(found, bound, level, knobs)
+        (folder / "issue.md").write_text(issue, encoding="utf-8", newline="\n")
     except OSError as error:
-        what = f"cannot be written: {error.strerror or error}"
-        raise OutputError(what, where=str(folder), fix="choose another -o") from error
+        where = Path(error.filename) if error.filename is not None else folder
+        raise unwritable(error, where, "choose another -o") from error
     return [folder / name for name in FILES]
 
 
@@ -123,11 +126,14 @@ def check_folder(folder: Path, force: bool) -> None:
     Raises:
         OutputError: a file of the name exists, or ``folder`` is no folder.
     """
+    check_path(folder / FILES[0])
     if folder.exists() and not folder.is_dir():
         raise OutputError("a file of this name exists", where=str(folder), fix="name a folder with -o")
     there = [folder / name for name in FILES if (folder / name).exists()]
     if there and not force:
         raise OutputError("the file exists", where=str(there[0]), fix="pass --force to replace it, or another -o")
+    for path in there:
+        check_replaceable(path)
 
 
 def _savez(path: Path, arrays: Mapping[str, Array]) -> None:

@@ -1,19 +1,25 @@
-"""The whole way: open, check, run the steps, save aside, prove, and only then let the result appear."""
+"""The whole way: open, check, run the steps, save aside, prove, and only then let the result appear.
+
+The result is made in a hidden folder beside its destination, and replaces what is there as one: model, data file and
+record are of one run, or all are as before (``files.exchange``). What a killed run left is cleared by the next one.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
 from dmlprep._version import __version__
 from dmlprep.errors import CheckNotRun, DmlprepError, InputError, ModelRefused, OutputError
+from dmlprep.files import FileSet, check_path, remove_tree, unwritable
+from dmlprep.files.exchange import held
+from dmlprep.files.outputs import check_replaceable
 from dmlprep.model import Model
 from dmlprep.model.checking import check
 from dmlprep.model.opening import check_name
@@ -37,6 +43,12 @@ if TYPE_CHECKING:
     from dmlprep.runtime import SessionHost, SessionOptions
 
 __all__ = ["PrepareRequest", "prepare"]
+
+_STAGING = ".dmlprep-run-"
+"""How the names of staging folders begin."""
+
+_SURELY_HELD = 60.0
+"""Seconds after which a run that is alive holds its staging folder."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +81,12 @@ class PrepareRequest:
     def record_path(self) -> Path:
         """Where the record goes."""
         return self.out.with_suffix(".run.json") if self.out.suffix == ".onnx" else self.out / "run.json"
+
+    @property
+    def files(self) -> FileSet:
+        """All that may be written: what is replaced together."""
+        model = self.model_path
+        return FileSet(model.parent, model.name, (f"{model.name}.data", self.record_path.name))
 
 
 def prepare(request: PrepareRequest) -> RunRecord:
@@ -121,7 +139,9 @@ def prepare(request: PrepareRequest) -> RunRecord:
 def _check_out(request: PrepareRequest) -> None:
     """Fail before the work, not after it."""
     check_name(request.out, OutputError)
-    # os.path answers no for names that no file system can hold: opening and writing then say what is wrong.
+    check_path(request.model_path, aside=PurePath(f"{_STAGING}12345678") / f"{request.model_path.name}.data")
+    check_path(request.record_path)
+    request.files.recover()
     if os.path.exists(request.model_path) and _same_file(request.source, request.model_path):
         raise OutputError(
             "this is the input model, and input is never overwritten",
@@ -130,12 +150,14 @@ def _check_out(request: PrepareRequest) -> None:
         )
     if request.out.suffix != ".onnx" and os.path.exists(request.out) and not os.path.isdir(request.out):
         raise OutputError("a file of this name exists", where=str(request.out), fix="name a folder, or a .onnx file")
-    data = request.model_path.with_name(request.model_path.name + ".data")
-    for path in (request.model_path, data, request.record_path):
+    for path in (request.files.folder / name for name in (request.files.head, *request.files.others)):
         if os.path.isdir(path):
             raise OutputError("this is a directory", where=str(path), fix="choose another name with -o")
         if os.path.exists(path) and not request.force:
             raise OutputError("the file exists", where=str(path), fix="pass --force to replace it")
+        if os.path.exists(path):
+            check_replaceable(path)
+    _clear_left(request.model_path.parent)
     with _staging(request.model_path.parent):
         pass
 
@@ -211,20 +233,31 @@ def _staging(folder: Path) -> Iterator[Path]:
     made = [p for p in [folder, *folder.parents] if not os.path.exists(p)]
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        staging = Path(tempfile.mkdtemp(prefix=".dmlprep-", dir=folder))
+        staging = Path(tempfile.mkdtemp(prefix=_STAGING, dir=folder))
     except OSError as error:
-        raise OutputError(
-            f"cannot be written: {error.strerror or error}",
-            where=str(folder),
-            fix="check the folder and its permissions, or choose another with -o",
-        ) from error
+        fix = "check the folder and its permissions, or choose another with -o"
+        raise unwritable(error, folder, fix) from error
     try:
-        yield staging
+        with held(staging):
+            yield staging
     finally:
-        shutil.rmtree(staging, ignore_errors=True)
+        remove_tree(staging, ignore_errors=True)
         for path in made:  # folders that this run made and left empty
             with contextlib.suppress(OSError):
                 path.rmdir()
+
+
+def _clear_left(folder: Path) -> None:
+    """Remove staging folders of runs that were killed: those that no process holds."""
+    for left in folder.glob(f"{_STAGING}*"):
+        with contextlib.suppress(OSError):
+            # A run that has just made its folder may not hold it yet.
+            if time.time() - left.stat().st_mtime < _SURELY_HELD or not (left / "lock").exists():
+                continue
+            with held(left) as nobody_has_it:
+                pass
+            if nobody_has_it:
+                remove_tree(left, ignore_errors=True)
 
 
 def _save_and_prove(model: Model, request: PrepareRequest, record: RunRecord, host: SessionHost, began: float) -> None:
@@ -261,21 +294,13 @@ def _save_and_prove(model: Model, request: PrepareRequest, record: RunRecord, ho
 
 
 def _appear(saved: Saved, record: RunRecord, staging: Path, request: PrepareRequest) -> None:
-    """Rename everything into place at once: stopping before leaves nothing, and after, all of it."""
-    target = request.model_path
+    """Replace what is there by the result, as one: stopping before leaves what was there, and after, all of it."""
+    written = staging / request.record_path.name
     try:
-        (staging / request.record_path.name).write_bytes(record.to_json())
-        # The data file first: a model never stands without its data.
-        for name in (*(path.name for path in reversed(saved.files)), request.record_path.name):
-            os.replace(staging / name, target.parent / name)
+        written.write_bytes(record.to_json())
     except OSError as error:
-        raise OutputError(
-            f"cannot be written: {error.strerror or error}",
-            where=str(target),
-            fix="check the folder, its permissions and the space on the disk",
-        ) from error
-    if len(saved.files) == 1 and request.force:
-        target.with_name(target.name + ".data").unlink(missing_ok=True)
+        raise unwritable(error, request.record_path) from error
+    request.files.exchange({path.name: path for path in (*saved.files, written)})
 
 
 def _rounding(plan: Plan, record: RunRecord) -> Rounding | None:

@@ -9,9 +9,12 @@ from pathlib import Path
 
 from dmlprep._version import __version__
 from dmlprep.errors import InputError
+from dmlprep.files.outputs import windows_name_problem
 from dmlprep.model import Model
 from dmlprep.model.checking import check
 from dmlprep.model.collector import paused_collector
+from dmlprep.model.tensors import as_mapped
+from dmlprep.model.walk import tensors
 from dmlprep.placement.opset import best_opset
 from dmlprep.placement.place import place_facts
 from dmlprep.placement.placement import PlacedNode, Placement
@@ -81,7 +84,21 @@ def examine(model: Model, target: Target) -> Examined:
 
 def _file_findings(model: Model) -> list[Finding]:
     wrong = check(model.ir)
-    return [finding("DP003", wrong, node=str(model.path or ""))] if wrong else []
+    found = [finding("DP003", wrong, node=str(model.path or ""))] if wrong else []
+    if model.path is not None:
+        found += _name_findings(model, model.path.parent.resolve())
+    return found
+
+
+def _name_findings(model: Model, folder: Path) -> list[Finding]:
+    """Data files that Windows cannot hold under the names that the model has for them."""
+    files = {m.path for m in map(as_mapped, tensors(model.ir)) if m is not None} - {model.path}
+    found = []
+    for name in sorted(path.relative_to(folder).as_posix() for path in files if path.is_relative_to(folder)):
+        wrong = next((f"{part!r} {why}" for part in name.split("/") if (why := windows_name_problem(part))), "")
+        if wrong:
+            found.append(finding("DP005", f"data file {name!r}: {wrong}", node=str(model.path), file=name))
+    return found
 
 
 def version_findings(model: Model, target: Target) -> list[Finding]:

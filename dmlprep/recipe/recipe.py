@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from dmlprep.errors import RecipeError
+from dmlprep.files import HOW_TO_SAVE, NotUtf8, explain, read_text
 from dmlprep.passes.catalog import suggest, wrong_value
 
 __all__ = ["ParitySettings", "Recipe", "apply_settings", "builtin_names", "load_recipe", "parse_recipe", "recipe_text"]
@@ -83,7 +84,7 @@ def recipe_text(name: str) -> str:
     """The text of a recipe as it is written.
 
     Raises:
-        RecipeError: no such recipe, or not UTF-8 text.
+        RecipeError: no such recipe, or text in another encoding than UTF-8, or UTF-16 with a byte-order mark.
     """
     if name.startswith("@"):
         if name not in builtin_names():
@@ -93,12 +94,16 @@ def recipe_text(name: str) -> str:
     if path.is_dir():
         raise RecipeError("this is a directory", where=name, fix="name a .toml file", code="DP902")
     try:
-        return path.read_text(encoding="utf-8")
+        return read_text(path)
     except FileNotFoundError as error:
-        fix = suggest("@" + name, builtin_names()) if "/" not in name else "check the path"
+        fix = suggest("@" + name, builtin_names()) if path.name == name else "check the path"
         raise RecipeError("no such recipe file", where=name, fix=fix, code="DP902") from error
-    except (OSError, UnicodeDecodeError) as error:
-        raise RecipeError(f"cannot be read: {error}", where=name, fix="a recipe is UTF-8 TOML", code="DP902") from error
+    except OSError as error:
+        what, fix = explain(error, path)
+        what, fix = what or f"cannot be read: {error.strerror or error}", fix or "check the path and its permissions"
+        raise RecipeError(what, where=name, fix=fix, code="DP902") from error
+    except NotUtf8 as error:
+        raise RecipeError(str(error), where=name, fix=HOW_TO_SAVE, code="DP902") from error
 
 
 def parse_recipe(text: str, name: str) -> Recipe:

@@ -8,6 +8,7 @@ from typing import Any, Literal
 import msgspec
 
 from dmlprep.errors import InputError
+from dmlprep.files import HOW_TO_SAVE, NotUtf8, read_text, unreadable
 from dmlprep.record.findings import Finding
 
 __all__ = ["DeviceInfo", "OutputMetrics", "RunRecord", "StepRecord", "Verdict"]
@@ -154,7 +155,7 @@ class RunRecord(msgspec.Struct):
         return msgspec.json.format(msgspec.json.encode(self), indent=2) + b"\n"
 
     @classmethod
-    def from_json(cls, data: bytes) -> RunRecord:
+    def from_json(cls, data: bytes | str) -> RunRecord:
         """Read a record back.
 
         Raises:
@@ -173,10 +174,11 @@ class RunRecord(msgspec.Struct):
             InputError: it cannot be read, or is no record.
         """
         try:
-            return cls.from_json(path.read_bytes())
+            return cls.from_json(read_text(path))
         except OSError as error:
-            what, fix = f"cannot be read: {error.strerror or error}", "check the path"
-            raise InputError(what, where=str(path), fix=fix) from error
+            raise unreadable(error, path, fix="check the path") from error
+        except NotUtf8 as error:
+            raise InputError(f"not a run record: {error}", where=str(path), fix=HOW_TO_SAVE) from error
         except (msgspec.ValidationError, msgspec.DecodeError) as error:
             fix = "pass the run.json that prepare wrote"
             raise InputError(f"not a run record: {error}", where=str(path), fix=fix) from error

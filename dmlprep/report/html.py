@@ -7,7 +7,7 @@ from pathlib import Path
 
 import jinja2
 
-from dmlprep.errors import OutputError
+from dmlprep.files import check_output
 from dmlprep.model.saving import write_file
 from dmlprep.record import SEVERITIES, RunRecord
 from dmlprep.report.half import half_steps, modes, worst_output
@@ -45,8 +45,5 @@ def write_html(record: RunRecord, path: Path, *, force: bool = False) -> None:
     Raises:
         OutputError: the file exists, or cannot be written.
     """
-    if path.is_dir():
-        raise OutputError("this is a directory", where=str(path), fix="name a file")
-    if path.exists() and not force:
-        raise OutputError("the file exists", where=str(path), fix="pass --force to replace it")
+    check_output(path, force=force)
     write_file(path, render_html(record).encode())

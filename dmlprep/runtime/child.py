@@ -21,10 +21,11 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 
+from dmlprep.files import remove_tree
 from dmlprep.runtime.failure import FailureKind, SessionFailure, failure
 from dmlprep.runtime.hresult import plain_text
 from dmlprep.runtime.memory import private_bytes
-from dmlprep.runtime.offsite.process import CREATION_FLAGS, Job, remove_tree
+from dmlprep.runtime.offsite.process import CREATION_FLAGS, Job
 from dmlprep.runtime.wire import decode, encode
 
 __all__ = ["Child"]
@@ -242,7 +243,7 @@ class Child:
         self.kill()
 
     def _remove_exchange(self) -> None:
-        remove_tree(self.exchange)
+        remove_tree(self.exchange, ignore_errors=True)
 
 
 def _close(holds: int | None) -> None:
@@ -265,5 +266,5 @@ def _end(process: subprocess.Popen[bytes], job: Job, exchange: Path, holds: int 
         with contextlib.suppress(OSError, ValueError):
             if pipe is not None:
                 pipe.close()
-    remove_tree(exchange)
+    remove_tree(exchange, ignore_errors=True)
     _close(holds)

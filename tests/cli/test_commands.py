@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import onnx
 import pytest
 from onnx import parser
@@ -15,6 +16,7 @@ from onnx import parser
 from dmlprep.cli.main import COMMANDS
 from dmlprep.cli.options import read_pins
 from dmlprep.errors import UsageError
+from dmlprep.record import RunRecord
 from tests.in_process import Run
 
 _TEXT = """<ir_version: 8, opset_import: ["" : 17]>
@@ -227,6 +229,51 @@ def test_report_of_something_else(add_model: Path, run: Run) -> None:
     assert done.code == 2
     assert "not a run record" in done.err
     assert "Traceback" not in done.err
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
+def test_a_record_that_went_through_powershell(encoding: str, tmp_path: Path, run: Run) -> None:
+    record = RunRecord(command="prepare", input="модель.onnx").to_json().decode("utf-8")
+    (tmp_path / "run.json").write_bytes(record.replace("\n", "\r\n").encode(encoding))
+    done = run("report", tmp_path / "run.json", "--format", "json")
+    assert done.code == 0, done.err
+    assert RunRecord.from_json(done.out.encode()).input == "модель.onnx"
+
+
+@pytest.mark.skipif(sys.platform != "win32", reason="only Windows keeps others from a file")
+@pytest.mark.parametrize("how", ["not shared", "bytes locked"])
+def test_an_input_that_another_program_has_open(how: str, add_model: Path, tmp_path: Path, run: Run) -> None:
+    import _winapi
+    import msvcrt
+
+    record, recipe = tmp_path / "run.json", tmp_path / "r.toml"
+    record.write_bytes(RunRecord(command="prepare", input="m").to_json())
+    recipe.write_text('doc = "d"', encoding="utf-8")
+    for path, command in (
+        (add_model, ("check", add_model)),
+        (record, ("report", record)),
+        (recipe, ("plan", "-r", recipe)),
+        (tmp_path / "f.npy", ("compare", add_model, add_model, "--feeds", f"x={tmp_path / 'f.npy'}")),
+    ):
+        if how == "bytes locked" and path == add_model:
+            continue  # a mapped file does not know such locks
+        if not path.exists():
+            np.save(path, np.zeros(3))
+        if how == "not shared":
+            handle = _winapi.CreateFile(str(path), _winapi.GENERIC_READ, 0, 0, _winapi.OPEN_EXISTING, 0, 0)
+            try:
+                done = run(*command)
+            finally:
+                _winapi.CloseHandle(handle)
+        else:
+            with path.open("r+b") as other:
+                msvcrt.locking(other.fileno(), msvcrt.LK_NBLCK, path.stat().st_size)
+                done = run(*command)
+                other.seek(0)
+                msvcrt.locking(other.fileno(), msvcrt.LK_UNLCK, path.stat().st_size)
+        assert done.code == 2, done.err
+        assert f"{path}: is open in another program" in done.err
+        assert "permission" not in done.err.lower()
 
 
 @pytest.mark.parametrize("pin", ["batch", "batch=", "batch=x", "=3", "batch=-1", "batch=1.5"])

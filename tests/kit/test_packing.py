@@ -116,7 +116,7 @@ def test_the_user_s_feeds_and_tolerance(tmp_path: Path) -> None:
 def _refused(model: Path, out: Path, **options: object) -> DmlprepError:
     with pytest.raises(DmlprepError) as refused:
         api.pack_kit(model, out=out, **options)  # type: ignore[arg-type]
-    assert not list(out.parent.glob(f".{out.name}*"))
+    assert not list(out.parent.glob(".dmlprep-*"))
     return refused.value
 
 
@@ -154,14 +154,33 @@ def test_names_and_types_that_windows_or_numpy_do_not_have(tmp_path: Path) -> No
     if not WINDOWS:
         (tmp_path / "xux.bin").rename(tmp_path / "aux.bin")
     error = _refused(tmp_path / "a.onnx", tmp_path / "k.zip")
-    assert (error.code, "aux.bin" in str(error)) == ("DP813", True)
+    assert (error.code, "aux.bin" in str(error)) == ("DP002" if WINDOWS else "DP813", True)
+
+
+def test_names_beyond_ascii_are_utf8_in_the_zip(tmp_path: Path) -> None:
+    model = parser.parse_model(_TEXT)
+    model.graph.initializer[0].CopyFrom(numpy_helper.from_array(np.ones(4, np.float32), "重み"))
+    model.graph.node[0].input[1] = "重み"
+    path = tmp_path / "modèle.onnx"
+    onnx.save(model, path, save_as_external_data=True, location="данные_重み.bin", size_threshold=0)
+    packed = api.pack_kit(path, out=tmp_path / "набор.zip")
+    assert packed.manifest.model.data == ["model/данные_重み.bin"]
+    with zipfile.ZipFile(tmp_path / "набор.zip") as archive:
+        member = archive.getinfo("model/данные_重み.bin")
+        assert member.flag_bits & 0x800  # the flag that says: this name is UTF-8
+        assert read_manifest(archive.read("kit.json"), "kit.zip")[0].model.name == "modèle.onnx"
+    box = extract(tmp_path / "набор.zip", tmp_path / "box")
+    assert run_kit(box, *CPU).returncode == 0
+    assert api.verify_kit(box / "result.zip", kit=tmp_path / "набор.zip", model=path)[0].outcome == "passed"
 
 
 def test_outputs_that_cannot_be_written(made: Path, tmp_path: Path) -> None:
     model = made / "out" / "model.onnx"
     assert isinstance(_refused(model, made / "kit.zip"), OutputError)
     assert isinstance(_refused(model, tmp_path / "kit.tar"), OutputError)
-    assert isinstance(_refused(model, tmp_path / "none" / "kit.zip"), OutputError)
+    assert "folder does not exist" in str(_refused(model, tmp_path / "none" / "kit.zip"))
+    # Before the work: there is no such model, and the path is what the error is about.
+    assert isinstance(_refused(tmp_path / "none.onnx", tmp_path / ("k" * 300 + ".zip")), OutputError)
     assert isinstance(_refused(model, tmp_path / "k.zip", session={"dim:nope": "1"}), InputError)
 
 

@@ -31,6 +31,8 @@ from tests.processes import alive, gone_within
 from tests.system import WINDOWS, break_off
 
 OFFSITE = sorted(Path(device.__file__).parent.glob("*.py"))
+SHARED_NAMES = ("dmlprep.runtime.hresult", "dmlprep.runtime.ortoptions", "dmlprep.files.replacing")
+SHARED = [OFFSITE[0].parents[3] / f"{name.replace('.', '/')}.py" for name in SHARED_NAMES]
 
 
 def _result(path: Path) -> dict[str, Any]:
@@ -188,7 +190,10 @@ def test_a_manifest_that_is_none(box: Path, raw: bytes) -> None:
     assert "kit.json" in done.stdout
 
 
-@pytest.mark.parametrize("path", [*OFFSITE, *(OFFSITE[0].parents[1] / f"{n}.py" for n in ("hresult", "ortoptions"))])
+@pytest.mark.parametrize(
+    "path",
+    [*OFFSITE, *SHARED],
+)
 def test_the_runner_is_python_3_9_with_numpy_and_onnxruntime_alone(path: Path) -> None:
     tree = ast.parse(path.read_text(encoding="utf-8"), feature_version=(3, 9))
     top = set()
@@ -198,7 +203,12 @@ def test_the_runner_is_python_3_9_with_numpy_and_onnxruntime_alone(path: Path) -
         elif isinstance(node, ast.ImportFrom):
             module = str(node.module)
             assert not module.startswith("dmlprep") or module.startswith(
-                ("dmlprep.runtime.offsite", "dmlprep.runtime.hresult", "dmlprep.runtime.ortoptions")
+                (
+                    "dmlprep.runtime.offsite",
+                    "dmlprep.runtime.hresult",
+                    "dmlprep.runtime.ortoptions",
+                    "dmlprep.files.replacing",
+                )
             )
             top.add(module.partition(".")[0])
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "zip":

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import stat
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import onnx
@@ -15,6 +17,7 @@ from onnx import TensorProto, helper
 
 from dmlprep.errors import InputError, ModelRefused
 from dmlprep.model import MappedTensor, Model
+from dmlprep.model.opening import leads_elsewhere
 from dmlprep.model.walk import nodes, tensors
 from dmlprep.model.wire import varint
 from tests.model.conftest import mlp
@@ -128,16 +131,42 @@ def test_missing_data_file(external_path: Path) -> None:
     assert "missing" in _broken(external_path, lambda p: (p.parent / "mlp.data").unlink())
 
 
-@pytest.mark.parametrize("location", ["../secret", "a/../../secret", "/etc/passwd", "C:\\secret", "..\\secret", ""])
+@pytest.mark.parametrize(
+    "location",
+    [
+        "../secret",
+        "a/../../secret",
+        "/etc/passwd",
+        "C:\\secret",
+        "C:secret",
+        "C:/secret",
+        "\\secret",
+        "\\\\server\\share\\secret",
+        "\\\\?\\C:\\secret",
+        "//server/share/secret",
+        "..\\secret",
+        "a\\..\\..\\secret",
+        "",
+    ],
+)
 def test_paths_that_leave_the_folder(external_path: Path, location: str) -> None:
     (external_path.parent.parent / "secret").write_bytes(b"\0" * 100_000)
     assert "leaves" in _broken(external_path, lambda p: _relocate(p, location))
 
 
+def _link(path: Path, target: Path) -> None:
+    try:
+        path.symlink_to(target, target_is_directory=target.is_dir())
+    except OSError as error:
+        pytest.skip(f"no symbolic links here: {error}")  # Windows asks for a right
+    if not path.is_symlink():
+        pytest.skip("no symbolic links here: Wine makes some that its own functions do not see")
+
+
 def test_symbolic_link(external_path: Path) -> None:
     def link(path: Path) -> None:
         (path.parent / "mlp.data").rename(path.parent.parent / "elsewhere")
-        (path.parent / "mlp.data").symlink_to(path.parent.parent / "elsewhere")
+        _link(path.parent / "mlp.data", path.parent.parent / "elsewhere")
 
     assert "symbolic link" in _broken(external_path, link)
 
@@ -147,10 +176,63 @@ def test_folder_that_is_a_symbolic_link(external_path: Path) -> None:
         outside = path.parent.parent / "outside"
         outside.mkdir()
         (path.parent / "mlp.data").rename(outside / "mlp.data")
-        (path.parent / "sub").symlink_to(outside, target_is_directory=True)
+        _link(path.parent / "sub", outside)
         _relocate(path, "sub/mlp.data")
 
     assert "symbolic link" in _broken(external_path, link)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a folder on Windows, as the exporter meant it")
+def test_a_backslash_leads_nowhere_on_linux(external_path: Path) -> None:
+    (external_path.parent / "sub").mkdir()
+    (external_path.parent / "mlp.data").rename(external_path.parent / "sub" / "mlp.data")
+    assert "backslash" in _broken(external_path, lambda p: _relocate(p, "sub\\mlp.data"))
+
+
+@pytest.mark.skipif(sys.platform != "win32", reason="names of Windows")
+def test_a_backslash_is_a_folder_on_windows(external_path: Path) -> None:
+    (external_path.parent / "sub").mkdir()
+    (external_path.parent / "sub" / "mlp.data").write_bytes((external_path.parent / "mlp.data").read_bytes())
+    _relocate(external_path, "sub\\mlp.data")
+    assert _values(Model.open(external_path))["w"].shape == (64, 64)
+
+
+@pytest.mark.skipif(sys.platform != "win32", reason="names of Windows")
+@pytest.mark.parametrize("location", ["mlp.data:stream", "mlp.data::$DATA", "NUL", "con", "sub/COM1.bin", "mlp.data."])
+def test_streams_and_devices(external_path: Path, location: str) -> None:
+    assert "external data" in _broken(external_path, lambda p: _relocate(p, location))
+
+
+@pytest.mark.parametrize(
+    ("tag", "elsewhere"),
+    [
+        (0, False),
+        (0xA000_000C, True),  # IO_REPARSE_TAG_SYMLINK
+        (0xA000_0003, True),  # IO_REPARSE_TAG_MOUNT_POINT: a junction
+        (0x9000_001A, False),  # IO_REPARSE_TAG_CLOUD: a file that OneDrive keeps
+        (0x8000_0013, False),  # IO_REPARSE_TAG_DEDUP
+    ],
+)
+def test_which_reparse_points_lead_elsewhere(tag: int, elsewhere: bool) -> None:
+    status = SimpleNamespace(st_mode=stat.S_IFDIR, st_reparse_tag=tag)
+    assert leads_elsewhere(status) == elsewhere  # type: ignore[arg-type]
+
+
+@pytest.mark.skipif(sys.platform != "win32", reason="junctions are Windows'")
+@pytest.mark.parametrize("location", ["sub/mlp.data", "sub/below/mlp.data"])
+def test_a_junction(external_path: Path, location: str) -> None:
+    import _winapi
+
+    outside = external_path.parent.parent / "outside"
+    (outside / "below").mkdir(parents=True)
+    data = external_path.parent / "mlp.data"
+    for place in (outside, outside / "below"):
+        (place / "mlp.data").write_bytes(data.read_bytes())
+    try:
+        _winapi.CreateJunction(str(outside), str(external_path.parent / "sub"))
+    except OSError as error:
+        pytest.skip(f"no junctions here: {error}")
+    assert "junction" in _broken(external_path, lambda p: _relocate(p, location))
 
 
 def test_hard_link(external_path: Path) -> None:

@@ -131,3 +131,25 @@ def test_pins_without_a_pin_step() -> None:
 def test_unknown_target() -> None:
     with pytest.raises(UsageError, match="ort-9"):
         make_plan(apply_settings(load_recipe("@check-only"), ["target=ort-9"]))
+
+
+@pytest.mark.parametrize("mark", ["\ufeff", ""])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16-le", "utf-16-be"])
+def test_recipes_as_powershell_writes_them(mark: str, encoding: str, tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_bytes((mark + 'doc = "für mich"\r\n[step.opset]\r\n').encode(encoding))
+    if mark or encoding == "utf-8":
+        assert load_recipe(str(path)).doc == "für mich"
+        return
+    with pytest.raises(RecipeError, match="UTF-16 without a byte-order mark") as refused:
+        load_recipe(str(path))
+    assert refused.value.where == str(path)
+    assert "save it as UTF-8" in refused.value.fix
+
+
+def test_a_recipe_in_a_code_page_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_bytes('doc = "für mich"'.encode("cp1252"))
+    with pytest.raises(RecipeError, match="not UTF-8") as refused:
+        load_recipe(str(path))
+    assert "Out-File -Encoding utf8" in refused.value.fix

@@ -10,5 +10,10 @@ ROWS: dict[str, Code] = {
     "DP001": Code("not an ONNX model", "error", "pass a file that an ONNX exporter wrote"),
     "DP002": Code("external data refused", "error", "keep the data files beside the model and inside its folder"),
     "DP004": Code("part of the model cannot be kept", "error", "export the inference model in dense form"),
+    "DP005": Code(
+        "data file that Windows cannot hold",
+        "warning",
+        "dmlprep prepare writes the model with one data file of its own",
+    ),
     "DP003": Code("the model is invalid", "error", "export the model again; onnx.checker names the fault"),
 }

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -16,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from dmlprep.files.replacing import remove_tree, replace
 from dmlprep.runtime.offsite import device, integrity, process, work
 
 __all__ = ["main"]
@@ -106,7 +106,7 @@ def _main(kit: Path, asked: argparse.Namespace) -> int:
         result = _result(state, name, request, folder)
         _write(result, folder, out)
     finally:
-        process.remove_tree(folder)
+        remove_tree(folder, ignore_errors=True)
     _summary(result)
     _say(f"wrote {out.name}: send it back")
     return _EXIT[result["outcome"]]
@@ -225,7 +225,7 @@ def _write(result: Mapping[str, Any], folder: Path, out: Path) -> None:
         archive.writestr("result.json", json.dumps(result, indent=1, sort_keys=True))
         for file in result["files"]:
             archive.write(str(folder / file), file)
-    os.replace(str(part), str(out))
+    replace(part, out)
 
 
 def _summary(result: Mapping[str, Any]) -> None:

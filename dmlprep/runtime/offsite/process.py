@@ -10,14 +10,11 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
-import shutil
 import sys
 import threading
-import time
-from pathlib import Path
 from typing import Any
 
-__all__ = ["CREATION_FLAGS", "Job", "no_crash_dialog", "remove_tree", "watch_parent"]
+__all__ = ["CREATION_FLAGS", "Job", "no_crash_dialog", "watch_parent"]
 
 _CREATE_NEW_PROCESS_GROUP, _CREATE_NO_WINDOW = 0x00000200, 0x08000000
 CREATION_FLAGS = (_CREATE_NEW_PROCESS_GROUP | _CREATE_NO_WINDOW) if sys.platform == "win32" else 0
@@ -184,19 +181,6 @@ else:
 
     def no_crash_dialog() -> None:
         """Do nothing: no other system shows one."""
-
-
-def remove_tree(folder: Path, patience: float = 2.0) -> None:
-    """Remove a folder; what another program still holds after ``patience`` seconds stays.
-
-    On Windows a process that was just killed, a virus scanner or an indexer holds files for some 100 ms.
-    """
-    end = time.monotonic() + patience
-    while True:
-        shutil.rmtree(str(folder), ignore_errors=True)
-        if not folder.exists() or time.monotonic() >= end:
-            return
-        time.sleep(0.05)
 
 
 def watch_parent() -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from dmlprep.files.replacing import replace
 from dmlprep.runtime.hresult import diagnose, plain_text
 from dmlprep.runtime.offsite import device, process
 from dmlprep.runtime.ortoptions import adapter_number
@@ -48,7 +48,7 @@ class Work:
         self.state.update(facts, stage=stage)
         part = self.folder / (STATE + ".part")
         part.write_text(json.dumps(self.state), encoding="utf-8")
-        os.replace(part, self.folder / STATE)
+        replace(part, self.folder / STATE)
 
     def run(self) -> None:
         """All stages. What ONNX Runtime refuses is noted with its HRESULT; it does not raise."""

@@ -1,0 +1,94 @@
+"""Which programs have a file open, and why Windows does not open it; other systems are not asked."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+from ctypes import wintypes
+from pathlib import Path
+
+__all__ = ["ProcessInfo", "holders", "opening_error"]
+
+_MORE_DATA = 234
+_KEY_CHARACTERS = 33
+"""CCH_RM_SESSION_KEY (32) and the closing zero; these sizes and structures are those of RestartManager.h."""
+
+
+class _UniqueProcess(ctypes.Structure):
+    _fields_ = (("process_id", ctypes.c_uint32), ("started", ctypes.c_uint32 * 2))
+
+
+class ProcessInfo(ctypes.Structure):
+    """RM_PROCESS_INFO, 668 bytes."""
+
+    _fields_ = (
+        ("process", _UniqueProcess),
+        ("application", ctypes.c_uint16 * 256),
+        ("service", ctypes.c_uint16 * 64),
+        ("kind", ctypes.c_int),
+        ("status", ctypes.c_uint32),
+        ("session", ctypes.c_uint32),
+        ("restartable", ctypes.c_int),
+    )
+
+
+_READ, _WRITE, _SHARE_ALL, _EXISTING = 0x8000_0000, 0x4000_0000, 7, 3
+"""CreateFileW's GENERIC_READ, GENERIC_WRITE, every FILE_SHARE, OPEN_EXISTING."""
+
+
+def opening_error(path: Path) -> int | None:
+    """Windows' error number where it does not open an existing file to read or write; ``None`` where it does.
+
+    Python's ``open`` says "permission denied" of all these, also of files that are open elsewhere.
+    """
+    if sys.platform == "win32":
+        kernel = ctypes.WinDLL("kernel32", use_last_error=True)
+        kernel.CreateFileW.restype = wintypes.HANDLE
+        for access in (_READ, _WRITE):
+            handle = kernel.CreateFileW(os.path.abspath(path), access, _SHARE_ALL, None, _EXISTING, 0, None)
+            if handle == ctypes.c_void_p(-1).value:
+                return ctypes.get_last_error()
+            kernel.CloseHandle(wintypes.HANDLE(handle))
+        return None
+    else:
+        return None
+
+
+def holders(path: Path) -> tuple[str, ...]:
+    """The programs that have ``path`` open, as ``Netron (process 4711)``; empty where Windows does not tell."""
+    if sys.platform == "win32":
+        try:
+            return _ask(ctypes.WinDLL("rstrtmgr"), os.path.abspath(path))
+        except (OSError, AttributeError):  # no such library or function: stripped-down Windows
+            return ()
+    else:
+        return ()
+
+
+def _ask(manager: ctypes.CDLL, path: str) -> tuple[str, ...]:
+    session = wintypes.DWORD()
+    key = ctypes.create_unicode_buffer(_KEY_CHARACTERS)
+    if manager.RmStartSession(ctypes.byref(session), 0, key):
+        return ()
+    try:
+        names = (wintypes.LPCWSTR * 1)(path)
+        if manager.RmRegisterResources(session, 1, names, 0, None, 0, None):
+            return ()
+        needed, why = wintypes.UINT(), wintypes.DWORD()
+        room = 8
+        for _ in range(3):  # programs may come while we ask
+            found = (ProcessInfo * room)()
+            count = wintypes.UINT(room)
+            code = manager.RmGetList(session, ctypes.byref(needed), ctypes.byref(count), found, ctypes.byref(why))
+            if code != _MORE_DATA:
+                return tuple(_named(one) for one in found[: count.value]) if code == 0 else ()
+            room = needed.value + 4
+        return ()
+    finally:
+        manager.RmEndSession(session)
+
+
+def _named(info: ProcessInfo) -> str:
+    name = bytes(info.application).decode("utf-16-le", "replace").partition("\0")[0]
+    return f"{name or 'a program'} (process {info.process.process_id})"

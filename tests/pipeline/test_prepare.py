@@ -1,0 +1,208 @@
+"""What ``prepare`` writes: all of one run, or what was there before."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import time
+from pathlib import Path
+
+import onnx
+import pytest
+from onnx import numpy_helper, parser
+
+from dmlprep import api
+from dmlprep.errors import OutputError
+from dmlprep.files import FileSet
+from dmlprep.files.exchange import held
+from dmlprep.pipeline import Observer
+from dmlprep.record import RunRecord, StepRecord
+from tests.in_process import Run
+
+MODELS = Path(__file__).resolve().parents[2] / "fixtures" / "models"
+
+on_windows = pytest.mark.skipif(sys.platform != "win32", reason="only Windows keeps open files in their place")
+
+_OLD = {"model.onnx": "old model", "model.onnx.data": "old data", "run.json": "old record"}
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """A small valid model: y = x + b, with the size ``batch`` free."""
+    text = '<ir_version: 8, opset_import: ["" : 17]> g (float[batch, 4] x) => (float[batch, 4] y) '
+    path = tmp_path / "in.onnx"
+    onnx.save(parser.parse_model(text + "<float[4] b = {1, 2, 3, 4}> { y = Add(x, b) }"), path)
+    return path
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    """A folder with an earlier, larger result, whose weights lie in a data file."""
+    folder = tmp_path / "out"
+    folder.mkdir()
+    for name, text in _OLD.items():
+        (folder / name).write_text(text)
+    return folder
+
+
+def _seen(folder: Path) -> dict[str, str]:
+    return {p.name: p.read_text(errors="replace") for p in folder.iterdir()}
+
+
+def test_force_replaces_model_record_and_data_together(model: Path, out: Path, run: Run) -> None:
+    done = run("prepare", model, "-o", out, "-r", "@check-only", "--force")
+    assert done.code == 0, done.err
+    assert sorted(p.name for p in out.iterdir()) == ["model.onnx", "run.json"]
+    assert json.loads((out / "run.json").read_bytes())["output_sha256"]
+    assert onnx.load(out / "model.onnx").graph.node
+
+
+@on_windows
+@pytest.mark.parametrize("name", _OLD)
+def test_a_file_that_is_open_elsewhere_is_told_before_the_work(name: str, model: Path, out: Path, run: Run) -> None:
+    with (out / name).open():
+        done = run("prepare", model, "-o", out, "-r", "@static-fp32", "-p", "batch=1", "--force")
+    assert done.code == 2
+    assert f"{out / name}: is open in another program" in done.err
+    assert "permission" not in done.err
+    assert "pin:" not in done.err
+    assert _seen(out) == _OLD
+
+
+class _Opens(Observer):
+    """A program that opens a file of the old result while the steps run."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def step_finished(self, record: StepRecord) -> None:
+        if not hasattr(self, "file"):
+            self.file = self.path.open()
+
+
+@on_windows
+@pytest.mark.parametrize("name", _OLD)
+def test_a_file_that_is_opened_meanwhile_leaves_the_old_result_whole(name: str, model: Path, out: Path) -> None:
+    program = _Opens(out / name)
+    with pytest.raises(OutputError) as refused:
+        api.prepare(model, out=out, pins={"batch": 1}, force=True, device="cpu", observer=program)
+    program.file.close()
+    assert f"{out / name}: is open in another program" in str(refused.value)
+    assert _seen(out) == _OLD
+
+
+def test_a_run_that_was_killed_while_it_replaced_is_undone_by_the_next(model: Path, out: Path, run: Run) -> None:
+    aside = FileSet(out, "model.onnx").aside
+    aside.mkdir()
+    (aside / "old.json").write_text(json.dumps(list(_OLD)))
+    for name in ("model.onnx", "model.onnx.data"):
+        os.replace(out / name, aside / name)
+    said = run("compare", model, out / "model.onnx")
+    assert said.code == 2
+    assert "puts the old one back" in said.err
+    done = run("prepare", model, "-o", out, "-r", "@check-only")
+    assert done.code == 2
+    assert "the file exists" in done.err
+    assert _seen(out) == _OLD
+
+
+def test_what_killed_runs_left_is_cleared_and_what_lives_is_not(model: Path, out: Path, run: Run) -> None:
+    left, lives, fresh = (out / f".dmlprep-run-{name}" for name in ("left", "lives", "fresh"))
+    for folder in (left, lives, fresh):
+        folder.mkdir()
+        (folder / "lock").write_bytes(b"")
+        (folder / "model.onnx").write_text("half")
+    ago = time.time() - 3600
+    for folder in (left, lives):
+        os.utime(folder, (ago, ago))
+    with held(lives):
+        assert run("prepare", model, "-o", out, "-r", "@check-only", "--force").code == 0
+        assert not left.exists()
+        assert lives.exists()
+        assert fresh.exists()
+
+
+@pytest.mark.parametrize("option", ["--record", "--depfile"])
+def test_other_outputs_are_checked_before_the_work(option: str, model: Path, tmp_path: Path, run: Run) -> None:
+    done = run("prepare", model, "-o", tmp_path / "out", option, tmp_path / "none" / "file")
+    assert done.code == 2
+    assert "its folder does not exist" in done.err
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_report_into_a_folder_that_is_not_there(model: Path, tmp_path: Path, run: Run) -> None:
+    (tmp_path / "run.json").write_bytes(RunRecord(command="prepare", input="m.onnx").to_json())
+    done = run("report", tmp_path / "run.json", "--html", tmp_path / "none" / "run.html")
+    assert done.code == 2
+    assert "its folder does not exist" in done.err
+
+
+@pytest.mark.skipif(sys.platform != "win32", reason="paths of Windows")
+@pytest.mark.parametrize("name", ["AUX.onnx", "CON", "a?b", "dot.", "deep\\" * 60 + "m.onnx"])
+def test_paths_that_windows_does_not_take(name: str, tmp_path: Path, run: Run) -> None:
+    # The model does not exist: the output is looked at before it.
+    done = run("prepare", tmp_path / "none.onnx", "-o", f"{tmp_path}\\{name}")
+    assert done.code == 2
+    assert "cannot be written" in done.err
+    assert "no such file" not in done.err
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(sys.platform != "win32", reason="paths of Windows")
+def test_an_extended_path(model: Path, tmp_path: Path, run: Run) -> None:
+    done = run("prepare", f"\\\\?\\{model}", "-o", f"\\\\?\\{tmp_path}\\out put", "-r", "@check-only")
+    assert done.code == 0, done.err
+    assert sorted(p.name for p in (tmp_path / "out put").iterdir()) == ["model.onnx", "run.json"]
+
+
+# The second is beyond Windows' code page: what is proved of such a file is the matter of runtime/.
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [("modèle.onnx", ["--device", "cpu"]), ("модель.onnx", ["--device", "cpu", "--set", "parity.cpu=false"])],
+)
+def test_names_beyond_ascii_from_file_to_report(name: str, options: list[str], tmp_path: Path, run: Run) -> None:
+    model = parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 17]> g (float[batch, 4] x) => (float[batch, 4] y) '
+        "<float[4] b = {1, 2, 3, 4}> { y = Add(x, b) }"
+    )
+    model.graph.initializer[0].CopyFrom(
+        numpy_helper.from_array(numpy_helper.to_array(model.graph.initializer[0]), "重み")
+    )
+    model.graph.node[0].input[1] = "重み"
+    model.graph.node[0].output[0] = model.graph.output[0].name = "вых"
+    source, out = tmp_path / name, tmp_path / "出力"
+    onnx.save(model, source, save_as_external_data=True, location="данные_重み.bin", size_threshold=0)
+    assert run("check", source).code == 0
+    done = run("prepare", source, "-o", out, "-r", "@check-only", *options)
+    assert done.code == 0, done.err
+    text = (out / "run.json").read_bytes().decode("utf-8")
+    assert name in text
+    assert "данные_重み.bin" in text
+    assert run("report", out / "run.json", "--html", out / "отчёт.html").code == 0
+    assert name in (out / "отчёт.html").read_text(encoding="utf-8")
+    assert "вых" in onnx.load(out / "model.onnx").graph.output[0].name
+    if len(options) == 2:
+        assert "вых" in text
+        assert run("compare", source, out / "model.onnx").code == 0
+    onnx.checker.check_model(onnx.load(out / "model.onnx"))
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows cannot hold such a name")
+def test_a_data_file_that_windows_cannot_hold(tmp_path: Path, run: Run) -> None:
+    for name in ("external_cnn.onnx", "external_cnn.onnx.data"):
+        shutil.copy(MODELS / name, tmp_path / name)
+    model = onnx.load(tmp_path / "external_cnn.onnx", load_external_data=False)
+    for tensor in model.graph.initializer:
+        for entry in tensor.external_data:
+            if entry.key == "location":
+                entry.value = "kernel:0"
+    os.rename(tmp_path / "external_cnn.onnx.data", tmp_path / "kernel:0")
+    onnx.save(model, tmp_path / "external_cnn.onnx")
+    done = run("check", tmp_path / "external_cnn.onnx")
+    assert "DP005" in done.out
+    assert "names a stream" in done.out
+    ready = run("prepare", tmp_path / "external_cnn.onnx", "-o", tmp_path / "out", "-r", "@check-only")
+    assert ready.code == 0, ready.err
+    assert "DP005" not in run("check", tmp_path / "out" / "model.onnx").out
