@@ -240,6 +240,13 @@ def test_a_record_that_went_through_powershell(encoding: str, tmp_path: Path, ru
     assert RunRecord.from_json(done.out.encode()).input == "модель.onnx"
 
 
+def _reads(path: Path) -> bool:
+    try:
+        return bool(path.read_bytes())
+    except OSError:
+        return False
+
+
 @pytest.mark.skipif(sys.platform != "win32", reason="only Windows keeps others from a file")
 @pytest.mark.parametrize("how", ["not shared", "bytes locked"])
 def test_an_input_that_another_program_has_open(how: str, add_model: Path, tmp_path: Path, run: Run) -> None:
@@ -268,9 +275,12 @@ def test_an_input_that_another_program_has_open(how: str, add_model: Path, tmp_p
         else:
             with path.open("r+b") as other:
                 msvcrt.locking(other.fileno(), msvcrt.LK_NBLCK, path.stat().st_size)
+                kept_out = not _reads(path)
                 done = run(*command)
                 other.seek(0)
                 msvcrt.locking(other.fileno(), msvcrt.LK_UNLCK, path.stat().st_size)
+            if not kept_out:
+                pytest.skip("locked bytes keep nobody from reading here: Wine")
         assert done.code == 2, done.err
         assert f"{path}: is open in another program" in done.err
         assert "permission" not in done.err.lower()
