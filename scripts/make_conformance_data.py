@@ -1,4 +1,4 @@
-"""Distil runs on DirectML into ``dmlprep/target/data/conformance.json``, and hold ``quirks.json`` to them.
+"""Distil runs on DirectML into ``dmlprep/targets/data/conformance.json``, and hold ``quirks.json`` to them.
 
 Run by maintainers when a release comes out, with its runtime installed::
 
@@ -31,11 +31,11 @@ from onnx.backend.test.case.node import collect_testcases
 from dmlprep.model import Model
 from dmlprep.placement import place
 from dmlprep.placement.reading import read_facts
-from dmlprep.target import Target, find_target
-from dmlprep.target.quirks import Quirk, find_quirks, quirks
+from dmlprep.targets import Target, find_target
+from dmlprep.targets.quirks import Quirk, find_quirks, quirks
 
 TOP = Path(__file__).resolve().parent.parent
-DATA = TOP / "dmlprep" / "target" / "data"
+DATA = TOP / "dmlprep" / "targets" / "data"
 PAGES = TOP / "docs" / "codes"
 
 UNEXPLAINED = {

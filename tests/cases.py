@@ -21,7 +21,7 @@ from dmlprep.errors import DmlprepError
 from dmlprep.model import Model
 from dmlprep.passes import Context, make_pass
 from dmlprep.pipeline.transaction import run_step
-from dmlprep.target import find_target
+from dmlprep.targets import find_target
 
 FOLDER = Path(__file__).resolve().parents[1] / "fixtures" / "cases"
 

@@ -10,7 +10,7 @@ import pytest
 from dmlprep.passes import CATALOG, find_pass
 from dmlprep.recipe import apply_settings, builtin_names, load_recipe, make_plan
 from dmlprep.record import CODES
-from dmlprep.target import target_names
+from dmlprep.targets import target_names
 
 TOP = Path(__file__).resolve().parents[1]
 CODE_PAGES = sorted((TOP / "docs" / "codes").glob("DP*.md"))

@@ -16,7 +16,7 @@ FLOORS: dict[str, int] = {
     "errors": 1,
     "record": 1,
     "model": 2,
-    "target": 2,
+    "targets": 2,
     "engines": 3,
     "runtime": 3,
     "placement": 4,

@@ -14,7 +14,7 @@ from dmlprep.cli.output import print_error
 if TYPE_CHECKING:
     from dmlprep.placement import Placement
     from dmlprep.record import RunRecord
-    from dmlprep.target import Target
+    from dmlprep.targets import Target
 
 __all__ = ["command"]
 
@@ -61,7 +61,7 @@ def command(
     not answer. Of several models, the highest; each is checked.
     """
     from dmlprep.errors import DmlprepError, UsageError
-    from dmlprep.target import find_target, target_names
+    from dmlprep.targets import find_target, target_names
 
     every = target_name == "all"
     if every and verify:

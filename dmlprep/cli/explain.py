@@ -42,7 +42,7 @@ def command(what: str, node: str | None, target_name: str, output_format: str) -
         raise UsageError(f"{what!r} is no model", where="--node", fix="dmlprep explain --node NAME model.onnx")
     from dmlprep.model import Model
     from dmlprep.placement.explain import explain_node
-    from dmlprep.target import find_target
+    from dmlprep.targets import find_target
 
     lines = explain_node(Model.open(path), node, find_target(target_name))
     if output_format == "json":

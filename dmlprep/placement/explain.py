@@ -10,11 +10,11 @@ from dmlprep.placement.place import place_facts
 from dmlprep.placement.placement import PlacedNode
 from dmlprep.placement.reading import read_facts
 from dmlprep.record import CODES
-from dmlprep.target import Target
-from dmlprep.target.facts import GraphFacts, NodeFacts, Value
-from dmlprep.target.kernels import mismatch
-from dmlprep.target.queries import QUERIES
-from dmlprep.target.quirks import find_quirks
+from dmlprep.targets import Target
+from dmlprep.targets.facts import GraphFacts, NodeFacts, Value
+from dmlprep.targets.kernels import mismatch
+from dmlprep.targets.queries import QUERIES
+from dmlprep.targets.quirks import find_quirks
 
 __all__ = ["explain_node"]
 

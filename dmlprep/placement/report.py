@@ -17,8 +17,8 @@ from dmlprep.placement.place import place_facts
 from dmlprep.placement.placement import PlacedNode, Placement
 from dmlprep.placement.reading import read_facts
 from dmlprep.record import CODES, Finding, RunRecord, finding
-from dmlprep.target import Target, find_target
-from dmlprep.target.quirks import find_quirks
+from dmlprep.targets import Target, find_target
+from dmlprep.targets.quirks import find_quirks
 
 __all__ = ["Examined", "check_model", "examine", "placement_findings", "version_findings"]
 

@@ -16,7 +16,7 @@ from dmlprep.placement.report import examine
 from dmlprep.record import CODES, RunRecord, finding
 from dmlprep.report import placement_json, sarif
 from dmlprep.report.placement_text import by_release, lines
-from dmlprep.target import find_target, target_names
+from dmlprep.targets import find_target, target_names
 from tests.placement.graphs import parsed
 
 CONV = "g (float[1,3,8,8] x, float[4,3,3,3] w) => (float[1,4,6,6] y) { [c] y = Conv (x, w) }"

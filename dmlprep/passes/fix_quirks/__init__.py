@@ -17,10 +17,10 @@ from dmlprep.passes.catalog import suggest
 from dmlprep.passes.fix_quirks.editing import Edit, value_names
 from dmlprep.passes.fix_quirks.table import REWRITES
 from dmlprep.record import finding
-from dmlprep.target import Target
-from dmlprep.target.building import build
-from dmlprep.target.facts import GraphFacts, NodeFacts
-from dmlprep.target.quirks import Hit, find_quirks
+from dmlprep.targets import Target
+from dmlprep.targets.building import build
+from dmlprep.targets.facts import GraphFacts, NodeFacts
+from dmlprep.targets.quirks import Hit, find_quirks
 
 __all__ = ["FixQuirksOptions", "FixQuirksPass"]
 

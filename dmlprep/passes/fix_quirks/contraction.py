@@ -9,7 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from dmlprep.passes.fix_quirks.editing import Edit
-from dmlprep.target.facts import NodeFacts
+from dmlprep.targets.facts import NodeFacts
 
 __all__ = ["einsum_labels"]
 

@@ -8,8 +8,8 @@ import numpy as np
 import onnx_ir as ir
 
 from dmlprep.passes.fix_quirks.editing import Edit
-from dmlprep.target.facts import Dim, NodeFacts
-from dmlprep.target.quirks.failing import narrower
+from dmlprep.targets.facts import Dim, NodeFacts
+from dmlprep.targets.quirks.failing import narrower
 
 __all__ = ["gather_narrow", "scatter_narrow"]
 

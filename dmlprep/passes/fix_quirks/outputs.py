@@ -8,7 +8,7 @@ import onnx_ir as ir
 from dmlprep.model import MappedTensor
 from dmlprep.model.tensors import as_mapped
 from dmlprep.passes.fix_quirks.editing import Edit
-from dmlprep.target.facts import NodeFacts
+from dmlprep.targets.facts import NodeFacts
 
 __all__ = ["constant_output", "empty_output", "output_before_activation"]
 

@@ -9,7 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from dmlprep.passes.fix_quirks.editing import Edit
-from dmlprep.target.facts import Dim, NodeFacts, Value
+from dmlprep.targets.facts import Dim, NodeFacts, Value
 
 __all__ = [
     "empty_product",

@@ -6,8 +6,8 @@ import numpy as np
 import onnx_ir as ir
 
 from dmlprep.passes.fix_quirks.editing import Edit
-from dmlprep.target.facts import NodeFacts
-from dmlprep.target.quirks.failing import per_axis
+from dmlprep.targets.facts import NodeFacts
+from dmlprep.targets.quirks.failing import per_axis
 
 __all__ = [
     "dequantize_axis_omitted",

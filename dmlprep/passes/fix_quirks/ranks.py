@@ -10,8 +10,8 @@ import numpy as np
 import onnx_ir as ir
 
 from dmlprep.passes.fix_quirks.editing import Edit
-from dmlprep.target.facts import NodeFacts, Value
-from dmlprep.target.quirks.failing import MAX_RANK
+from dmlprep.targets.facts import NodeFacts, Value
+from dmlprep.targets.quirks.failing import MAX_RANK
 
 __all__ = ["rank"]
 

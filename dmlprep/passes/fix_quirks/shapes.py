@@ -6,8 +6,8 @@ import numpy as np
 import onnx_ir as ir
 
 from dmlprep.passes.fix_quirks.editing import Edit
-from dmlprep.target.facts import NodeFacts, Value
-from dmlprep.target.quirks.wrong import gated
+from dmlprep.targets.facts import NodeFacts, Value
+from dmlprep.targets.quirks.wrong import gated
 
 __all__ = [
     "optional_without_input",

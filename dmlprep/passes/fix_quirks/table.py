@@ -17,7 +17,7 @@ from dmlprep.passes.fix_quirks import (
     windows,
 )
 from dmlprep.passes.fix_quirks.editing import Edit
-from dmlprep.target.facts import NodeFacts
+from dmlprep.targets.facts import NodeFacts
 
 __all__ = ["REWRITES", "Rewrite"]
 

@@ -7,8 +7,8 @@ import onnx_ir as ir
 
 from dmlprep.passes.fix_quirks.editing import Edit
 from dmlprep.passes.fix_quirks.products import squeeze, unsqueeze
-from dmlprep.target.facts import NodeFacts
-from dmlprep.target.quirks.failing import fused_activation
+from dmlprep.targets.facts import NodeFacts
+from dmlprep.targets.quirks.failing import fused_activation
 
 __all__ = [
     "cast_bool",

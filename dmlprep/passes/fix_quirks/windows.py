@@ -8,8 +8,8 @@ import numpy as np
 
 from dmlprep.passes.fix_quirks.editing import Edit
 from dmlprep.passes.fix_quirks.products import squeeze, unsqueeze
-from dmlprep.target.facts import NodeFacts
-from dmlprep.target.quirks.wrong import pool_geometry
+from dmlprep.targets.facts import NodeFacts
+from dmlprep.targets.quirks.wrong import pool_geometry
 
 __all__ = ["averagepool_ceil", "convtranspose_output_padding", "convtranspose_same", "pool_ceil", "resize_aspect"]
 

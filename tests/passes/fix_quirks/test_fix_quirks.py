@@ -18,8 +18,8 @@ from dmlprep.passes.fix_quirks import FixQuirksOptions, FixQuirksPass
 from dmlprep.passes.fix_quirks.table import REWRITES
 from dmlprep.placement import place
 from dmlprep.placement.reading import read_facts
-from dmlprep.target import find_target
-from dmlprep.target.quirks import find_quirks, quirks
+from dmlprep.targets import find_target
+from dmlprep.targets.quirks import find_quirks, quirks
 from tests.passes.fix_quirks.cases import CASES, Case
 
 # A product folded into three dimensions adds up in another order.

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dmlprep.record import Finding, finding
-from dmlprep.target.facts import GraphFacts, NodeFacts
-from dmlprep.target.quirks import failing, wrong
-from dmlprep.target.quirks.gelu import fast_gelu, tanh_gelu, trapped_gelu
-from dmlprep.target.quirks.quantized import idle_clip, quantized_unary
-from dmlprep.target.quirks.table import Quirk, quirks
-from dmlprep.target.target import Target
+from dmlprep.targets.facts import GraphFacts, NodeFacts
+from dmlprep.targets.quirks import failing, wrong
+from dmlprep.targets.quirks.gelu import fast_gelu, tanh_gelu, trapped_gelu
+from dmlprep.targets.quirks.quantized import idle_clip, quantized_unary
+from dmlprep.targets.quirks.table import Quirk, quirks
+from dmlprep.targets.target import Target
 
 __all__ = ["Hit", "Quirks", "find_quirks"]
 

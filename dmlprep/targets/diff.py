@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dmlprep.target.kernels import Kernel
-from dmlprep.target.target import Target
+from dmlprep.targets.kernels import Kernel
+from dmlprep.targets.target import Target
 
 __all__ = ["compare_targets"]
 

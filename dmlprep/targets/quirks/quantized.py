@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dmlprep.target.facts import NodeFacts, Value
+from dmlprep.targets.facts import NodeFacts, Value
 
 __all__ = ["idle_clip", "quantized_unary"]
 

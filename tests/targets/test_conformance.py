@@ -15,10 +15,10 @@ import pytest
 
 from dmlprep.model import Model
 from dmlprep.placement.reading import read_facts
-from dmlprep.target import find_target
-from dmlprep.target.quirks import Quirk, find_quirks, quirks
+from dmlprep.targets import find_target
+from dmlprep.targets.quirks import Quirk, find_quirks, quirks
 
-DATA: dict[str, Any] = json.loads((resources.files("dmlprep.target") / "data" / "conformance.json").read_text())
+DATA: dict[str, Any] = json.loads((resources.files("dmlprep.targets") / "data" / "conformance.json").read_text())
 FAULTS: dict[str, dict[str, list[Any]]] = DATA["faults"]
 PAGES = Path(__file__).resolve().parents[2] / "docs" / "codes"
 

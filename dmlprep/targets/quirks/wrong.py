@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import ceil
 
-from dmlprep.target.facts import Dim, NodeFacts, Value
-from dmlprep.target.quirks.failing import fused_activation
+from dmlprep.targets.facts import Dim, NodeFacts, Value
+from dmlprep.targets.quirks.failing import fused_activation
 
 __all__ = ["MATCHERS", "pool_geometry"]
 

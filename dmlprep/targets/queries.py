@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from dmlprep.target.facts import NodeFacts
+from dmlprep.targets.facts import NodeFacts
 
 __all__ = ["QUERIES"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from dmlprep.target.facts import GraphFacts, NodeFacts, Value
+from dmlprep.targets.facts import GraphFacts, NodeFacts, Value
 
 __all__ = ["GELU_OPSET", "fast_gelu", "gelu_trap", "tanh_gelu", "trapped_gelu"]
 

@@ -56,5 +56,5 @@ class _File(msgspec.Struct):
 @lru_cache(maxsize=1)
 def quirks() -> tuple[Quirk, ...]:
     """Every quirk known, in the order of their codes."""
-    data = (resources.files("dmlprep.target") / "data" / "quirks.json").read_bytes()
+    data = (resources.files("dmlprep.targets") / "data" / "quirks.json").read_bytes()
     return tuple(msgspec.json.decode(data, type=_File).quirks)

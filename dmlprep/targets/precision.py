@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 if TYPE_CHECKING:
-    from dmlprep.target.target import Target
+    from dmlprep.targets.target import Target
 
 __all__ = ["PrecisionFault", "precision_faults"]
 
@@ -67,7 +67,7 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
 
 @lru_cache(maxsize=1)
 def _all() -> tuple[PrecisionFault, ...]:
-    data = (resources.files("dmlprep.target") / "data" / "precision.json").read_bytes()
+    data = (resources.files("dmlprep.targets") / "data" / "precision.json").read_bytes()
     return tuple(msgspec.json.decode(data, type=_File).faults)
 
 

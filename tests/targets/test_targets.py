@@ -6,10 +6,10 @@ import pytest
 
 from dmlprep.errors import UsageError
 from dmlprep.record import CODES
-from dmlprep.target import find_target, target_names
-from dmlprep.target.diff import compare_targets
-from dmlprep.target.queries import QUERIES
-from dmlprep.target.quirks import quirks
+from dmlprep.targets import find_target, target_names
+from dmlprep.targets.diff import compare_targets
+from dmlprep.targets.queries import QUERIES
+from dmlprep.targets.quirks import quirks
 
 
 def test_names_are_in_the_order_of_releases_and_latest_is_the_last() -> None:

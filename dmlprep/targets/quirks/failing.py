@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from dmlprep.target.facts import Dim, NodeFacts, Value
+from dmlprep.targets.facts import Dim, NodeFacts, Value
 
 __all__ = ["ACTIVATIONS", "MATCHERS", "MAX_RANK", "fused_activation", "narrower", "per_axis"]
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from dmlprep.target.facts import NodeFacts, Value, schema_of
-from dmlprep.target.kernels import CpuKernel, Kernel, Tables, mismatch
-from dmlprep.target.queries import QUERIES
+from dmlprep.targets.facts import NodeFacts, Value, schema_of
+from dmlprep.targets.kernels import CpuKernel, Kernel, Tables, mismatch
+from dmlprep.targets.queries import QUERIES
 
 __all__ = ["Support", "cpu_kernel", "dml_kernel", "node_support"]
 

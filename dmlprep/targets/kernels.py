@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from dmlprep.target.facts import NodeFacts, Value, schema_of
+from dmlprep.targets.facts import NodeFacts, Value, schema_of
 
 __all__ = ["CpuKernel", "Kernel", "Tables", "load_tables", "mismatch"]
 
@@ -76,7 +76,7 @@ class _File(msgspec.Struct):
 @lru_cache(maxsize=16)
 def load_tables(name: str) -> Tables:
     """The kernel tables of a target; read once."""
-    data = (resources.files("dmlprep.target") / "data" / f"{name}.json").read_bytes()
+    data = (resources.files("dmlprep.targets") / "data" / f"{name}.json").read_bytes()
     file = msgspec.json.decode(data, type=_File)
     sets = [frozenset(names) for names in file.types]
     dml: dict[str, dict[int, Kernel]] = {}

@@ -12,9 +12,9 @@ import msgspec
 from dmlprep.errors import UsageError
 
 if TYPE_CHECKING:
-    from dmlprep.target.facts import NodeFacts
-    from dmlprep.target.kernels import Tables
-    from dmlprep.target.support import Support
+    from dmlprep.targets.facts import NodeFacts
+    from dmlprep.targets.kernels import Tables
+    from dmlprep.targets.support import Support
 
 __all__ = ["Target", "find_target", "target_names"]
 
@@ -67,7 +67,7 @@ class Target:
                 f"no kernels are known for {self.name}",
                 fix=f"choose one of {', '.join(target_names())}",
             )
-        from dmlprep.target.kernels import load_tables
+        from dmlprep.targets.kernels import load_tables
 
         return load_tables(self.name)
 
@@ -77,7 +77,7 @@ class Target:
         Raises:
             UsageError: only opset and IR version of this target are known.
         """
-        from dmlprep.target.support import node_support
+        from dmlprep.targets.support import node_support
 
         return node_support(self.tables, node)
 
@@ -101,7 +101,7 @@ def _order(name: str) -> tuple[int, ...]:
 
 @lru_cache(maxsize=1)
 def _files() -> tuple[list[str], list[str]]:
-    folder = resources.files("dmlprep.target") / "data"
+    folder = resources.files("dmlprep.targets") / "data"
     names = [f.name.removesuffix(".json") for f in folder.iterdir() if f.name.endswith(".json")]
     return sorted((n for n in names if n.startswith("ort-")), key=_order), sorted(
         n for n in names if n.startswith("winml-")
@@ -115,7 +115,7 @@ def target_names(*, opset_only: bool = False) -> list[str]:
 
 @lru_cache(maxsize=32)
 def _load(name: str) -> Target:
-    data = (resources.files("dmlprep.target") / "data" / f"{name}.json").read_bytes()
+    data = (resources.files("dmlprep.targets") / "data" / f"{name}.json").read_bytes()
     head = msgspec.json.decode(data, type=_Head)
     fields = {field: getattr(head, field) for field in head.__struct_fields__}
     return Target(**{**fields, "sources": tuple(head.sources)})

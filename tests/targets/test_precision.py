@@ -8,9 +8,9 @@ import pytest
 from click.testing import CliRunner
 
 from dmlprep.cli.target import command
-from dmlprep.target import find_target, target_names
-from dmlprep.target.precision import precision_faults
-from dmlprep.target.target import Target
+from dmlprep.targets import find_target, target_names
+from dmlprep.targets.precision import precision_faults
+from dmlprep.targets.target import Target
 
 
 def test_every_row_says_why_and_where_from() -> None:
