@@ -17,6 +17,7 @@ FLOORS: dict[str, int] = {
     "record": 1,
     "model": 2,
     "targets": 2,
+    "quirks": 3,
     "engines": 3,
     "runtime": 3,
     "placement": 4,

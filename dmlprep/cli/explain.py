@@ -26,13 +26,13 @@ def command(what: str, node: str | None, target_name: str, output_format: str) -
     dmlprep explain --node /layer1/Conv model.onnx
     """
     if node is None:
-        from dmlprep.record import CODES
+        from dmlprep.quirks import code_row
         from dmlprep.report.pages import page
 
         code = what.upper()
         text = page(code)
         if output_format == "json":
-            row = CODES[code]
+            row = code_row(code)
             print_json({"code": code, "title": row.title, "severity": row.severity, "remedy": row.remedy, "page": text})
         else:
             click.echo(text, nl=False)

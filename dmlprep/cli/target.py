@@ -63,9 +63,9 @@ def _facts(target: Target) -> dict[str, Any]:
 @format_option("text", "json")
 def show(name: str, op: str | None, output_format: str) -> int:
     """The release NAME: versions, limits, kernels, FP16 faults, sources."""
+    from dmlprep.quirks import quirks
     from dmlprep.targets import find_target
     from dmlprep.targets.precision import precision_faults
-    from dmlprep.targets.quirks import quirks
 
     target = find_target(name)
     kernels = {} if target.opset_only else _kernels(target, op)

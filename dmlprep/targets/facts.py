@@ -98,6 +98,11 @@ class Value:
         return self.shape is not None and all(isinstance(d, int) for d in self.shape)
 
     @property
+    def sizes(self) -> list[int]:
+        """The sizes that are known, in order: all of them where it is static."""
+        return [d for d in self.shape or () if isinstance(d, int)]
+
+    @property
     def size(self) -> int | None:
         """Number of elements, ``None`` where not static."""
         if self.shape is None:

@@ -31,8 +31,8 @@ import numpy as np
 import onnx
 from onnx.backend.test.case.node import collect_testcases
 
+from dmlprep.quirks import quirks
 from dmlprep.runtime import SessionFailure, SessionHost, SessionOptions, cpu_host, dml_host, dml_status
-from dmlprep.targets.quirks import quirks
 
 LIMIT = 60.0
 """Seconds for one load or run: the largest case takes 2 s on an idle machine of two cores."""

@@ -5,11 +5,9 @@ from __future__ import annotations
 import pytest
 
 from dmlprep.errors import UsageError
-from dmlprep.record import CODES
 from dmlprep.targets import find_target, target_names
 from dmlprep.targets.diff import compare_targets
 from dmlprep.targets.queries import QUERIES
-from dmlprep.targets.quirks import quirks
 
 
 def test_names_are_in_the_order_of_releases_and_latest_is_the_last() -> None:
@@ -90,22 +88,3 @@ def test_diff_names_what_was_added() -> None:
     changes = compare_targets(find_target("ort-1.18"), find_target("ort-1.19"))
     assert set(changes["kernels added"]) >= {"Resize-18", "Resize-19", "Pad-19", "Col2Im-18"}
     assert "dml_opset 17 -> 20" in changes["versions"]
-
-
-def test_every_quirk_has_a_code_and_sources() -> None:
-    for quirk in quirks():
-        assert quirk.code in CODES
-        assert quirk.sources
-        assert quirk.confidence != "measured" or quirk.measured_on
-
-
-def test_rows_of_one_quirk_are_about_different_releases() -> None:
-    for minor in range(15, 25):
-        concerned = [q.id for q in quirks() if q.concerns((1, minor))]
-        assert len(concerned) == len(set(concerned))
-
-
-def test_a_quirk_knows_its_releases() -> None:
-    pool = next(q for q in quirks() if q.id == "averagepool-ceil")
-    assert not pool.concerns((1, 16))
-    assert pool.concerns((1, 17))
