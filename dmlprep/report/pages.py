@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from importlib import resources
 from pathlib import Path
 
@@ -19,19 +20,18 @@ def page(code: str) -> str:
     Raises:
         UsageError: there is no such code.
     """
-    if code not in CODES and code not in codes():
-        from difflib import get_close_matches
-
-        close = get_close_matches(code, codes(), 3, 0.5)
-        raise UsageError(
-            f"unknown code {code!r}", fix=f"close: {', '.join(close)}" if close else "codes look like DP501"
-        )
-    shipped = resources.files("dmlprep.record") / "pages" / f"{code}.md"
-    if shipped.is_file():
-        return shipped.read_text(encoding="utf-8")
-    source = Path(__file__).resolve().parents[2] / "docs" / "codes" / f"{code}.md"  # an editable install
-    if source.is_file():
-        return source.read_text(encoding="utf-8")
+    if re.fullmatch(r"DP\d{3}", code):
+        shipped = resources.files("dmlprep.record") / "pages" / f"{code}.md"
+        if shipped.is_file():
+            return shipped.read_text(encoding="utf-8")
+        source = Path(__file__).resolve().parents[2] / "docs" / "codes" / f"{code}.md"  # an editable install
+        if source.is_file():
+            return source.read_text(encoding="utf-8")
     if code in CODES:
         raise InternalError(f"the page of {code} is missing", fix="install dmlprep again")
-    return quirk_page(code)
+    if code in codes():  # the quirks are loaded only here: that takes a second
+        return quirk_page(code)
+    from difflib import get_close_matches
+
+    close = get_close_matches(code, codes(), 3, 0.5)
+    raise UsageError(f"unknown code {code!r}", fix=f"close: {', '.join(close)}" if close else "codes look like DP501")
