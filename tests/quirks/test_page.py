@@ -25,7 +25,7 @@ def test_it_has_the_sections_of_a_page(code: str) -> None:
     assert "None" not in text
 
 
-@pytest.mark.parametrize("code", CODES)
+@pytest.mark.parametrize("code", [code for code in CODES if (PAGES / f"{code}.md").exists()])
 def test_a_page_that_somebody_wrote_names_the_same_releases(code: str) -> None:
     written = (PAGES / f"{code}.md").read_text(encoding="utf-8").partition("Releases: ")[2]
     if written:
