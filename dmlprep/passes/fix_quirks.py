@@ -1,4 +1,4 @@
-"""The fix-quirks step: equal forms for what DirectML takes and then fails on, or computes wrongly."""
+"""The fix-quirks step: equal forms for what DirectML accepts and then fails on, or computes wrongly."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class FixQuirksPass(Pass[FixQuirksOptions]):
             if not hits:
                 break
             context.progress(round_ / _MAX_ROUNDS, f"{len(hits)} nodes")
-            for hit, why in _mend(model, hits):
+            for hit, why in _rewrite_each(model, hits):
                 if why:
                     refused[_key(hit)] = (hit, why)
                 else:
@@ -109,11 +109,11 @@ def _read(model: Model) -> GraphFacts:
     return build(proto, weights={i.name for i in proto.graph.input if i.name not in known})
 
 
-def _mend(model: Model, hits: list[Hit]) -> list[tuple[Hit, str]]:
-    """Mend each node once; its other quirks wait for the next round, which sees what was made of it.
+def _rewrite_each(model: Model, hits: list[Hit]) -> list[tuple[Hit, str]]:
+    """Rewrite each node once; its other quirks wait for the next round, which sees the new graph.
 
     Returns:
-        each node that was tried, with the reason why it stays, ``""`` where it was mended.
+        each node that was tried, with the reason why it stays, ``""`` where it was rewritten.
     """
     by_output: dict[tuple[str, str], tuple[ir.Graph, ir.Node]] = {}
     taken: set[str] = set()  # names of values and nodes of all graphs: new ones must differ

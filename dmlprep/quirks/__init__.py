@@ -1,4 +1,4 @@
-"""Forms of operators that DirectML takes and then fails on, or computes otherwise: one module a quirk, or a family."""
+"""Forms of operators that DirectML accepts and then fails on, or computes wrongly: one module for each."""
 
 from dmlprep.quirks.catalog import code_row, codes, quirks
 from dmlprep.quirks.find import Hit, find_quirks

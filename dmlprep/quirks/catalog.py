@@ -1,4 +1,4 @@
-"""Every quirk: what the modules of this room declare. They are imported when somebody asks, and not before."""
+"""All quirks that the modules of this room declare. The modules are imported at the first question."""
 
 from __future__ import annotations
 

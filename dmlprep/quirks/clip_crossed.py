@@ -17,7 +17,7 @@ def _matches(node: NodeFacts) -> str:
 
 
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:
-    """min first, then max: every element becomes max."""
+    """Write Min(Max(x, min), max): every element becomes max, as ONNX defines it."""
     data, low, high = edit.node.inputs[:3]
     old = edit.node.outputs[0]
     if data is None or low is None or high is None:

@@ -19,7 +19,7 @@ def _folds(value: Value) -> bool:
 
 
 def _matches(node: NodeFacts) -> str:
-    """Asked of readers: a constant that they read is an output as well."""
+    """The node reads a constant that is a graph output as well."""
     for value in node.inputs:
         if value is not None and value.graph_output and _folds(value):
             return f"the output {value.name} is constant"
@@ -27,7 +27,7 @@ def _matches(node: NodeFacts) -> str:
 
 
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:
-    """The reader gets a constant of its own."""
+    """Give the reader a constant of its own, with the same values."""
     done = False
     for index, value in enumerate(edit.node.inputs):
         if value is None or not value.is_graph_output():
@@ -42,7 +42,7 @@ def _rewrite(facts: NodeFacts, edit: Edit) -> str:
 
 
 def _again(tensor: ir.TensorProtocol, name: str) -> ir.TensorProtocol:
-    """The same values under another name; nothing is read."""
+    """The same tensor under another name; its values are not read."""
     shape = ir.Shape(tensor.shape.numpy())
     mapped = as_mapped(tensor)
     if mapped is not None:

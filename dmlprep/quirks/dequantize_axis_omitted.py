@@ -15,7 +15,7 @@ def _matches(node: NodeFacts) -> str:
 
 
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:
-    """One scale for the whole tensor, said as a scalar; the axis of a vector where the scale is computed."""
+    """Write the scale (and zero point) as a scalar; where they are computed, write axis=0."""
     arrays = [v.array() if v is not None else None for v in facts.inputs[1:3]]
     given = [v for v in facts.inputs[1:3] if v is not None]
     if any(a is None for a in arrays[: len(given)]):

@@ -1,4 +1,4 @@
-"""DynamicQuantizeLinear rounds otherwise."""
+"""DynamicQuantizeLinear, which DirectML rounds differently."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def _matches(node: NodeFacts) -> str:
 
 
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:
-    """The function that ONNX gives for it, with ONNX Runtime's scale of 1 for a tensor of zeros.
+    """Write the function that ONNX gives for it, with ONNX Runtime's scale of 1 for a tensor of zeros.
 
     The range holds 0; scale = (max - min) / 255; the zero point is -min in steps of the scale.
     """

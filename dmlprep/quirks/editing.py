@@ -1,4 +1,4 @@
-"""Edit a graph around one node: constants, nodes before it, another value in the place of its output."""
+"""Edit a graph around one node: add constants and nodes before it, replace its output, remove it."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ class Edit:
             self.node.attributes.pop(name, None)
 
     def set_input(self, index: int, value: ir.Value | None) -> None:
-        """Set an input, with inputs left out up to it where the node has fewer."""
+        """Set an input; where the node has fewer, the inputs between are left out."""
         if index >= len(self.node.inputs):
             self.node.resize_inputs(index + 1)
         self.node.replace_input_with(index, value)
@@ -182,7 +182,7 @@ class Edit:
         ir.convenience.replace_all_uses_with(old, new, replace_graph_outputs=True)
 
     def forget_shapes(self, value: ir.Value) -> None:
-        """Drop the shapes written down for ``value`` and for what is computed from it; outputs keep theirs."""
+        """Drop the shapes noted for ``value`` and for what is computed from it; graph outputs keep theirs."""
         stack, seen = [value], {id(value)}
         while stack:
             current = stack.pop()
@@ -195,5 +195,5 @@ class Edit:
                         stack.append(output)
 
     def remove(self) -> None:
-        """Take the node out; its outputs are read by nothing any more."""
+        """Remove the node; nothing may read its outputs any more."""
         self.graph.remove(self.node, safe=True)

@@ -35,7 +35,7 @@ def _matches(node: NodeFacts) -> str:
 
 
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:
-    """Labels of both operands that the result has are batches, those that it has not are summed by MatMul.
+    """Write Transpose, Reshape and MatMul: shared labels are batches if the result has them, else MatMul sums them.
 
     DirectML takes at most two operands and no ellipsis; the CPU provider has the others.
     """
@@ -59,7 +59,7 @@ def _rewrite(facts: NodeFacts, edit: Edit) -> str:
 
 
 def _read(facts: NodeFacts) -> tuple[list[_Labels], _Labels, dict[str, int]] | str:
-    """The labels of each operand and of the result, one a dimension, and their sizes; or why there is no equal form."""
+    """The labels of each operand and of the result, one per dimension, and their sizes; or why it has no equal form."""
     out = facts.output()
     if out is None or out.type not in ("float", "float16"):
         return "DirectML has no MatMul for its type"

@@ -56,7 +56,7 @@ def _sizes(facts: NodeFacts, position: int) -> tuple[Dim, ...]:
 
 
 def _reach(facts: NodeFacts) -> dict[int, int]:
-    """How far the indices reach, by the dimensions in which that is not all of the data."""
+    """How far the indices reach, for the dimensions in which the data is longer."""
     indices = _sizes(facts, 1)
     found: dict[int, int] = {}
     for axis in _narrower(facts):
@@ -67,7 +67,7 @@ def _reach(facts: NodeFacts) -> dict[int, int]:
 
 
 def _rewrite_gather(facts: NodeFacts, edit: Edit) -> str:
-    """Off the axis an element is taken from its own place, so what lies beyond the indices is never read."""
+    """Slice the data to the size of the indices off the axis: what lies beyond them is never read."""
     data = edit.node.inputs[0]
     assert data is not None
     parts = {axis: (0, size) for axis, size in _reach(facts).items()}
@@ -76,7 +76,7 @@ def _rewrite_gather(facts: NodeFacts, edit: Edit) -> str:
 
 
 def _rewrite_scatter(facts: NodeFacts, edit: Edit) -> str:
-    """Scatter into the part that the indices reach, and put what lies beyond beside it again, axis by axis."""
+    """Slice the part that the indices reach, scatter into it, and join the rest again by Concat, axis by axis."""
     data, indices, updates = edit.node.inputs[:3]
     assert data is not None
     dims, reach = _sizes(facts, 0), _reach(facts)

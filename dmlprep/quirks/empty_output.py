@@ -1,4 +1,4 @@
-"""A graph output that is empty, beside others: the copy of outputs to the CPU ends at it."""
+"""An empty graph output beside others: the provider stops copying outputs to the CPU at it."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from dmlprep.targets.facts import NodeFacts
 
 
 def _matches(node: NodeFacts) -> str:
-    """An output of the model that is empty: the provider's copy of all outputs to the CPU ends at it."""
+    """The model has an empty output; the provider stops copying outputs to the CPU at it."""
     empty = [v.name for v in node.outputs if v is not None and v.graph_output and v.size == 0]
     return f"the output {empty[0]} is empty" if empty and not node.graph else ""
 
 
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:
-    """The empty output is a constant, which lies on the CPU and is not copied."""
+    """Make the empty output a constant, which lies on the CPU and is not copied."""
     if facts.subgraphs:
         return "it has a subgraph"
     for index, value in enumerate(facts.outputs):

@@ -1,4 +1,4 @@
-"""A matrix product whose operands have no columns and rows."""
+"""A matrix product that sums nothing: the first operand has no columns."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def _matches(node: NodeFacts) -> str:
 
 
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:
-    """A product over nothing is zeros."""
+    """Write the zeros that the product is."""
     out = facts.output()
     dtype = data_type(out)
     if out is None or dtype is None or not out.static or out.shape is None:

@@ -28,7 +28,7 @@ def _matches(node: NodeFacts) -> str:
 
 
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:
-    """The neutral element, where ONNX defines one."""
+    """Write the neutral element, where ONNX defines one."""
     out = facts.output()
     if facts.op not in _NEUTRAL:
         return f"{facts.op} of nothing is not defined"

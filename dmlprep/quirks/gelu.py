@@ -1,4 +1,4 @@
-"""GELUs that ONNX Runtime's optimizer makes other operators of, and FastGelu itself."""
+"""GELUs that ONNX Runtime's optimizer replaces by another operator, and FastGelu itself."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def _has_scalar(node: NodeFacts, wanted: float) -> bool:
 
 
 def _rewrite_sum(facts: NodeFacts, edit: Edit) -> str:
-    """erf + 1 as erf - (-1), or tanh + 1 as tanh - (-1): the same number, and no pattern that ONNX Runtime fuses.
+    """Write erf - (-1) for erf + 1, or tanh - (-1) for tanh + 1: the same number, in a form that is not fused.
 
     The node is the Erf or the Tanh; its reader is the Add.
     """
@@ -141,7 +141,7 @@ def _rewrite_sum(facts: NodeFacts, edit: Edit) -> str:
 
 
 def _rewrite_fast_gelu(facts: NodeFacts, edit: Edit) -> str:
-    """0.5 x (1 + tanh(0.79788 (x + 0.044715 x^3))), written so that ONNX Runtime does not fuse it again."""
+    """Write 0.5 x (1 + tanh(0.79788 (x + 0.044715 x^3))), in a form that ONNX Runtime does not fuse."""
     data, bias = edit.node.inputs[0], edit.node.inputs[1] if len(edit.node.inputs) > 1 else None
     kind, old = facts.input(0), edit.node.outputs[0]
     if data is None or kind is None:

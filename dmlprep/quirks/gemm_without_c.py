@@ -18,7 +18,7 @@ def _matches(node: NodeFacts) -> str:
 
 
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:
-    """Gemm(A, B) = Gemm(A, B, 0): C is broadcast."""
+    """Add a C of zeros, which is broadcast."""
     a = facts.input(0)
     dtype = data_type(a)
     if dtype is None:

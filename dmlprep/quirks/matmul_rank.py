@@ -21,7 +21,7 @@ def _matches(node: NodeFacts) -> str:
 
 
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:
-    """Fold the leading dimensions of both operands into one, and unfold those of the product.
+    """Write Reshape, MatMul, Reshape: the leading dimensions are folded into one, and unfolded in the product.
 
     reshape([..., M, K] @ [..., K, N]) = [P, M, K] @ [P, K, N]; a matrix as second operand takes all rows at once.
     """

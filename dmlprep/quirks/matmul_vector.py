@@ -13,7 +13,7 @@ def _matches(node: NodeFacts) -> str:
 
 
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:
-    """A @ b = squeeze(A @ column(b)): the last dimension, of size 1, goes again."""
+    """Multiply by the vector as a matrix of one column, and remove that dimension from the product."""
     a, b = edit.node.inputs
     first = facts.input(0)
     if a is None or b is None or first is None:

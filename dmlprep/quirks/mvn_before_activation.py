@@ -14,7 +14,7 @@ def _matches(node: NodeFacts) -> str:
 
 
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:
-    """The activation runs on the same data with a leading dimension of 1, which the fusion does not look through."""
+    """Put the activation between Unsqueeze and Squeeze, which the fusion does not look through."""
     activation = fused_activation(facts)
     old = edit.node.outputs[0]
     uses = list(old.uses())

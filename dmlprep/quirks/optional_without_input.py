@@ -14,7 +14,7 @@ def _matches(node: NodeFacts) -> str:
 
 
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:
-    """Nothing is there: false."""
+    """Write the constant false."""
     edit.replace_output(edit.constant(np.array(False), "false"))
     edit.remove()
     return ""

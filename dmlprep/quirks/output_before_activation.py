@@ -19,7 +19,7 @@ def _matches(node: NodeFacts) -> str:
 
 
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:
-    """The output becomes a copy: the value between has two readers then, and the provider does not fuse it away."""
+    """Make the output a copy (Identity): the value then has two readers, and the provider does not fuse it away."""
     old = edit.node.outputs[0]
     if any(v.uses() or v.is_graph_output() for v in edit.node.outputs[1:]):
         return "another of its outputs is read"

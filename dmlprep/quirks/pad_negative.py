@@ -14,7 +14,7 @@ def _matches(node: NodeFacts) -> str:
 
 
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:
-    """Crop by Slice, then pad by what is left."""
+    """Crop by Slice, then Pad by what is left."""
     x, pads_value = facts.input(0), facts.input(1)
     pads = pads_value.integers() if pads_value is not None else None
     if x is None or pads is None or x.rank is None:

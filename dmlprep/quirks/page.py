@@ -1,4 +1,4 @@
-"""The page of a code that quirks declare, made of what they declare."""
+"""The page of a quirk's finding code, made from what the quirk declares."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ def _operators(quirk: Quirk) -> str:
 def releases(found: Sequence[Quirk]) -> str:
     """The line of a page that says which releases are concerned, and how sure that is."""
     spans = [f"ort-{q.first} and later" if q.last is None else f"ort-{q.first} to ort-{q.last}" for q in found]
-    told = [f"{span} ({quirk.outcome})" for span, quirk in zip(spans, found, strict=True)]
+    by_outcome = [f"{span} ({quirk.outcome})" for span, quirk in zip(spans, found, strict=True)]
     seen = sorted({m for q in found for m in q.measured_on}, key=lambda m: [int(n) for n in m.split(".")])
     if any(q.confidence == "environment" for q in found):
         more = ", on a CPU driver; it may be that driver's fault"
     else:
         more = "; other releases are inferred from these"
     known = f"measured on the real provider of ONNX Runtime {', '.join(seen)}{more}" if seen else found[0].confidence
-    line = f"Releases: {'; '.join(told if len(set(spans)) > 1 else spans[:1])}. How sure: {known}."
+    line = f"Releases: {'; '.join(by_outcome if len(set(spans)) > 1 else spans[:1])}. How sure: {known}."
     return textwrap.fill(line, 120, break_long_words=False, break_on_hyphens=False)

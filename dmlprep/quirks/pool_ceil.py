@@ -60,7 +60,7 @@ def _counts_padding(node: NodeFacts) -> str:
 
 
 def _rewrite_pool(facts: NodeFacts, edit: Edit) -> str:
-    """Padding at the end that gives the same windows without ceil_mode."""
+    """Write padding at the end that gives the same windows without ceil_mode."""
     if facts.op == "AveragePool" and facts.attribute("count_include_pad", 0):
         return "" if facts.since >= 19 and not _rewrite_average(facts, edit) else "it counts its padding"
     pads = _floor_pads(facts)
@@ -87,10 +87,10 @@ def _floor_pads(facts: NodeFacts) -> list[int] | str:
 
 
 def _rewrite_average(facts: NodeFacts, edit: Edit) -> str:
-    """Average without counting padding, times the part of each window that is data.
+    """Average without counting padding, and multiply by the part of each window that is data.
 
-    From opset 19 on padding counts in the divisor, what lies beyond it does not. A Pad before it is no way: ONNX
-    Runtime 1.20 fuses it into the AveragePool, which then counts otherwise.
+    From opset 19 on padding counts in the divisor, and what lies beyond the padding does not. A Pad before the pooling
+    does not work: ONNX Runtime 1.20 fuses it into the AveragePool, which then counts differently.
     """
     rows = _geometry(facts)
     if rows is None:

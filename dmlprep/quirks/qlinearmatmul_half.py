@@ -16,7 +16,7 @@ def _matches(node: NodeFacts) -> str:
 
 
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:
-    """The scales in FP32: every FP16 number is one."""
+    """Cast the scales to FP32, which changes no value."""
     for index in (1, 4, 6):
         value, scale = edit.node.inputs[index], facts.input(index)
         if value is not None and scale is not None and scale.type == "float16":

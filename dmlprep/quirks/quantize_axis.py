@@ -42,7 +42,7 @@ def _matches(node: NodeFacts) -> str:
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:
     """Write the arithmetic of the operator, in FP32, as ONNX defines it.
 
-    A Transpose to the last axis, which the kernel does right, is no way: ONNX Runtime's optimizer takes it back.
+    A Transpose to the last axis, which the kernel does right, does not work: ONNX Runtime's optimizer removes it.
     """
     axis, x = _per_axis(facts), facts.input(0)
     if axis is None or x is None or x.rank is None:

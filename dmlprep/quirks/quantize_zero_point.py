@@ -15,7 +15,7 @@ def _matches(node: NodeFacts) -> str:
 
 
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:
-    """The zero point that is meant: 0, uint8 for QuantizeLinear, the data's type for DequantizeLinear."""
+    """Write the default zero point: 0, of type uint8 for QuantizeLinear, of the data's type for DequantizeLinear."""
     x, scale = facts.input(0), facts.input(1)
     if x is None or scale is None or scale.shape is None or not scale.static or not x.type:
         return "the shape of its scale is not known"

@@ -22,7 +22,7 @@ def _matches(node: NodeFacts) -> str:
 
 
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:
-    """A Sum of the data alone before it, which ONNX Runtime neither takes out nor looks through."""
+    """Put a Sum of one operand before it, which ONNX Runtime neither removes nor looks through."""
     data = edit.node.inputs[0]
     if data is None:
         return "it has no data"

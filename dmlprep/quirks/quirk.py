@@ -1,4 +1,4 @@
-"""What a quirk is: a form of an operator that DirectML takes and then fails on, or computes otherwise."""
+"""What a quirk is: a form of an operator that DirectML accepts and then fails on, or computes wrongly."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from dmlprep.record import Code, Severity
+from dmlprep.targets.target import within
 
 if TYPE_CHECKING:
     from dmlprep.quirks.editing import Edit
@@ -44,8 +45,8 @@ class Quirk:
         sources: where each statement comes from.
         matches: what of a node is concerned, in one clause; ``""`` where it is not. It is asked only for nodes that run
             on DirectML.
-        rewrite: puts an equal form in the place of a node and returns ``""``; or returns why it cannot, and has changed
-            nothing that matters. ``None`` where no equal form is known.
+        rewrite: replaces the node by an equal form and returns ``""``. Where it cannot, it returns why, and the graph
+            computes what it did before. ``None`` where no equal form is known.
     """
 
     id: str
@@ -69,9 +70,4 @@ class Quirk:
 
     def concerns(self, release: tuple[int, int]) -> bool:
         """Whether a release (``(1, 24)``) is among those concerned."""
-        return _release(self.first) <= release and (self.last is None or release <= _release(self.last))
-
-
-def _release(text: str) -> tuple[int, int]:
-    major, minor = text.split(".")[:2]
-    return int(major), int(minor)
+        return within(release, self.first, self.last)

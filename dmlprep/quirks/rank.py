@@ -17,7 +17,7 @@ MAX_RANK = 8
 """DML_TENSOR_DIMENSION_COUNT_MAX1 (DirectML.h)."""
 
 _RESHAPES = frozenset({"Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity"})
-"""What leaves the elements in their order."""
+"""Operators that keep the order of the elements."""
 
 
 # fmt: off
@@ -29,7 +29,7 @@ _POINTWISE = frozenset({
     "Sum", "Tan", "Tanh", "ThresholdedRelu", "Where", "Xor",
 })
 # fmt: on
-"""What works element by element, with broadcasting."""
+"""Operators that work element by element, with broadcasting."""
 
 
 def _matches(node: NodeFacts) -> str:
@@ -40,9 +40,9 @@ def _matches(node: NodeFacts) -> str:
 
 
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:
-    """Rewrite every node around that shares a value of more than 8 dimensions, at once.
+    """Rewrite the node, and all that share a value of more than 8 dimensions with it, on fewer dimensions.
 
-    Such a value is stood for by any tensor with the same elements in the same order. Reshape then does nothing,
+    Any tensor with the same elements in the same order can stand for such a value. Reshape then does nothing,
     element-wise operators take their operands with neighbouring dimensions merged, and Transpose those that stay
     neighbours.
     """
@@ -114,7 +114,7 @@ def _region(start: NodeFacts) -> list[NodeFacts] | str:
 
 
 class _Plan:
-    """How a node is done: shapes of its operands with merged dimensions (``None``: as it is), and ``perm``."""
+    """How a node is rewritten: shapes of its operands with merged dimensions (``None``: unchanged), and ``perm``."""
 
     def __init__(self, operands: Sequence[Sequence[int] | None], perm: Sequence[int] = ()) -> None:
         self.operands = operands

@@ -12,10 +12,10 @@ from dmlprep.targets.facts import NodeFacts, Value
 __all__ = ["LIMITS", "QUIRK", "dequantized"]
 
 LIMITS = {"int8": (-128, 127), "uint8": (0, 255)}
-"""Smallest and largest number of the types whose groups ONNX Runtime makes quantized operators of."""
+"""Smallest and largest number of the types for which ONNX Runtime makes quantized operators."""
 
 _UNSIGNED = frozenset({"Conv", "MatMul"})
-"""Operators that ONNX Runtime makes quantized ones of in int8 on ARM64 only (QDQIsInt8Allowed, mlas.h)."""
+"""Operators for which ONNX Runtime makes quantized ones in int8 on ARM64 only (QDQIsInt8Allowed, mlas.h)."""
 
 
 def _matches(node: NodeFacts) -> str:
@@ -115,7 +115,7 @@ def _source(value: Value) -> str:
 
 
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:
-    """Without the Relu or Clip: what it cuts off saturates to the same integer."""
+    """Remove the Relu or Clip: what it cuts off saturates to the same integer."""
     (clip, _), *_ = edit.node.outputs[0].uses()
     (reader, index), *_ = clip.outputs[0].uses()
     reader.replace_input_with(index, edit.node.outputs[0])

@@ -18,7 +18,7 @@ def _matches(node: NodeFacts) -> str:
 
 
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:
-    """allowzero says what a 0 in the shape means; where there is none it says nothing."""
+    """Remove allowzero where the shape holds no 0: it only says what a 0 means."""
     shape, out = facts.input(1), facts.output()
     sizes = shape.integers() if shape is not None else None
     no_zero = sizes is not None and 0 not in sizes

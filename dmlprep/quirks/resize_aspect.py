@@ -15,7 +15,7 @@ def _matches(node: NodeFacts) -> str:
 
 
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:
-    """The scales that the policy means, where rounding gives the sizes that the policy gives."""
+    """Write the scales that the policy means, where they give the same sizes."""
     x, sizes_value = facts.input(0), facts.input(3)
     sizes = sizes_value.integers() if sizes_value is not None else None
     if sizes is None or x is None or x.shape is None:

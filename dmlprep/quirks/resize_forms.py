@@ -1,4 +1,4 @@
-"""Resize in forms that DirectML computes otherwise: constant weights or indices for each axis.
+"""Resize in forms that DirectML computes wrongly: constant weights or indices for each axis.
 
 Coordinates are computed in FP32 as ONNX's text of Resize and ONNX Runtime's CPU provider do
 (onnxruntime/core/providers/cpu/tensor/upsamplebase.h, upsample_antialias.h).
@@ -17,7 +17,7 @@ from dmlprep.quirks.quirk import MEASURED, Quirk
 from dmlprep.targets.facts import Dim, NodeFacts
 
 _UNSTABLE = frozenset({("align_corners", "floor"), ("align_corners", "round_prefer_ceil")})
-"""Coordinates that should be whole, or halves, come out a rounding below, for some sizes (8 to 2, 3, 5, 9)."""
+"""Coordinates that should be whole numbers or halves are rounded down, for some sizes (8 to 2, 3, 5, 9)."""
 
 Floats = np.ndarray[Any, np.dtype[np.float32]]
 
@@ -26,7 +26,7 @@ _F = np.float32
 
 
 _MOST = 1 << 22
-"""Weights of one axis at most (16 MiB): the file would hold more than the model."""
+"""Most weights of one axis (16 MiB): beyond it the file would be larger than the model."""
 
 
 def _computed_otherwise(node: NodeFacts) -> str:
@@ -84,7 +84,7 @@ class _Axis:
 
 
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:
-    """Linear: a product with constant weights along each axis. Nearest: Gather of constant indices."""
+    """Write MatMul with constant weights along each axis (linear), or Gather of constant indices (nearest)."""
     axes = _axes(facts)
     x = facts.input(0)
     if isinstance(axes, str):

@@ -16,7 +16,7 @@ def _matches(node: NodeFacts) -> str:
 
 
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:
-    """Drop the parts of size 0; a Concat does without them, other readers get an empty constant."""
+    """Drop the parts of size 0: a Concat gets fewer inputs, other readers an empty constant."""
     axis = int(facts.attribute("axis", 0))
     parts: list[tuple[int, int]] = []
     empty: list[tuple[int, Value]] = []

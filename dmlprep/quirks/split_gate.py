@@ -37,7 +37,7 @@ def _matches(node: NodeFacts) -> str:
 
 
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:
-    """The part that is multiplied comes by Slice: DirectML mistakes only two parts of one Split for one value."""
+    """Take the part that is multiplied by Slice: DirectML mistakes only two parts of one Split for one value."""
     found = _gated(facts)
     if found is None or facts.opset < 10:
         return "Slice takes no inputs before opset 10"

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from functools import lru_cache
 from importlib import resources
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import msgspec
 
-if TYPE_CHECKING:
-    from dmlprep.targets.target import Target
+from dmlprep.targets.target import Target, within
 
 __all__ = ["PrecisionFault", "precision_faults"]
 
@@ -52,12 +51,7 @@ class PrecisionFault(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def concerns(self, release: tuple[int, int]) -> bool:
         """Whether a release (``(1, 24)``) is among those concerned."""
-        return _release(self.first) <= release and (self.last is None or release <= _release(self.last))
-
-
-def _release(text: str) -> tuple[int, int]:
-    major, minor = text.split(".")[:2]
-    return int(major), int(minor)
+        return within(release, self.first, self.last)
 
 
 class _File(msgspec.Struct, forbid_unknown_fields=True):

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from dmlprep.targets.kernels import Tables
     from dmlprep.targets.support import Support
 
-__all__ = ["Target", "find_target", "target_names"]
+__all__ = ["Target", "find_target", "target_names", "within"]
 
 
 @dataclass(frozen=True)
@@ -52,8 +52,7 @@ class Target:
         """Major and minor version of ONNX Runtime, ``(0, 0)`` for a target of opset and IR version only."""
         if self.opset_only:
             return 0, 0
-        major, minor = self.ort_version.split(".")[:2]
-        return int(major), int(minor)
+        return _release(self.ort_version)
 
     @property
     def tables(self) -> Tables:
@@ -97,6 +96,16 @@ class _Head(msgspec.Struct):
 
 def _order(name: str) -> tuple[int, ...]:
     return tuple(int(part) for part in name.removeprefix("ort-").split(".") if part.isdigit())
+
+
+def within(release: tuple[int, int], first: str, last: str | None) -> bool:
+    """Whether a release (``(1, 24)``) is one from ``first`` (``1.15``) to ``last``, ``None`` for no end."""
+    return _release(first) <= release and (last is None or release <= _release(last))
+
+
+def _release(text: str) -> tuple[int, int]:
+    major, minor = text.split(".")[:2]
+    return int(major), int(minor)
 
 
 @lru_cache(maxsize=1)

@@ -45,7 +45,7 @@ def test_every_quirk_with_a_rewrite_has_a_case() -> None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
-def test_the_quirk_is_found_and_mended_without_changing_the_outputs(case: Case) -> None:
+def test_the_quirk_is_found_and_rewritten_without_changing_the_outputs(case: Case) -> None:
     target = find_target(case.target)
     before = read_facts(Model(ir.from_proto(case.model)), target.tables)
     assert case.quirk in {h.quirk.id for h in find_quirks(before, target)}
@@ -159,7 +159,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_is_not_proved_stays_and_is_said(name: str) -> None:
+def test_what_is_not_proved_stays_and_is_reported(name: str) -> None:
     text, opset, says = REFUSED[name]
     model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : {opset}]>' + text)
     before = Model(ir.from_proto(model)).snapshot()
@@ -171,7 +171,7 @@ def test_what_is_not_proved_stays_and_is_said(name: str) -> None:
     assert says in found.message
 
 
-def test_a_node_inside_a_branch_is_mended_there() -> None:
+def test_a_node_inside_a_branch_is_rewritten_there() -> None:
     text = """<ir_version: 8, opset_import: ["" : 17]>
     g (bool c, float[2,3,4] x, float[4] v) => (float[2,3] y) {
         y = If (c) <
@@ -239,7 +239,7 @@ def test_weights_stay_in_their_file(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         ("N,6", "M,5", 0, {"scatter-narrow"}),
     ],
 )
-def test_scatter_is_told_by_the_sizes_that_are_known(data: str, indices: str, axis: int, found: set[str]) -> None:
+def test_scatter_is_recognised_by_the_sizes_that_are_known(data: str, indices: str, axis: int, found: set[str]) -> None:
     text = f"""<ir_version: 8, opset_import: ["": 17]>
     g (float[{data}] x, int64[{indices}] i, float[{indices}] u) => (float[{data}] y)
     {{ y = ScatterElements <axis = {axis}> (x, i, u) }}"""
