@@ -55,9 +55,8 @@ class FixQuirksPass(Pass[FixQuirksOptions]):
         for name in self.options.skip:
             if name not in known:
                 raise UsageError(f"unknown quirk {name!r}", where="fix-quirks, skip", fix=suggest(name, known))
-        fixed: Counter[str] = Counter()
+        fixed: Counter[tuple[str, str]] = Counter()
         refused: dict[tuple[str, str, str], tuple[Hit, str]] = {}
-        codes: dict[str, str] = {}
         for round_ in range(_MAX_ROUNDS):
             hits = [h for h in _hits(model, context.target, self.options) if _key(h) not in refused]
             if not hits:
@@ -67,11 +66,10 @@ class FixQuirksPass(Pass[FixQuirksOptions]):
                 if why:
                     refused[_key(hit)] = (hit, why)
                 else:
-                    fixed[hit.quirk.id] += 1
-                    codes[hit.quirk.id] = hit.quirk.code
-        for quirk, count in sorted(fixed.items()):
+                    fixed[hit.quirk.id, hit.quirk.code] += 1
+        for (quirk, code), count in sorted(fixed.items()):
             nodes = "1 node" if count == 1 else f"{count} nodes"
-            context.report(finding("DP640", f"{quirk} ({codes[quirk]}): {nodes} rewritten", quirk=quirk, count=count))
+            context.report(finding("DP640", f"{quirk} ({code}): {nodes} rewritten", quirk=quirk, count=count))
         for hit, why in refused.values():
             context.report(
                 finding(
@@ -81,7 +79,7 @@ class FixQuirksPass(Pass[FixQuirksOptions]):
                     quirk=hit.quirk.id,
                 )
             )
-        context.facts["rewritten"] = dict(sorted(fixed.items()))
+        context.facts["rewritten"] = {quirk: count for (quirk, _), count in sorted(fixed.items())}
         return bool(fixed)
 
 
