@@ -1,4 +1,4 @@
-"""Distil runs on DirectML into ``dmlprep/target/data/conformance.json``, and hold ``quirks.json`` to them.
+"""Distil runs on DirectML into ``dmlprep/targets/data/conformance.json``, and hold the quirks to them.
 
 Run by maintainers when a release comes out, with its runtime installed::
 
@@ -11,16 +11,17 @@ tests only those are kept that are the provider's fault: their nodes are DirectM
 provider gives the suite's results. Each stands with what happened, the figure (max |d| / max |reference|), and the
 quirk that explains it; a fault that no quirk explains must be named in ``UNEXPLAINED``, or nothing is written.
 
-``measured_on`` of every quirk is written anew: the releases where one of its models, or a node test, shows it; and so
-is the line of its page that names them.
+``measured_on`` of every quirk (``dmlprep/quirks``) is written anew: the releases where one of its models, or a
+node test, shows it; and so is the line of its page that names them.
 """
 
 from __future__ import annotations
 
+import ast
 import json
-import re
 import sys
-import textwrap
+from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -31,11 +32,12 @@ from onnx.backend.test.case.node import collect_testcases
 from dmlprep.model import Model
 from dmlprep.placement import place
 from dmlprep.placement.reading import read_facts
-from dmlprep.target import Target, find_target
-from dmlprep.target.quirks import Quirk, find_quirks, quirks
+from dmlprep.quirks import Quirk, find_quirks, quirks
+from dmlprep.quirks.page import releases
+from dmlprep.targets import Target, find_target
 
 TOP = Path(__file__).resolve().parent.parent
-DATA = TOP / "dmlprep" / "target" / "data"
+DATA = TOP / "dmlprep" / "targets" / "data"
 PAGES = TOP / "docs" / "codes"
 
 UNEXPLAINED = {
@@ -75,7 +77,7 @@ def faults(table: dict[str, Row | None], target: Target, models: dict[str, onnx.
         if not any(node.provider == "DmlExecutionProvider" for node in place(model, target).nodes):
             continue
         outcome = OUTCOMES[row["result"]]
-        hits = find_quirks(read_facts(model, target.tables), target).hits
+        hits = find_quirks(read_facts(model, target.tables), target)
         # A session that is refused runs nothing; of what it would do wrong nothing is seen.
         fitting = [h.quirk for h in hits if fits(h.quirk, outcome)]
         figure = float(f"{row['rel'][0]:.2g}") if row.get("rel") else None
@@ -169,38 +171,24 @@ def main(folder: Path) -> int:
         print("\n".join(strange), file=sys.stderr)
         return 1
     write(heads, cases)
-    rewrite(shown, cases)
-    pages()
+    measured_on = {key(quirk): tuple(measured(quirk, shown, cases)) for quirk in quirks()}
+    rewrite(measured_on)
+    pages(measured_on)
     return 0
 
 
-def pages() -> None:
-    """Write the releases into the pages of the codes, from quirks.json as it is now."""
-    rows = json.loads((DATA / "quirks.json").read_text(encoding="utf-8"))["quirks"]
-    by_code: dict[str, list[dict[str, Any]]] = {}
-    for row in rows:
-        by_code.setdefault(row["code"], []).append(row)
+def pages(measured_on: dict[str, tuple[str, ...]]) -> None:
+    """Write the releases into the pages of the codes."""
+    by_code: dict[str, list[Quirk]] = {}
+    for quirk in quirks():
+        new = replace(quirk, measured_on=measured_on[key(quirk)])
+        by_code.setdefault(quirk.code, []).append(new)
     for code, found in by_code.items():
         path = PAGES / f"{code}.md"
-        text = path.read_text(encoding="utf-8")
-        spans = [
-            f"ort-{r['first']} and later" if r["last"] is None else f"ort-{r['first']} to ort-{r['last']}"
-            for r in found
-        ]
-        told = [f"{span} ({row['outcome']})" for span, row in zip(spans, found, strict=True)]
-        releases = sorted({m for r in found for m in r["measured_on"]}, key=lambda m: [int(n) for n in m.split(".")])
-        sure = f"measured on the real provider of ONNX Runtime {', '.join(releases)}"
-        if any(r["confidence"] == "environment" for r in found):
-            sure += ", on a CPU driver; it may be that driver's fault"
-        else:
-            sure += "; other releases are inferred from these"
-        line = f"Releases: {'; '.join(told if len(set(spans)) > 1 else spans[:1])}. How sure: {sure}."
-        written = textwrap.fill(line, 120, break_long_words=False, break_on_hyphens=False)
+        text = path.read_text(encoding="utf-8") if path.exists() else ""
         before, marked, rest = text.partition("Releases: ")
-        if not marked:
-            continue
-        after = rest.partition("\n\n")[2]
-        path.write_text(f"{before}{written}\n\n{after}", encoding="utf-8")
+        if marked:
+            path.write_text(f"{before}{releases(found)}\n\n{rest.partition(chr(10) * 2)[2]}", encoding="utf-8")
 
 
 def write(heads: dict[str, dict[str, Any]], cases: dict[str, dict[str, list[Any]]]) -> None:
@@ -221,17 +209,29 @@ def write(heads: dict[str, dict[str, Any]], cases: dict[str, dict[str, list[Any]
     (DATA / "conformance.json").write_text(",\n".join(text) + "\n", encoding="utf-8")
 
 
-def rewrite(shown: dict[str, dict[str, list[str]]], cases: dict[str, dict[str, list[Any]]]) -> None:
-    """Write ``measured_on`` into the rows of quirks.json, which stay as they are else."""
-    path = DATA / "quirks.json"
-    lines = path.read_text(encoding="utf-8").splitlines()
-    rows = {(q.id, q.first): q for q in quirks()}
-    for index, line in enumerate(lines):
-        match = re.match(r'\{"id": "([^"]+)".*"first": "([^"]+)"', line)
-        if match:
-            releases = json.dumps(measured(rows[match[1], match[2]], shown, cases))
-            lines[index] = re.sub(r'"measured_on": \[[^\]]*\]', f'"measured_on": {releases}', line)
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+def key(quirk: Quirk) -> str:
+    return f"{quirk.id} from {quirk.first}"
+
+
+def rewrite(measured_on: dict[str, tuple[str, ...]]) -> None:
+    """Write ``measured_on`` into the modules of quirks, which stay as they are else."""
+    for name in {quirk.matches.__module__ for quirk in quirks()}:
+        path = TOP / f"{name.replace('.', '/')}.py"
+        lines = path.read_text(encoding="utf-8").splitlines()
+        for node in ast.parse("\n".join(lines)).body:
+            if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Call):
+                continue
+            assert isinstance(node.targets[0], ast.Name)
+            quirk = getattr(import_module(name), node.targets[0].id)
+            if not isinstance(quirk, Quirk) or measured_on[key(quirk)] == quirk.measured_on:
+                continue
+            told = [k.value for k in node.value.keywords if k.arg == "measured_on"]
+            if not told or told[0].end_lineno != told[0].lineno:
+                raise SystemExit(f"{path}: write measured_on={measured_on[key(quirk)]} into {quirk.id}, on one line")
+            line, begin, end = told[0].lineno - 1, told[0].col_offset, told[0].end_col_offset
+            text = json.dumps(measured_on[key(quirk)])[1:-1]
+            lines[line] = f"{lines[line][:begin]}({text}{',' * (',' not in text)}){lines[line][end:]}"
+        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Distil kernel tables into ``dmlprep/target/data``: one compact file a release.
+"""Distil kernel tables into ``dmlprep/targets/data``: one compact file a release.
 
 Run by maintainers when a release comes out: ``python scripts/make_target_data.py FACTS [OUT]``. FACTS is a folder with
 
@@ -6,7 +6,7 @@ Run by maintainers when a release comes out: ``python scripts/make_target_data.p
 * ``dml_kernels/VERSION.json``: the provider's kernels, read from its source and checked against the shipped binary;
 * ``cpu_kernels/VERSION.json``: the CPU provider's kernels of the same release, from docs/OperatorKernels.md.
 
-The format of the output is described in ``dmlprep/target/kernels.py``.
+The format of the output is described in ``dmlprep/targets/kernels.py``.
 """
 
 from __future__ import annotations
@@ -168,4 +168,4 @@ def main(facts: Path, out: Path) -> None:
 
 if __name__ == "__main__":
     here = Path(__file__).resolve().parent.parent
-    main(Path(sys.argv[1]), Path(sys.argv[2]) if len(sys.argv) > 2 else here / "dmlprep" / "target" / "data")
+    main(Path(sys.argv[1]), Path(sys.argv[2]) if len(sys.argv) > 2 else here / "dmlprep" / "targets" / "data")

@@ -21,11 +21,11 @@ from dmlprep.errors import DmlprepError
 from dmlprep.model import Model
 from dmlprep.passes import Context, make_pass
 from dmlprep.pipeline.transaction import run_step
-from dmlprep.target import find_target
+from dmlprep.targets import find_target
 
 FOLDER = Path(__file__).resolve().parents[1] / "fixtures" / "cases"
 
-_KEYS = {"pass", "options", "again", "findings", "run", "denotations", "denotations_after"}
+_KEYS = {"pass", "options", "again", "findings", "run", "denotations", "denotations_after", "directml"}
 _ENDS = ("after", "same", "refused")
 
 
@@ -148,6 +148,21 @@ def check_refusal(case: Case, outcome: Outcome) -> None:
     assert error.fix, "an error says how to fix it"
 
 
+def seeded_feeds(model: onnx.ModelProto) -> dict[str, Any]:
+    """Normal numbers, and zeros and ones for what is no floating-point number; free dimensions are 2."""
+    rng = np.random.default_rng(0)
+    weights = {tensor.name for tensor in model.graph.initializer}
+    feeds: dict[str, Any] = {}
+    for value in model.graph.input:
+        if value.name not in weights:
+            kind = onnx.helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
+            dims = value.type.tensor_type.shape.dim
+            shape = [d.dim_value if d.HasField("dim_value") else 2 for d in dims]
+            made = rng.standard_normal(shape) if kind.kind == "f" else rng.integers(0, 2, shape)
+            feeds[value.name] = np.asarray(made).astype(kind)
+    return feeds
+
+
 def run_on_cpu(before: Case, after: Model) -> tuple[list[Any], list[Any]]:
     """Outputs of the graph before and after, on one feed of zeros and ones (so that integers are valid indices)."""
     proto = ir.to_proto(after.ir)
@@ -156,17 +171,7 @@ def run_on_cpu(before: Case, after: Model) -> tuple[list[Any], list[Any]]:
         ort.InferenceSession(p.SerializeToString(), _quiet(), providers=["CPUExecutionProvider"])
         for p in (first, proto)
     ]
-    rng = np.random.default_rng(0)
-    feeds: dict[str, Any] = {}
-    for value in sessions[1].get_inputs():
-        shape = [d if isinstance(d, int) else 2 for d in value.shape]
-        if "float" in value.type or "double" in value.type:
-            kind = {"tensor(float16)": np.float16, "tensor(double)": np.float64}.get(value.type, np.float32)
-            feeds[value.name] = rng.standard_normal(shape).astype(kind)
-        elif value.type == "tensor(bool)":
-            feeds[value.name] = rng.integers(0, 2, shape).astype(bool)
-        else:
-            feeds[value.name] = rng.integers(0, 2, shape).astype(value.type[7:-1])
+    feeds = seeded_feeds(proto)
     reference, result = (s.run(None, {i.name: feeds[i.name] for i in s.get_inputs()}) for s in sessions)
     return reference, result
 

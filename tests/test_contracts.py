@@ -20,7 +20,7 @@ from dmlprep.parity.metrics import OutputComparison
 from dmlprep.parity.rows import row_groups
 from dmlprep.passes import CATALOG, Bound, Context, Pass, make_pass
 from dmlprep.pipeline.transaction import run_step
-from dmlprep.target import find_target
+from dmlprep.targets import find_target
 from tests.fixtures_index import FIXTURES, Fixture
 from tests.fixtures_index import fixture as fixture_of
 

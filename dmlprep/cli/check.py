@@ -14,7 +14,7 @@ from dmlprep.cli.output import echo, print_error, print_json_text
 if TYPE_CHECKING:
     from dmlprep.placement import Placement
     from dmlprep.record import RunRecord
-    from dmlprep.target import Target
+    from dmlprep.targets import Target
 
 __all__ = ["command"]
 
@@ -63,7 +63,7 @@ def command(
     """
     from dmlprep.errors import DmlprepError, UsageError
     from dmlprep.runtime import choose_adapter
-    from dmlprep.target import find_target, target_names
+    from dmlprep.targets import find_target, target_names
 
     every = target_name == "all"
     if every and verify:

@@ -26,13 +26,13 @@ def command(what: str, node: str | None, target_name: str, output_format: str) -
     dmlprep explain --node /layer1/Conv model.onnx
     """
     if node is None:
-        from dmlprep.record import CODES
+        from dmlprep.quirks import code_row
         from dmlprep.report.pages import page
 
         code = what.upper()
         text = page(code)
         if output_format == "json":
-            row = CODES[code]
+            row = code_row(code)
             print_json({"code": code, "title": row.title, "severity": row.severity, "remedy": row.remedy, "page": text})
         else:
             echo(text, nl=False)
@@ -42,7 +42,7 @@ def command(what: str, node: str | None, target_name: str, output_format: str) -
         raise UsageError(f"{what!r} is no model", where="--node", fix="dmlprep explain --node NAME model.onnx")
     from dmlprep.model import Model
     from dmlprep.placement.explain import explain_node
-    from dmlprep.target import find_target
+    from dmlprep.targets import find_target
 
     lines = explain_node(Model.open(path), node, find_target(target_name))
     if output_format == "json":

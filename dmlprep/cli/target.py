@@ -10,7 +10,7 @@ from dmlprep.cli.options import format_option
 from dmlprep.cli.output import echo, print_json
 
 if TYPE_CHECKING:
-    from dmlprep.target import Target
+    from dmlprep.targets import Target
 
 __all__ = ["command"]
 
@@ -24,7 +24,7 @@ def command() -> None:
 @format_option("text", "json")
 def list_(output_format: str) -> int:
     """The releases that dmlprep knows, oldest first."""
-    from dmlprep.target import find_target, target_names
+    from dmlprep.targets import find_target, target_names
 
     targets = [find_target(n) for n in [*target_names(opset_only=True), *target_names()]]
     if output_format == "json":
@@ -61,9 +61,9 @@ def _facts(target: Target) -> dict[str, Any]:
 @format_option("text", "json")
 def show(name: str, op: str | None, output_format: str) -> int:
     """The release NAME: versions, limits, kernels, FP16 faults, sources."""
-    from dmlprep.target import find_target
-    from dmlprep.target.precision import precision_faults
-    from dmlprep.target.quirks import quirks
+    from dmlprep.quirks import quirks
+    from dmlprep.targets import find_target
+    from dmlprep.targets.precision import precision_faults
 
     target = find_target(name)
     kernels = {} if target.opset_only else _kernels(target, op)
@@ -156,8 +156,8 @@ def _show_kernels(kernels: dict[str, list[dict[str, Any]]], *, with_types: bool)
 @format_option("text", "json")
 def diff(a: str, b: str, output_format: str) -> int:
     """What changes from release A to release B."""
-    from dmlprep.target import find_target
-    from dmlprep.target.diff import compare_targets
+    from dmlprep.targets import find_target
+    from dmlprep.targets.diff import compare_targets
 
     changes = compare_targets(find_target(a), find_target(b))
     if output_format == "json":

@@ -19,7 +19,7 @@ from dmlprep.parity.levels import Lowered, at_some_level, lower_levels
 from dmlprep.parity.sizes import free_dimensions, graph_inputs
 from dmlprep.parity.traits import holds_fp16, holds_rare_floats
 from dmlprep.record import DeviceInfo
-from dmlprep.target import find_target
+from dmlprep.targets import find_target
 
 if TYPE_CHECKING:
     from dmlprep.runtime import RunValue, Session, SessionHost, SessionOptions

@@ -20,7 +20,7 @@ from dmlprep.record import Finding
 if TYPE_CHECKING:
     import numpy as np
 
-    from dmlprep.target import Target
+    from dmlprep.targets import Target
 
 __all__ = ["Bound", "Context", "Fact", "Options", "Pass", "Runner"]
 

@@ -10,8 +10,8 @@ from dmlprep.errors import ModelRefused
 from dmlprep.model import Model
 from dmlprep.model.shapes import Inference
 from dmlprep.model.walk import graphs
-from dmlprep.target.building import set_type
-from dmlprep.target.facts import GraphFacts, NodeFacts
+from dmlprep.targets.building import set_type
+from dmlprep.targets.facts import GraphFacts, NodeFacts
 
 __all__ = ["infer_contrib"]
 

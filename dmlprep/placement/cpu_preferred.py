@@ -6,8 +6,8 @@ of tensors that kernels leave in CPU memory (Shape, Size) and runs in topologica
 
 from __future__ import annotations
 
-from dmlprep.target.facts import GraphFacts, NodeFacts, Value
-from dmlprep.target.kernels import Kernel
+from dmlprep.targets.facts import GraphFacts, NodeFacts, Value
+from dmlprep.targets.kernels import Kernel
 
 __all__ = ["SMALL_INITIALIZER", "cpu_preferred"]
 

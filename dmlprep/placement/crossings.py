@@ -5,8 +5,8 @@ from __future__ import annotations
 import onnx
 
 from dmlprep.placement.placement import Crossing
-from dmlprep.target.facts import GraphFacts, NodeFacts, Value
-from dmlprep.target.kernels import Kernel
+from dmlprep.targets.facts import GraphFacts, NodeFacts, Value
+from dmlprep.targets.kernels import Kernel
 
 __all__ = ["crossings", "feed_bytes", "nbytes"]
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 import onnx
 from onnx import AttributeProto
 
-from dmlprep.target.facts import Dim, GraphFacts, NodeFacts, Value, schema_of
+from dmlprep.targets.facts import Dim, GraphFacts, NodeFacts, Value, schema_of
 
 __all__ = ["MAX_ROUNDS", "expand", "expand_local", "schema_body"]
 

@@ -9,12 +9,12 @@ from dmlprep.model import Model
 from dmlprep.placement.place import place_facts
 from dmlprep.placement.placement import PlacedNode
 from dmlprep.placement.reading import read_facts
+from dmlprep.quirks import find_quirks
 from dmlprep.record import CODES
-from dmlprep.target import Target
-from dmlprep.target.facts import GraphFacts, NodeFacts, Value
-from dmlprep.target.kernels import mismatch
-from dmlprep.target.queries import QUERIES
-from dmlprep.target.quirks import find_quirks
+from dmlprep.targets import Target
+from dmlprep.targets.facts import GraphFacts, NodeFacts, Value
+from dmlprep.targets.kernels import mismatch
+from dmlprep.targets.queries import QUERIES
 
 __all__ = ["explain_node"]
 
@@ -82,9 +82,9 @@ def _explain(graph: GraphFacts, node: NodeFacts, placed: PlacedNode, target: Tar
             f"   not fused: {placed.not_fused} {CODES[placed.not_fused].title.removeprefix('not fused: ')}"
             + _clause(placed.not_fused_reason)
         )
-    for hit in find_quirks(graph, target).hits:
+    for hit in find_quirks(graph, target):
         if hit.node is node:
-            lines.append(f"   {hit.quirk.code} {CODES[hit.quirk.code].title}: {hit.detail}; {hit.quirk.outcome}")
+            lines.append(f"   {hit.quirk.code} {hit.code_row.title}: {hit.detail}; {hit.quirk.outcome}")
     remedy = CODES[placed.code].remedy
     if remedy and placed.code != "DP500":
         lines.append(f"   fix: {remedy}")

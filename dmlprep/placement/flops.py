@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import prod
 
-from dmlprep.target.facts import NodeFacts, Value
+from dmlprep.targets.facts import NodeFacts, Value
 
 __all__ = ["flops"]
 

@@ -5,8 +5,8 @@ Source: ONNX Runtime, DmlExecutionProvider/src/GraphPartitioner.cpp and DmlGraph
 
 from __future__ import annotations
 
-from dmlprep.target.facts import GraphFacts, NodeFacts, Value
-from dmlprep.target.kernels import Kernel
+from dmlprep.targets.facts import GraphFacts, NodeFacts, Value
+from dmlprep.targets.kernels import Kernel
 
 __all__ = ["partitions", "unfusable"]
 

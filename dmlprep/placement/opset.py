@@ -9,9 +9,9 @@ from dmlprep.model.collector import paused_collector
 from dmlprep.placement.flops import flops
 from dmlprep.placement.reading import read_facts
 from dmlprep.placement.roles import roles
-from dmlprep.target import Target
-from dmlprep.target.facts import GraphFacts, NodeFacts, schema_of, since_version
-from dmlprep.target.quirks.gelu import GELU_OPSET, gelu_trap
+from dmlprep.quirks.gelu import GELU_OPSET, gelu_trap
+from dmlprep.targets import Target
+from dmlprep.targets.facts import GraphFacts, NodeFacts, schema_of, since_version
 
 __all__ = ["LOWEST", "best_opset", "choose_opset"]
 

@@ -11,10 +11,10 @@ from dmlprep.placement.fusion import partitions, unfusable
 from dmlprep.placement.placement import PlacedNode, Placement, ProviderName
 from dmlprep.placement.reading import read_facts
 from dmlprep.placement.roles import roles
-from dmlprep.target import Target
-from dmlprep.target.facts import GraphFacts, NodeFacts
-from dmlprep.target.kernels import Kernel
-from dmlprep.target.support import Support, dml_kernel
+from dmlprep.targets import Target
+from dmlprep.targets.facts import GraphFacts, NodeFacts
+from dmlprep.targets.kernels import Kernel
+from dmlprep.targets.support import Support, dml_kernel
 
 __all__ = ["place", "place_facts"]
 

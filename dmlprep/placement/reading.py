@@ -11,10 +11,10 @@ from dmlprep.model import Model
 from dmlprep.model.checking import weightless
 from dmlprep.placement.contrib import infer_contrib
 from dmlprep.placement.expand import MAX_ROUNDS, expand, expand_local
-from dmlprep.target.building import build
-from dmlprep.target.facts import GraphFacts, NodeFacts
-from dmlprep.target.kernels import Tables
-from dmlprep.target.support import node_support
+from dmlprep.targets.building import build
+from dmlprep.targets.facts import GraphFacts, NodeFacts
+from dmlprep.targets.kernels import Tables
+from dmlprep.targets.support import node_support
 
 __all__ = ["read_facts"]
 

@@ -19,9 +19,9 @@ from dmlprep.placement.opset import best_opset
 from dmlprep.placement.place import place_facts
 from dmlprep.placement.placement import PlacedNode, Placement
 from dmlprep.placement.reading import read_facts
+from dmlprep.quirks import find_quirks
 from dmlprep.record import CODES, Finding, RunRecord, finding
-from dmlprep.target import Target, find_target
-from dmlprep.target.quirks import find_quirks
+from dmlprep.targets import Target, find_target
 
 __all__ = ["Examined", "check_model", "examine", "placement_findings", "version_findings"]
 
@@ -72,7 +72,7 @@ def examine(model: Model, target: Target) -> Examined:
             if any(n.code == "DP501" and n.role == "compute" for n in placement.nodes):
                 best = best_opset(graph, model.opset, target)
             record.findings += placement_findings(placement, best)
-            record.findings += find_quirks(graph, target).findings()
+            record.findings += [hit.finding() for hit in find_quirks(graph, target)]
         record.facts["placement"] = placement.summary()
         record.facts["best_opset"] = best
     record.exit_code = int(any(f.severity == "error" for f in record.findings))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from dmlprep.target.facts import GraphFacts, NodeFacts, Value
+from dmlprep.targets.facts import GraphFacts, NodeFacts, Value
 
 __all__ = ["Role", "roles"]
 

@@ -17,7 +17,7 @@ from dmlprep.model import Model
 from dmlprep.model.walk import nodes
 from dmlprep.placement.place import place
 from dmlprep.record import DeviceInfo, Finding, Verdict, finding
-from dmlprep.target import Target
+from dmlprep.targets import Target
 
 if TYPE_CHECKING:
     from dmlprep.runtime import Session, SessionOptions

@@ -21,7 +21,7 @@ from dmlprep.precision.rescale import Rescale, rescale
 from dmlprep.precision.rewrite import rewrite
 from dmlprep.precision.view import View
 from dmlprep.record import Finding, finding
-from dmlprep.target import Target
+from dmlprep.targets import Target
 
 __all__ = ["Converted", "convert"]
 

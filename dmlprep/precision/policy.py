@@ -16,8 +16,8 @@ import onnx_ir as ir
 from dmlprep.precision import regions, scales
 from dmlprep.precision.variances import variances
 from dmlprep.precision.view import View
-from dmlprep.target import Target
-from dmlprep.target.precision import PrecisionFault, precision_faults
+from dmlprep.targets import Target
+from dmlprep.targets.precision import PrecisionFault, precision_faults
 
 __all__ = ["LEVELS", "RULES", "Level", "Reason", "Rule", "keep_by_policy", "rules_for"]
 

@@ -20,7 +20,7 @@ from dmlprep.precision.names import Names
 from dmlprep.precision.plan import make_plan
 from dmlprep.precision.policy import Level
 from dmlprep.precision.view import View, scalar
-from dmlprep.target import Target
+from dmlprep.targets import Target
 
 __all__ = ["lone_roots", "sum_squares"]
 

@@ -12,7 +12,7 @@ from dmlprep.model.walk import attribute_graphs, nodes
 from dmlprep.precision.half import WIDE
 from dmlprep.precision.signature import Port, Signature, operator_key, signature
 from dmlprep.precision.types import Types, is_wide, solve_types
-from dmlprep.target import Target
+from dmlprep.targets import Target
 
 __all__ = ["MOVES", "UNTYPED", "View", "consumers", "dtype_name", "scalar"]
 

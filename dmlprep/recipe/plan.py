@@ -8,7 +8,7 @@ from typing import Any
 from dmlprep.errors import RecipeError
 from dmlprep.passes import Fact, Pass, find_pass, make_pass
 from dmlprep.recipe.recipe import Recipe
-from dmlprep.target import Target, find_target
+from dmlprep.targets import Target, find_target
 
 __all__ = ["Plan", "PlannedStep", "make_plan"]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Literal
 
 import msgspec
@@ -15,6 +16,9 @@ Severity = Literal["note", "warning", "error"]
 SEVERITIES: tuple[Severity, ...] = ("error", "warning", "note")
 """The worst first, as views list them."""
 
+_QUIRK = re.compile(r"DP6\d\d")
+"""Codes that quirks declare, floors above this one."""
+
 Fact = str | int | float | bool | None | list[Any]
 
 
@@ -22,7 +26,7 @@ class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
     """One thing noticed about a model.
 
     Attributes:
-        code: stable code, a key of ``CODES``.
+        code: stable code, a key of ``CODES`` or declared by a quirk.
         severity: ``error`` fails the model, ``warning`` deserves a look, ``note`` is information.
         message: one sentence with this model's names and numbers.
         node: the node (or value) concerned, if one is.
@@ -38,7 +42,7 @@ class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
     remedy: str = ""
 
     def __post_init__(self) -> None:
-        if self.code not in CODES:
+        if self.code not in CODES and not _QUIRK.fullmatch(self.code):
             raise ValueError(f"unknown finding code {self.code}")
 
 

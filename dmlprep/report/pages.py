@@ -1,11 +1,14 @@
-"""The pages of finding codes (``docs/codes``), as they are shipped with the package."""
+"""The pages of finding codes: ``docs/codes``, as shipped with the package, or what a quirk says of its code."""
 
 from __future__ import annotations
 
+import re
 from importlib import resources
 from pathlib import Path
 
 from dmlprep.errors import InternalError, UsageError
+from dmlprep.quirks import codes
+from dmlprep.quirks.page import page as quirk_page
 from dmlprep.record import CODES
 
 __all__ = ["page"]
@@ -17,17 +20,18 @@ def page(code: str) -> str:
     Raises:
         UsageError: there is no such code.
     """
-    if code not in CODES:
-        from difflib import get_close_matches
-
-        close = get_close_matches(code, CODES, 3, 0.5)
-        raise UsageError(
-            f"unknown code {code!r}", fix=f"close: {', '.join(close)}" if close else "codes look like DP501"
-        )
-    shipped = resources.files("dmlprep.record") / "pages" / f"{code}.md"
-    if shipped.is_file():
-        return shipped.read_text(encoding="utf-8")
-    source = Path(__file__).resolve().parents[2] / "docs" / "codes" / f"{code}.md"  # an editable install
-    if not source.is_file():
+    if re.fullmatch(r"DP\d{3}", code):
+        shipped = resources.files("dmlprep.record") / "pages" / f"{code}.md"
+        if shipped.is_file():
+            return shipped.read_text(encoding="utf-8")
+        source = Path(__file__).resolve().parents[2] / "docs" / "codes" / f"{code}.md"  # an editable install
+        if source.is_file():
+            return source.read_text(encoding="utf-8")
+    if code in CODES:
         raise InternalError(f"the page of {code} is missing", fix="install dmlprep again")
-    return source.read_text(encoding="utf-8")
+    if code in codes():  # the quirks are loaded only here: that takes a second
+        return quirk_page(code)
+    from difflib import get_close_matches
+
+    close = get_close_matches(code, codes(), 3, 0.5)
+    raise UsageError(f"unknown code {code!r}", fix=f"close: {', '.join(close)}" if close else "codes look like DP501")

@@ -8,7 +8,7 @@ from dmlprep.placement import Placement
 from dmlprep.placement.placement import PlacedNode
 from dmlprep.record import CODES, SEVERITIES, Finding, RunRecord
 from dmlprep.report.units import bytes_text
-from dmlprep.target import Target
+from dmlprep.targets import Target
 
 __all__ = ["by_release", "lines"]
 

@@ -13,7 +13,8 @@ from urllib.parse import quote
 
 import msgspec
 
-from dmlprep.record import CODES, Finding, RunRecord
+from dmlprep.quirks import code_row
+from dmlprep.record import Finding, RunRecord
 
 __all__ = ["SCHEMA", "VERSION", "render", "to_object"]
 
@@ -37,7 +38,7 @@ def _pascal(title: str) -> str:
 def _rules(codes: Iterable[str]) -> list[dict[str, Any]]:
     rules = []
     for code in codes:
-        row = CODES[code]
+        row = code_row(code)
         rule: dict[str, Any] = {
             "id": code,
             "name": _pascal(row.title),

@@ -31,8 +31,8 @@ import numpy as np
 import onnx
 from onnx.backend.test.case.node import collect_testcases
 
+from dmlprep.quirks import quirks
 from dmlprep.runtime import SessionFailure, SessionHost, SessionOptions, cpu_host, dml_host, dml_status
-from dmlprep.target.quirks import quirks
 
 LIMIT = 60.0
 """Seconds for one load or run: the largest case takes 2 s on an idle machine of two cores."""
@@ -240,7 +240,7 @@ MEANING = {
 
 def releases_section() -> str:
     """What scripts/make_conformance_data.py found to be DirectML's fault, release by release."""
-    data = json.loads((resources.files("dmlprep.target") / "data" / "conformance.json").read_text())
+    data = json.loads((resources.files("dmlprep.targets") / "data" / "conformance.json").read_text())
     codes = {quirk.id: quirk.code for quirk in quirks()}
     releases = list(data["releases"])
     lines = ["", "## Release by release", "", DATA_TEXT, ""]

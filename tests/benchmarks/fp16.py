@@ -37,7 +37,7 @@ _KINDS = {"tensor(float16)": np.float16, "tensor(float)": np.float32, "tensor(do
 def _own(source: str, target: str, keep_io: bool, sizes: dict[str, int]) -> None:
     from dmlprep.model import Model
     from dmlprep.passes import Context, make_pass
-    from dmlprep.target import find_target
+    from dmlprep.targets import find_target
 
     model = Model.open(source)
     make_pass("fp16", {"keep_io": keep_io}).run(model, Context(find_target()))
@@ -49,7 +49,7 @@ def _searched(source: str, target: str, keep_io: bool, sizes: dict[str, int]) ->
     from dmlprep.model import Model
     from dmlprep.passes import Context, make_pass
     from dmlprep.pipeline.runner import CpuRunner
-    from dmlprep.target import find_target
+    from dmlprep.targets import find_target
 
     model = Model.open(source)
     with CpuRunner(sizes=sizes) as runner:
@@ -150,7 +150,7 @@ def _errors(want: Any, got: Any) -> tuple[float, float]:
 def _work(job: dict[str, Any]) -> dict[str, Any]:
     """What a child process does: ``truth``, ``convert`` or ``check``."""
     if job["do"] == "convert":
-        for module in ("dmlprep.passes.fp16", "dmlprep.target", "onnx", "onnxconverter_common"):
+        for module in ("dmlprep.passes.fp16", "dmlprep.targets", "onnx", "onnxconverter_common"):
             importlib.import_module(module)  # imports are not what is compared
         sizes = _user_file(job["name"], job["feeds"]).DIMS[job["name"]] if job["feeds"] else {}
         started = time.monotonic()

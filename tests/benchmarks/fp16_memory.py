@@ -20,7 +20,7 @@ _CONVERT = """
 import resource, sys, time
 from dmlprep.model import Model
 from dmlprep.passes import Context, make_pass
-from dmlprep.target import find_target
+from dmlprep.targets import find_target
 started = time.monotonic()
 model = Model.open(sys.argv[1])
 make_pass("fp16", {}).run(model, Context(find_target()))

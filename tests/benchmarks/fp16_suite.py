@@ -94,7 +94,7 @@ def prepare(case: Any, options: dict[str, Any], folder: Path, runner: Any = None
     from dmlprep.passes import Context, make_pass
     from dmlprep.pipeline.transaction import run_step
     from dmlprep.precision import reference_model
-    from dmlprep.target import find_target
+    from dmlprep.targets import find_target
 
     target, model = find_target(), case.model
     source, result = folder / "source.onnx", folder / "result.onnx"

@@ -25,7 +25,7 @@ from plants import PLANTS
 from dmlprep.model import Model
 from dmlprep.passes import Context, make_pass
 from dmlprep.pipeline.runner import CpuRunner
-from dmlprep.target import find_target
+from dmlprep.targets import find_target
 
 
 def _open(source: str) -> Model:

@@ -204,7 +204,7 @@ def lower(model: onnx.ModelProto, target: int, contrib: bool) -> onnx.ModelProto
     from dmlprep.model import Model
     from dmlprep.passes.base import Context
     from dmlprep.passes.opset import OpsetOptions, OpsetPass
-    from dmlprep.target import find_target
+    from dmlprep.targets import find_target
 
     opened = Model(ir.from_proto(model))
     OpsetPass(OpsetOptions(version=target, prefer_contrib=contrib)).run(opened, Context(find_target()))

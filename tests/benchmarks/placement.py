@@ -27,7 +27,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from dmlprep.model import Model
 from dmlprep.placement import place
-from dmlprep.target import find_target
+from dmlprep.targets import find_target
 
 MEASURED = Path(__file__).resolve().parents[2] / "fixtures" / "measured" / "node_suite_1.24.4.json"
 _PROVIDERS = {"D": "DmlExecutionProvider", "C": "CPUExecutionProvider"}

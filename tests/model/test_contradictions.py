@@ -12,7 +12,7 @@ from dmlprep.errors import ModelRefused
 from dmlprep.model import Model
 from dmlprep.model.shapes import Inference
 from dmlprep.passes import Context, make_pass
-from dmlprep.target import find_target
+from dmlprep.targets import find_target
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17]>'
 

@@ -14,7 +14,7 @@ from dmlprep.errors import InternalError, ModelRefused, OutputError
 from dmlprep.model import Model
 from dmlprep.passes import Context, Options, Pass, make_pass
 from dmlprep.pipeline import run_step
-from dmlprep.target import find_target
+from dmlprep.targets import find_target
 
 Change = Callable[[Model], bool]
 

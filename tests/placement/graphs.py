@@ -7,7 +7,7 @@ import onnx_ir as ir
 
 from dmlprep.model import Model
 from dmlprep.placement import PlacedNode, Placement, place
-from dmlprep.target import find_target
+from dmlprep.targets import find_target
 
 __all__ = ["node", "parsed", "placed"]
 

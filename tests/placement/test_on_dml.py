@@ -11,7 +11,7 @@ from dmlprep.parity import make_feeds
 from dmlprep.placement import place
 from dmlprep.placement.verify import verify_placement
 from dmlprep.runtime import DATA_FOLDER, SessionOptions, dml_status, open_dml
-from dmlprep.target import find_target
+from dmlprep.targets import find_target
 from tests.fixtures_index import fixture
 
 pytestmark = [pytest.mark.dml, pytest.mark.slow]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from dmlprep.model import Model
 from dmlprep.placement import Placement, choose_opset, place
-from dmlprep.target import find_target
+from dmlprep.targets import find_target
 from tests.benchmarks.placement import chain, compare_suite
 from tests.placement.graphs import node, parsed, placed
 

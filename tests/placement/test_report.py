@@ -13,10 +13,11 @@ import pytest
 
 import dmlprep
 from dmlprep.placement.report import examine
-from dmlprep.record import CODES, RunRecord, finding
+from dmlprep.quirks import codes
+from dmlprep.record import Finding, RunRecord
 from dmlprep.report import placement_json, sarif
 from dmlprep.report.placement_text import by_release, lines
-from dmlprep.target import find_target, target_names
+from dmlprep.targets import find_target, target_names
 from tests.placement.graphs import parsed
 
 CONV = "g (float[1,3,8,8] x, float[4,3,3,3] w) => (float[1,4,6,6] y) { [c] y = Conv (x, w) }"
@@ -243,7 +244,8 @@ def test_sarif_is_valid(text: str, opset: int) -> None:
 
 def test_sarif_of_every_code_is_valid() -> None:
     record = RunRecord(command="check", input="some dir/ümläut model.onnx", target="ort-1.24", version="1")
-    record.findings = [finding(code, "what", node="n", numbers=[1], flag=True, none=None) for code in CODES]
+    facts: dict[str, Any] = {"numbers": [1], "flag": True, "none": None}
+    record.findings = [Finding(c, row.severity, "what", "n", facts, row.remedy) for c, row in codes().items()]
     log = json.loads(sarif.render([record]))
     jsonschema.validate(log, SARIF)
     uri: Any = log["runs"][0]["artifacts"][0]["location"]["uri"]

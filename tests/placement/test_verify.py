@@ -14,7 +14,7 @@ from dmlprep.errors import CheckNotRun
 from dmlprep.model import Model
 from dmlprep.placement.verify import verify_placement
 from dmlprep.runtime import DmlStatus, SessionFailure, SessionOptions, open_cpu
-from dmlprep.target import find_target
+from dmlprep.targets import find_target
 from tests.fixtures_index import fixture
 
 FIXTURE = fixture("residual_cnn")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from dmlprep.model import Model
 from dmlprep.precision import Selection, convert, reference_model, select
-from dmlprep.target import find_target
+from dmlprep.targets import find_target
 from tests.precision.graphs import model_of, proto_of, relative, run
 from tests.precision.traps import TRAPS
 

@@ -9,7 +9,7 @@ import pytest
 from dmlprep.model import Model
 from dmlprep.model.walk import nodes
 from dmlprep.precision import convert
-from dmlprep.target import find_target
+from dmlprep.targets import find_target
 from tests.precision.graphs import feeds_for, model_of, proto_of, relative, run
 from tests.precision.traps import TRAPS, W
 

@@ -8,7 +8,7 @@ from onnx import parser
 
 from dmlprep.model import Model
 from dmlprep.passes import Context, make_pass
-from dmlprep.target import find_target
+from dmlprep.targets import find_target
 
 _TEXT = """<ir_version: 8, opset_import: ["" : 17]>
 g (float[2, 4] x) => (float[2, 4] y) <float[4] b = {1, 2, 3, 4}> { a = Add(x, b)  y = Relu(a) }"""

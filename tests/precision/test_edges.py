@@ -14,7 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 from dmlprep.model import Model
 from dmlprep.model.walk import nodes
 from dmlprep.precision import convert, reference_model
-from dmlprep.target import find_target
+from dmlprep.targets import find_target
 from tests.precision.edge import MINE, Edge, W, normal, text
 from tests.precision.edges_contrib import CONTRIB
 from tests.precision.edges_graphs import GRAPHS

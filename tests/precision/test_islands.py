@@ -8,7 +8,7 @@ import pytest
 from dmlprep.errors import InputError
 from dmlprep.model.walk import nodes
 from dmlprep.precision import convert, find_islands, output_error, profile
-from dmlprep.target import find_target
+from dmlprep.targets import find_target
 from tests.precision.graphs import InProcess, feeds_for, model_of, relative, run
 from tests.precision.test_reference import OVERFLOW, OVERFLOW_WEIGHTS
 from tests.precision.traps import TRAPS, W

@@ -7,7 +7,7 @@ import pytest
 
 from dmlprep.precision import convert, find_islands, profile
 from dmlprep.precision.places import nodes_by_place
-from dmlprep.target import find_target
+from dmlprep.targets import find_target
 from tests.precision.graphs import InProcess, model_of, relative, run
 
 _SQUARE = "[grow] {0}b = Mul({1}, k) [pw] {0}s = Pow({0}b, two) [rt] {0}r = Sqrt({0}s) [back] {0} = Div({0}r, k)"

@@ -9,7 +9,7 @@ import pytest
 from dmlprep.model import Model
 from dmlprep.model.walk import nodes
 from dmlprep.passes import Context, make_pass
-from dmlprep.target import find_target
+from dmlprep.targets import find_target
 from tests.benchmarks.plants import PLANTS
 from tests.benchmarks.shapes import bert, convnext
 from tests.precision.graphs import InProcess, feeds_for, proto_of

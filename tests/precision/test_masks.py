@@ -11,7 +11,7 @@ import pytest
 
 from dmlprep.model import Model
 from dmlprep.precision import FP16_MAX, convert, reference_model
-from dmlprep.target import find_target
+from dmlprep.targets import find_target
 from tests.precision.graphs import model_of, proto_of, run
 
 MIN = np.float32(-3.4028235e38)

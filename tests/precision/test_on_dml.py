@@ -11,7 +11,7 @@ import pytest
 
 from dmlprep.precision import convert
 from dmlprep.runtime import SessionHost, dml_host, dml_status
-from dmlprep.target import find_target
+from dmlprep.targets import find_target
 from tests.precision.graphs import feeds_for, model_of, proto_of, relative, run
 from tests.precision.traps import TRAPS
 

@@ -7,8 +7,8 @@ import pytest
 
 from dmlprep.errors import RecipeError
 from dmlprep.precision import LEVELS, RULES, Selection, convert, select
-from dmlprep.target import find_target
-from dmlprep.target.precision import precision_faults
+from dmlprep.targets import find_target
+from dmlprep.targets.precision import precision_faults
 from tests.precision.graphs import feeds_for, model_of, relative, run
 from tests.precision.traps import TRAPS, W
 

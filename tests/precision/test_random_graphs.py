@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 
 from dmlprep.model import Model
 from dmlprep.precision import convert, reference_model
-from dmlprep.target import find_target
+from dmlprep.targets import find_target
 from tests.precision.graphs import proto_of, run
 from tests.precision.random_bodies import STEPS
 from tests.precision.random_graphs import graphs, implied_bounds

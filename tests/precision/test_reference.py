@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from dmlprep.precision import convert, has_half, reference_model
-from dmlprep.target import find_target
+from dmlprep.targets import find_target
 from tests.precision.graphs import feeds_for, model_of, proto_of, relative, run
 from tests.precision.traps import TRAPS
 

@@ -13,7 +13,7 @@ from dmlprep.model import Model
 from dmlprep.model.ranked import Ranked
 from dmlprep.precision import convert, find_islands
 from dmlprep.precision.selected import ranked_error, sized_by_data
-from dmlprep.target import find_target
+from dmlprep.targets import find_target
 from tests.precision.graphs import InProcess
 
 _TEXT = """<ir_version: 8, opset_import: ["" : 17]>

@@ -11,7 +11,7 @@ from dmlprep.model.walk import label
 from dmlprep.passes import Context, make_pass
 from dmlprep.precision import convert, reference_model
 from dmlprep.precision.squares import sum_squares
-from dmlprep.target import find_target
+from dmlprep.targets import find_target
 from tests.precision.graphs import InProcess, feeds_for, model_of, relative, run
 
 

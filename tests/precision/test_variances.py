@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dmlprep.precision import convert, reference_model
-from dmlprep.target import find_target
+from dmlprep.targets import find_target
 from tests.precision.graphs import model_of, relative, run
 
 _HEAD = '<ir_version: 8, opset_import: ["" : 17]> g (float[1,4,16,16] x, float[1,4,16,16] z) => (float[1,4,16,16] y) '

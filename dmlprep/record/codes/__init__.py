@@ -1,4 +1,6 @@
-"""The one table of finding codes. Each has a page ``docs/codes/CODE.md``; a test holds the two together.
+"""The table of finding codes. Each has a page ``docs/codes/CODE.md``; a test holds the two together.
+
+Each quirk of DirectML declares its code itself; ``dmlprep.quirks.codes`` has this table and those.
 
 One file a hundred: 0 the model file, 1 opset, 2 dimensions, 3 simplify, 4 precision, 5 placement, 6 quirks, 7 parity,
 8 runtime, 9 recipe. A code is never reused for another meaning.

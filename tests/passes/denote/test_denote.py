@@ -10,7 +10,7 @@ import pytest
 from dmlprep.errors import UsageError
 from dmlprep.model import Model
 from dmlprep.passes import Context, make_pass
-from dmlprep.target import find_target
+from dmlprep.targets import find_target
 
 IMAGE = """<ir_version: 8, opset_import: ["" : 17]>
 g (float[batch, 3, height, width] x) => (float[batch, 3, height, width] y) {

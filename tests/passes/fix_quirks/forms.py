@@ -36,7 +36,7 @@ def _steps(op: str, kind: type, clip: list[onnx.NodeProto], zero: int, more: int
         constants |= {"lo": np.array(0, np.float32), "hi": np.array(13, np.float32)}
     old = op in ("Softmax", "LeakyRelu")
     return case(
-        f"{'quantized-unary' if old else 'idle-clip'}.{op}-{kind.__name__}-{clip[0].op_type}",
+        f"{'quantized-unary' if old else 'redundant-clip'}.{op}-{kind.__name__}-{clip[0].op_type}",
         nodes,
         {"x": data},
         {"y": (dtype, sizes.get(op, [1, 3, 8, 8]))},
@@ -85,7 +85,7 @@ def _convolution(name: str, weights: bool, bias: str) -> Case:
         node("DequantizeLinear", ["q", "s", "p"], ["y"], name="out"),
     ]
     data = rng.integers(0, 255, (1, 3, 8, 8)).astype(np.uint8)
-    return case(f"idle-clip.{name}", nodes, {"x": data}, {"y": (F, [1, 4, 8, 8])}, constants, 13, exact=False)
+    return case(f"redundant-clip.{name}", nodes, {"x": data}, {"y": (F, [1, 4, 8, 8])}, constants, 13, exact=False)
 
 
 def _resize(name: str, shape: tuple[int, ...], result: list[int], roi: list[float] | None = None, **more: Any) -> Case:

@@ -9,7 +9,7 @@ from onnx import parser
 from dmlprep.errors import ModelRefused
 from dmlprep.model import Model
 from dmlprep.passes import Context, make_pass
-from dmlprep.target import find_target
+from dmlprep.targets import find_target
 from tests.precision.graphs import InProcess, feeds_for
 
 _TEXT = """<ir_version: 8, opset_import: ["" : 17]>

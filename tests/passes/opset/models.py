@@ -13,7 +13,7 @@ import onnxruntime
 from dmlprep.model import Model
 from dmlprep.passes import Context
 from dmlprep.passes.opset import OpsetOptions, OpsetPass
-from dmlprep.target import find_target
+from dmlprep.targets import find_target
 
 Array = np.ndarray[Any, Any]
 

@@ -8,7 +8,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from dmlprep.errors import ModelRefused
-from dmlprep.target import find_target
+from dmlprep.targets import find_target
 from tests.passes.opset.models import Array, bring, close, opset, parse, run
 
 RNG = np.random.default_rng(0)

@@ -13,7 +13,7 @@ from dmlprep.model.checking import check
 from dmlprep.model.expressions import parse
 from dmlprep.passes import Context
 from dmlprep.passes.pin import PinOptions, PinPass
-from dmlprep.target import find_target
+from dmlprep.targets import find_target
 from tests.passes.pin.graphs import models
 
 SHAPE_ARITHMETIC = {"Shape", "Size", "Range", "ConstantOfShape", "If", "Mod", "Equal", "Where", "Gather"}

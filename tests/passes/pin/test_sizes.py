@@ -14,7 +14,7 @@ from dmlprep.model.expressions import parse, solve
 from dmlprep.model.polynomial import of_name, of_number
 from dmlprep.passes import Context
 from dmlprep.passes.pin import PinOptions, PinPass
-from dmlprep.target import find_target
+from dmlprep.targets import find_target
 
 
 def model(inputs, output="float[n, m] y", body="y = Relu (x)"):

@@ -14,7 +14,7 @@ from dmlprep.errors import ModelRefused
 from dmlprep.model import Model
 from dmlprep.passes import Context
 from dmlprep.passes.simplify import SimplifyOptions, SimplifyPass
-from dmlprep.target import find_target
+from dmlprep.targets import find_target
 
 SIZE = 64  # 64 x 64 floats are 16 KiB: a weight
 

@@ -1,0 +1,138 @@
+"""The fix-quirks step: equal forms for what DirectML accepts and then fails on, or computes wrongly."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import msgspec
+import onnx_ir as ir
+from onnx import shape_inference
+
+from dmlprep.errors import UsageError
+from dmlprep.model import Model
+from dmlprep.model.checking import infer_shapes, weightless
+from dmlprep.model.walk import graphs
+from dmlprep.passes.base import Context, Options, Pass
+from dmlprep.passes.catalog import suggest
+from dmlprep.quirks import Hit, find_quirks, quirks
+from dmlprep.quirks.editing import Edit
+from dmlprep.record import finding
+from dmlprep.targets import Target
+from dmlprep.targets.building import build
+from dmlprep.targets.facts import GraphFacts, NodeFacts
+
+__all__ = ["FixQuirksOptions", "FixQuirksPass"]
+
+_MAX_ROUNDS = 12
+"""A rewrite may leave a node with its next quirk (a vector of rank 5); no node has had more than three."""
+
+
+class FixQuirksOptions(Options, frozen=True, kw_only=True):
+    """Options of ``fix-quirks``.
+
+    Attributes:
+        skip: ids of quirks to leave as they are (``cast-bool``; docs/passes/fix-quirks.md lists them).
+    """
+
+    skip: list[str] = msgspec.field(default_factory=list)
+
+
+class FixQuirksPass(Pass[FixQuirksOptions]):
+    """Find the quirks of the target, and put equal forms in their place."""
+
+    name = "fix-quirks"
+    summary = "equal forms for operators that DirectML fails on or computes wrongly"
+    options_type = FixQuirksOptions
+    bound = "rounding"  # a folded product or an average over other windows adds in another order
+
+    def run(self, model: Model, context: Context) -> bool:
+        """Rewrite until no quirk is left that can be.
+
+        Raises:
+            UsageError: ``skip`` names a quirk that has no rewrite.
+        """
+        known = list(dict.fromkeys(q.id for q in quirks() if q.rewrite is not None))
+        for name in self.options.skip:
+            if name not in known:
+                raise UsageError(f"unknown quirk {name!r}", where="fix-quirks, skip", fix=suggest(name, known))
+        fixed: Counter[tuple[str, str]] = Counter()
+        refused: dict[tuple[str, str, str], tuple[Hit, str]] = {}
+        for round_ in range(_MAX_ROUNDS):
+            hits = [h for h in _hits(model, context.target, self.options) if _key(h) not in refused]
+            if not hits:
+                break
+            context.progress(round_ / _MAX_ROUNDS, f"{len(hits)} nodes")
+            for hit, why in _rewrite_each(model, hits):
+                if why:
+                    refused[_key(hit)] = (hit, why)
+                else:
+                    fixed[hit.quirk.id, hit.quirk.code] += 1
+        for (quirk, code), count in sorted(fixed.items()):
+            nodes = "1 node" if count == 1 else f"{count} nodes"
+            context.report(finding("DP640", f"{quirk} ({code}): {nodes} rewritten", quirk=quirk, count=count))
+        for hit, why in refused.values():
+            context.report(
+                finding(
+                    "DP641",
+                    f"{hit.quirk.id} ({hit.quirk.code}), {hit.detail}: {why}",
+                    node=hit.node.label,
+                    quirk=hit.quirk.id,
+                )
+            )
+        context.facts["rewritten"] = {quirk: count for (quirk, _), count in sorted(fixed.items())}
+        return bool(fixed)
+
+
+def _key(hit: Hit) -> tuple[str, str, str]:
+    return hit.quirk.id, hit.node.graph, _first_output(hit.node)
+
+
+def _first_output(node: NodeFacts) -> str:
+    return next((v.name for v in node.outputs if v is not None), "")
+
+
+def _hits(model: Model, target: Target, options: FixQuirksOptions) -> list[Hit]:
+    if target.opset_only:
+        return []
+    found = find_quirks(_read(model), target)
+    return [h for h in found if h.quirk.rewrite is not None and h.quirk.id not in options.skip]
+
+
+def _read(model: Model) -> GraphFacts:
+    try:
+        proto = infer_shapes(model.ir)
+    except (shape_inference.InferenceError, RuntimeError, ValueError):
+        proto = weightless(model.ir)  # what the file says of shapes is then all there is
+    known = {value.name for value in model.ir.graph.inputs}
+    return build(proto, weights={i.name for i in proto.graph.input if i.name not in known})
+
+
+def _rewrite_each(model: Model, hits: list[Hit]) -> list[tuple[Hit, str]]:
+    """Rewrite each node once; its other quirks wait for the next round, which sees the new graph.
+
+    Returns:
+        each node that was tried, with the reason why it stays, ``""`` where it was rewritten.
+    """
+    by_output: dict[tuple[str, str], tuple[ir.Graph, ir.Node]] = {}
+    taken: set[str] = set()  # names of values and nodes of all graphs: new ones must differ
+    for path, graph in graphs(model.ir):
+        taken.update(v.name for v in graph.inputs if v.name)
+        if isinstance(graph, ir.Graph):
+            taken.update(graph.initializers)
+        for node in graph:
+            names = [v.name for v in node.outputs if v.name]
+            taken.update(names, [node.name] if node.name else [])
+            if names and isinstance(graph, ir.Graph):
+                by_output[path, names[0]] = (graph, node)
+    done: set[int] = set()
+    results: list[tuple[Hit, str]] = []
+    for hit in hits:
+        place = by_output.get((hit.node.graph, _first_output(hit.node)))
+        if place is None or id(hit.node) in done:
+            continue
+        done.add(id(hit.node))
+        graph, node = place
+        if node.graph is None or hit.quirk.rewrite is None:
+            continue  # an earlier rewrite of this round took it
+        results.append((hit, hit.quirk.rewrite(hit.node, Edit(graph, node, taken))))
+    return results

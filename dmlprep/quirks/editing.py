@@ -1,0 +1,199 @@
+"""Edit a graph around one node: add constants and nodes before it, replace its output, remove it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from dmlprep.model.walk import label
+from dmlprep.targets.facts import Dim, Value
+
+__all__ = ["END", "Edit", "data_type"]
+
+Attribute = int | float | str | Sequence[int] | Sequence[float]
+
+END = int(np.iinfo(np.int64).max)
+"""Of a Slice: up to the last element."""
+
+
+def data_type(value: Value | None) -> ir.DataType | None:
+    """Element type of a tensor; ``None`` where it is not known, or where the value is no tensor."""
+    if value is None or not value.type or "(" in value.type:
+        return None
+    return ir.DataType[value.type.upper()]
+
+
+class Edit:
+    """Edits around ``node``, which stands in ``graph``.
+
+    Args:
+        taken: names of values in use; what is made here is added to it.
+    """
+
+    def __init__(self, graph: ir.Graph, node: ir.Node, taken: set[str]) -> None:
+        self.graph = graph
+        self.node = node
+        self.taken = taken
+        self._base = node.name or next((v.name for v in node.outputs if v.name), None) or label(node)
+
+    def name(self, what: str) -> str:
+        """A name of a value that no other has."""
+        wanted = f"{self._base}_{what}"
+        name, count = wanted, 1
+        while name in self.taken:
+            count += 1
+            name = f"{wanted}_{count}"
+        self.taken.add(name)
+        return name
+
+    def constant(self, array: np.ndarray[Any, Any], what: str) -> ir.Value:
+        """An initializer of this node's graph; ``array`` keeps its dtype and shape."""
+        name = self.name(what)
+        # A copy: ascontiguousarray would make a vector of a scalar.
+        tensor = ir.tensor(np.array(array, copy=True, order="C"), name=name)
+        return self.initializer(tensor, name)
+
+    def initializer(self, tensor: ir.TensorProtocol, name: str) -> ir.Value:
+        """An initializer of this node's graph that holds ``tensor``."""
+        value = ir.Value(
+            name=name, shape=ir.Shape(tensor.shape.numpy()), type=ir.TensorType(tensor.dtype), const_value=tensor
+        )
+        self.graph.register_initializer(value)
+        return value
+
+    def integers(self, numbers: Iterable[int], what: str) -> ir.Value:
+        """A constant vector of int64."""
+        return self.constant(np.array(list(numbers), np.int64), what)
+
+    def before(
+        self,
+        op: str,
+        inputs: Sequence[ir.Value | None],
+        attributes: Mapping[str, Attribute | ir.Attr] | None = None,
+        *,
+        like: ir.Value | None = None,
+        shape: Sequence[int | str | None] | None = None,
+        dtype: ir.DataType | None = None,
+    ) -> ir.Value:
+        """Add a node with one output before the node.
+
+        Args:
+            like: the output has this value's type, and its shape where ``shape`` is not given.
+            shape: sizes of the output, where they are known.
+            dtype: element type of the output in place of that of ``like``.
+        """
+        output = ir.Value(name=self.name(op.lower()))
+        if dtype is not None:
+            output.type = ir.TensorType(dtype)
+        elif like is not None:
+            output.type = like.type
+        if shape is not None and output.type is not None:  # ONNX writes no shape without a type
+            output.shape = ir.Shape(list(shape))
+        new = ir.Node(
+            "",
+            op,
+            inputs,
+            [
+                v if isinstance(v, ir.Attr) else ir.convenience.convert_attribute(k, v)
+                for k, v in (attributes or {}).items()
+            ],
+            outputs=[output],
+            name=self._node_name(op),
+        )
+        self.graph.insert_before(self.node, new)
+        return output
+
+    def twin(self) -> ir.Value:
+        """A node like this one, with its inputs and attributes as they are now, before it; its first output."""
+        node = self.node
+        return self.before(node.op_type, list(node.inputs), node.attributes, like=node.outputs[0])
+
+    def unsqueeze(self, value: ir.Value, axis: int, opset: int) -> ir.Value:
+        """``value`` with a dimension of size 1 at ``axis``; axes are an input from opset 13 on."""
+        return self._with_axis("Unsqueeze", value, axis, opset)
+
+    def squeeze(self, value: ir.Value, axis: int, opset: int) -> ir.Value:
+        """``value`` without the dimension of size 1 at ``axis``."""
+        return self._with_axis("Squeeze", value, axis, opset)
+
+    def _with_axis(self, op: str, value: ir.Value, axis: int, opset: int) -> ir.Value:
+        if opset >= 13:
+            return self.before(op, [value, self.integers([axis], "axes")], like=value)
+        return self.before(op, [value], {"axes": [axis]}, like=value)
+
+    def slice(
+        self,
+        data: ir.Value,
+        parts: Mapping[int, tuple[int, int]],
+        *,
+        like: ir.Value | None = None,
+        shape: Sequence[Dim] | None = None,
+    ) -> ir.Value:
+        """A part of ``data`` by Slice (opset 10); ``like`` and ``shape`` as in ``before``.
+
+        Args:
+            parts: axis -> first element, and the one after the last.
+        """
+        slots: list[ir.Value | None] = [
+            data,
+            self.integers([start for start, _ in parts.values()], "starts"),
+            self.integers([end for _, end in parts.values()], "ends"),
+            self.integers(parts, "axes"),
+        ]
+        return self.before("Slice", slots, like=data if like is None else like, shape=shape)
+
+    def single(self, value: ir.Value, kind: str) -> ir.Value:
+        """``value``, of element type ``kind`` as facts write it, in FP32."""
+        if kind == "float":
+            return value
+        return self.before("Cast", [value], {"to": int(ir.DataType.FLOAT)}, dtype=ir.DataType.FLOAT)
+
+    def _node_name(self, op: str) -> str:
+        return self.name(f"{op.lower()}_node")
+
+    def set(self, name: str, value: Attribute) -> None:
+        """Write an attribute of the node."""
+        self.node.attributes[name] = ir.convenience.convert_attribute(name, value)
+
+    def drop(self, *names: str) -> None:
+        """Remove attributes of the node."""
+        for name in names:
+            self.node.attributes.pop(name, None)
+
+    def set_input(self, index: int, value: ir.Value | None) -> None:
+        """Set an input; where the node has fewer, the inputs between are left out."""
+        if index >= len(self.node.inputs):
+            self.node.resize_inputs(index + 1)
+        self.node.replace_input_with(index, value)
+
+    def replace_output(self, new: ir.Value, index: int = 0) -> None:
+        """Let ``new`` stand for an output of the node everywhere, under its name."""
+        old = self.node.outputs[index]
+        name, shape, kind = old.name, old.shape, old.type
+        old.name = self.name("before")
+        new.name = name
+        if kind is not None:
+            new.type = kind
+        if shape is not None:
+            new.shape = shape
+        ir.convenience.replace_all_uses_with(old, new, replace_graph_outputs=True)
+
+    def forget_shapes(self, value: ir.Value) -> None:
+        """Drop the shapes noted for ``value`` and for what is computed from it; graph outputs keep theirs."""
+        stack, seen = [value], {id(value)}
+        while stack:
+            current = stack.pop()
+            if not current.is_graph_output():
+                current.shape = None
+            for user, _ in current.uses():
+                for output in user.outputs:
+                    if id(output) not in seen:
+                        seen.add(id(output))
+                        stack.append(output)
+
+    def remove(self) -> None:
+        """Remove the node; nothing may read its outputs any more."""
+        self.graph.remove(self.node, safe=True)

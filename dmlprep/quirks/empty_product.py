@@ -1,0 +1,41 @@
+"""A matrix product that sums nothing: the first operand has no columns."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dmlprep.quirks.editing import Edit, data_type
+from dmlprep.quirks.quirk import MEASURED, Quirk
+from dmlprep.targets.facts import NodeFacts
+
+
+def _matches(node: NodeFacts) -> str:
+    a, out = node.input(0), node.output()
+    return f"{a.name} has no columns" if a is not None and out is not None and a.size == 0 and out.size != 0 else ""
+
+
+def _rewrite(facts: NodeFacts, edit: Edit) -> str:
+    """Write the zeros that the product is."""
+    out = facts.output()
+    dtype = data_type(out)
+    if out is None or dtype is None or not out.static or out.shape is None:
+        return "the sizes of its output are not known"
+    if facts.op == "Gemm" and facts.input(2) is not None:
+        return "it adds C"
+    edit.replace_output(edit.constant(np.zeros(out.sizes, dtype.numpy()), "zeros"))
+    edit.remove()
+    return ""
+
+
+QUIRK = Quirk(
+    id="empty-product",
+    code="DP625",
+    title="matrix product over nothing",
+    ops=("MatMul", "Gemm"),
+    outcome="wrong numbers",
+    first="1.15",
+    measured_on=("1.19.2", "1.20.1", "1.21.1", "1.22.0", "1.23.0", "1.24.4"),
+    sources=(MEASURED,),
+    matches=_matches,
+    rewrite=_rewrite,
+)

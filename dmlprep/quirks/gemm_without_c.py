@@ -1,0 +1,41 @@
+"""Gemm without C whose result an activation reads: the fused operator needs C."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dmlprep.quirks.editing import Edit, data_type
+from dmlprep.quirks.patterns import GRAPH_TRANSFORMER, fused_activation
+from dmlprep.quirks.quirk import MEASURED, Quirk
+from dmlprep.targets.facts import NodeFacts
+
+
+def _matches(node: NodeFacts) -> str:
+    if node.input(2) is not None:
+        return ""
+    activation = fused_activation(node)
+    return f"no C, and {activation.op} follows" if activation is not None else ""
+
+
+def _rewrite(facts: NodeFacts, edit: Edit) -> str:
+    """Add a C of zeros, which is broadcast."""
+    a = facts.input(0)
+    dtype = data_type(a)
+    if dtype is None:
+        return "the type of its first input is not known"
+    edit.set_input(2, edit.constant(np.zeros((1,), dtype.numpy()), "zero"))
+    return ""
+
+
+QUIRK = Quirk(
+    id="gemm-without-c",
+    code="DP602",
+    title="Gemm without C before an activation",
+    ops=("Gemm",),
+    outcome="create fails",
+    first="1.15",
+    measured_on=("1.19.2", "1.20.1", "1.21.1", "1.22.0", "1.23.0", "1.24.4"),
+    sources=(MEASURED, GRAPH_TRANSFORMER),
+    matches=_matches,
+    rewrite=_rewrite,
+)

@@ -1,0 +1,27 @@
+"""GridSample of data that has not four dimensions (volumes). No equal form is known."""
+
+from __future__ import annotations
+
+from dmlprep.quirks.quirk import MEASURED, ORT_SOURCE, Quirk
+from dmlprep.targets.facts import NodeFacts
+
+
+def _matches(node: NodeFacts) -> str:
+    x = node.input(0)
+    return f"data of rank {x.rank}" if x is not None and x.rank is not None and x.rank != 4 else ""
+
+
+QUIRK = Quirk(
+    id="gridsample-rank",
+    code="DP616",
+    title="GridSample of volumes",
+    ops=("GridSample",),
+    outcome="run fails",
+    first="1.15",
+    measured_on=("1.24.4",),
+    sources=(
+        MEASURED,
+        ORT_SOURCE + "onnxruntime/core/providers/dml/DmlExecutionProvider/src/Operators/DmlGridSample.h",
+    ),
+    matches=_matches,
+)

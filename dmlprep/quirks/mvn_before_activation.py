@@ -1,0 +1,45 @@
+"""MeanVarianceNormalization whose result an activation reads: the fused operator is refused."""
+
+from __future__ import annotations
+
+from dmlprep.quirks.editing import Edit
+from dmlprep.quirks.patterns import GRAPH_TRANSFORMER, fused_activation
+from dmlprep.quirks.quirk import MEASURED, Quirk
+from dmlprep.targets.facts import NodeFacts
+
+
+def _matches(node: NodeFacts) -> str:
+    activation = fused_activation(node)
+    return f"{activation.op} follows" if activation is not None else ""
+
+
+def _rewrite(facts: NodeFacts, edit: Edit) -> str:
+    """Put the activation between Unsqueeze and Squeeze, which the fusion does not look through."""
+    activation = fused_activation(facts)
+    old = edit.node.outputs[0]
+    uses = list(old.uses())
+    if activation is None or len(uses) != 1:
+        return "its activation is not there"
+    if not facts.has("axes"):
+        edit.set("axes", [0, 2, 3])  # the default; onnx's checker does not infer the form without it
+    reader, _ = uses[0]
+    after = Edit(edit.graph, reader, edit.taken)
+    lifted = after.unsqueeze(old, 0, facts.opset)
+    twin = after.before(reader.op_type, [lifted], reader.attributes, like=reader.outputs[0])
+    after.replace_output(after.squeeze(twin, 0, facts.opset))
+    after.remove()
+    return ""
+
+
+QUIRK = Quirk(
+    id="mvn-before-activation",
+    code="DP603",
+    title="MeanVarianceNormalization before an activation",
+    ops=("MeanVarianceNormalization",),
+    outcome="create fails",
+    first="1.15",
+    measured_on=("1.19.2", "1.20.1", "1.21.1", "1.22.0", "1.23.0", "1.24.4"),
+    sources=(MEASURED, GRAPH_TRANSFORMER),
+    matches=_matches,
+    rewrite=_rewrite,
+)

@@ -1,0 +1,35 @@
+"""OptionalHasElement without an input crashes."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dmlprep.quirks.editing import Edit
+from dmlprep.quirks.quirk import MEASURED, Quirk
+from dmlprep.targets.facts import NodeFacts
+
+
+def _matches(node: NodeFacts) -> str:
+    return "" if node.input(0) is not None else "no input"
+
+
+def _rewrite(facts: NodeFacts, edit: Edit) -> str:
+    """Write the constant false."""
+    edit.replace_output(edit.constant(np.array(False), "false"))
+    edit.remove()
+    return ""
+
+
+QUIRK = Quirk(
+    id="optional-without-input",
+    code="DP612",
+    title="OptionalHasElement without input",
+    severity="warning",
+    ops=("OptionalHasElement",),
+    outcome="crash",
+    first="1.15",
+    measured_on=("1.19.2", "1.20.1", "1.21.1", "1.22.0", "1.23.0", "1.24.4"),
+    sources=(MEASURED,),
+    matches=_matches,
+    rewrite=_rewrite,
+)

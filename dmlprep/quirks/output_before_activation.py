@@ -1,0 +1,64 @@
+"""A graph output that also feeds an activation: the provider fuses it away, and it comes back empty."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from dmlprep.quirks.editing import Edit
+from dmlprep.quirks.patterns import GRAPH_TRANSFORMER, fused_activation
+from dmlprep.quirks.quirk import MEASURED, Quirk
+from dmlprep.targets.facts import NodeFacts
+
+
+def _matches(node: NodeFacts) -> str:
+    out = node.output()
+    if out is None or not out.graph_output:
+        return ""
+    activation = fused_activation(node)
+    return f"{out.name} is an output and feeds {activation.op}" if activation is not None else ""
+
+
+def _rewrite(facts: NodeFacts, edit: Edit) -> str:
+    """Make the output a copy (Identity): the value then has two readers, and the provider does not fuse it away."""
+    old = edit.node.outputs[0]
+    if any(v.uses() or v.is_graph_output() for v in edit.node.outputs[1:]):
+        return "another of its outputs is read"
+    inner = ir.Value(name=edit.name("inner"), shape=old.shape, type=old.type)
+    new = ir.Node(
+        edit.node.domain,
+        edit.node.op_type,
+        edit.node.inputs,
+        list(edit.node.attributes.values()),
+        outputs=[inner, *(ir.Value(name=edit.name("unused")) for _ in edit.node.outputs[1:])],
+        name=edit.node.name,
+    )
+    edit.graph.insert_before(edit.node, new)
+    for user, index in list(old.uses()):
+        user.replace_input_with(index, inner)
+    edit.replace_output(edit.before("Identity", [inner], like=old))
+    edit.remove()
+    return ""
+
+
+QUIRK = Quirk(
+    id="output-before-activation",
+    code="DP620",
+    title="an output that also feeds an activation",
+    ops=(
+        "Conv",
+        "ConvTranspose",
+        "BatchNormalization",
+        "InstanceNormalization",
+        "MeanVarianceNormalization",
+        "Gemm",
+        "MatMul",
+        "Add",
+        "Sum",
+    ),
+    outcome="empty output",
+    first="1.15",
+    measured_on=("1.19.2", "1.20.1", "1.21.1", "1.22.0", "1.23.0", "1.24.4"),
+    sources=(MEASURED, GRAPH_TRANSFORMER),
+    matches=_matches,
+    rewrite=_rewrite,
+)

@@ -1,0 +1,122 @@
+"""QuantizeLinear and DequantizeLinear of opset 21 per axis, where the axis is not the last."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from dmlprep.quirks.editing import Edit
+from dmlprep.quirks.quirk import MEASURED, Quirk
+from dmlprep.targets.facts import NodeFacts
+
+_WHOLE = {"int8", "uint8", "int16", "uint16", "int32"}
+
+
+_EXACT = {"int8", "uint8", "int16", "uint16"}
+"""Types whose differences are exact in FP32."""
+
+
+def _per_axis(node: NodeFacts) -> int | None:
+    """The axis (0 or more) of a per-axis QuantizeLinear or DequantizeLinear.
+
+    Returns:
+        ``None`` where it is per tensor, blocked or not known.
+    """
+    x, scale = node.input(0), node.input(1)
+    if x is None or scale is None or x.rank is None or scale.rank != 1 or node.attribute("block_size", 0):
+        return None
+    if scale.size == 1:
+        return None
+    axis = int(node.attribute("axis", 1))
+    return axis + x.rank if axis < 0 else axis
+
+
+def _matches(node: NodeFacts) -> str:
+    axis = _per_axis(node)
+    x = node.input(0)
+    if node.since < 21 or axis is None or x is None or x.rank is None or axis == x.rank - 1:
+        return ""  # the kernels of opset 13 and 19 are right at every axis
+    return f"per axis {axis} of rank {x.rank}"
+
+
+def _rewrite(facts: NodeFacts, edit: Edit) -> str:
+    """Write the arithmetic of the operator, in FP32, as ONNX defines it.
+
+    A Transpose to the last axis, which the kernel does right, does not work: ONNX Runtime's optimizer removes it.
+    """
+    axis, x = _per_axis(facts), facts.input(0)
+    if axis is None or x is None or x.rank is None:
+        return "its axis or rank is not known"
+    return (
+        _quantize(facts, edit, axis, x.rank) if facts.op == "QuantizeLinear" else _dequantize(facts, edit, axis, x.rank)
+    )
+
+
+def _along(edit: Edit, value: ir.Value, kind: str, axis: int, rank: int) -> ir.Value:
+    """A vector in FP32, shaped so that it is broadcast along ``axis``."""
+    single = edit.single(value, kind)
+    trailing = rank - axis - 1
+    if not trailing:
+        return single
+    return edit.before("Reshape", [single, edit.integers([-1] + [1] * trailing, "along")], dtype=ir.DataType.FLOAT)
+
+
+def _dequantize(facts: NodeFacts, edit: Edit, axis: int, rank: int) -> str:
+    """(x - zero point) * scale."""
+    x, scale, zero = facts.input(0), facts.input(1), facts.input(2)
+    out = facts.output()
+    data, factor = edit.node.inputs[:2]
+    if x is None or scale is None or out is None or data is None or factor is None:
+        return "an input is missing"
+    if x.type not in _WHOLE or (zero is not None and x.type not in _EXACT):
+        return f"{x.type} has no exact form in FP32"
+    old = edit.node.outputs[0]
+    value = edit.single(data, x.type)
+    if zero is not None and edit.node.inputs[2] is not None:
+        shift = _along(edit, edit.node.inputs[2], zero.type, axis, rank)
+        value = edit.before("Sub", [value, shift], dtype=ir.DataType.FLOAT)
+    value = edit.before("Mul", [value, _along(edit, factor, scale.type, axis, rank)], dtype=ir.DataType.FLOAT)
+    if out.type == "float16":
+        value = edit.before("Cast", [value], {"to": int(ir.DataType.FLOAT16)}, like=old)
+    edit.replace_output(value)
+    edit.remove()
+    return ""
+
+
+def _quantize(facts: NodeFacts, edit: Edit, axis: int, rank: int) -> str:
+    """saturate(round(x / scale) + zero point), rounded to nearest even."""
+    x, scale, zero, out = facts.input(0), facts.input(1), facts.input(2), facts.output()
+    data, factor = edit.node.inputs[:2]
+    if x is None or scale is None or out is None or data is None or factor is None:
+        return "an input is missing"
+    if out.type not in _EXACT or x.type not in ("float", "float16"):
+        return f"{x.type} to {out.type} has no exact form in FP32"
+    if facts.opset >= 22:
+        return "DirectML has no kernel for Round at this opset: lower it to 21"
+    old = edit.node.outputs[0]
+    limits = np.iinfo(ir.DataType[out.type.upper()].numpy())
+    single = ir.DataType.FLOAT
+    value = edit.before("Div", [edit.single(data, x.type), _along(edit, factor, scale.type, axis, rank)], dtype=single)
+    value = edit.before("Round", [value], dtype=single)
+    if zero is not None and edit.node.inputs[2] is not None:
+        value = edit.before("Add", [value, _along(edit, edit.node.inputs[2], zero.type, axis, rank)], dtype=single)
+    low = edit.constant(np.array(limits.min, np.float32), "lowest")
+    high = edit.constant(np.array(limits.max, np.float32), "highest")
+    value = edit.before("Clip", [value, low, high], dtype=single)
+    edit.replace_output(edit.before("Cast", [value], {"to": int(ir.DataType[out.type.upper()])}, like=old))
+    edit.remove()
+    return ""
+
+
+QUIRK = Quirk(
+    id="quantize-axis",
+    code="DP606",
+    title="per-axis quantization at opset 21",
+    ops=("QuantizeLinear", "DequantizeLinear"),
+    outcome="run fails",
+    first="1.20",
+    measured_on=("1.20.1", "1.21.1", "1.22.0", "1.23.0", "1.24.4"),
+    sources=(MEASURED,),
+    matches=_matches,
+    rewrite=_rewrite,
+)

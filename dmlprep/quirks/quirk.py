@@ -1,0 +1,73 @@
+"""What a quirk is: a form of an operator that DirectML accepts and then fails on, or computes wrongly."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from dmlprep.record import Code, Severity
+from dmlprep.targets.target import within
+
+if TYPE_CHECKING:
+    from dmlprep.quirks.editing import Edit
+    from dmlprep.targets.facts import NodeFacts
+
+__all__ = ["DIRECTML_API", "MEASURED", "ORT_SOURCE", "UNSURE", "Quirk"]
+
+MEASURED = "measured on onnxruntime-directml 1.24.4 with DirectML 1.15.4"
+ORT_SOURCE = "https://github.com/microsoft/onnxruntime/tree/main/"
+DIRECTML_API = "https://learn.microsoft.com/windows/win32/api/directml/"
+
+UNSURE = " may hold "
+"""In the answer of a matcher: whether the quirk concerns the node depends on a value that is not known."""
+
+_FIX = "run the fix-quirks pass (it is in every built-in recipe)"
+_EXPORT = "export the model in another form; the page says which"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Quirk:
+    """One quirk of DirectML's kernels, on some releases.
+
+    Attributes:
+        id: its name, as ``skip`` of the fix-quirks pass and the case files name it (``reshape-allowzero``).
+        code: finding code; ``docs/codes/CODE.md`` is its page.
+        title: of the code, a few words; empty where the code has its row in ``record.codes``.
+        severity: of the code.
+        ops: operator keys that it concerns (``Conv``, ``com.microsoft::FastGelu``); empty for any.
+        outcome: what happens on DirectML.
+        first: oldest release concerned (``1.15``), of those that dmlprep knows.
+        last: newest release concerned, ``None`` while it lasts.
+        confidence: ``measured`` on the real provider, of ``measured_on``; ``source``: read in the provider's source;
+            ``reported`` by users; ``environment``: measured, but the CPU driver may be the cause.
+        measured_on: releases on which it was seen. Others between ``first`` and ``last`` are inferred.
+        sources: where each statement comes from.
+        matches: what of a node is concerned, in one clause; ``""`` where it is not. It is asked only for nodes that run
+            on DirectML.
+        rewrite: replaces the node by an equal form and returns ``""``. Where it cannot, it returns why, and the graph
+            computes what it did before. ``None`` where no equal form is known.
+    """
+
+    id: str
+    code: str
+    title: str = ""
+    severity: Severity = "error"
+    ops: tuple[str, ...]
+    outcome: Literal["create fails", "run fails", "crash", "wrong numbers", "empty output", "runs on the CPU"]
+    first: str
+    last: str | None = None
+    confidence: Literal["measured", "source", "reported", "environment"] = "measured"
+    measured_on: tuple[str, ...]
+    sources: tuple[str, ...]
+    matches: Callable[[NodeFacts], str]
+    rewrite: Callable[[NodeFacts, Edit], str] | None = None
+
+    @property
+    def code_row(self) -> Code:
+        """The row of its finding code."""
+        return Code(self.title, self.severity, _FIX if self.rewrite is not None else _EXPORT)
+
+    def concerns(self, release: tuple[int, int]) -> bool:
+        """Whether a release (``(1, 24)``) is among those concerned."""
+        return within(release, self.first, self.last)

@@ -1,0 +1,23 @@
+"""RoiAlign in mode max. No equal form is known."""
+
+from __future__ import annotations
+
+from dmlprep.quirks.quirk import MEASURED, Quirk
+from dmlprep.targets.facts import NodeFacts
+
+
+def _matches(node: NodeFacts) -> str:
+    return "mode max" if node.attribute("mode", "avg") == "max" else ""
+
+
+QUIRK = Quirk(
+    id="roialign-max",
+    code="DP630",
+    title="RoiAlign in mode max",
+    ops=("RoiAlign",),
+    outcome="wrong numbers",
+    first="1.15",
+    measured_on=("1.19.2", "1.20.1", "1.21.1", "1.22.0", "1.23.0", "1.24.4"),
+    sources=(MEASURED,),
+    matches=_matches,
+)

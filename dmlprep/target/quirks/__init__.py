@@ -1,6 +1,0 @@
-"""Kernels that DirectML takes a node with, and that then fail or compute something else."""
-
-from dmlprep.target.quirks.find import Hit, Quirks, find_quirks
-from dmlprep.target.quirks.table import Quirk, quirks
-
-__all__ = ["Hit", "Quirk", "Quirks", "find_quirks", "quirks"]

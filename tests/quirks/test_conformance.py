@@ -1,0 +1,101 @@
+"""The table of quirks agrees with what ONNX's node tests did on DirectML, release by release."""
+
+from __future__ import annotations
+
+import json
+import re
+import warnings
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import onnx
+import onnx_ir as ir
+import pytest
+
+from dmlprep.model import Model
+from dmlprep.placement.reading import read_facts
+from dmlprep.quirks import Quirk, find_quirks, quirks
+from dmlprep.targets import find_target
+
+DATA: dict[str, Any] = json.loads((resources.files("dmlprep.targets") / "data" / "conformance.json").read_text())
+FAULTS: dict[str, dict[str, list[Any]]] = DATA["faults"]
+PAGES = Path(__file__).resolve().parents[2] / "docs" / "codes"
+
+
+def minor(release: str) -> tuple[int, int]:
+    first, second = release.split(".")[:2]
+    return int(first), int(second)
+
+
+def of_release(name: str, release: str) -> Quirk:
+    (found,) = [q for q in quirks() if q.id == name and q.concerns(minor(release))]
+    return found
+
+
+def agrees(quirk: Quirk, outcome: str) -> bool:
+    """An empty output is a wrong number to the suite; a refusal may come when the session is made, or runs."""
+    same = {"empty output": "wrong numbers", "run fails": "create fails"}
+    return same.get(quirk.outcome, quirk.outcome) == same.get(outcome, outcome)
+
+
+def test_the_newest_and_older_releases_were_run_whole() -> None:
+    assert "1.24.4" in DATA["releases"]
+    assert len(DATA["releases"]) >= 3
+    for head in DATA["releases"].values():
+        assert head["right"] > 1400
+        assert head["faults"] == sum(
+            head["device"] == DATA["releases"][r]["device"] for f in FAULTS.values() for r in f
+        )
+
+
+@pytest.mark.parametrize("case", FAULTS)
+def test_every_fault_is_a_quirk_of_its_release_or_says_why_not(case: str) -> None:
+    for release, (outcome, _, name) in FAULTS[case].items():
+        if name:
+            quirk = of_release(name, release)
+            assert agrees(quirk, outcome)
+            assert release in quirk.measured_on
+        else:
+            assert DATA["unexplained"][case]
+
+
+def test_a_figure_stands_with_every_wrong_result() -> None:
+    for rows in FAULTS.values():
+        for outcome, figure, _ in rows.values():
+            assert (outcome == "wrong numbers") == (figure is not None)
+
+
+@pytest.mark.parametrize("quirk", quirks(), ids=lambda q: f"{q.id}-{q.first}")
+def test_a_quirk_is_claimed_only_where_it_may_be(quirk: Quirk) -> None:
+    assert all(quirk.concerns(minor(release)) for release in quirk.measured_on)
+    seen = {minor(release) for release in quirk.measured_on}
+    # With a newest release known, the one before it and the one after it were tried.
+    assert quirk.last is None or minor(quirk.last) in seen
+
+
+@pytest.mark.parametrize("code", sorted({q.code for q in quirks() if (PAGES / f"{q.code}.md").exists()}))
+def test_the_page_names_the_releases_that_were_measured(code: str) -> None:
+    source = (PAGES / f"{code}.md").read_text(encoding="utf-8").partition("## Source")[2]
+    named = set(re.findall(r"\b1\.\d\d\.\d\b", source))
+    assert named >= {release for q in quirks() if q.code == code for release in q.measured_on}
+
+
+@pytest.mark.slow
+def test_the_quirks_are_found_in_the_very_cases() -> None:
+    from onnx.backend.test.case.node import collect_testcases
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the suite itself divides by zero and overflows
+        models = {c.name: c.model for c in collect_testcases(None)}
+    for case, rows in FAULTS.items():
+        name, _, opset = case.partition("@")
+        copy = onnx.ModelProto()
+        copy.CopyFrom(models[name])
+        for entry in copy.opset_import:
+            if opset and entry.domain in ("", "ai.onnx"):
+                entry.version = int(opset)
+        for release, (_, _, quirk) in rows.items():
+            target = find_target("ort-" + ".".join(release.split(".")[:2]))
+            hits = find_quirks(read_facts(Model(ir.from_proto(copy)), target.tables), target)
+            assert not quirk or quirk in {hit.quirk.id for hit in hits}, f"{case} on {release}"

@@ -1,0 +1,90 @@
+"""The data of releases: whole, ordered, each number with its source."""
+
+from __future__ import annotations
+
+import pytest
+
+from dmlprep.errors import UsageError
+from dmlprep.targets import find_target, target_names
+from dmlprep.targets.diff import compare_targets
+from dmlprep.targets.queries import QUERIES
+
+
+def test_names_are_in_the_order_of_releases_and_latest_is_the_last() -> None:
+    names = target_names()
+    assert names == [f"ort-1.{minor}" for minor in range(15, 25)]
+    assert find_target() is find_target(names[-1])
+    assert [find_target(n).release for n in names] == sorted(find_target(n).release for n in names)
+
+
+@pytest.mark.parametrize("name", [*target_names(), *target_names(opset_only=True)])
+def test_each_release_has_its_numbers_and_their_sources(name: str) -> None:
+    target = find_target(name)
+    assert target.name == name
+    assert target.title
+    assert 7 <= target.dml_opset <= target.max_opset
+    assert target.max_ir >= 3
+    assert all(":" in source for source in target.sources)
+    for number in ("max_opset", "max_ir"):
+        assert any(number in source for source in target.sources)
+
+
+@pytest.mark.parametrize("name", target_names())
+def test_each_kernel_row_is_well_formed(name: str) -> None:
+    tables = find_target(name).tables
+    assert sum(map(len, tables.dml.values())) > 350
+    assert sum(map(len, tables.cpu.values())) > 350
+    for op, rows in tables.dml.items():
+        for since, kernel in rows.items():
+            assert kernel.since == since
+            assert kernel.types, op
+            assert all(kernel.types.values()), op
+            assert not kernel.query or kernel.query in QUERIES, (op, kernel.query)
+            assert kernel.const <= kernel.cpu_in
+
+
+def test_limits_only_grow() -> None:
+    rows = [(t.max_opset, t.max_ir, t.dml_opset) for t in map(find_target, target_names())]
+    assert rows == sorted(rows)
+
+
+def test_an_unknown_release_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(UsageError, match="unknown target"):
+        find_target("ort-9.9")
+
+
+@pytest.mark.parametrize("name", target_names(opset_only=True))
+def test_windows_in_the_box_knows_no_kernels(name: str) -> None:
+    target = find_target(name)
+    assert target.opset_only
+    with pytest.raises(UsageError, match="no kernels are known"):
+        _ = target.tables
+
+
+@pytest.mark.parametrize(
+    ("op", "release", "versions"),
+    [
+        ("Conv", "ort-1.24", [1, 11]),
+        ("GridSample", "ort-1.24", [16]),
+        ("Pad", "ort-1.20", [2, 11, 13, 18, 19]),
+        ("Pad", "ort-1.21", [2, 11, 13, 18, 19, 21]),
+        ("NonMaxSuppression", "ort-1.24", []),
+        ("com.microsoft::Gelu", "ort-1.24", [1]),
+    ],
+)
+def test_known_kernels(op: str, release: str, versions: list[int]) -> None:
+    assert sorted(find_target(release).tables.dml.get(op, {})) == versions
+
+
+def test_the_table_has_not_changed_since_march_2025() -> None:
+    for newer in ("ort-1.22", "ort-1.23", "ort-1.24"):
+        changes = compare_targets(find_target("ort-1.21"), find_target(newer))
+        assert not changes["kernels added"]
+        assert not changes["kernels removed"]
+        assert not changes["kernels changed"]
+
+
+def test_diff_names_what_was_added() -> None:
+    changes = compare_targets(find_target("ort-1.18"), find_target("ort-1.19"))
+    assert set(changes["kernels added"]) >= {"Resize-18", "Resize-19", "Pad-19", "Col2Im-18"}
+    assert "dml_opset 17 -> 20" in changes["versions"]
