@@ -1,4 +1,8 @@
-"""A graph output that also feeds an activation: the provider fuses it away, and it comes back empty."""
+"""A graph output that also feeds an activation: the provider fuses it away, and it comes back empty.
+
+The Python package of ONNX Runtime 1.24.4 refuses such a model on Windows: "Failed to find node output or a constant
+initializer producing output".
+"""
 
 from __future__ import annotations
 
