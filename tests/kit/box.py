@@ -56,9 +56,13 @@ class Session:
         return answers
 
 ort.InferenceSession = Session
-from dmlprep_kit import device
-ADAPTER = {{"driver": "31.0.1.2", "adapter kind": "hardware"}}
-device.adapter_facts = lambda index: {{"adapter": "Radeon \\u2122 %d" % index, **ADAPTER}}
+from dmlprep_kit import device, dxgi
+def card(number):
+    desc, name = dxgi.AdapterDesc(), "Radeon \\u2122 %d" % number
+    desc.description[:len(name)] = [ord(letter) for letter in name]
+    desc.vendor, desc.device, desc.luid[0] = 0x1002, 0x7480, number + 1
+    return desc, 31 << 48 | 1 << 16 | 2
+dxgi.read_dxgi = lambda: dxgi.Dxgi([card(0), card(1)], {{}})
 device.library_facts = lambda: {{"directml": "1.15.4.0", "directml library": "beside onnxruntime"}}
 """
 

@@ -284,8 +284,8 @@ def test_an_adapter_is_chosen_by_name(
     box: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     _has(monkeypatch, "RTX 4070", "RTX 2000")
-    assert runner.main(box, ["--adapter", "4070"]) == 3  # there is no DirectML here
-    assert _result(box / "result.zip")["session"]["options"]["device_id"] == "0"
+    runner.main(box, ["--adapter", "2000"])  # only its result says how DirectML is here
+    assert _result(box / "result.zip")["session"]["options"]["device_id"] == "1"
     capsys.readouterr()
     for name, said in (
         ("AMD", "no adapter matches 'AMD'; there are: 0 RTX 4070, 1 RTX 2000"),
@@ -305,8 +305,13 @@ def test_an_adapter_that_the_kit_asks_for_and_is_not_there_is_not_run(box: Path,
     (box / "kit.json").write_text(json.dumps(manifest))
     done = run_kit(box, environment=stand_in(tmp_path / "site", "good"))
     assert done.returncode == 3
-    assert "the kit asks for the adapter 'NVIDIA': no adapter matches 'NVIDIA'; there is none" in done.stdout
+    assert "the kit asks for the adapter 'NVIDIA': no adapter matches 'NVIDIA'; there are: 0 Radeon" in done.stdout
     assert _result(box / "result.zip")["session"]["options"] == {**manifest["session"], "adapter": "NVIDIA"}
-    done = run_kit(box, "--force", "--device-id", "0", environment=stand_in(tmp_path / "site", "good"))
+    done = run_kit(box, "--force", "--device-id", "1", environment=stand_in(tmp_path / "site", "good"))
     assert done.returncode == 0, done.stdout
-    assert "adapter" not in _result(box / "result.zip")["session"]["options"]
+    result = _result(box / "result.zip")
+    assert "adapter" not in result["session"]["options"]
+    assert (result["device"]["adapter number"], result["device"]["driver"]) == ("1", "31.0.1.2")
+    done = run_kit(box, "--force", "--device-id", "7", environment=stand_in(tmp_path / "site", "good"))
+    assert done.returncode == 3
+    assert "there is no adapter 7 (887A0002 DXGI_ERROR_NOT_FOUND); there are: 0 Radeon" in done.stdout
