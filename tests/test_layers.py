@@ -16,6 +16,7 @@ FLOORS: dict[str, int] = {
     "errors": 1,
     "record": 1,
     "model": 2,
+    "metrics": 2,
     "target": 2,
     "engines": 3,
     "runtime": 3,

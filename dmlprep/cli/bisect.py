@@ -84,10 +84,10 @@ def command(
 
     Exit codes: 0 they agree; 1 a node was found; 2 bad input; 3 it could not run.
     """
+    from dmlprep.metrics import choose_tolerance
     from dmlprep.parity.bisect import bisect
     from dmlprep.parity.knobs import try_knobs
     from dmlprep.parity.repro import check_folder, write_reproduction
-    from dmlprep.parity.tolerances import choose_tolerance
     from dmlprep.runtime import SessionOptions
 
     check_folder(out, force)

@@ -118,7 +118,7 @@ class Candidate:
         where: what errors call it.
         model: its graph.
         device: where it runs.
-        kind: what ``auto`` chooses a tolerance by: ``cpu``, ``dml`` or ``fp16-reference``.
+        kind: what ``auto`` chooses a tolerance by: ``cpu``, ``dml`` or ``fp16-emulation``.
         answers: given feeds and options, who answers and the outputs by name, feed by feed. Raises ``SessionFailure``
             where it does not load or run, ``CheckNotRun`` where the device is not to be had.
         lower: optimisation levels to try where it does not run at the default.
@@ -131,7 +131,7 @@ class Candidate:
     where: str
     model: Model
     device: Device
-    kind: Literal["cpu", "dml", "fp16-reference"]
+    kind: Literal["cpu", "dml", "fp16-emulation"]
     answers: Callable[[Sequence[Feed], SessionOptions], Answers]
     lower: Sequence[Level] = ()
     ours: bool = False
@@ -199,7 +199,7 @@ def shadow_candidate(
             for index in range(len(adapted)):
                 yield DeviceInfo(device.name, [*device.details, f"run on {told}"]), flatten(found[index])
 
-    return Candidate(check, where, model, "cpu", "fp16-reference", answers, LOWER_LEVELS, True, code, decides)
+    return Candidate(check, where, model, "cpu", "fp16-emulation", answers, LOWER_LEVELS, True, code, decides)
 
 
 def _name(dtype: ir.DataType | None) -> str:

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dmlprep.errors import InputError
+from dmlprep.metrics import holds_fp16, holds_rare_floats
 from dmlprep.model import Model
 from dmlprep.model.walk import label, nodes
 from dmlprep.parity.feeds import Feed, fit_feeds, make_feeds, static_sizes
 from dmlprep.parity.levels import Lowered, at_some_level, lower_levels
 from dmlprep.parity.sizes import free_dimensions, graph_inputs
-from dmlprep.parity.traits import holds_fp16, holds_rare_floats
 from dmlprep.record import DeviceInfo
 from dmlprep.target import find_target
 

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from dmlprep.errors import CheckNotRun, DmlprepError, InternalError, ModelRefused
+from dmlprep.metrics import holds_fp16
 from dmlprep.model import Model
 from dmlprep.parity import (
     Reference,
     compare,
     compare_candidate,
-    holds_fp16,
     load_feeds,
     not_run,
     shadow_candidate,

@@ -81,7 +81,7 @@ class CpuRunner:
 
     def _opened(self, model: Model, options: SessionOptions) -> Session:
         """A session on the model: the one that is there, where nothing has changed since."""
-        from dmlprep.parity import holds_rare_floats
+        from dmlprep.metrics import holds_rare_floats
         from dmlprep.runtime import DATA_FOLDER, SessionFailure, cpu_host, open_evaluator
 
         frozen = model.snapshot()

@@ -12,7 +12,7 @@ What runs a model is handed in (``passes.base.Runner``); nothing here opens a se
 
 from dmlprep.precision.convert import Converted, convert
 from dmlprep.precision.half import FP16_MAX, FP16_NORMAL, FP16_TINY, CastTensor, Loss, cast_tensor, measure
-from dmlprep.precision.islands import Islands, Trial, find_islands, output_error
+from dmlprep.precision.islands import Islands, Trial, find_islands
 from dmlprep.precision.policy import LEVELS, RULES, Level, Reason, Rule
 from dmlprep.precision.profile import Range, profile
 from dmlprep.precision.reference import Accumulation, Rounding, has_half, reference_model
@@ -41,7 +41,6 @@ __all__ = [
     "find_islands",
     "has_half",
     "measure",
-    "output_error",
     "profile",
     "reference_model",
     "select",

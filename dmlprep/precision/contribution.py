@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import onnx_ir as ir
 
+from dmlprep.metrics import data_dependent
 from dmlprep.model import Model
 from dmlprep.model.walk import graphs, label
 from dmlprep.precision.names import Names
 from dmlprep.precision.probing import forget_symbolic_shapes
 from dmlprep.precision.reference import Rounding, reference_model
 from dmlprep.precision.rounding import Builder, Constants
-from dmlprep.precision.selected import sized_by_data
 from dmlprep.precision.types import is_wide, solve_types
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def _side_by_side(original: Model, shadow: Model) -> tuple[Model, dict[str, str]
     plain = original.copy()
     types = solve_types(plain.ir)
     wide = {v.name or "" for node in plain.ir.graph for v in node.outputs if is_wide(types.get(v))}
-    wide -= sized_by_data(plain)
+    wide -= data_dependent(plain)
     inputs = {v.name for v in plain.ir.graph.inputs}
     for _, graph in graphs(plain.ir):
         values = [v for node in graph for v in node.outputs]

@@ -24,14 +24,14 @@ from dmlprep.precision.plan import COMPRESSES
 from dmlprep.precision.profile import Range, profile
 from dmlprep.precision.reference import Accumulation, Rounding
 from dmlprep.precision.squares import lone_roots
-from dmlprep.precision.trials import Convert, Feeds, Progress, Setting, Trial, Trials, graph_digest, output_error
+from dmlprep.precision.trials import Convert, Feeds, Progress, Setting, Trial, Trials, graph_digest
 
 if TYPE_CHECKING:
     import onnx_ir as ir
 
     from dmlprep.passes.base import Runner
 
-__all__ = ["MAX_TRIALS", "Islands", "Trial", "find_islands", "output_error"]
+__all__ = ["MAX_TRIALS", "Islands", "Trial", "find_islands"]
 
 MAX_TRIALS = 12
 
@@ -54,7 +54,7 @@ class Islands:
 
     Attributes:
         met: whether the tolerance is met.
-        error: of the result, see ``output_error``; the smallest of all trials where the tolerance is not met.
+        error: of the result, see ``metrics.output_error``; the smallest of all trials where the tolerance is not met.
         keep: place of each node to keep in FP32 (see ``precision.places``) -> why, with numbers.
         follow: place of each node that computes in FP32 because of those -> why. Recipes need not name them.
         inside: of ``keep``, nodes that became part of another one (a square, of the sum of squares that reads it).

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import math
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,20 +16,19 @@ import numpy as np
 import onnx_ir as ir
 
 from dmlprep.errors import InputError, ModelRefused
+from dmlprep.metrics import data_dependent, output_error, output_groups
 from dmlprep.model import Model, freeze
-from dmlprep.model.ranked import ranked_outputs
 from dmlprep.model.walk import graphs, label
 from dmlprep.precision.half import WIDE
 from dmlprep.precision.places import nodes_by_place, place_in
 from dmlprep.precision.reference import Accumulation, Rounding, reference_model
-from dmlprep.precision.selected import ranked_error, sized_by_data
 from dmlprep.precision.types import Types, solve_types
 from dmlprep.precision.view import UNTYPED
 
 if TYPE_CHECKING:
     from dmlprep.passes.base import Runner
 
-__all__ = ["Convert", "Feeds", "Progress", "Setting", "Trial", "Trials", "graph_digest", "output_error"]
+__all__ = ["Convert", "Feeds", "Progress", "Setting", "Trial", "Trials", "graph_digest"]
 
 Feeds = Mapping[str, np.ndarray[Any, Any]]
 Progress = Callable[[float, str], None]
@@ -70,54 +68,6 @@ class Setting:
     journal: Path | None
     key: str
     progress: Progress
-
-
-def output_error(
-    want: Mapping[str, np.ndarray[Any, Any]], got: Mapping[str, np.ndarray[Any, Any]], names: Iterable[str]
-) -> float:
-    """The largest error of the floating outputs; infinity where one is not finite.
-
-    An output's error is max|difference| / max|reference|, or the angle between the two where that says more (small
-    values beside one large one), scaled so that a cosine of 0.999 counts as 0.02: parity bounds both.
-
-    Elements that are not finite in the reference (a masked row), or masks themselves, are left out. Integer outputs
-    follow from floating ones by comparisons and are judged by parity's own rules.
-    """
-    worst = 0.0
-    for name in names:
-        reference, result = np.asarray(want[name]), np.asarray(got[name])
-        if reference.dtype.kind != "f" or reference.size == 0:
-            continue
-        if reference.shape != result.shape:
-            return float("inf")
-        wide = reference.astype(np.float64)
-        told = np.isfinite(wide) & (wide > _MASK)
-        wide, short = wide[told], result[told].astype(np.float64)
-        if not np.isfinite(short).all():
-            return float("inf")
-        scale = float(np.abs(wide).max(initial=0.0))
-        if not scale:
-            worst = max(worst, float(np.abs(short).max(initial=0.0)))
-            continue
-        wide, short = wide / scale, short / scale
-        worst = max(worst, float(np.abs(wide - short).max()), _ANGLE * _angle(wide, short))
-    return worst
-
-
-_MASK = -1e30
-"""Outputs at or below this are masks: they would scale the differences of all others."""
-
-_ANGLE = 0.02 / math.acos(0.999)
-
-
-def _angle(wide: np.ndarray[Any, Any], short: np.ndarray[Any, Any]) -> float:
-    """Between two tensors taken as vectors, in radians."""
-    lengths = math.sqrt(float(wide @ wide) * float(short @ short))
-    if wide.size < 2 or not lengths:
-        return 0.0
-    # by the difference of the unit vectors: 1 - cosine would be lost in rounding
-    half = float(np.linalg.norm(wide / np.linalg.norm(wide) - short / np.linalg.norm(short))) / 2
-    return 2 * math.asin(min(half, 1.0))
 
 
 class _Journal:
@@ -188,9 +138,9 @@ class Trials:
         self.model, self.feeds, self.runner, self.setting = model, feeds, runner, setting
         self._convert = convert
         self.outputs = [v.name or "" for v in model.ir.graph.outputs]
-        follows = sized_by_data(model)
-        self._judged = [name for name in self.outputs if name not in follows]
-        self._ranked = [one for one in ranked_outputs(model) if not follows.intersection(one.names)]
+        # FP16 may select other rows: the proof matches them as sets, and no node is kept for them.
+        follows = data_dependent(model)
+        self._groups = [group for group in output_groups(model) if not follows.intersection(group.names)]
         self.done: list[Trial] = []
         self._known: dict[frozenset[str], float] = {}
         self._journal = _Journal(setting.journal, setting.key)
@@ -257,8 +207,7 @@ class Trials:
         error = self._worst(shadow)
         if error > self.setting.tolerance:
             return error
-        # What rounds nothing but weights is no part of what rounds everything: its errors are others, and prepare's
-        # verdict from the CPU provider looks at them. A file that does not run there says nothing here.
+        # Also check weight-only rounding, as the CPU verdict does. A file that does not run there says nothing here.
         with contextlib.suppress(ModelRefused):
             error = max(error, self._worst(converted))
         return error
@@ -266,19 +215,11 @@ class Trials:
     def _worst(self, model: Model) -> float:
         error = 0.0
         for want, one in zip(self._want, self.feeds, strict=True):
-            error = max(error, self._error(want, dict(self.runner.run(model, one, self.outputs))))
+            got = self.runner.run(model, one, self.outputs)
+            error = max(error, output_error(self._groups, want, got, enough=self.setting.tolerance))
             if error > self.setting.tolerance * _CLEARLY:
                 break
         return error
-
-    def _error(self, want: dict[str, np.ndarray[Any, Any]], got: dict[str, np.ndarray[Any, Any]]) -> float:
-        error = output_error(want, got, self._judged)
-        if error <= self.setting.tolerance or not self._ranked:
-            return error
-        # scores that are as good as equal come in another order: their rows are the same all the same
-        alone = [name for name in self._judged if not any(name in one.names for one in self._ranked)]
-        rows = [min(output_error(want, got, one.names), ranked_error(want, got, one)) for one in self._ranked]
-        return max(output_error(want, got, alone), *rows)
 
     def _say(self, names: Sequence[str], error: float, remembered: bool) -> None:
         taken = [t.seconds for t in self.done if t.seconds]

@@ -9,8 +9,9 @@ import msgspec
 
 from dmlprep.errors import InputError
 from dmlprep.record.findings import Finding
+from dmlprep.record.output_metrics import OutputMetrics
 
-__all__ = ["DeviceInfo", "OutputMetrics", "RunRecord", "StepRecord", "Verdict"]
+__all__ = ["DeviceInfo", "RunRecord", "StepRecord", "Verdict"]
 
 FORMAT = 1
 """Version of the JSON form. Raised when a field changes its meaning or goes away."""
@@ -29,31 +30,6 @@ class DeviceInfo(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def __str__(self) -> str:
         return ", ".join([self.name, *self.details])
-
-
-class OutputMetrics(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How one output compares with the reference, worst over all feeds.
-
-    Attributes:
-        output: name of the graph output.
-        max_abs: max |d|.
-        max_rel: max |d| / max |reference|.
-        cosine: cosine of the two, flattened.
-        out_of_tolerance: share of elements out of tolerance, 0 to 1.
-        non_finite: NaN or infinite elements where the reference is finite.
-        share_equal: for integer, boolean and string outputs, share of equal elements.
-        note: the rule used where it is not element by element (sets of boxes).
-    """
-
-    output: str
-    passed: bool
-    max_abs: float = 0.0
-    max_rel: float = 0.0
-    cosine: float = 1.0
-    out_of_tolerance: float = 0.0
-    non_finite: int = 0
-    share_equal: float = 1.0
-    note: str = ""
 
 
 class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):

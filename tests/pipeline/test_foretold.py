@@ -56,7 +56,7 @@ def _prepare(tmp_path: Path, reference: str = "storage") -> RunRecord:
     recipe = tmp_path / "r.toml"
     recipe.write_text(
         f'doc = "d"\n[step.fp16]\n[parity]\ndml = "require"\nfp16_reference = "{reference}"\n'
-        'tolerance = "fp16-reference"\n'
+        'tolerance = "fp16-emulation"\n'
     )
     return dmlprep.prepare(_chain(tmp_path / "m.onnx"), out=tmp_path / "out", recipe=recipe, force=True)
 
@@ -105,7 +105,7 @@ def test_compare_is_judged_the_same_way(tmp_path: Path, monkeypatch: pytest.Monk
         _Device(patch, "nearest")
         _prepare(tmp_path)
     _Device(monkeypatch, "toward-zero")
-    verdict = dmlprep.compare(source, tmp_path / "out" / "model.onnx", device="dml", tolerance="fp16-reference")
+    verdict = dmlprep.compare(source, tmp_path / "out" / "model.onnx", device="dml", tolerance="fp16-emulation")
     assert verdict.outcome == "passed"
     assert verdict.foretold is not None
     assert verdict.foretold > 0.02

@@ -59,7 +59,7 @@ def test_fp16_is_proved_in_true_fp16(tmp_path: Path) -> None:
     assert record.exit_code == 0
     assert _said(record) == [("parity on cpu", "passed", True), ("fp16 reference (storage)", "passed", True)]
     verdict = record.verdicts[1]
-    assert verdict.tolerance.startswith("fp16-reference: max|d|/max|ref| <= 0.02")
+    assert verdict.tolerance.startswith("fp16-emulation: max|d|/max|ref| <= 0.02")
     assert verdict.feeds == 2
     assert 0 < verdict.outputs[0].max_rel < 0.02
     assert str(verdict.device).startswith(

@@ -5,8 +5,10 @@ import onnx_ir as ir
 import pytest
 from onnx import parser
 
+from dmlprep.metrics.comparison import OutputGroup
+from dmlprep.metrics.groups import output_groups
+from dmlprep.metrics.rows import ranked_rows
 from dmlprep.model import Model
-from dmlprep.model.ranked import Ranked, ranked_outputs
 
 _DETECTOR = """
 <ir_version: 8, opset_import: ["" : 17]>
@@ -24,18 +26,18 @@ g (float[2, 30] scores, float[2, 5, 30] boxes) => (float[2, K] best, float[2, 5,
 
 def test_what_one_topk_chooses_belongs_together() -> None:
     model = Model(ir.from_proto(parser.parse_model(_DETECTOR)))
-    assert ranked_outputs(model) == [Ranked(("best", "chosen"), 7)]
+    assert output_groups(model) == [OutputGroup(("all",)), OutputGroup(("best", "chosen"), "ranked", 7)]
 
 
 def test_the_best_one_alone_is_no_ranking() -> None:
     model = Model(ir.from_proto(parser.parse_model(_DETECTOR.replace("{7}", "{1}").replace("5, 7}", "5, 1}"))))
-    assert ranked_outputs(model) == []
+    assert output_groups(model) == [OutputGroup((name,)) for name in ("best", "chosen", "all")]
 
 
 def test_rows_of_any_layout() -> None:
     best = np.arange(14.0).reshape(2, 7)
     chosen = np.arange(70.0).reshape(2, 5, 7)
-    rows = Ranked(("best", "chosen"), 7).rows({"best": best, "chosen": chosen})
+    rows = ranked_rows(("best", "chosen"), 7, {"best": best, "chosen": chosen})
     assert rows is not None
     np.testing.assert_array_equal(rows["best"], best.reshape(14))
     np.testing.assert_array_equal(rows["chosen"][9], chosen[1, :, 2])
@@ -44,4 +46,4 @@ def test_rows_of_any_layout() -> None:
 
 @pytest.mark.parametrize("shape", [(2, 6), ()])
 def test_outputs_without_common_rows(shape: tuple[int, ...]) -> None:
-    assert Ranked(("best", "other"), 7).rows({"best": np.zeros((2, 7)), "other": np.zeros(shape)}) is None
+    assert ranked_rows(("best", "other"), 7, {"best": np.zeros((2, 7)), "other": np.zeros(shape)}) is None

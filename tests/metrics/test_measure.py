@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from dmlprep.parity import find_tolerance, measure
-from dmlprep.parity.metrics import OutputComparison
+from dmlprep.metrics import Comparison, OutputGroup, find_tolerance, measure
 
 FP32 = find_tolerance("fp32-cpu")
 FP16 = find_tolerance("fp16-cpu")
@@ -150,7 +149,7 @@ def test_memory_does_not_grow_with_the_output() -> None:
 
 
 def test_the_worst_of_all_feeds_is_kept() -> None:
-    comparison = OutputComparison(("y",), FP16)
+    comparison = Comparison([OutputGroup(("y",))], FP16)
     reference = {"y": np.array([1.0, 2.0])}
     comparison.add(reference, {"y": np.array([1.0, 2.01])})
     comparison.add(reference, {"y": np.array([1.0, 2.5])})
@@ -161,7 +160,7 @@ def test_the_worst_of_all_feeds_is_kept() -> None:
 
 
 def test_no_feed_gives_no_result() -> None:
-    assert OutputComparison(("y",), FP16).results() == []
+    assert Comparison([OutputGroup(("y",))], FP16).results() == []
 
 
 def test_a_mask_among_logits_does_not_hide_what_is_wrong() -> None:

@@ -7,10 +7,8 @@ import onnx_ir as ir
 import pytest
 from onnx import parser
 
+from dmlprep.metrics import find_tolerance, integer_images, measure
 from dmlprep.model import Model
-from dmlprep.parity import find_tolerance
-from dmlprep.parity.metrics import measure
-from dmlprep.parity.quantities import quantities
 
 _HEAD = '<ir_version: 8, opset_import: ["" : 17]>\n'
 FP16 = find_tolerance("fp16-cpu")
@@ -31,16 +29,16 @@ FP16 = find_tolerance("fp16-cpu")
         ("g (float[2, 3] x) => (uint8[1, 3] y) { a = ArgMax(x) f = Cast<to=1>(a) y = Cast<to=2>(f) }", set()),
     ],
 )
-def test_which_integers_are_quantities(text: str, found: set[str]) -> None:
+def test_which_integers_are_images(text: str, found: set[str]) -> None:
     model = Model(ir.from_proto(parser.parse_model(_HEAD + text)))
-    assert quantities(model) == found
+    assert integer_images(model) == found
 
 
 def test_levels_may_be_a_step_away() -> None:
     want = np.arange(200, dtype=np.uint8)
     assert not measure("y", want, want + 1, FP16).passed
-    near = measure("y", want, want + 1, FP16, quantity=True)
+    near = measure("y", want, want + 1, FP16, integer_image=True)
     assert near.passed
     assert near.max_abs == pytest.approx(1.0)
-    assert not measure("y", want, want + 9, FP16, quantity=True).passed
-    assert not measure("y", want, want + 1, find_tolerance("fp32-cpu"), quantity=True).passed
+    assert not measure("y", want, want + 9, FP16, integer_image=True).passed
+    assert not measure("y", want, want + 1, find_tolerance("fp32-cpu"), integer_image=True).passed

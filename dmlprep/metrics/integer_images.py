@@ -6,7 +6,7 @@ import onnx_ir as ir
 
 from dmlprep.model import Model
 
-__all__ = ["quantities"]
+__all__ = ["integer_images"]
 
 _NARROW = frozenset({ir.DataType.UINT8, ir.DataType.INT8, ir.DataType.UINT16, ir.DataType.INT16})
 """What images and sounds are stored in; indices and counts are wider."""
@@ -17,7 +17,7 @@ _HANDS_ON = frozenset(
 _ARITHMETIC = _HANDS_ON | {"Add", "Sub", "Mul", "Div", "Round", "Floor", "Ceil", "Resize", "Where", "Relu", "Pad"}
 
 
-def quantities(model: Model) -> frozenset[str]:
+def integer_images(model: Model) -> frozenset[str]:
     """Names of the integer outputs of 8 or 16 bits that are a Cast of computed floating numbers.
 
     A number that was an integer of the graph's own (ArgMax cast to float and back) is a class or an index all the same.

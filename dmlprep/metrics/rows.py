@@ -1,71 +1,27 @@
-"""Outputs that are sets of rows: a last bit can change the order and the number of what NonMaxSuppression keeps."""
+"""Outputs that are rows: rounding may change the number and the order of what NonMaxSuppression or TopK keeps.
+
+A kit carries this file as it is: Python 3.9 and numpy alone.
+"""
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import onnx_ir as ir
 
-from dmlprep.model import Model
-from dmlprep.model.walk import attribute_graphs
+__all__ = ["MOST_ROWS", "match_rows", "ranked_rows", "table"]
 
-__all__ = ["match_rows", "row_groups"]
+if TYPE_CHECKING:
+    Array = np.ndarray[Any, Any]
 
-Array = np.ndarray[Any, Any]
-
-_COUNTING = frozenset(("NonMaxSuppression", "NonZero", "Unique", "Compress"))
-"""Operators whose number of rows depends on values."""
-
-_MOST_ROWS = 20_000
+MOST_ROWS = 20_000
 """Matching is quadratic; beyond this many rows outputs are compared element by element."""
 
 
-def row_groups(model: Model) -> list[tuple[tuple[str, ...], bool]]:
-    """The outputs in groups that are compared together, in the order of the first of each.
-
-    Returns:
-        names of each group, and whether its rows are a set. Outputs that depend on the same row-choosing nodes and lead
-        with the same dimension, which is neither fixed nor one of the inputs', are one group; every other is alone.
-    """
-    given = {str(d) for i in model.ir.graph.inputs if i.shape is not None for d in i.shape.dims}
-    groups: dict[object, list[str]] = {}
-    sets: set[object] = set()
-    for value in model.ir.graph.outputs:
-        name = value.name or ""
-        first = value.shape[0] if value.shape is not None and len(value.shape) else None
-        dimension = first.value if isinstance(first, ir.SymbolicDim) else first
-        fixed = isinstance(dimension, int) or (dimension is not None and dimension in given)
-        nodes = set() if fixed else _choosers(value)
-        key: object = (frozenset(nodes), str(dimension)) if nodes else name
-        groups.setdefault(key, []).append(name)
-        if nodes:
-            sets.add(key)
-    return [(tuple(names), key in sets) for key, names in groups.items()]
-
-
-def _choosers(value: ir.Value) -> set[int]:
-    """The nearest row-choosing nodes that a value depends on, by identity."""
-    found: set[int] = set()
-    seen: set[int] = set()
-    stack = [value]
-    while stack:
-        node = stack.pop().producer()
-        if node is None or id(node) in seen:
-            continue
-        seen.add(id(node))
-        if node.op_type in _COUNTING:
-            found.add(id(node))
-            continue
-        stack.extend(v for v in node.inputs if v is not None)
-        for _, graph in attribute_graphs(node):
-            stack.extend(graph.outputs)
-    return found
-
-
 def match_rows(
-    names: tuple[str, ...], reference: dict[str, Array], candidate: dict[str, Array], max_rel: float
+    names: tuple[str, ...], reference: Mapping[str, Array], candidate: Mapping[str, Array], max_rel: float
 ) -> tuple[float, dict[str, float], str] | None:
     """Match the rows of a group of outputs as sets.
 
@@ -84,14 +40,14 @@ def match_rows(
             return None
         sides.append(counts.pop())
     (n, m) = sides
-    if max(n, m) > _MOST_ROWS or any(reference[k].shape[1:] != candidate[k].shape[1:] for k in names):
+    if max(n, m) > MOST_ROWS or any(reference[k].shape[1:] != candidate[k].shape[1:] for k in names):
         return None
     if any(reference[k].dtype.kind in "OUS" for k in names):
         return None
     if max(n, m) == 0:
         return 1.0, {}, "no rows in either"
-    left, bounds = _table(names, reference, reference, max_rel)
-    right, _ = _table(names, candidate, reference, max_rel)
+    left, bounds = table(names, reference, reference, max_rel)
+    right, _ = table(names, candidate, reference, max_rel)
     matched, shares = _matched(left, right, bounds)
     worst, column = dict[str, float](), 0
     for name in names:
@@ -101,10 +57,10 @@ def match_rows(
     return matched / max(n, m), worst, f"as a set: {matched} of {n} rows found again, among {m}"
 
 
-def _table(
-    names: tuple[str, ...], side: dict[str, Array], reference: dict[str, Array], max_rel: float
+def table(
+    names: tuple[str, ...], side: Mapping[str, Array], reference: Mapping[str, Array], max_rel: float
 ) -> tuple[Array, Array]:
-    """Rows of all outputs side by side, [rows, columns], and the bound of each column."""
+    """Rows of all outputs side by side, [rows, columns], and the bound of each column: 0 for integers."""
     columns, bounds = [], []
     for name in names:
         flat = side[name].reshape(side[name].shape[0], math.prod(side[name].shape[1:])).astype(np.float64)
@@ -136,3 +92,44 @@ def _matched(left: Array, right: Array, bounds: Array) -> tuple[int, Array]:
             matched += 1
             worst = np.maximum(worst, np.nan_to_num(distance[nearest]))
     return matched, np.divide(worst, bounds, out=np.zeros_like(worst), where=bounds > 0)
+
+
+def ranked_rows(names: tuple[str, ...], count: int | None, side: Mapping[str, Array]) -> dict[str, Array] | None:
+    """Outputs that one TopK chose, with one row for each choice, ``[rows, ...]``: batches follow each other.
+
+    Args:
+        count: how many rows TopK chooses; ``None`` where the graph does not say.
+
+    Returns:
+        the rows, with the number of its batch as a column ``""`` where there are several; ``None`` where the
+        outputs have no common rows.
+    """
+    found: dict[str, Array] = {}
+    batches = set[int]()
+    for name in names:
+        array = side[name]
+        axis = _axis(array, count)
+        if axis is None:
+            return None
+        ranked = np.moveaxis(array, axis, min(axis, 1))
+        if axis == 0:
+            ranked = ranked[None]
+        batches.add(ranked.shape[0])
+        found[name] = ranked.reshape(ranked.shape[0] * ranked.shape[1], *ranked.shape[2:])
+    if len(batches) != 1 or len({len(rows) for rows in found.values()}) != 1:
+        return None
+    batch = batches.pop()
+    total = len(next(iter(found.values())))
+    if batch > 1:
+        found[""] = np.repeat(np.arange(batch), total // batch)
+    return found
+
+
+def _axis(array: Array, count: int | None) -> int | None:
+    if array.dtype.kind in "OUS" or not array.ndim:
+        return None
+    if count is None:
+        return min(array.ndim - 1, 1)
+    # behind the batch, where there is one
+    order = [*range(1, array.ndim), 0]
+    return next((axis for axis in order if array.shape[axis] == count), None)

@@ -7,11 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dmlprep.metrics import Comparison, OutputGroup, find_tolerance, output_groups
 from dmlprep.model import Model
-from dmlprep.model.ranked import Ranked
-from dmlprep.parity import find_tolerance
-from dmlprep.parity.metrics import OutputComparison
-from dmlprep.parity.rows import row_groups
 from tests.fixtures_index import fixture
 from tests.parity.models import opened
 
@@ -25,7 +22,7 @@ def boxes(count: int) -> dict[str, np.ndarray]:
 
 
 def compared(candidate: dict[str, np.ndarray], reference: dict[str, np.ndarray]) -> list[bool]:
-    comparison = OutputComparison(NAMES, FP16, as_rows=True)
+    comparison = Comparison([OutputGroup(NAMES, "rows")], FP16)
     comparison.add(reference, candidate)
     return [m.passed for m in comparison.results()]
 
@@ -37,15 +34,15 @@ def test_another_order_is_the_same_set() -> None:
 
 
 def test_ranked_rows_may_come_in_another_order() -> None:
-    ranked = Ranked(NAMES, 30)
+    ranked = OutputGroup(NAMES, "ranked", 30)
     reference = {n: a[None] for n, a in boxes(30).items()}
     order = np.random.default_rng(0).permutation(30)
     turned = {n: a[:, order] for n, a in reference.items()}
-    for one, passed in ((None, False), (ranked, True)):
-        comparison = OutputComparison(NAMES, FP16, ranked=one)
+    for one, passed in ((OutputGroup(NAMES), False), (ranked, True)):
+        comparison = Comparison([one], FP16)
         comparison.add(reference, turned)
         assert [m.passed for m in comparison.results()] == [passed, passed]
-    comparison = OutputComparison(NAMES, FP16, ranked=ranked)
+    comparison = Comparison([ranked], FP16)
     comparison.add(reference, turned | {"labels": reference["labels"]})
     assert not any(m.passed for m in comparison.results())
 
@@ -65,7 +62,7 @@ def test_errors_are_those_of_the_rows_that_were_found_again() -> None:
     reference = boxes(30)
     moved = {"boxes": reference["boxes"][::-1] + np.float32(0.5), "labels": reference["labels"][::-1]}
     more = {"boxes": np.concatenate([[[1, 2, 3, 4]], moved["boxes"]]), "labels": np.append(1, moved["labels"])}
-    comparison = OutputComparison(NAMES, FP16, as_rows=True)
+    comparison = Comparison([OutputGroup(NAMES, "rows")], FP16)
     comparison.add(reference, more)
     found = {m.output: m for m in comparison.results()}
     assert found["boxes"].max_rel == pytest.approx(0.5 / reference["boxes"].max(), rel=1e-4)
@@ -91,13 +88,13 @@ def test_no_boxes_in_either() -> None:
 
 
 def test_the_detector_fixture_is_one_group() -> None:
-    groups = row_groups(Model.open(fixture("detector_nms").path))
-    assert groups == [(("boxes", "scores", "labels"), True)]
+    groups = output_groups(Model.open(fixture("detector_nms").path))
+    assert groups == [OutputGroup(("boxes", "scores", "labels"), "rows")]
 
 
 @pytest.mark.parametrize("name", ["residual_cnn", "decoder_cache", "if_branches"])
 def test_other_outputs_are_compared_element_by_element(name: str) -> None:
-    assert all(not rows and len(names) == 1 for names, rows in row_groups(Model.open(fixture(name).path)))
+    assert all(group == OutputGroup(group.names[:1]) for group in output_groups(Model.open(fixture(name).path)))
 
 
 def test_a_batch_behind_a_nonzero_is_no_set(tmp_path: Path) -> None:
@@ -111,4 +108,4 @@ def test_a_batch_behind_a_nonzero_is_no_set(tmp_path: Path) -> None:
         }""",
         tmp_path,
     )
-    assert row_groups(model) == [(("y",), False), (("where",), True)]
+    assert output_groups(model) == [OutputGroup(("y",)), OutputGroup(("where",), "rows")]

@@ -16,35 +16,11 @@ of ONNX Runtime 1.24.4 (2026-11):
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from dmlprep.errors import UsageError
+from dmlprep.metrics.measure import Tolerance
 from dmlprep.record import DeviceInfo
 
-__all__ = ["TOLERANCES", "Tolerance", "choose_tolerance", "find_tolerance"]
-
-
-@dataclass(frozen=True)
-class Tolerance:
-    """How far outputs may be from the reference.
-
-    Attributes:
-        max_rel: bound of max|d| / max|reference|, per output.
-        cosine: least cosine of output and reference, flattened.
-        share_equal: least share of equal elements, for integer, boolean and string outputs.
-        rows: least share of rows found again, for outputs that are sets of boxes.
-        reason: where the numbers come from, in a line.
-    """
-
-    name: str
-    max_rel: float
-    cosine: float
-    share_equal: float
-    rows: float
-    reason: str
-
-    def __str__(self) -> str:
-        return f"{self.name}: max|d|/max|ref| <= {self.max_rel:g}, cosine >= {self.cosine:g}"
+__all__ = ["TOLERANCES", "choose_tolerance", "find_tolerance", "proves"]
 
 
 TOLERANCES: dict[str, Tolerance] = {
@@ -79,7 +55,7 @@ TOLERANCES: dict[str, Tolerance] = {
             "FP16 on DirectML moves random-weight resnet50 by 0.022, minilm by 0.0011",
         ),
         Tolerance(
-            "fp16-reference",
+            "fp16-emulation",
             0.02,
             0.999,
             0.98,
@@ -127,7 +103,7 @@ def choose_tolerance(name: str, *, fp16: bool, quantized: bool, device: str) -> 
     Args:
         fp16: whether the candidate holds FP16 tensors.
         quantized: whether it quantizes activations.
-        device: ``cpu``, ``dml``, or ``fp16-reference`` for the true-FP16 reference.
+        device: ``cpu``, ``dml``, or ``fp16-emulation`` for the true-FP16 reference.
 
     Raises:
         UsageError: there is no such tolerance.
@@ -136,7 +112,7 @@ def choose_tolerance(name: str, *, fp16: bool, quantized: bool, device: str) -> 
         return find_tolerance(name)
     if quantized:
         return TOLERANCES["quantized"]
-    if device == "fp16-reference":
+    if device == "fp16-emulation":
         return TOLERANCES[device]
     return TOLERANCES[f"{'fp16' if fp16 else 'fp32'}-{'dml' if device == 'dml' else 'cpu'}"]
 

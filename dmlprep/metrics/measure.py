@@ -1,21 +1,23 @@
-"""How far one output is from its reference, worst over all feeds, in memory that does not grow with the output."""
+"""How far one output is from its reference, element by element, in memory that does not grow with the output.
+
+A kit carries this file as it is: Python 3.9 and numpy alone.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dmlprep.model.ranked import Ranked
-from dmlprep.parity.rows import match_rows
-from dmlprep.parity.tolerances import Tolerance
-from dmlprep.record import OutputMetrics
+from dmlprep.record.output_metrics import OutputMetrics
 
-__all__ = ["FLOOR", "MASK", "OutputComparison", "measure", "tells_something"]
+__all__ = ["FLOOR", "MASK", "Tolerance", "measure", "tells_something"]
 
-Array = np.ndarray[Any, Any]
+if TYPE_CHECKING:
+    Array = np.ndarray[Any, Any]
 
 _CHUNK = 1 << 20
 """Elements looked at together: 8 MiB in float64, a handful of such arrays at a time."""
@@ -26,6 +28,29 @@ FLOOR = 1e-6
 MASK = -1e30
 """Values at or below this are masks, put where nothing may be chosen. They do not scale the differences of the others,
 or one -3.4e38 among logits would let everything pass."""
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """How far outputs may be from the reference.
+
+    Attributes:
+        max_rel: bound of max|d| / max|reference|, per output.
+        cosine: least cosine of output and reference, flattened.
+        share_equal: least share of equal elements, for integer, boolean and string outputs.
+        rows: least share of rows found again, for outputs that are sets of boxes.
+        reason: where the numbers come from, in a line.
+    """
+
+    name: str
+    max_rel: float
+    cosine: float
+    share_equal: float
+    rows: float
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.name}: max|d|/max|ref| <= {self.max_rel:g}, cosine >= {self.cosine:g}"
 
 
 def _pieces(*arrays: Array) -> Iterator[tuple[Array, ...]]:
@@ -55,14 +80,14 @@ def tells_something(output: Array) -> bool:
 
 
 def measure(
-    name: str, reference: Array, candidate: Array, tolerance: Tolerance, *, quantity: bool = False
+    name: str, reference: Array, candidate: Array, tolerance: Tolerance, *, integer_image: bool = False
 ) -> OutputMetrics:
     """Compare one output on one feed, element by element.
 
     Floating point of any width is compared in float64; an element is out of tolerance when |d| exceeds
-    ``tolerance.max_rel`` times max|reference|. Where the reference is not finite the candidate must be the same; where
-    it is a mask, a mask. Integers count equal elements; where that fails, those that are a ``quantity`` (levels of an
-    image) are compared as numbers.
+    ``tolerance.max_rel`` times max|reference|. Where the reference is not finite, the candidate must be the same. Masks
+    must stay masks. Integers count equal elements. Where too few are equal, an ``integer_image`` is compared as
+    numbers.
     """
     if reference.shape != candidate.shape:
         return OutputMetrics(
@@ -70,7 +95,7 @@ def measure(
         )
     if not _is_float(reference) and not _is_float(candidate):
         equal = _equal(name, reference, candidate, tolerance)
-        if equal.passed or not quantity:
+        if equal.passed or not integer_image:
             return equal
     top = 0.0
     for (piece,) in _pieces(reference):
@@ -129,7 +154,7 @@ def _cosine(dot: float, own: float, other: float, count: int, top: float) -> flo
 
 def _equal(name: str, reference: Array, candidate: Array, tolerance: Tolerance) -> OutputMetrics:
     if reference.dtype.kind in "OUS" or candidate.dtype.kind in "OUS":
-        pairs = zip(reference.reshape(-1).tolist(), candidate.reshape(-1).tolist(), strict=True)
+        pairs = zip(reference.reshape(-1).tolist(), candidate.reshape(-1).tolist())  # noqa: B905 - Python 3.9
         equal = sum(_text(a) == _text(b) for a, b in pairs)
         worst = 0.0
     else:
@@ -152,83 +177,3 @@ def _equal(name: str, reference: Array, candidate: Array, tolerance: Tolerance) 
 
 def _text(item: object) -> str:
     return item.decode("utf-8", "replace") if isinstance(item, bytes) else str(item)
-
-
-class OutputComparison:
-    """Collects the feeds of one group of outputs, and tells the worst of each.
-
-    Args:
-        names: outputs whose rows belong together (boxes, scores and labels of a detector), or one output.
-        as_rows: whether the rows may come in another order and number: what follows NonMaxSuppression and its like.
-        ranked: the outputs as rows that TopK chose, which may come in another order.
-        numbers: of ``names``, integers that are quantities; see ``quantities``.
-    """
-
-    def __init__(
-        self,
-        names: tuple[str, ...],
-        tolerance: Tolerance,
-        *,
-        as_rows: bool = False,
-        ranked: Ranked | None = None,
-        numbers: frozenset[str] = frozenset(),
-    ) -> None:
-        self.names = names
-        self._tolerance = tolerance
-        self._as_rows = as_rows
-        self._ranked = ranked
-        self._numbers = numbers
-        self._worst: dict[str, OutputMetrics] = {}
-
-    def add(self, reference: dict[str, Array], candidate: dict[str, Array]) -> None:
-        """Compare one feed's outputs."""
-        found = {
-            n: measure(n, reference[n], candidate[n], self._tolerance, quantity=n in self._numbers) for n in self.names
-        }
-        if (self._as_rows or self._ranked is not None) and not all(m.passed for m in found.values()):
-            rows = self._matched(reference, candidate)
-            if rows is not None:
-                share, off, note = rows
-                found = {
-                    n: OutputMetrics(
-                        output=n,
-                        passed=share >= self._tolerance.rows,
-                        max_rel=off.get(n, 0.0),
-                        out_of_tolerance=1.0 - share,
-                        non_finite=m.non_finite,
-                        share_equal=share,
-                        note=note,
-                    )
-                    for n, m in found.items()
-                }
-        for name, metrics in found.items():
-            self._worst[name] = worse(self._worst[name], metrics) if name in self._worst else metrics
-
-    def _matched(
-        self, reference: dict[str, Array], candidate: dict[str, Array]
-    ) -> tuple[float, dict[str, float], str] | None:
-        if self._ranked is None:
-            return match_rows(self.names, reference, candidate, self._tolerance.max_rel)
-        left, right = self._ranked.rows(reference), self._ranked.rows(candidate)
-        if left is None or right is None or left.keys() != right.keys():
-            return None
-        return match_rows(tuple(left), left, right, self._tolerance.max_rel)
-
-    def results(self) -> list[OutputMetrics]:
-        """The worst of each output, in the order of ``names``; empty before the first feed."""
-        return [self._worst[name] for name in self.names if name in self._worst]
-
-
-def worse(a: OutputMetrics, b: OutputMetrics) -> OutputMetrics:
-    """Both in one: the worse of each number."""
-    return OutputMetrics(
-        output=a.output,
-        passed=a.passed and b.passed,
-        max_abs=max(a.max_abs, b.max_abs),
-        max_rel=max(a.max_rel, b.max_rel),
-        cosine=min(a.cosine, b.cosine),
-        out_of_tolerance=max(a.out_of_tolerance, b.out_of_tolerance),
-        non_finite=a.non_finite + b.non_finite,
-        share_equal=min(a.share_equal, b.share_equal),
-        note=a.note if not a.passed or b.passed else b.note,
-    )

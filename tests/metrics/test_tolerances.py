@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from dmlprep.errors import UsageError
-from dmlprep.parity import TOLERANCES, choose_tolerance, find_tolerance
-from dmlprep.parity.tolerances import proves
+from dmlprep.metrics import TOLERANCES, choose_tolerance, find_tolerance
+from dmlprep.metrics.tolerances import proves
 from dmlprep.record import DeviceInfo
 
 DOC = Path(__file__).resolve().parents[2] / "docs" / "parity.md"
