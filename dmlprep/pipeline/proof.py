@@ -17,6 +17,7 @@ from dmlprep.metrics import holds_fp16
 from dmlprep.model import Model
 from dmlprep.parity import (
     Reference,
+    RunFeeds,
     compare,
     compare_candidate,
     load_feeds,
@@ -62,12 +63,12 @@ class _Check:
 
 
 def prove(
-    source: Path,
+    original: Model,
     prepared: Path,
     settings: ParitySettings,
+    feeds: RunFeeds,
     *,
     rounding: Rounding | None = None,
-    feeds: Sequence[Arrays] = (),
     session: SessionOptions | None = None,
     observer: Observer | None = None,
     host: SessionHost | None = None,
@@ -75,6 +76,8 @@ def prove(
     """One verdict for each check that the settings ask for; the original runs once.
 
     Args:
+        original: as it was opened.
+        feeds: the run's; the steps had the same.
         rounding: how the true-FP16 reference rounds, where a step brought FP16 arithmetic in; ``None`` where none did.
         host: serves what runs on the CPU, one model after the other; without one each has a worker of its own.
 
@@ -87,16 +90,7 @@ def prove(
         return []
     began = time.perf_counter()
     try:
-        reference = Reference.of(
-            source,
-            feeds or None,
-            like=prepared,
-            sizes=settings.sizes,
-            seeds=settings.seeds,
-            time_limit=settings.time_limit,
-            host=host,
-            progress=observer.step_progress,
-        )
+        reference = Reference.fed(original, feeds, Model.open(prepared), settings.seeds, settings.time_limit, host)
     except CheckNotRun as error:
         return [not_run(check.name, str(error), None, began) for check in checks]
     verdicts: list[Verdict] = []

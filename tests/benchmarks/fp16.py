@@ -47,12 +47,13 @@ def _own(source: str, target: str, keep_io: bool, sizes: dict[str, int]) -> None
 def _searched(source: str, target: str, keep_io: bool, sizes: dict[str, int]) -> None:
     """As the recipes do it: with a search for islands, on seeded feeds of its own."""
     from dmlprep.model import Model
+    from dmlprep.parity import make_feeds
     from dmlprep.passes import Context, make_pass
     from dmlprep.pipeline.runner import CpuRunner
     from dmlprep.target import find_target
 
     model = Model.open(source)
-    with CpuRunner(sizes=sizes) as runner:
+    with CpuRunner(lambda one, count: make_feeds(one, sizes, count, rough=True)) as runner:
         options = {"keep_io": keep_io, "islands": "auto", "tolerance": 0.015}
         make_pass("fp16", options).run(model, Context(find_target(), runner=runner))
     model.save(target, force=True)

@@ -221,7 +221,9 @@ def judge(case: Any, keep_io: bool, policy: str) -> tuple[str, str]:
             names = [i.name for i in case.model.graph.input]
             feeds = [dict(zip(names, map(plain, f), strict=False)) for f, _ in case.data_sets]
             more = {**options, "islands": "auto"}
-            searched = _verdict(case, prepare(case, more, Path(folder), CpuRunner(feeds)), keep_io)
+            searched = _verdict(
+                case, prepare(case, more, Path(folder), CpuRunner(lambda _, count: feeds[:count])), keep_io
+            )
             return ("islands", outcome[1]) if searched[0] in CLEAN else outcome
     except ModelRefused as refused:
         return "refused", f"{refused.code} {refused.what}"
