@@ -19,7 +19,7 @@ from dmlprep.passes.catalog import suggest
 from dmlprep.precision.borrowed import convert_with_onnxconverter_common
 from dmlprep.precision.calls import inline_calls
 from dmlprep.precision.convert import Converted, convert
-from dmlprep.precision.islands import find_islands
+from dmlprep.precision.islands import Setting, find_islands
 from dmlprep.precision.places import nodes_by_place
 from dmlprep.precision.profile import Range
 from dmlprep.precision.selection import Selection, select
@@ -194,13 +194,15 @@ class Fp16Pass(Pass[Fp16Options]):
             trial,
             context.runner,
             context.runner.feeds(model, options.feeds),
-            options.tolerance,
-            mode=options.accumulation,
-            rounding=options.rounding,
-            max_trials=options.max_trials,
-            journal=Path(options.journal) if options.journal else None,
-            settings=f"{context.target.name} {options}",
-            progress=context.progress,
+            Setting(
+                options.tolerance,
+                options.accumulation,
+                options.rounding,
+                options.max_trials,
+                Path(options.journal) if options.journal else None,
+                f"{context.target.name} {msgspec.structs.replace(options, journal='', max_trials=1, feeds=1)}",
+                context.progress,
+            ),
         )
         if not found.met or found.whole:
             best = (

@@ -4,7 +4,7 @@
 * ``reference_model(model, mode, rounding)`` makes the true-FP16 reference of a converted model: an FP32 model that
   rounds to FP16 after every node, with the same input and output names, to be run on any machine.
 * ``profile(model, runner, feeds)`` measures the range of every floating value in an FP32 run.
-* ``find_islands(model, convert, runner, feeds, tolerance)`` searches for the smallest set of nodes to keep in FP32.
+* ``find_islands(model, convert, runner, feeds, setting)`` searches for the smallest set of nodes to keep in FP32.
 * ``RULES`` are the policy: each says which nodes stay in FP32, and why.
 
 What runs a model is handed in (``passes.base.Runner``); nothing here opens a session. See ``docs/precision.md``.
@@ -12,7 +12,7 @@ What runs a model is handed in (``passes.base.Runner``); nothing here opens a se
 
 from dmlprep.precision.convert import Converted, convert
 from dmlprep.precision.half import FP16_MAX, FP16_NORMAL, FP16_TINY, CastTensor, Loss, cast_tensor, measure
-from dmlprep.precision.islands import Islands, Trial, find_islands
+from dmlprep.precision.islands import Islands, Setting, Trial, find_islands
 from dmlprep.precision.policy import LEVELS, RULES, Level, Reason, Rule
 from dmlprep.precision.profile import Range, profile
 from dmlprep.precision.reference import Accumulation, Rounding, has_half, reference_model
@@ -35,6 +35,7 @@ __all__ = [
     "Rounding",
     "Rule",
     "Selection",
+    "Setting",
     "Trial",
     "cast_tensor",
     "convert",

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dmlprep.model import Model
@@ -22,18 +21,15 @@ from dmlprep.precision.origins import around, origins
 from dmlprep.precision.places import place_in
 from dmlprep.precision.plan import COMPRESSES
 from dmlprep.precision.profile import Range, profile
-from dmlprep.precision.reference import Accumulation, Rounding
 from dmlprep.precision.squares import lone_roots
-from dmlprep.precision.trials import Convert, Feeds, Progress, Setting, Trial, Trials, graph_digest
+from dmlprep.precision.trials import Convert, Feeds, Setting, Trial, Trials
 
 if TYPE_CHECKING:
     import onnx_ir as ir
 
     from dmlprep.passes.base import Runner
 
-__all__ = ["MAX_TRIALS", "Islands", "Trial", "find_islands"]
-
-MAX_TRIALS = 12
+__all__ = ["Islands", "Setting", "Trial", "find_islands"]
 
 _HOPS = 3
 """How far up from where an error shows its cause is looked for: a sum, what moves it, and what rounds it."""
@@ -85,38 +81,19 @@ class Islands:
         return f"keep_nodes = [\n{rows}]"
 
 
-def find_islands(
-    model: Model,
-    convert: Convert,
-    runner: Runner,
-    feeds: Iterable[Feeds],
-    tolerance: float,
-    *,
-    mode: Accumulation = "storage",
-    rounding: Rounding = "nearest",
-    max_trials: int = MAX_TRIALS,
-    journal: Path | None = None,
-    settings: str = "",
-    progress: Progress = lambda share, text: None,
-) -> Islands:
+def find_islands(model: Model, convert: Convert, runner: Runner, feeds: Iterable[Feeds], setting: Setting) -> Islands:
     """Search for the smallest set of nodes that must stay in FP32; ``model`` is not changed.
 
     Args:
         model: the FP32 model.
         convert: converts a copy, as the final conversion will.
         feeds: inputs by name, one mapping a run; the worst of them counts.
-        tolerance: largest max|difference| / max|reference| of any output that is accepted.
-        journal: a file that remembers trials and profiles, so that a search that was stopped goes on where it was.
-        settings: what else the trials depend on (the options of ``convert``); another text starts a search anew.
 
     Raises:
         ModelRefused: the model does not run in FP32, or does not convert.
-        InputError: ``journal`` is some other file.
+        InputError: ``setting.journal`` is some other file.
     """
-    every = list(feeds)
-    key = f"{graph_digest(model)} {tolerance} {mode} {rounding} {len(every)} {settings}"
-    setting = Setting(tolerance, mode, rounding, max_trials, journal, key, progress)
-    return _Search(Trials(model, convert, runner, every, setting)).run()
+    return _Search(Trials(model, convert, runner, list(feeds), setting)).run()
 
 
 class _Search:

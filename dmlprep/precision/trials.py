@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import onnx_ir as ir
 
+from dmlprep._version import __version__
 from dmlprep.errors import InputError, ModelRefused
 from dmlprep.metrics import data_dependent, output_error, output_groups
 from dmlprep.model import Model, freeze
@@ -28,7 +29,7 @@ from dmlprep.precision.view import UNTYPED
 if TYPE_CHECKING:
     from dmlprep.passes.base import Runner
 
-__all__ = ["Convert", "Feeds", "Progress", "Setting", "Trial", "Trials", "graph_digest"]
+__all__ = ["Convert", "Feeds", "Progress", "Setting", "Trial", "Trials"]
 
 Feeds = Mapping[str, np.ndarray[Any, Any]]
 Progress = Callable[[float, str], None]
@@ -50,24 +51,24 @@ class Trial:
 
 @dataclass(frozen=True)
 class Setting:
-    """How trials run.
+    """How a search runs.
 
     Attributes:
-        tolerance: largest error of an output that is accepted.
+        tolerance: largest error of an output that is accepted, see ``metrics.output_error``.
         mode, rounding: of the reference.
         max_trials: how many runs of the reference are allowed.
-        journal: a file that remembers them.
-        key: what the remembered ones depend on.
-        progress: told of each.
+        journal: a file that remembers trials and profiles, so that a search that was stopped goes on where it was.
+        conversion: what the conversion depends on, as text; with another one, what a journal remembers does not count.
+        progress: told of each trial.
     """
 
     tolerance: float
-    mode: Accumulation
-    rounding: Rounding
-    max_trials: int
-    journal: Path | None
-    key: str
-    progress: Progress
+    mode: Accumulation = "storage"
+    rounding: Rounding = "nearest"
+    max_trials: int = 12
+    journal: Path | None = None
+    conversion: str = ""
+    progress: Progress = lambda share, text: None
 
 
 class _Journal:
@@ -117,12 +118,18 @@ def _digest(kept: Sequence[str]) -> str:
     return hashlib.sha256("\n".join(sorted(kept)).encode()).hexdigest()[:24]
 
 
-def graph_digest(model: Model) -> str:
-    """Of the graph as it is now (pinned, simplified), and of the file that holds its weights."""
+def _depends_on(model: Model, feeds: Sequence[Feeds], setting: Setting) -> str:
+    """A digest of all that the errors of trials depend on: the graph as it is now (pinned, simplified), the file of its
+    weights, the feeds, the reference, and the conversion. The tolerance counts: beyond it, a trial is cut short."""
     found = hashlib.sha256(freeze(model.ir).proto.SerializeToString(deterministic=True))
     if model.path is not None and model.path.exists():
         status = model.path.stat()
         found.update(f"{model.path.resolve()} {status.st_size} {status.st_mtime_ns}".encode())
+    for feed in feeds:
+        for name, array in sorted(feed.items()):
+            plain = array.astype(str) if array.dtype.kind == "O" else array
+            found.update(f"{name} {plain.dtype} {plain.shape}".encode() + np.ascontiguousarray(plain).tobytes())
+    found.update(f"{__version__} {setting.tolerance} {setting.mode} {setting.rounding} {setting.conversion}".encode())
     return found.hexdigest()
 
 
@@ -143,7 +150,9 @@ class Trials:
         self._groups = [group for group in output_groups(model) if not follows.intersection(group.names)]
         self.done: list[Trial] = []
         self._known: dict[frozenset[str], float] = {}
-        self._journal = _Journal(setting.journal, setting.key)
+        self._journal = _Journal(
+            setting.journal, _depends_on(model, feeds, setting) if setting.journal is not None else ""
+        )
         self._want: list[dict[str, np.ndarray[Any, Any]]] = []
 
     @property

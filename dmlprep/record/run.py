@@ -67,14 +67,14 @@ class StepRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """What one step did.
 
     Attributes:
-        outcome: ``changed``, ``unchanged``, ``undone`` (the guard took it back) or ``refused``.
+        outcome: ``changed``, ``unchanged`` or ``undone`` (the guard took it back).
         seconds: wall time.
         nodes_before: nodes of all graphs, subgraphs and functions.
         bytes_before: bytes of all tensors held by the model.
     """
 
     step: str
-    outcome: Literal["changed", "unchanged", "undone", "refused"]
+    outcome: Literal["changed", "unchanged", "undone"]
     seconds: float
     nodes_before: int
     nodes_after: int

@@ -11,7 +11,7 @@ from onnx import parser
 
 from dmlprep.metrics import data_dependent
 from dmlprep.model import Model
-from dmlprep.precision import convert, find_islands
+from dmlprep.precision import Setting, convert, find_islands
 from dmlprep.target import find_target
 from tests.precision.graphs import InProcess
 
@@ -45,7 +45,7 @@ def test_scores_as_good_as_equal_cost_no_island() -> None:
     def half(copy: Model, keep: Mapping[int, str]) -> object:
         return convert(copy, find_target(), keep=keep)
 
-    found = find_islands(model, half, InProcess(feeds), feeds, 0.01)
+    found = find_islands(model, half, InProcess(feeds), feeds, Setting(0.01))
     assert found.met
     assert not found.keep
     assert len(found.trials) == 1

@@ -7,7 +7,7 @@ import pytest
 
 from dmlprep.errors import InputError
 from dmlprep.model.walk import nodes
-from dmlprep.precision import convert, find_islands, profile
+from dmlprep.precision import Setting, convert, find_islands, profile
 from dmlprep.target import find_target
 from tests.precision.graphs import InProcess, feeds_for, model_of, relative, run
 from tests.precision.test_reference import OVERFLOW, OVERFLOW_WEIGHTS
@@ -85,7 +85,7 @@ def test_profile_in_chunks_and_with_empty_tensors():
 def test_at_most_three_nodes_for_a_square_in_the_middle():
     model = model_of(OVERFLOW, OVERFLOW_WEIGHTS)
     feeds = [feeds_for(model, seed) for seed in range(2)]
-    found = find_islands(model, _fast, InProcess(feeds), feeds, 1e-3)
+    found = find_islands(model, _fast, InProcess(feeds), feeds, Setting(1e-3))
     assert found.met
     assert not found.whole
     assert set(found.keep) == {"pw", "rv", "a"}
@@ -103,7 +103,7 @@ def test_a_planted_overflow_is_found_in_few_trials(planted):
     text, weights = _deep(30, planted)
     model = model_of(text, weights)
     feeds = [feeds_for(model, seed) for seed in range(2)]
-    found = find_islands(model, _fast, InProcess(feeds), feeds, 5e-3)
+    found = find_islands(model, _fast, InProcess(feeds), feeds, Setting(5e-3))
     assert found.met
     assert len(found.trials) <= 12
     assert "square" in found.keep
@@ -118,7 +118,7 @@ def test_cancellation_is_found_by_its_error():
     )
     model = model_of(text, {**W, "c": np.float32(8000)})
     feeds = [feeds_for(model)]
-    found = find_islands(model, _fast, InProcess(feeds), feeds, 5e-3)
+    found = find_islands(model, _fast, InProcess(feeds), feeds, Setting(5e-3))
     assert found.trials[0].error > 0.5
     assert found.met
     assert {"up", "down"} <= set(found.keep)
@@ -129,7 +129,7 @@ def test_cancellation_is_found_by_its_error():
 def test_nothing_to_keep():
     model = model_of(*TRAPS["variadic"])
     feeds = [feeds_for(model)]
-    found = find_islands(model, _fast, InProcess(feeds), feeds, 1e-2)
+    found = find_islands(model, _fast, InProcess(feeds), feeds, Setting(1e-2))
     assert found.met
     assert found.keep == {}
     assert len(found.trials) == 1
@@ -142,27 +142,35 @@ def test_a_search_goes_on_where_it_was(tmp_path):
     feeds = [feeds_for(model)]
     journal = tmp_path / "islands.json"
     first = InProcess(feeds)
-    found = find_islands(model, _fast, first, feeds, 5e-3, journal=journal)
+    found = find_islands(model, _fast, first, feeds, Setting(5e-3, journal=journal))
     again = InProcess(feeds)
-    repeated = find_islands(model, _fast, again, feeds, 5e-3, journal=journal)
+    repeated = find_islands(model, _fast, again, feeds, Setting(5e-3, journal=journal))
     assert repeated.keep == found.keep
     assert [t.error for t in repeated.trials] == [t.error for t in found.trials]
     assert again.runs < first.runs
-    # another tolerance is another search
+    # what was tried is tried, however many trials are allowed now
+    longer = InProcess(feeds)
+    assert find_islands(model, _fast, longer, feeds, Setting(5e-3, max_trials=20, journal=journal)).keep == found.keep
+    assert longer.runs == again.runs
+    # other feeds or another tolerance are another search
+    others = [{name: array * np.float32(0.5) for name, array in feed.items()} for feed in feeds]
+    moved = InProcess(others)
+    find_islands(model, _fast, moved, others, Setting(5e-3, journal=journal))
+    assert moved.runs >= first.runs
     other = InProcess(feeds)
-    find_islands(model, _fast, other, feeds, 6e-3, journal=journal)
+    find_islands(model, _fast, other, feeds, Setting(6e-3, journal=journal))
     assert other.runs >= first.runs
     journal.write_text("no journal")
     with pytest.raises(InputError, match="no journal of an island search"):
-        find_islands(model, _fast, other, feeds, 5e-3, journal=journal)
+        find_islands(model, _fast, other, feeds, Setting(5e-3, journal=journal))
     with pytest.raises(InputError, match="folder does not exist"):
-        find_islands(model, _fast, other, feeds, 5e-3, journal=tmp_path / "nowhere" / "islands.json")
+        find_islands(model, _fast, other, feeds, Setting(5e-3, journal=tmp_path / "nowhere" / "islands.json"))
 
 
 def test_what_cannot_be_met_is_said():
     model = model_of(*TRAPS["explicit_cast"])
     feeds = [feeds_for(model)]
-    found = find_islands(model, _fast, InProcess(feeds), feeds, 0.0, max_trials=4)
+    found = find_islands(model, _fast, InProcess(feeds), feeds, Setting(0.0, max_trials=4))
     assert not found.met or found.error == 0.0
     assert len(found.trials) <= 4
 
@@ -173,5 +181,5 @@ def test_recipe_lines_are_toml():
     text, weights = _deep(4, 2)
     model = model_of(text, weights)
     feeds = [feeds_for(model)]
-    found = find_islands(model, _fast, InProcess(feeds), feeds, 5e-3)
+    found = find_islands(model, _fast, InProcess(feeds), feeds, Setting(5e-3))
     assert tomllib.loads(found.recipe_lines())["keep_nodes"] == list(found.keep)

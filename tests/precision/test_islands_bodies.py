@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dmlprep.precision import convert, find_islands, profile
+from dmlprep.precision import Setting, convert, find_islands, profile
 from dmlprep.precision.places import nodes_by_place
 from dmlprep.target import find_target
 from tests.precision.graphs import InProcess, model_of, relative, run
@@ -93,7 +93,7 @@ def test_slices_of_a_scan_are_measured_together():
 def test_nodes_inside_bodies_are_kept_by_place(text, feed, node):
     model = _model(text, 17)
     want = run(model, feed)
-    found = find_islands(model, _fast, InProcess([feed]), [feed], 5e-3)
+    found = find_islands(model, _fast, InProcess([feed]), [feed], Setting(5e-3))
     assert found.met
     assert set(found.keep) == {node}
     assert len(found.follow) == 1  # the root
@@ -114,7 +114,7 @@ def test_an_error_that_starts_inside_a_body_is_found_there():
     )
     model = model_of(text, {"big": np.float32(30000)})
     feed = {"x": _X, "c": np.array(True)}
-    found = find_islands(model, _fast, InProcess([feed]), [feed], 5e-3)
+    found = find_islands(model, _fast, InProcess([feed]), [feed], Setting(5e-3))
     assert found.met
     assert {"choose/then_branch/up", "choose/then_branch/down"} <= set(found.keep)
     assert len(found.keep) <= 3
