@@ -21,7 +21,7 @@ from dmlprep.cli.output import print_json, progress_line
 if TYPE_CHECKING:
     from dmlprep.parity import Reference
     from dmlprep.parity.finding import Bisection
-    from dmlprep.parity.knobs import KnobResult
+    from dmlprep.parity.session_matrix import KnobResult
 
 __all__ = ["command"]
 
@@ -86,8 +86,8 @@ def command(
     """
     from dmlprep.metrics import choose_tolerance
     from dmlprep.parity.bisect import bisect
-    from dmlprep.parity.knobs import try_knobs
     from dmlprep.parity.repro import check_folder, write_reproduction
+    from dmlprep.parity.session_matrix import try_knobs
     from dmlprep.runtime import SessionOptions
 
     check_folder(out, force)

@@ -60,7 +60,7 @@ TOLERANCES: dict[str, Tolerance] = {
             0.999,
             0.98,
             0.9,
-            "true FP16 moves minilm by 0.001, mobilenetv2 by 0.010; random-weight resnet50 on noise, 0.021, is out",
+            "FP16 moves minilm by 0.001, mobilenetv2 by 0.010; random-weight resnet50 on noise, 0.021, is out",
         ),
         Tolerance(
             "quantized",
@@ -103,7 +103,7 @@ def choose_tolerance(name: str, *, fp16: bool, quantized: bool, device: str) -> 
     Args:
         fp16: whether the candidate holds FP16 tensors.
         quantized: whether it quantizes activations.
-        device: ``cpu``, ``dml``, or ``fp16-emulation`` for the true-FP16 reference.
+        device: ``cpu``, ``dml``, or ``fp16-emulation`` for the FP16 emulation.
 
     Raises:
         UsageError: there is no such tolerance.

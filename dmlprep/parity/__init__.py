@@ -3,7 +3,7 @@
 from dmlprep.parity.candidate import Candidate, adapt_feed, file_candidate, shadow_candidate
 from dmlprep.parity.compare import compare, compare_candidate, not_run
 from dmlprep.parity.feeds import Feed, fit_feeds, fit_shapes, load_feeds, make_feeds, static_sizes
-from dmlprep.parity.levels import at_some_level, lower_levels
+from dmlprep.parity.optimization_levels import at_some_level, lower_levels
 from dmlprep.parity.reference import Reference
 from dmlprep.parity.run_feeds import RunFeeds
 

@@ -18,9 +18,9 @@ from dmlprep.metrics import Tolerance, choose_tolerance, holds_fp16, quantizes
 from dmlprep.model import Model
 from dmlprep.model.walk import label
 from dmlprep.parity.candidate import Device, usable_device
-from dmlprep.parity.cuts import Cuts, region
 from dmlprep.parity.failing import by_failure
 from dmlprep.parity.finding import Bisection, culprits, inputs_at, named
+from dmlprep.parity.graph_cuts import Cuts, region
 from dmlprep.parity.matching import match_values
 from dmlprep.parity.probe import Prober, differ
 from dmlprep.parity.reference import Reference

@@ -16,7 +16,7 @@ from dmlprep.errors import InputError
 from dmlprep.model import Model
 from dmlprep.model.segments import PIECE_BYTES, run_segments
 from dmlprep.parity.feeds import Feed
-from dmlprep.parity.levels import LOWER_LEVELS, Level, lower_levels
+from dmlprep.parity.optimization_levels import LOWER_LEVELS, Level, lower_levels
 from dmlprep.parity.reference import flatten
 from dmlprep.parity.sizes import graph_inputs
 from dmlprep.record import DeviceInfo

@@ -25,7 +25,7 @@ from dmlprep.metrics import (
 )
 from dmlprep.parity.candidate import Candidate, Device, file_candidate, usable_device
 from dmlprep.parity.feeds import fit_shapes
-from dmlprep.parity.levels import Lowered, at_some_level
+from dmlprep.parity.optimization_levels import Lowered, at_some_level
 from dmlprep.parity.reference import Reference
 from dmlprep.record import DeviceInfo, Finding, OutputMetrics, Verdict, finding
 

@@ -14,7 +14,7 @@ import numpy as np
 from dmlprep.metrics import Tolerance, measure
 from dmlprep.model import Model
 from dmlprep.parity.candidate import Device, adapt_feed, open_session
-from dmlprep.parity.cuts import prefix
+from dmlprep.parity.graph_cuts import prefix
 from dmlprep.parity.reference import flatten
 from dmlprep.record import DeviceInfo, OutputMetrics
 

@@ -15,7 +15,7 @@ from dmlprep.metrics import holds_fp16, holds_rare_floats
 from dmlprep.model import Model
 from dmlprep.model.walk import label, nodes
 from dmlprep.parity.feeds import Feed
-from dmlprep.parity.levels import Lowered, at_some_level, lower_levels
+from dmlprep.parity.optimization_levels import Lowered, at_some_level, lower_levels
 from dmlprep.parity.run_feeds import RunFeeds
 from dmlprep.record import DeviceInfo
 from dmlprep.target import find_target

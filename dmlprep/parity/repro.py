@@ -13,7 +13,7 @@ import onnx_ir as ir
 from dmlprep.errors import OutputError
 from dmlprep.model.walk import label
 from dmlprep.parity.finding import Bisection
-from dmlprep.parity.knobs import KnobResult
+from dmlprep.parity.session_matrix import KnobResult
 
 __all__ = ["FILES", "check_folder", "write_reproduction"]
 

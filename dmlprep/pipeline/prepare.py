@@ -288,7 +288,7 @@ def _appear(saved: Saved, record: RunRecord, staging: Path, request: PrepareRequ
 
 
 def _rounding(plan: Plan, record: RunRecord) -> Rounding | None:
-    """How the true-FP16 reference rounds: as the last step that brought in FP16 was told; ``None`` where none did."""
+    """How the FP16 emulation rounds: as the last step that brought in FP16 was told; ``None`` where none did."""
     for step, done in zip(reversed(plan.steps), reversed(record.steps), strict=True):
         if step.pass_.name == "fp16" and done.outcome == "changed":
             rounding: Rounding = step.pass_.options.rounding
@@ -329,7 +329,7 @@ def _how_to_run(check: str) -> str:
         return "dmlprep runtime install (Linux), or run on Windows with a GPU; dmlprep doctor tells"
     if check.endswith("cpu"):
         return "give --feeds that fit; --set parity.cpu=false writes the result without this proof"
-    return '--set parity.fp16_reference="off" writes the result without this proof'
+    return '--set parity.fp16_emulation="off" writes the result without this proof'
 
 
 def _as_finding(error: DmlprepError) -> Finding:

@@ -65,7 +65,7 @@ class CpuRunner:
 
         def once(options: SessionOptions) -> dict[str, np.ndarray[Any, Any]]:
             session = self._opened(model, options)
-            # What a pass made of the model may take its inputs in another width: the true-FP16 reference in FP32.
+            # What a pass made of the model may take its inputs in another width: the FP16 emulation in FP32.
             return session.run(adapt_feed(dict(feeds), session.inputs, str(model.path or "")), outputs)
 
         options = SessionOptions(time_limit=self._time_limit)

@@ -21,7 +21,7 @@ class DeviceInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     """Which device answered.
 
     Attributes:
-        name: ``cpu``, ``true-fp16 reference``, ``dml on linux: lavapipe`` or ``dml on windows: ADAPTER``.
+        name: ``cpu``, ``fp16 emulation``, ``dml on linux: lavapipe`` or ``dml on windows: ADAPTER``.
         details: versions and traits, in the order they are printed (``DirectML 1.15.4``, ``no native FP16``).
     """
 
@@ -42,7 +42,7 @@ class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
         device: which device answered, ``None`` when none did.
         tolerance: name of the tolerance and its numbers.
         decides: whether it decides about the model; one that does not is information, whatever its outcome.
-        foretold: of a DirectML session on an FP16 model, the worst relative error that the true-FP16 reference with the
+        predicted: of a DirectML session on an FP16 model, the worst relative error that the FP16 emulation with the
             device's rounding gives on the same feeds; ``None`` where there is none.
     """
 
@@ -56,7 +56,7 @@ class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
     outputs: list[OutputMetrics] = []
     findings: list[Finding] = []
     decides: bool = True
-    foretold: float | None = None
+    predicted: float | None = None
 
     def __post_init__(self) -> None:
         if self.outcome != "passed" and not self.reason:

@@ -6,7 +6,7 @@ For each FOLDER/NAME.onnx: dmlprep's converter, alone and with the recipes' sear
 onnxconverter-common (explicit limits), and onnxruntime.transformers.float16 (its file alone, without torch).
 A row is clean when the file passes onnx.checker with full_check, loads at ONNX Runtime's default optimisation,
 runs, and is in bounds element by element (max|d|/max|ref| <= 0.02 and cosine >= 0.999 against FP32 on the CPU).
-``true`` is the same error in the true-FP16 reference, which the CPU provider cannot see. Seconds cover load,
+``true`` is the same error in the FP16 emulation, which the CPU provider cannot see. Seconds cover load,
 conversion and save.
 
 ``feeds.py`` may define ``make(name, inputs) -> dict`` (inputs: [(name, type, dims)]) and ``DIMS``; without it,
@@ -170,10 +170,10 @@ def _work(job: dict[str, Any]) -> dict[str, Any]:
         return {}
     if job["do"] == "true":
         from dmlprep.model import Model
-        from dmlprep.precision import reference_model
+        from dmlprep.precision import emulate
 
         shadow = str(Path(job["target"]).with_name("shadow.onnx"))
-        reference_model(Model.open(job["target"])).save(shadow, force=True)
+        emulate(Model.open(job["target"])).save(shadow, force=True)
         return dict(zip(("error", "cosine"), _errors(want, _run(shadow, feeds)), strict=True))
     return dict(zip(("error", "cosine"), _errors(want, _run(job["target"], feeds)), strict=True))
 

@@ -66,7 +66,7 @@ def measure(source: str, plant: str, args: argparse.Namespace, folder: Path) -> 
         "trials": len(context.facts["trials"]),
         "kept": len(context.facts["islands"]),
         "fp32": len(set(after) - set(before)),
-        "error": context.facts["reference_error"],
+        "error": context.facts["emulation_error"],
         "seconds": seconds,
         "slowest": max(t["seconds"] for t in context.facts["trials"]),
         "names": list(context.facts["islands"]),

@@ -20,8 +20,8 @@ from dmlprep.errors import OutputError
 from dmlprep.metrics import find_tolerance
 from dmlprep.model import Model
 from dmlprep.parity.bisect import bisect
-from dmlprep.parity.cuts import Cuts, prefix, region
 from dmlprep.parity.finding import Bisection
+from dmlprep.parity.graph_cuts import Cuts, prefix, region
 from dmlprep.parity.matching import match_values
 from dmlprep.parity.probe import Prober, differ
 from dmlprep.parity.repro import FILES, check_folder, issue_text, write_reproduction

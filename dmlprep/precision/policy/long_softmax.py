@@ -1,0 +1,27 @@
+"""DirectML holds the sum of exponentials in FP16."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import onnx_ir as ir
+
+from dmlprep.precision.view import View
+from dmlprep.target.precision import PrecisionFault
+
+__all__ = ["find"]
+
+
+def find(view: View, fault: PrecisionFault) -> Iterator[tuple[ir.Node, str]]:
+    """Softmax over an axis longer than ``fault.limits["axis"]``."""
+    for node in view.order:
+        if node.op_type not in fault.ops or not view.is_float(node):
+            continue
+        shape = node.inputs[0].shape if node.inputs[0] is not None else None
+        axis = node.attributes.get("axis")
+        place = axis.as_int() if axis is not None else -1
+        if shape is None or not -len(shape) <= place < len(shape):
+            continue
+        size = shape[place]
+        if isinstance(size, int) and size > fault.limits["axis"]:
+            yield node, f"it sums {size} exponentials"
