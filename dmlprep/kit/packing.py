@@ -117,7 +117,6 @@ def pack(request: KitRequest) -> Packed:
         sizes={**known.sizes, **request.sizes},
         seeds=request.seeds or known.seeds,
         time_limit=request.time_limit,
-        progress=request.progress,
     )
     with reference:
         feeds = _expected(reference, model, request)

@@ -17,6 +17,7 @@ from dmlprep.kit.forms import Manifest, Result, read_manifest, read_result
 from dmlprep.kit.found import record_beside
 from dmlprep.metrics import Comparison, Tolerance, describe, proves
 from dmlprep.model.saving import write_file
+from dmlprep.parity.compare import difference
 from dmlprep.record import DeviceInfo, Finding, OutputMetrics, RunRecord, Verdict, finding
 from dmlprep.runtime.offsite.integrity import MANIFEST, file_digest
 
@@ -165,7 +166,7 @@ def _judge(manifest: Manifest, name: str, result: Result, kit: Bundle, returned:
     reason = describe(wrong[0], tolerance) if wrong else ""
     if len(wrong) > 1:
         reason += f" (and {len(wrong) - 1} more outputs)"
-    return said("failed" if wrong else "passed", reason, [_differs(m, tolerance) for m in wrong], outputs)
+    return said("failed" if wrong else "passed", reason, [difference(m, tolerance) for m in wrong], outputs)
 
 
 def _not_run(result: Result, on_dml: bool) -> str:
@@ -190,12 +191,6 @@ def _measured(
         answers = {n: read_array(returned, got.outputs[n]) for n in asked.outputs}
         comparison.add(expected, answers)
     return comparison.results()
-
-
-def _differs(metrics: OutputMetrics, tolerance: Tolerance) -> Finding:
-    facts: dict[str, Any] = {"max_abs": metrics.max_abs, "max_rel": metrics.max_rel, "cosine": metrics.cosine}
-    code = "DP702" if metrics.non_finite else "DP701"
-    return finding(code, describe(metrics, tolerance), node=metrics.output, **facts)
 
 
 def _device(manifest: Manifest, name: str, result: Result) -> DeviceInfo:

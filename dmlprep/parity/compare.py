@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +32,7 @@ from dmlprep.record import DeviceInfo, Finding, OutputMetrics, Verdict, finding
 if TYPE_CHECKING:
     from dmlprep.runtime import SessionHost, SessionOptions
 
-__all__ = ["compare", "compare_candidate", "not_run"]
+__all__ = ["compare", "compare_candidate", "difference", "not_run"]
 
 _NO_ADAPTER = "887A0002"
 """DXGI_ERROR_NOT_FOUND (winerror.h): what asking for an adapter that is not there gives."""
@@ -85,9 +85,7 @@ def compare(
     if isinstance(reference, Reference):
         return compare_candidate(reference, compared, tolerance, time_limit, session, progress)
     try:
-        made = Reference.of(
-            reference, feeds, like=candidate, sizes=sizes, seeds=seeds, time_limit=time_limit, progress=progress
-        )
+        made = Reference.of(reference, feeds, like=candidate, sizes=sizes, seeds=seeds, time_limit=time_limit)
     except CheckNotRun as error:
         return not_run(compared.check, str(error), None, began)
     with made:
@@ -232,20 +230,13 @@ class _Made:
         return self._verdict(reason, feeds, findings if findings is not None else [finding(code, reason)], [])
 
     def _differs(self, metrics: OutputMetrics) -> Finding:
-        facts: dict[str, Any] = {
-            "max_abs": metrics.max_abs,
-            "max_rel": metrics.max_rel,
-            "cosine": metrics.cosine,
-            "out_of_tolerance": metrics.out_of_tolerance,
-            "non_finite": metrics.non_finite,
-            "share_equal": metrics.share_equal,
-        }
-        code = self.candidate.code or ("DP702" if metrics.non_finite else "DP701")
-        text = describe(metrics, self.tolerance)
-        if self.candidate.code:
-            text = f"{self.candidate.check}: {text}"
+        one = difference(metrics, self.tolerance)
+        if not self.candidate.code:
+            return one
+        text = f"{self.candidate.check}: {one.message}"
         severity: Any = None if self.candidate.decides else "warning"
-        return finding(code, text, node=metrics.output, severity=severity, **facts)
+        facts: dict[str, Any] = one.facts
+        return finding(self.candidate.code, text, node=one.node, severity=severity, **facts)
 
     def _verdict(self, reason: str, feeds: int, findings: list[Finding], outputs: list[OutputMetrics]) -> Verdict:
         return Verdict(
@@ -260,6 +251,13 @@ class _Made:
             findings=[*findings, *self._findings],
             decides=self.candidate.decides,
         )
+
+
+def difference(metrics: OutputMetrics, tolerance: Tolerance) -> Finding:
+    """The finding on an output that is out of tolerance."""
+    facts = {name: number for name, number in asdict(metrics).items() if name not in ("output", "passed", "note")}
+    code = "DP702" if metrics.non_finite else "DP701"
+    return finding(code, describe(metrics, tolerance), node=metrics.output, **facts)
 
 
 def not_run(

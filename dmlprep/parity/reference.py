@@ -82,15 +82,12 @@ class Reference:
         sizes: Mapping[str, int] | None = None,
         seeds: int = 2,
         time_limit: float = 600.0,
-        host: SessionHost | None = None,
-        progress: Callable[[float, str], None] = lambda share, text: None,
     ) -> Reference:
         """A reference with the user's feeds, or with seeded ones.
 
         Args:
             like: a prepared model whose fixed sizes the seeded feeds take, and the limits of indices seen there.
             sizes: sizes for dimensions that stay free, by name or by ``input:axis``.
-            host: serves the original; without one it has a worker of its own.
 
         Raises:
             InputError: the model cannot be read, a feed does not fit, or a size is for a dimension that it has not.
@@ -98,7 +95,7 @@ class Reference:
         """
         model = Model.open(path)
         shaped = Model.open(like) if like is not None else model
-        return cls.fed(model, RunFeeds(model, feeds or (), sizes), shaped, seeds, time_limit, host)
+        return cls.fed(model, RunFeeds(model, feeds or (), sizes), shaped, seeds, time_limit)
 
     @classmethod
     def fed(

@@ -12,8 +12,9 @@ import msgspec
 import onnx_ir as ir
 
 from dmlprep.errors import ModelRefused, RecipeError
+from dmlprep.metrics import holds_fp16
 from dmlprep.model import Model
-from dmlprep.model.walk import label, nodes, tensors
+from dmlprep.model.walk import label, nodes
 from dmlprep.passes.base import Context, Options, Pass
 from dmlprep.passes.catalog import suggest
 from dmlprep.precision.convert.calls import inline_calls
@@ -31,18 +32,6 @@ __all__ = ["Fp16Options", "Fp16Pass"]
 
 
 _Run = Callable[[Model, Mapping[int, str], Mapping[int, str]], Converted]
-
-
-def _holds_half(model: Model) -> bool:
-    """Whether any tensor, any Cast or any value is FP16. Reads no weights."""
-    half = ir.DataType.FLOAT16
-    values = (v.dtype for n in nodes(model.ir) for v in n.outputs)
-    casts = (a for n in nodes(model.ir) if n.op_type == "Cast" and (a := n.attributes.get("to")) is not None)
-    return (
-        any(t.dtype == half for t in tensors(model.ir))
-        or any(dtype == half for dtype in values)
-        or any(not a.is_ref() and a.as_int() == half for a in casts)
-    )
 
 
 class Fp16Options(Options, frozen=True):
@@ -113,7 +102,7 @@ class Fp16Pass(Pass[Fp16Options]):
             changed = self._own(model, context)
         else:
             changed = self._borrowed(model, context, select(model, _selection(options, "keep"), "keep"))
-        if not _holds_half(model) and any(v.dtype == ir.DataType.FLOAT for n in nodes(model.ir) for v in n.outputs):
+        if not holds_fp16(model) and any(v.dtype == ir.DataType.FLOAT for n in nodes(model.ir) for v in n.outputs):
             text = "nothing became FP16: every node stays in FP32, by the rules or the search that the findings name"
             context.report(finding("DP406", text))
         elif context.facts.get("islands"):

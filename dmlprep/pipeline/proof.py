@@ -131,10 +131,9 @@ def _checks(
         return _Check(f"parity on {device}", run, predicted_by)
 
     def half(mode: Accumulation, rounding: Rounding, decides: bool, name: str) -> _Check:
-        def run(reference: Reference) -> Verdict:
-            return _in_emulation(reference, prepared, settings, mode, rounding, name, decides, observer, host)
-
-        return _Check(name, run)
+        return _Check(
+            name, lambda truth: _emulated(truth, prepared, settings, mode, rounding, name, decides, observer, host)
+        )
 
     checks: list[_Check] = []
     predicted_by = ""
@@ -155,7 +154,7 @@ def _checks(
     return checks
 
 
-def _in_emulation(
+def _emulated(
     reference: Reference,
     prepared: Path,
     settings: ParitySettings,
@@ -221,5 +220,5 @@ def compare_models(
     settings = ParitySettings(tolerance=tolerance, time_limit=session.time_limit)
     name = f"fp16 emulation (storage, {_ROUNDING[cut]})"
     with Reference.of(reference, given, sizes=sizes, seeds=seeds, time_limit=session.time_limit) as truth:
-        predicted = _in_emulation(truth, candidate, settings, "storage", cut, name, False, Observer(), None)
+        predicted = _emulated(truth, candidate, settings, "storage", cut, name, False, Observer(), None)
     return hold_against(verdict, predicted, cut)

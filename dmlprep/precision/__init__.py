@@ -11,7 +11,7 @@ What runs a model is handed in (``passes.base.Runner``); nothing here opens a se
 """
 
 from dmlprep.precision.convert.converter import Converted, convert
-from dmlprep.precision.emulation.emulate import Accumulation, Rounding, emulate, has_half
+from dmlprep.precision.emulation.emulate import Accumulation, Rounding, emulate
 from dmlprep.precision.half import FP16_MAX, FP16_NORMAL, FP16_TINY, CastTensor, Loss, cast_tensor, measure
 from dmlprep.precision.policy.rules import LEVELS, RULES, Level, Reason, Rule
 from dmlprep.precision.search.islands import Islands, Setting, Trial, find_islands
@@ -41,7 +41,6 @@ __all__ = [
     "convert",
     "emulate",
     "find_islands",
-    "has_half",
     "measure",
     "profile",
     "select",

@@ -14,7 +14,10 @@ from dmlprep.precision.signature import Port, Signature, operator_key, signature
 from dmlprep.precision.types import Types, is_wide, solve_types
 from dmlprep.target import Target
 
-__all__ = ["MOVES", "UNTYPED", "View", "scalar"]
+__all__ = ["MOVES", "UNTYPED", "Found", "View", "scalar"]
+
+Found = Iterator[tuple[ir.Node, str]]
+"""The nodes that a rule finds, each with a clause that says why."""
 
 MOVES = frozenset(
     """

@@ -18,16 +18,15 @@ import onnx_ir as ir
 
 from dmlprep.errors import ModelRefused
 from dmlprep.model import Model
-from dmlprep.model.walk import graphs, nodes
+from dmlprep.model.walk import graphs
 from dmlprep.precision.emulation import composites
-from dmlprep.precision.emulation.probing import forget_symbolic_shapes
 from dmlprep.precision.emulation.rounding import Builder, Constants, Rounding
 from dmlprep.precision.half import cast_tensor
 from dmlprep.precision.names import Names
 from dmlprep.precision.types import Types, solve_types
 from dmlprep.precision.view import MOVES, constant_tensor
 
-__all__ = ["Accumulation", "Rounding", "emulate"]
+__all__ = ["Accumulation", "Rounding", "emulate", "forget_symbolic_shapes"]
 
 Accumulation = Literal["storage", "everywhere"]
 
@@ -153,6 +152,16 @@ def _attributes(node: ir.Node, half_outputs: list[ir.Value]) -> None:
             node.attributes["value"] = ir.AttrTensor("value", cast_tensor(tensor, _SINGLE))
 
 
-def has_half(model: Model) -> bool:
-    """Whether any node of a model computes in FP16."""
-    return any(v.dtype == _HALF for node in nodes(model.ir) for v in node.outputs)
+def forget_symbolic_shapes(model: Model) -> None:
+    """Drop the shapes of inner values that name dimensions.
+
+    ONNX Runtime lets values of the same named size share memory. Exporters name an output's height as the input's,
+    though it is twice that; as an output that does no harm, as an inner value the run fails.
+    """
+    for _, graph in graphs(model.ir):
+        ends = {id(v) for v in (*graph.inputs, *graph.outputs)} if isinstance(graph, ir.Graph) else set()
+        for node in graph:
+            for value in node.outputs:
+                shape = value.shape
+                if shape is not None and id(value) not in ends and not all(isinstance(d, int) for d in shape):
+                    value.shape = None

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import onnx_ir as ir
 
 from dmlprep.precision.policy.stretches import ELEMENTWISE
-from dmlprep.precision.view import MOVES, View
+from dmlprep.precision.view import MOVES, Found, View
 from dmlprep.target.precision import PrecisionFault
 
 __all__ = ["find"]
@@ -18,7 +16,7 @@ _BOX_ARITHMETIC = ELEMENTWISE | MOVES
 _BOX_READERS = {"NonMaxSuppression": (0,), "RoiAlign": (1,), "MaxRoiPool": (1,)}
 
 
-def find(view: View, fault: PrecisionFault) -> Iterator[tuple[ir.Node, str]]:
+def find(view: View, fault: PrecisionFault) -> Found:
     """The element-wise arithmetic that makes boxes out of a network's outputs, up to the first real layer."""
     for reader in view.order:
         for index in _BOX_READERS.get(reader.op_type, ()):

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-import onnx_ir as ir
-
-from dmlprep.precision.view import MOVES, View
+from dmlprep.precision.view import MOVES, Found, View
 from dmlprep.target.precision import PrecisionFault
 
 __all__ = ["find"]
 
 
-def find(view: View, fault: PrecisionFault) -> Iterator[tuple[ir.Node, str]]:
+def find(view: View, fault: PrecisionFault) -> Found:
     """A Transpose that moves the first axis and leaves the last (``[1, 0, 2]``), and leads into a MatMul."""
     for node in view.order:
         perm = node.attributes.get("perm")

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import onnx_ir as ir
 
 from dmlprep.precision.policy.stretches import is_square, through_moves, to_the_root
-from dmlprep.precision.view import View
+from dmlprep.precision.view import Found, View
 from dmlprep.target.precision import PrecisionFault
 
 __all__ = ["find"]
 
 
-def find(view: View, fault: PrecisionFault) -> Iterator[tuple[ir.Node, str]]:
+def find(view: View, fault: PrecisionFault) -> Found:
     """The squares of decomposed LayerNormalizations, and of decomposed RMSNormalizations where there are several."""
     centred: list[ir.Node] = []
     plain: list[ir.Node] = []

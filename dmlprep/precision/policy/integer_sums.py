@@ -6,13 +6,13 @@ from collections.abc import Iterable, Iterator
 
 import onnx_ir as ir
 
-from dmlprep.precision.view import MOVES, View
+from dmlprep.precision.view import MOVES, Found, View
 from dmlprep.target.precision import PrecisionFault
 
 __all__ = ["find"]
 
 
-def find(view: View, fault: PrecisionFault) -> Iterator[tuple[ir.Node, str]]:
+def find(view: View, fault: PrecisionFault) -> Found:
     """What scales the integer results of MatMulInteger and ConvInteger back: they go up to 2**31 before."""
     for node in view.order:
         if node.op_type not in ("MatMulInteger", "ConvInteger"):

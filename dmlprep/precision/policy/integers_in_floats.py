@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import onnx_ir as ir
 
 from dmlprep.precision.policy.stretches import from_integers, upstream
-from dmlprep.precision.view import View
+from dmlprep.precision.view import Found, View
 from dmlprep.target.precision import PrecisionFault
 
 __all__ = ["find"]
@@ -19,7 +17,7 @@ _COMPARES = frozenset(
 )
 
 
-def find(view: View, fault: PrecisionFault) -> Iterator[tuple[ir.Node, str]]:
+def find(view: View, fault: PrecisionFault) -> Found:
     """Arithmetic on whole numbers in floats whose result is an integer, a comparison or a size again."""
     inside = from_integers(view)
     ends: list[ir.Value] = []

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-import onnx_ir as ir
-
 from dmlprep.precision.policy.stretches import through_moves
-from dmlprep.precision.view import View
+from dmlprep.precision.view import Found, View
 from dmlprep.target.precision import PrecisionFault
 
 __all__ = ["find"]
 
 
-def find(view: View, fault: PrecisionFault) -> Iterator[tuple[ir.Node, str]]:
+def find(view: View, fault: PrecisionFault) -> Found:
     """Log of a ReduceSum of Exp, where the argument of Exp is not a difference from a maximum."""
     for node in view.order:
         if node.op_type != "Log" or not view.is_float(node):

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-import onnx_ir as ir
-
-from dmlprep.precision.view import View
+from dmlprep.precision.view import Found, View
 from dmlprep.target.precision import PrecisionFault
 
 __all__ = ["find"]
 
 
-def find(view: View, fault: PrecisionFault) -> Iterator[tuple[ir.Node, str]]:
+def find(view: View, fault: PrecisionFault) -> Found:
     """Softmax over an axis longer than ``fault.limits["axis"]``."""
     for node in view.order:
         if node.op_type not in fault.ops or not view.is_float(node):

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 
 import onnx_ir as ir
 
 from dmlprep.precision.policy.scales import out_of_range
-from dmlprep.precision.view import View
+from dmlprep.precision.view import Found, View
 from dmlprep.target.precision import PrecisionFault
 
 __all__ = ["find"]
@@ -17,7 +16,7 @@ _LONG = 16384
 """Terms of about 1 whose sum, four times as large, overflows."""
 
 
-def find(view: View, fault: PrecisionFault) -> Iterator[tuple[ir.Node, str]]:
+def find(view: View, fault: PrecisionFault) -> Found:
     """Sums of very many terms, and what reads them up to the division by their number."""
     for node in view.order:
         if node.op_type not in ("ReduceSum", "ReduceL1") or not view.wide(node.inputs[0]):

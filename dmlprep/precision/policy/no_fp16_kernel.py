@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import onnx_ir as ir
 
-from dmlprep.precision.view import View
+from dmlprep.precision.view import Found, View
 
 __all__ = ["find"]
 
 _TYPELESS = frozenset({"Constant", "If", "Loop", "Scan", "Cast", "CastLike"})
 
 
-def find(view: View) -> Iterator[tuple[ir.Node, str]]:
+def find(view: View) -> Found:
     """Nodes that DirectML does not compute in FP16."""
     for node in view.order:
         if node.op_type in _TYPELESS or not view.is_float(node):

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import onnx_ir as ir
 
-from dmlprep.precision.view import View
+from dmlprep.precision.view import Found, View
 
 __all__ = ["find"]
 
@@ -14,7 +12,7 @@ _FP32_BODIES = frozenset({"MeanVarianceNormalization"})
 """Measured with onnx 1.23.2 over every operator with a body: versions 9 and 13."""
 
 
-def find(view: View) -> Iterator[tuple[ir.Node, str]]:
+def find(view: View) -> Found:
     """Nodes without an FP16 form in their schema."""
     for node in view.order:
         known = view.signature(node)

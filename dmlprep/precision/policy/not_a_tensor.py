@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import onnx_ir as ir
 
-from dmlprep.precision.view import View
+from dmlprep.precision.view import Found, View
 
 __all__ = ["find"]
 
 _SEQUENCE_MAKERS = frozenset({"SequenceMap", "SequenceConstruct", "SplitToSequence", "SequenceInsert", "Optional"})
 
 
-def find(view: View) -> Iterator[tuple[ir.Node, str]]:
+def find(view: View) -> Found:
     """Nodes that handle sequences, optionals, or values of unknown type."""
     for node in view.order:
         values = [v for v in (*node.inputs, *node.outputs) if v is not None]

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import onnx_ir as ir
 
 from dmlprep.model.walk import attribute_graphs
-from dmlprep.precision.view import View
+from dmlprep.precision.view import Found, View
 
 __all__ = ["find"]
 
 
-def find(view: View) -> Iterator[tuple[ir.Node, str]]:
+def find(view: View) -> Found:
     """Nodes that compute in FP32 on values that the model casts up from FP16 itself."""
     inside: set[ir.Value] = set()
     found: dict[ir.Node, None] = {}

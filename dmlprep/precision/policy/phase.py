@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-import onnx_ir as ir
-
 from dmlprep.precision.policy.stretches import from_integers, upstream
-from dmlprep.precision.view import View
+from dmlprep.precision.view import Found, View
 from dmlprep.target.precision import PrecisionFault
 
 __all__ = ["find"]
@@ -16,7 +12,7 @@ _PHASE_STEPS = frozenset({"CumSum", "Resize", "Upsample"})
 """What lies between a frequency and the angle of its sine, besides arithmetic."""
 
 
-def find(view: View, fault: PrecisionFault) -> Iterator[tuple[ir.Node, str]]:
+def find(view: View, fault: PrecisionFault) -> Found:
     """Sin and Cos of positions, and what leads to them.
 
     A floating input may be one (the time step of a diffusion), and so is a running sum: the phase of a sine whose

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-import onnx_ir as ir
-
 from dmlprep.precision.policy.stretches import scale_makers
-from dmlprep.precision.view import View
+from dmlprep.precision.view import Found, View
 from dmlprep.target.precision import PrecisionFault
 
 __all__ = ["find"]
 
 
-def find(view: View, fault: PrecisionFault) -> Iterator[tuple[ir.Node, str]]:
+def find(view: View, fault: PrecisionFault) -> Found:
     """Quantize and dequantize nodes, and what computes on dequantised values."""
     for node in view.order:
         if node.op_type in ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"):

@@ -8,7 +8,7 @@ decides at which level it counts. How to add a rule: ``docs/add-an-fp16-rule.md`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
@@ -17,7 +17,7 @@ from typing import Literal
 import onnx_ir as ir
 
 from dmlprep.precision.policy import no_fp16_kernel, no_fp16_type, not_a_tensor, own_island
-from dmlprep.precision.view import View
+from dmlprep.precision.view import Found, View
 from dmlprep.target import Target
 from dmlprep.target.precision import PrecisionFault, precision_faults
 
@@ -57,7 +57,7 @@ class Rule:
     level: Level
     firm: bool
     why: str
-    finds: Callable[[View], Iterator[tuple[ir.Node, str]]]
+    finds: Callable[[View], Found]
     fault: PrecisionFault | None = None
 
 
@@ -69,7 +69,7 @@ _FORMS: tuple[Rule, ...] = (
 )
 """Rules that follow from schemas, kernels and the model itself."""
 
-Finder = Callable[[View, PrecisionFault], Iterator[tuple[ir.Node, str]]]
+Finder = Callable[[View, PrecisionFault], Found]
 
 
 def _finder(fault: PrecisionFault) -> Finder:
@@ -81,7 +81,7 @@ def _finder(fault: PrecisionFault) -> Finder:
     return found
 
 
-def _operators(view: View, fault: PrecisionFault) -> Iterator[tuple[ir.Node, str]]:
+def _operators(view: View, fault: PrecisionFault) -> Found:
     for node in view.order:
         if node.op_type in fault.ops and view.is_float(node):
             yield node, node.op_type

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 import onnx_ir as ir
 
-from dmlprep.precision.view import MOVES, View, scalar
+from dmlprep.precision.view import MOVES, Found, View, scalar
 
 __all__ = ["ELEMENTWISE", "from_integers", "is_square", "scale_makers", "through_moves", "to_the_root", "upstream"]
 
@@ -107,7 +107,7 @@ def is_square(view: View, node: ir.Node) -> bool:
     return node.op_type == "Pow" and view.wide(node.inputs[0]) and scalar(view.constant(node.inputs[1])) == 2.0
 
 
-def to_the_root(view: View, value: ir.Value) -> Iterator[tuple[ir.Node, str]]:
+def to_the_root(view: View, value: ir.Value) -> Found:
     stack, seen = [value], 0
     while stack and seen < 16:
         seen += 1

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import onnx_ir as ir
 
-from dmlprep.precision.view import MOVES, View, scalar
+from dmlprep.precision.view import MOVES, Found, View, scalar
 from dmlprep.target.precision import PrecisionFault
 
 __all__ = ["find"]
@@ -18,7 +18,7 @@ _STEPS = 8
 """How many factors and movements may stand between a mean and its use."""
 
 
-def find(view: View, fault: PrecisionFault) -> Iterator[tuple[ir.Node, str]]:
+def find(view: View, fault: PrecisionFault) -> Found:
     """The two means, the products, the difference, and the epsilon and quotient or root behind it."""
     for node in view.order:
         if node.op_type != "Sub" or not view.is_float(node):

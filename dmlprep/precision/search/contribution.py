@@ -11,8 +11,7 @@ import onnx_ir as ir
 from dmlprep.metrics import data_dependent
 from dmlprep.model import Model
 from dmlprep.model.walk import graphs, label
-from dmlprep.precision.emulation.emulate import Rounding, emulate
-from dmlprep.precision.emulation.probing import forget_symbolic_shapes
+from dmlprep.precision.emulation.emulate import Rounding, emulate, forget_symbolic_shapes
 from dmlprep.precision.emulation.rounding import Builder, Constants
 from dmlprep.precision.names import Names
 from dmlprep.precision.types import is_wide, solve_types

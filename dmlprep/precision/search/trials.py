@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import onnx_ir as ir
 
 from dmlprep._version import __version__
 from dmlprep.errors import InputError, ModelRefused
@@ -21,9 +20,8 @@ from dmlprep.metrics import data_dependent, output_error, output_groups
 from dmlprep.model import Model, freeze
 from dmlprep.model.walk import graphs, label
 from dmlprep.precision.emulation.emulate import Accumulation, Rounding, emulate
-from dmlprep.precision.half import WIDE
 from dmlprep.precision.node_paths import join_path, nodes_by_path
-from dmlprep.precision.types import Types, solve_types
+from dmlprep.precision.types import is_wide, solve_types
 from dmlprep.precision.view import UNTYPED
 
 if TYPE_CHECKING:
@@ -248,12 +246,7 @@ def _in_fp32(model: Model) -> list[str]:
             if (
                 node.op_type not in UNTYPED
                 and node.op_type not in ("Constant", "If", "Loop", "Scan")
-                and any(_is_wide(types, v) for v in (*node.inputs, *node.outputs))
+                and any(is_wide(types.get(v)) for v in (*node.inputs, *node.outputs) if v is not None)
             ):
                 found.append(join_path(path, label(node)))
     return found
-
-
-def _is_wide(types: Types, value: ir.Value | None) -> bool:
-    kind = types.get(value) if value is not None else None
-    return isinstance(kind, ir.TensorType) and kind.dtype in WIDE
