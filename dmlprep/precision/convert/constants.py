@@ -226,7 +226,10 @@ def _below(
 ) -> None:
     if _rescales(view, value, tensor, loss, readers, found):
         return
-    text = f"constant {value.name!r} would lose {loss.relative:.2g} of itself in FP16 (largest value {loss.peak:g})"
+    text = (
+        f"constant {value.name!r} would have a relative rounding error of {loss.relative:.2g} in FP16 "
+        f"(largest value {loss.peak:g})"
+    )
     number = scalar(tensor)
     for node in readers:
         places = [i for i, v in enumerate(node.inputs) if v is value]

@@ -173,7 +173,8 @@ def _findings(plan: Plan) -> list[Finding]:
             what = (
                 f"{loss.over} of {loss.size} values of {name!r} exceed {FP16_MAX:g} (largest {loss.peak:g})"
                 if loss.over
-                else f"{name!r} would lose {loss.relative:.2g} of itself ({loss.flushed} of {loss.size} values to zero)"
+                else f"{name!r} would have a relative rounding error of {loss.relative:.2g} "
+                f"({loss.flushed} of {loss.size} values become zero)"
             )
             found.append(
                 finding(
@@ -197,8 +198,8 @@ def _findings(plan: Plan) -> list[Finding]:
         found.append(
             finding(
                 "DP402",
-                f"{quiet_lost} of {quiet_size} values in {quiet_tensors} constants round to zero; no constant loses "
-                f"more than {worst:.2g} of itself",
+                f"{quiet_lost} of {quiet_size} values in {quiet_tensors} constants round to zero; no constant has a "
+                f"relative rounding error above {worst:.2g}",
                 severity="note",
                 remedy="",
                 flushed=quiet_lost,
