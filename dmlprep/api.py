@@ -52,7 +52,7 @@ def plan(
     target: str | None = None,
     settings: Sequence[str] = (),
 ) -> Plan:
-    """Read a recipe and prove that its steps fit together; no model is opened.
+    """Read a recipe and check all its steps and their options; no model is opened.
 
     Args:
         recipe: a built-in recipe (``@vision-fp16``) or a path.

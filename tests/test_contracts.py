@@ -14,10 +14,9 @@ import onnxruntime
 import pytest
 
 from dmlprep.errors import ModelRefused
+from dmlprep.metrics import Comparison, find_tolerance, output_groups
 from dmlprep.model import MappedTensor, Model
-from dmlprep.parity import find_tolerance, make_feeds
-from dmlprep.parity.metrics import OutputComparison
-from dmlprep.parity.rows import row_groups
+from dmlprep.parity import make_feeds
 from dmlprep.passes import CATALOG, Bound, Context, Pass, make_pass
 from dmlprep.pipeline.transaction import run_step
 from dmlprep.targets import find_target
@@ -139,7 +138,6 @@ def _holds(model: Model, fixture: Fixture, tolerance: str, runner: InProcess) ->
     onnx.checker.check_model(runner.path, full_check=True)
     assert list(answers) == list(truth)
     bound = "quantized" if "qdq" in fixture.traits else tolerance
-    for names, as_rows in row_groups(Model.open(fixture.path)):
-        comparison = OutputComparison(names, find_tolerance(bound), as_rows=as_rows)
-        comparison.add(truth, answers)
-        assert all(m.passed for m in comparison.results()), comparison.results()
+    comparison = Comparison(output_groups(Model.open(fixture.path)), find_tolerance(bound))
+    comparison.add(truth, answers)
+    assert all(m.passed for m in comparison.results()), comparison.results()

@@ -41,6 +41,6 @@ def test_a_fixture_is_prepared_and_proved_on_directml(name: str, recipe: str, tm
     assert verdict["outcome"] == "passed"
     assert verdict["device"]["name"].startswith("dml on ")
     assert verdict["tolerance"].startswith("fp16-dml" if "fp16" in recipe else "fp32-dml")
-    if "fp16" in recipe:  # what the reference foretold
+    if "fp16" in recipe:  # what the reference predicted
         off = max(output["max_rel"] for output in verdict["outputs"])
-        assert verdict["foretold"] / 2 <= off <= 2 * verdict["foretold"]
+        assert verdict["predicted"] / 2 <= off <= 2 * verdict["predicted"]

@@ -19,6 +19,7 @@ FLOORS: dict[str, int] = {
     "model": 2,
     "targets": 2,
     "quirks": 3,
+    "metrics": 2,
     "engines": 3,
     "runtime": 3,
     "placement": 4,

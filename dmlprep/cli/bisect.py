@@ -21,7 +21,7 @@ from dmlprep.cli.output import echo, print_json, progress_line
 if TYPE_CHECKING:
     from dmlprep.parity import Reference
     from dmlprep.parity.finding import Bisection
-    from dmlprep.parity.knobs import KnobResult
+    from dmlprep.parity.session_matrix import KnobResult
 
 __all__ = ["command"]
 
@@ -85,10 +85,10 @@ def command(
 
     Exit codes: 0 they agree; 1 a node was found; 2 bad input; 3 it could not run.
     """
+    from dmlprep.metrics import choose_tolerance
     from dmlprep.parity.bisect import bisect
-    from dmlprep.parity.knobs import try_knobs
     from dmlprep.parity.repro import check_folder, write_reproduction
-    from dmlprep.parity.tolerances import choose_tolerance
+    from dmlprep.parity.session_matrix import try_knobs
     from dmlprep.runtime import SessionOptions, choose_adapter
 
     check_folder(out, force)

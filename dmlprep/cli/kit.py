@@ -130,7 +130,7 @@ def pack(
     by = f"{made.reference.name} (the model itself)" if made.reference.itself else made.reference.name
     echo(f"wrote {packed.path}: kit {packed.name[:12]}, {bytes_text(packed.nbytes)}")
     echo(f"  {made.model.name}, {len(made.feeds)} feeds; expected outputs by {by} on {made.reference.device}")
-    echo(f"  tolerance on DirectML {made.tolerances['dml'].tolerance()}")
+    echo(f"  tolerance on DirectML {made.tolerances['dml']}")
     echo("  there: extract it, pip install numpy onnxruntime-directml, python run.py; it writes result.zip")
     echo(f"  then: dmlprep kit verify result.zip --kit {packed.path} --model {model}")
     return 0

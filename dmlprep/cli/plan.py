@@ -49,8 +49,8 @@ def command(
             echo(f"     {key} = {toml_value(value)}")
     parity = made.recipe.parity
     proofs = ["parity on the CPU"] if parity.cpu else []
-    if parity.cpu and parity.fp16_reference != "off" and any(step.pass_.name == "fp16" for step in made.steps):
-        proofs.append(f"the true-FP16 reference ({parity.fp16_reference})")
+    if parity.cpu and parity.fp16_emulation != "off" and any(step.pass_.name == "fp16" for step in made.steps):
+        proofs.append(f"the FP16 emulation ({parity.fp16_emulation})")
     if parity.dml != "off":
         proofs.append(f"parity on DirectML ({parity.dml})")
     echo(f"then: {', '.join(proofs) or 'no proof'}; tolerance {parity.tolerance}")

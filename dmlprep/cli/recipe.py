@@ -48,7 +48,7 @@ def show(name: str) -> int:
 def validate(names: tuple[str, ...], output_format: str) -> int:
     """Check recipes whole.
 
-    Their fields, the types of these, and that each step's needs are met. Stops at the first that is wrong.
+    Their steps, fields, and the types of these. Stops at the first that is wrong.
     """
     from dmlprep.recipe import load_recipe, make_plan
 

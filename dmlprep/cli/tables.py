@@ -77,8 +77,8 @@ def show_verdicts(verdicts: list[Verdict], console: Console) -> None:
         console.print(line)
         if verdict.device is not None:
             console.print(Text(f"  by {verdict.device}", style="dim"))
-        if verdict.foretold is not None:
-            console.print(Text(f"  the true-fp16 reference foretold {verdict.foretold:.2g}", style="dim"))
+        if verdict.predicted is not None:
+            console.print(Text(f"  the fp16 emulation predicted {verdict.predicted:.2g}", style="dim"))
         if verdict.outcome == "failed":
             for output in verdict.outputs:
                 if not output.passed:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, TypeVar
 import msgspec
 
 from dmlprep.errors import InputError
-from dmlprep.parity import Tolerance
+from dmlprep.metrics import OutputGroup, Tolerance
 from dmlprep.runtime.offsite import integrity
 
 __all__ = ["FileEntry", "KitFeed", "KitModel", "KitReference", "Manifest", "Result", "read_manifest", "read_result"]
@@ -50,33 +50,13 @@ class KitFeed(msgspec.Struct, frozen=True):
     outputs: dict[str, str]
 
 
-class Bounds(msgspec.Struct, frozen=True):
-    """A tolerance, as ``parity.Tolerance`` without its reason."""
-
-    name: str
-    max_rel: float
-    cosine: float
-    share_equal: float
-    rows: float
-
-    @classmethod
-    def of(cls, tolerance: Tolerance) -> Bounds:
-        """The numbers of a tolerance."""
-        t = tolerance
-        return cls(t.name, t.max_rel, t.cosine, t.share_equal, t.rows)
-
-    def tolerance(self) -> Tolerance:
-        """The tolerance of these numbers."""
-        return Tolerance(self.name, self.max_rel, self.cosine, self.share_equal, self.rows, "the kit's")
-
-
 class Manifest(msgspec.Struct, frozen=True):
     """``kit.json``. Its SHA-256 is the kit's name: it binds every file, and the result names it.
 
     Attributes:
         session: options in the words of ``runtime.ortoptions`` (``device_id``, ``dim:batch``).
         tolerances: by ``dml`` and ``cpu``.
-        groups: outputs that are compared together, and whether their rows are a set.
+        groups: outputs that are compared together, and by which rule.
         files: every file of the kit but ``kit.json``.
     """
 
@@ -85,8 +65,8 @@ class Manifest(msgspec.Struct, frozen=True):
     model: KitModel
     reference: KitReference
     session: dict[str, str]
-    tolerances: dict[Literal["dml", "cpu"], Bounds]
-    groups: list[tuple[list[str], bool]]
+    tolerances: dict[Literal["dml", "cpu"], Tolerance]
+    groups: list[OutputGroup]
     feeds: list[KitFeed]
     warm_up: Annotated[int, msgspec.Meta(ge=1)]
     runs: Annotated[int, msgspec.Meta(ge=1)]

@@ -17,18 +17,17 @@ from dmlprep._version import __version__
 from dmlprep.errors import CheckNotRun, InputError, ModelRefused, OutputError
 from dmlprep.files import check_output, unreadable, unwritable
 from dmlprep.files.outputs import windows_name_problem
-from dmlprep.kit.forms import Bounds, KitFeed, KitModel, KitReference, Manifest
+from dmlprep.kit.forms import KitFeed, KitModel, KitReference, Manifest
 from dmlprep.kit.found import FromRecord, from_record
 from dmlprep.kit.zipping import ZipWriter
+from dmlprep.metrics import choose_tolerance, holds_fp16, output_groups, quantizes, tells_something
 from dmlprep.model import Model
 from dmlprep.model.saving import Writer
 from dmlprep.model.tensors import as_mapped
 from dmlprep.model.walk import tensors
-from dmlprep.parity import Reference, choose_tolerance, fit_feeds, tells_something
+from dmlprep.parity import Reference, fit_feeds
 from dmlprep.parity.candidate import adapt_feed
-from dmlprep.parity.rows import row_groups
 from dmlprep.parity.sizes import free_dimensions, graph_inputs
-from dmlprep.parity.traits import holds_fp16, quantizes
 from dmlprep.runtime import SessionFailure, ValueInfo
 from dmlprep.runtime.offsite.integrity import MANIFEST
 
@@ -37,9 +36,12 @@ __all__ = ["KitRequest", "Packed", "pack"]
 Array = np.ndarray[Any, Any]
 Progress = Callable[[float, str], None]
 
-_RUNNER = ("__init__", "device", "dxgi", "integrity", "main", "measure", "process", "work")
-_SHARED = ("runtime/hresult", "runtime/ortoptions", "files/replacing")
-"""Modules of other rooms that the runner uses as they are; they import nothing of dmlprep's."""
+_TRAVELS = (
+    *(f"runtime/offsite/{name}" for name in ("__init__", "device", "dxgi", "integrity", "main", "process", "work")),
+    *("runtime/hresult", "runtime/ortoptions", "files/replacing"),
+    *("metrics/comparison", "metrics/measure", "metrics/rows", "record/output_metrics"),
+)
+"""The runner's modules. Most are dmlprep's own: they import each other, numpy and onnxruntime alone."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +107,7 @@ def pack(request: KitRequest) -> Packed:
     data = _data_files(model, request.model)
     tolerance = request.tolerance or known.tolerance
     traits = {"fp16": holds_fp16(model), "quantized": quantizes(model)}
-    bounds = {k: Bounds.of(choose_tolerance(tolerance, device=k, **traits)) for k in ("dml", "cpu")}
+    bounds = {k: choose_tolerance(tolerance, device=k, **traits) for k in ("dml", "cpu")}
     reference = Reference.of(
         original,
         request.feeds or None,
@@ -113,7 +115,6 @@ def pack(request: KitRequest) -> Packed:
         sizes={**known.sizes, **request.sizes},
         seeds=request.seeds or known.seeds,
         time_limit=request.time_limit,
-        progress=request.progress,
     )
     with reference:
         feeds = _expected(reference, model, request)
@@ -136,7 +137,7 @@ def pack(request: KitRequest) -> Packed:
                         reference=KitReference(original.name, made_by, made_by == digest, str(reference.device)),
                         session=dict(sorted(request.session.items())),
                         tolerances=cast(Any, bounds),
-                        groups=[(list(names), rows) for names, rows in row_groups(reference.model)],
+                        groups=output_groups(reference.model),
                         feeds=[_feed(kit, i, feed, reference.outputs(i)) for i, feed in enumerate(feeds)],
                         warm_up=request.warm_up,
                         runs=request.runs,
@@ -255,24 +256,17 @@ def _type_name(dtype: ir.DataType | None) -> str:
 
 def _runner(kit: ZipWriter) -> None:
     """The runner's modules under the name that they have on the other machine."""
-    runtime = resources.files("dmlprep.runtime")
-    kit.add_bytes("run.py", _renamed((runtime / "offsite" / "run.py").read_text(encoding="utf-8")))
-    for name in _RUNNER:
-        kit.add_bytes(
-            f"dmlprep_kit/{name}.py", _renamed((runtime / "offsite" / f"{name}.py").read_text(encoding="utf-8"))
-        )
-    for path in _SHARED:
-        source = (resources.files("dmlprep") / f"{path}.py").read_text(encoding="utf-8")
-        kit.add_bytes(f"dmlprep_kit/{path.rpartition('/')[2]}.py", _renamed(source))
+    own = resources.files("dmlprep")
+    kit.add_bytes("run.py", _renamed((own / "runtime" / "offsite" / "run.py").read_text(encoding="utf-8")))
+    for module in _TRAVELS:
+        source = (own / f"{module}.py").read_text(encoding="utf-8")
+        kit.add_bytes(f"dmlprep_kit/{module.rpartition('/')[2]}.py", _renamed(source))
     kit.add_bytes("README.txt", (resources.files("dmlprep.kit") / "README.txt").read_bytes().replace(b"\r\n", b"\n"))
 
 
 def _renamed(source: str) -> bytes:
-    return (
-        re.sub(r"\bdmlprep\.(runtime|files)\.(offsite\b\.?)?", "dmlprep_kit.", source)
-        .replace("from dmlprep_kit. import", "from dmlprep_kit import")
-        .encode()
-    )
+    """Its imports of dmlprep's modules lead to the kit's folder, where they lie side by side."""
+    return re.sub(r"\bdmlprep\.(runtime\.offsite|runtime|files|metrics|record)\b", "dmlprep_kit", source).encode()
 
 
 def _model(kit: ZipWriter, path: Path, data: Mapping[str, Path]) -> list[str]:

@@ -16,11 +16,9 @@ from dmlprep.files import unreadable
 from dmlprep.kit.archive import Bundle, read_array
 from dmlprep.kit.forms import Manifest, Result, read_manifest, read_result
 from dmlprep.kit.found import record_beside
+from dmlprep.metrics import Comparison, Tolerance, describe, proves
 from dmlprep.model.saving import write_file
-from dmlprep.parity import Tolerance
-from dmlprep.parity.compare import describe
-from dmlprep.parity.metrics import OutputComparison
-from dmlprep.parity.tolerances import proves
+from dmlprep.parity.compare import difference
 from dmlprep.record import DeviceInfo, Finding, OutputMetrics, RunRecord, Verdict, finding
 from dmlprep.runtime.offsite.integrity import MANIFEST, file_digest
 
@@ -125,7 +123,7 @@ def _merged(record: RunRecord, verdict: Verdict) -> RunRecord:
 def _judge(manifest: Manifest, name: str, result: Result, kit: Bundle, returned: Bundle) -> Verdict:
     on_dml = result.provider == _DML
     adapter = result.device.get("adapter", "")
-    tolerance = manifest.tolerances["dml" if on_dml else "cpu"].tolerance()
+    tolerance = manifest.tolerances["dml" if on_dml else "cpu"]
     verdict = Verdict(
         check=(f"parity on dml (kit: {adapter})" if adapter else "parity on dml (kit)")
         if on_dml
@@ -168,7 +166,7 @@ def _judge(manifest: Manifest, name: str, result: Result, kit: Bundle, returned:
     reason = describe(wrong[0], tolerance) if wrong else ""
     if len(wrong) > 1:
         reason += f" (and {len(wrong) - 1} more outputs)"
-    return said("failed" if wrong else "passed", reason, [_differs(m, tolerance) for m in wrong], outputs)
+    return said("failed" if wrong else "passed", reason, [difference(m, tolerance) for m in wrong], outputs)
 
 
 def _not_run(result: Result, on_dml: bool) -> str:
@@ -187,23 +185,12 @@ def _not_run(result: Result, on_dml: bool) -> str:
 def _measured(
     manifest: Manifest, result: Result, kit: Bundle, returned: Bundle, tolerance: Tolerance
 ) -> list[OutputMetrics]:
-    comparisons = [OutputComparison(tuple(names), tolerance, as_rows=rows) for names, rows in manifest.groups]
+    comparison = Comparison(manifest.groups, tolerance)
     for asked, got in zip(manifest.feeds, result.feeds, strict=True):
         expected = {n: read_array(kit, file) for n, file in asked.outputs.items()}
         answers = {n: read_array(returned, got.outputs[n]) for n in asked.outputs}
-        grouped = {name for c in comparisons for name in c.names}
-        # Items of a sequence are known only here.
-        comparisons += [OutputComparison((n,), tolerance) for n in expected if n not in grouped]
-        for comparison in comparisons:
-            if all(n in expected for n in comparison.names):
-                comparison.add(expected, answers)
-    return [m for c in comparisons for m in c.results()]
-
-
-def _differs(metrics: OutputMetrics, tolerance: Tolerance) -> Finding:
-    facts: dict[str, Any] = {"max_abs": metrics.max_abs, "max_rel": metrics.max_rel, "cosine": metrics.cosine}
-    code = "DP702" if metrics.non_finite else "DP701"
-    return finding(code, describe(metrics, tolerance), node=metrics.output, **facts)
+        comparison.add(expected, answers)
+    return comparison.results()
 
 
 def _device(manifest: Manifest, name: str, result: Result) -> DeviceInfo:

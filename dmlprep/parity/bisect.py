@@ -14,17 +14,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dmlprep.errors import CheckNotRun, InputError
+from dmlprep.metrics import Tolerance, choose_tolerance, holds_fp16, quantizes
 from dmlprep.model import Model
 from dmlprep.model.walk import label
 from dmlprep.parity.candidate import Device, usable_device
-from dmlprep.parity.cuts import Cuts, region
 from dmlprep.parity.failing import by_failure
 from dmlprep.parity.finding import Bisection, culprits, inputs_at, named
+from dmlprep.parity.graph_cuts import Cuts, region
 from dmlprep.parity.matching import match_values
 from dmlprep.parity.probe import Prober, differ
 from dmlprep.parity.reference import Reference
-from dmlprep.parity.tolerances import Tolerance, choose_tolerance
-from dmlprep.parity.traits import holds_fp16, quantizes
 from dmlprep.record import DeviceInfo, OutputMetrics
 
 if TYPE_CHECKING:

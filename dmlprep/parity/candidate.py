@@ -16,7 +16,7 @@ from dmlprep.errors import InputError
 from dmlprep.model import Model
 from dmlprep.model.segments import PIECE_BYTES, run_segments
 from dmlprep.parity.feeds import Feed
-from dmlprep.parity.levels import LOWER_LEVELS, Level, lower_levels
+from dmlprep.parity.optimization_levels import LOWER_LEVELS, Level, lower_levels
 from dmlprep.parity.reference import flatten
 from dmlprep.parity.sizes import graph_inputs
 from dmlprep.record import DeviceInfo
@@ -123,7 +123,7 @@ class Candidate:
         where: what errors call it.
         model: its graph.
         device: where it runs.
-        kind: what ``auto`` chooses a tolerance by: ``cpu``, ``dml`` or ``fp16-reference``.
+        kind: what ``auto`` chooses a tolerance by: ``cpu``, ``dml`` or ``fp16-emulation``.
         answers: given feeds and options, who answers and the outputs by name, feed by feed. Raises ``SessionFailure``
             where it does not load or run, ``CheckNotRun`` where the device is not to be had.
         lower: optimisation levels to try where it does not run at the default.
@@ -136,7 +136,7 @@ class Candidate:
     where: str
     model: Model
     device: Device
-    kind: Literal["cpu", "dml", "fp16-reference"]
+    kind: Literal["cpu", "dml", "fp16-emulation"]
     answers: Callable[[Sequence[Feed], SessionOptions], Answers]
     lower: Sequence[Level] = ()
     ours: bool = False
@@ -204,7 +204,7 @@ def shadow_candidate(
             for index in range(len(adapted)):
                 yield DeviceInfo(device.name, [*device.details, f"run on {told}"]), flatten(found[index])
 
-    return Candidate(check, where, model, "cpu", "fp16-reference", answers, LOWER_LEVELS, True, code, decides)
+    return Candidate(check, where, model, "cpu", "fp16-emulation", answers, LOWER_LEVELS, True, code, decides)
 
 
 def _name(dtype: ir.DataType | None) -> str:

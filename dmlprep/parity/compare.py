@@ -5,30 +5,34 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from dmlprep.errors import CheckNotRun
-from dmlprep.model import Model
-from dmlprep.model.ranked import ranked_outputs
+from dmlprep.metrics import (
+    Comparison,
+    Tolerance,
+    choose_tolerance,
+    describe,
+    holds_fp16,
+    output_groups,
+    proves,
+    quantizes,
+    tells_something,
+)
 from dmlprep.parity.candidate import Candidate, Device, file_candidate, usable_device
 from dmlprep.parity.feeds import fit_shapes
-from dmlprep.parity.levels import Lowered, at_some_level
-from dmlprep.parity.metrics import OutputComparison, tells_something
-from dmlprep.parity.quantities import quantities
+from dmlprep.parity.optimization_levels import Lowered, at_some_level
 from dmlprep.parity.reference import Reference
-from dmlprep.parity.rows import row_groups
-from dmlprep.parity.tolerances import Tolerance, choose_tolerance, proves
-from dmlprep.parity.traits import holds_fp16, quantizes
 from dmlprep.record import DeviceInfo, Finding, OutputMetrics, Verdict, finding
 
 if TYPE_CHECKING:
     from dmlprep.runtime import SessionHost, SessionOptions
 
-__all__ = ["compare", "compare_candidate", "not_run"]
+__all__ = ["compare", "compare_candidate", "difference", "not_run"]
 
 _NO_ADAPTER = "887A0002"
 """DXGI_ERROR_NOT_FOUND (winerror.h): what asking for an adapter that is not there gives."""
@@ -81,9 +85,7 @@ def compare(
     if isinstance(reference, Reference):
         return compare_candidate(reference, compared, tolerance, time_limit, session, progress)
     try:
-        made = Reference.of(
-            reference, feeds, like=candidate, sizes=sizes, seeds=seeds, time_limit=time_limit, progress=progress
-        )
+        made = Reference.of(reference, feeds, like=candidate, sizes=sizes, seeds=seeds, time_limit=time_limit)
     except CheckNotRun as error:
         return not_run(compared.check, str(error), None, began)
     with made:
@@ -102,7 +104,7 @@ def compare_candidate(
     from dmlprep.runtime import SessionFailure, SessionOptions
 
     began = time.perf_counter()
-    fp16 = candidate.kind == "fp16-reference" or holds_fp16(candidate.model)
+    fp16 = candidate.kind == "fp16-emulation" or holds_fp16(candidate.model)
     chosen = choose_tolerance(tolerance, fp16=fp16, quantized=quantizes(candidate.model), device=candidate.kind)
     fit_shapes(candidate.model, reference.feeds, candidate.where)
 
@@ -141,7 +143,7 @@ def compare_candidate(
         made.lowered(lowered)
     if answered.missing:
         return made.failed(f"the candidate has no output {answered.missing!r}", answered.feeds)
-    results = [m for c in answered.comparisons for m in c.results()]
+    results = answered.comparison.results()
     left_out = set(reference.outputs(0)) - {m.output for m in results}
     if left_out:
         return made.failed(f"output {min(left_out)!r} was not compared", 0)
@@ -156,41 +158,17 @@ def compare_candidate(
     return made.judged(results, len(reference.feeds))
 
 
+@dataclass
 class _Answered:
-    """What a candidate answered: comparisons so far, and the first output that it does not have."""
+    """What a candidate answered: its outputs compared so far, and the first output that it does not have."""
 
-    def __init__(self, reference: Reference, tolerance: Tolerance) -> None:
-        self.comparisons = _comparisons(reference.model, tolerance)
-        self._tolerance = tolerance
-        self.missing = ""
-        self.feeds = 0
-
-    def add(self, reference: dict[str, Array], answers: dict[str, Array]) -> None:
-        grouped = {name for c in self.comparisons for name in c.names}
-        # Items of a sequence output are known only after a run.
-        self.comparisons += [OutputComparison((n,), self._tolerance) for n in reference if n not in grouped]
-        for comparison in self.comparisons:
-            if all(name in reference for name in comparison.names):
-                comparison.add(reference, answers)
-
-
-def _comparisons(model: Model, tolerance: Tolerance) -> list[OutputComparison]:
-    """One for each group of outputs whose rows belong together; what is a set of any size is no ranking as well."""
-    groups = row_groups(model)
-    alone = {names[0] for names, rows in groups if not rows}
-    ranked = [one for one in ranked_outputs(model) if alone.issuperset(one.names)]
-    taken = {name for one in ranked for name in one.names}
-    numbers = quantities(model)
-    found = [
-        OutputComparison(names, tolerance, as_rows=rows, numbers=numbers)
-        for names, rows in groups
-        if names[0] not in taken
-    ]
-    return [*found, *(OutputComparison(one.names, tolerance, ranked=one) for one in ranked)]
+    comparison: Comparison
+    missing: str = ""
+    feeds: int = 0
 
 
 def _answers(reference: Reference, made: _Made, options: SessionOptions, progress: Progress) -> _Answered:
-    answered = _Answered(reference, made.tolerance)
+    answered = _Answered(Comparison(output_groups(reference.model), made.tolerance))
     total = len(reference.feeds)
     with closing(made.candidate.answers(reference.feeds, options)) as answers:
         for index in range(total):
@@ -200,7 +178,7 @@ def _answers(reference: Reference, made: _Made, options: SessionOptions, progres
             if missing:
                 answered.missing, answered.feeds = missing[0], index
                 break
-            answered.add(reference.outputs(index), outputs)
+            answered.comparison.add(reference.outputs(index), outputs)
     return answered
 
 
@@ -248,20 +226,13 @@ class _Made:
         return self._verdict(reason, feeds, findings if findings is not None else [finding(code, reason)], [])
 
     def _differs(self, metrics: OutputMetrics) -> Finding:
-        facts: dict[str, Any] = {
-            "max_abs": metrics.max_abs,
-            "max_rel": metrics.max_rel,
-            "cosine": metrics.cosine,
-            "out_of_tolerance": metrics.out_of_tolerance,
-            "non_finite": metrics.non_finite,
-            "share_equal": metrics.share_equal,
-        }
-        code = self.candidate.code or ("DP702" if metrics.non_finite else "DP701")
-        text = describe(metrics, self.tolerance)
-        if self.candidate.code:
-            text = f"{self.candidate.check}: {text}"
+        one = difference(metrics, self.tolerance)
+        if not self.candidate.code:
+            return one
+        text = f"{self.candidate.check}: {one.message}"
         severity: Any = None if self.candidate.decides else "warning"
-        return finding(code, text, node=metrics.output, severity=severity, **facts)
+        facts: dict[str, Any] = one.facts
+        return finding(self.candidate.code, text, node=one.node, severity=severity, **facts)
 
     def _verdict(self, reason: str, feeds: int, findings: list[Finding], outputs: list[OutputMetrics]) -> Verdict:
         return Verdict(
@@ -278,21 +249,11 @@ class _Made:
         )
 
 
-def describe(metrics: OutputMetrics, tolerance: Tolerance) -> str:
-    """One sentence on an output that is out of tolerance."""
-    name = metrics.output
-    if metrics.non_finite:
-        return f"output {name!r} has {metrics.non_finite} elements that are not finite where the reference is"
-    if metrics.note:
-        return f"output {name!r}: {metrics.note}"
-    if metrics.share_equal < 1:
-        asked = f"{tolerance.share_equal:.0%} are asked for"
-        return f"output {name!r}: {metrics.share_equal:.2%} of the elements are equal, {asked}"
-    if metrics.max_rel > tolerance.max_rel:
-        return f"output {name!r}: max|d|/max|ref| is {metrics.max_rel:.3g}, {tolerance.max_rel:g} is allowed"
-    if metrics.cosine < tolerance.cosine:
-        return f"output {name!r}: cosine is {metrics.cosine:.6f}, {tolerance.cosine:g} is asked for"
-    return f"output {name!r}: {metrics.out_of_tolerance:.2%} of the elements are infinite or NaN on one side only"
+def difference(metrics: OutputMetrics, tolerance: Tolerance) -> Finding:
+    """The finding on an output that is out of tolerance."""
+    facts = {name: number for name, number in asdict(metrics).items() if name not in ("output", "passed", "note")}
+    code = "DP702" if metrics.non_finite else "DP701"
+    return finding(code, describe(metrics, tolerance), node=metrics.output, **facts)
 
 
 def not_run(

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from dmlprep.metrics import TOLERANCES
 from dmlprep.model import Model
 from dmlprep.model.walk import label
 from dmlprep.parity.candidate import Device
-from dmlprep.parity.cuts import Cuts, region
 from dmlprep.parity.finding import Bisection, culprits, inputs_at, named
+from dmlprep.parity.graph_cuts import Cuts, region
 from dmlprep.parity.probe import Prober
-from dmlprep.parity.tolerances import TOLERANCES
 
 __all__ = ["by_failure"]
 

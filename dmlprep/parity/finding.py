@@ -10,7 +10,7 @@ import numpy as np
 import onnx_ir as ir
 
 from dmlprep.model import Model
-from dmlprep.parity.cuts import Cuts
+from dmlprep.parity.graph_cuts import Cuts
 from dmlprep.parity.probe import Prober
 from dmlprep.record import DeviceInfo, OutputMetrics
 

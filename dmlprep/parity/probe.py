@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from dmlprep.metrics import Tolerance, measure
 from dmlprep.model import Model
 from dmlprep.parity.candidate import Device, adapt_feed, open_session
-from dmlprep.parity.cuts import prefix
-from dmlprep.parity.metrics import measure
+from dmlprep.parity.graph_cuts import prefix
 from dmlprep.parity.reference import flatten
-from dmlprep.parity.tolerances import Tolerance
 from dmlprep.record import DeviceInfo, OutputMetrics
 
 if TYPE_CHECKING:

@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dmlprep.errors import InputError
+from dmlprep.metrics import holds_fp16, holds_rare_floats
 from dmlprep.model import Model
 from dmlprep.model.walk import label, nodes
-from dmlprep.parity.feeds import Feed, fit_feeds, make_feeds, static_sizes
-from dmlprep.parity.levels import Lowered, at_some_level, lower_levels
-from dmlprep.parity.sizes import free_dimensions, graph_inputs
-from dmlprep.parity.traits import holds_fp16, holds_rare_floats
+from dmlprep.parity.feeds import Feed
+from dmlprep.parity.optimization_levels import Lowered, at_some_level, lower_levels
+from dmlprep.parity.run_feeds import RunFeeds
 from dmlprep.record import DeviceInfo
 from dmlprep.targets import find_target
 
@@ -71,7 +70,7 @@ class Reference:
         self.device: DeviceInfo | None = None
         self.lowered: Lowered | None = None
         self._outputs: list[dict[str, Array]] = []
-        self._again: Callable[[], list[Feed]] | None = None
+        self._again: Callable[[], list[Feed]] = list
 
     @classmethod
     def of(
@@ -83,34 +82,47 @@ class Reference:
         sizes: Mapping[str, int] | None = None,
         seeds: int = 2,
         time_limit: float = 600.0,
-        host: SessionHost | None = None,
-        progress: Callable[[float, str], None] = lambda share, text: None,
     ) -> Reference:
         """A reference with the user's feeds, or with seeded ones.
 
         Args:
             like: a prepared model whose fixed sizes the seeded feeds take, and the limits of indices seen there.
             sizes: sizes for dimensions that stay free, by name or by ``input:axis``.
-            host: serves the original; without one it has a worker of its own.
 
         Raises:
             InputError: the model cannot be read, a feed does not fit, or a size is for a dimension that it has not.
             CheckNotRun: feeds cannot be made up for an input.
         """
         model = Model.open(path)
-        if feeds:
-            return cls(path, model, fit_feeds(model, feeds, "feeds"), time_limit, host)
-        shaped = Model.open(like) if like is not None else None
-        wanted = static_sizes(shaped) if shaped is not None else {}
-        _check_sizes(model, sizes or {}, path)
-        wanted.update(sizes or {})
-        rough = holds_fp16(shaped or model)
-        made = cls(path, model, make_feeds(model, wanted, seeds, like=shaped, rough=rough), time_limit, host)
-        # A batch that is free in name only (a Reshape traced at batch 1) runs with 1 and nothing else.
-        ones = {f"{i.name}:0": 1 for i in graph_inputs(model) if i.dims and not isinstance(i.dims[0], int)}
-        if ones and not any(key in wanted for key in ones) and not any(_is_batch(model, key, wanted) for key in ones):
-            made._again = lambda: make_feeds(model, {**ones, **wanted}, seeds, like=shaped, rough=rough)
-        return made
+        shaped = Model.open(like) if like is not None else model
+        return cls.fed(model, RunFeeds(model, feeds or (), sizes), shaped, seeds, time_limit)
+
+    @classmethod
+    def fed(
+        cls,
+        model: Model,
+        feeds: RunFeeds,
+        like: Model,
+        seeds: int = 2,
+        time_limit: float = 600.0,
+        host: SessionHost | None = None,
+    ) -> Reference:
+        """A model as it was opened, with the feeds of a run: all of the user's, or ``seeds`` seeded ones.
+
+        Args:
+            like: what is held against it: seeded feeds have its fixed sizes, and noise where it is FP16.
+
+        Raises:
+            InputError: a feed of the user's does not fit ``like``.
+            CheckNotRun: feeds cannot be made up for an input.
+        """
+
+        def made() -> list[Feed]:
+            return feeds.of(like, feeds.given or seeds, rough=holds_fp16(like))
+
+        found = cls(model.path or Path(), model, made(), time_limit, host)
+        found._again = lambda: made() if feeds.single_batch(like) else []
+        return found
 
     def compute(self, progress: Callable[[float, str], None] = lambda share, text: None) -> int:
         """Run the original on every feed, unless that was done.
@@ -141,9 +153,9 @@ class Reference:
                 try:
                     outputs = session.run_any(self.feeds[index])
                 except SessionFailure as failure:
-                    if index or failure.kind != "run" or self._again is None:
+                    if index or failure.kind != "run" or not (again := self._again()):
                         raise
-                    self.feeds, self._again = self._again(), None
+                    self.feeds = again
                     outputs = session.run_any(self.feeds[0])
                 found.append({n: self._keep(index, i, a) for i, (n, a) in enumerate(flatten(outputs).items())})
         return found
@@ -211,22 +223,3 @@ class Reference:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-def _is_batch(model: Model, key: str, wanted: Mapping[str, int]) -> bool:
-    """Whether the user gave the size of this axis by its name."""
-    name = key.rpartition(":")[0]
-    dim = next((i.dims[0] for i in graph_inputs(model) if i.name == name and i.dims), None)
-    return isinstance(dim, str) and dim in wanted
-
-
-def _check_sizes(model: Model, sizes: Mapping[str, int], path: Path) -> None:
-    known = free_dimensions(graph_inputs(model))
-    for name in sizes:
-        if name not in known:
-            raise InputError(
-                f"no input has a dimension {name!r}",
-                where=str(path),
-                code="DP203",
-                fix=f"it has: {', '.join(sorted(known)) or 'none'}",
-            )

@@ -15,7 +15,7 @@ from dmlprep.files import check_path, unwritable
 from dmlprep.files.outputs import check_replaceable
 from dmlprep.model.walk import label
 from dmlprep.parity.finding import Bisection
-from dmlprep.parity.knobs import KnobResult
+from dmlprep.parity.session_matrix import KnobResult
 
 __all__ = ["FILES", "check_folder", "write_reproduction"]
 

@@ -48,7 +48,6 @@ _PASS_ON = frozenset(
     )
 )
 _INDEXES = frozenset(("Gather", "GatherElements", "ScatterElements"))
-_FROM_WEIGHT = frozenset(("Cast", "DequantizeLinear", "Identity", "Reshape", "Transpose"))
 
 
 def index_limit(model: Model, value: ir.Value) -> int | None:

@@ -1,7 +1,7 @@
 """What a pass is.
 
 A pass changes a model's graph in memory. It knows no files, no sessions and no command line; the pipeline runs it as a
-transaction (``pipeline/transaction.py``): snapshot, needs, run, contract, record. A pass that cannot do its work whole
+transaction (``pipeline/transaction.py``): snapshot, run, contract, record. A pass that cannot do its work whole
 raises ``ModelRefused``, and the snapshot comes back.
 """
 
@@ -68,7 +68,6 @@ class Context:
         runner: runs models, where the pipeline has one.
         choose_opset: the opset at which most of a model's compute runs on DirectML, where the pipeline can tell.
         progress: called with a share done (0 to 1) and a word about it.
-        should_stop: whether the user wants an early end (long searches ask).
     """
 
     target: Target
@@ -93,18 +92,14 @@ class Pass(ABC, Generic[O]):
         name: as recipes write it.
         summary: one line for lists and help.
         options_type: its ``Options``.
-        needs: facts that must hold before it runs.
         gives: facts that hold after it.
-        drops: facts that it may break.
         bound: how far CPU outputs may move.
     """
 
     name: ClassVar[str]
     summary: ClassVar[str]
     options_type: ClassVar[type[Options]]
-    needs: ClassVar[frozenset[Fact]] = frozenset()
     gives: ClassVar[frozenset[Fact]] = frozenset()
-    drops: ClassVar[frozenset[Fact]] = frozenset()
     bound: ClassVar[Bound] = "exact"
 
     def __init__(self, options: O) -> None:

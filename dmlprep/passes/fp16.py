@@ -12,37 +12,26 @@ import msgspec
 import onnx_ir as ir
 
 from dmlprep.errors import ModelRefused, RecipeError
+from dmlprep.metrics import holds_fp16
 from dmlprep.model import Model
-from dmlprep.model.walk import label, nodes, tensors
+from dmlprep.model.walk import label, nodes
 from dmlprep.passes.base import Context, Options, Pass
 from dmlprep.passes.catalog import suggest
-from dmlprep.precision.borrowed import convert_with_onnxconverter_common
-from dmlprep.precision.calls import inline_calls
-from dmlprep.precision.convert import Converted, convert
-from dmlprep.precision.islands import find_islands
-from dmlprep.precision.places import nodes_by_place
-from dmlprep.precision.profile import Range
-from dmlprep.precision.selection import Selection, select
-from dmlprep.precision.squares import sum_squares
+from dmlprep.precision.convert.calls import inline_calls
+from dmlprep.precision.convert.converter import Converted, convert
+from dmlprep.precision.convert.onnxconverter_common import convert_with_onnxconverter_common
+from dmlprep.precision.convert.squares import sum_squares
+from dmlprep.precision.node_paths import nodes_by_path
+from dmlprep.precision.search.islands import Setting, find_islands
+from dmlprep.precision.search.profile import Range
 from dmlprep.precision.types import solve_types
+from dmlprep.precision.user_selection import Selection, select
 from dmlprep.record import finding
 
 __all__ = ["Fp16Options", "Fp16Pass"]
 
 
 _Run = Callable[[Model, Mapping[int, str], Mapping[int, str]], Converted]
-
-
-def _holds_half(model: Model) -> bool:
-    """Whether any tensor, any Cast or any value is FP16. Reads no weights."""
-    half = ir.DataType.FLOAT16
-    values = (v.dtype for n in nodes(model.ir) for v in n.outputs)
-    casts = (a for n in nodes(model.ir) if n.op_type == "Cast" and (a := n.attributes.get("to")) is not None)
-    return (
-        any(t.dtype == half for t in tensors(model.ir))
-        or any(dtype == half for dtype in values)
-        or any(not a.is_ref() and a.as_int() == half for a in casts)
-    )
 
 
 class Fp16Options(Options, frozen=True):
@@ -58,11 +47,11 @@ class Fp16Options(Options, frozen=True):
         keep_between: pairs of values; the nodes on the way from the first to the second stay FP32.
         convert_nodes, convert_operators, convert_patterns, convert_between: converted against the policy, where
             FP16 kernels exist.
-        islands: ``auto`` searches for the smallest set of nodes to keep in FP32, by the true-FP16 reference.
+        islands: ``auto`` searches for the smallest set of nodes to keep in FP32, by the FP16 emulation.
         tolerance: of the search: largest max|difference| / max|reference| of an output.
-        rounding, accumulation: of the reference, see ``precision.reference``.
+        rounding, accumulation: of the emulation, see ``precision.emulation``.
         feeds: how many feeds the search looks at.
-        max_trials: how many runs of the reference it may take.
+        max_trials: how many runs of the emulation it may take.
         journal: a file that remembers trials, so that a search that was stopped goes on where it was.
     """
 
@@ -113,7 +102,7 @@ class Fp16Pass(Pass[Fp16Options]):
             changed = self._own(model, context)
         else:
             changed = self._borrowed(model, context, select(model, _selection(options, "keep"), "keep"))
-        if not _holds_half(model) and any(v.dtype == ir.DataType.FLOAT for n in nodes(model.ir) for v in n.outputs):
+        if not holds_fp16(model) and any(v.dtype == ir.DataType.FLOAT for n in nodes(model.ir) for v in n.outputs):
             text = "nothing became FP16: every node stays in FP32, by the rules or the search that the findings name"
             context.report(finding("DP406", text))
         elif context.facts.get("islands"):
@@ -154,7 +143,7 @@ class Fp16Pass(Pass[Fp16Options]):
         """What the user keeps and converts once functions are inlined, named by what it was or by what it is then."""
         picks: list[dict[int, str]] = []
         rests: list[Selection] = []
-        known = {*nodes_by_place(model.ir), *(name for n in nodes(model.ir) for name in (label(n), n.name))}
+        known = {*nodes_by_path(model.ir), *(name for n in nodes(model.ir) for name in (label(n), n.name))}
         for field in _FIELDS:
             selection = _selection(self.options, field)
             late = tuple(n for n in selection.nodes if n not in known) if model.ir.functions else ()
@@ -179,10 +168,10 @@ class Fp16Pass(Pass[Fp16Options]):
                 fix='set islands = "off", and name the nodes in keep_nodes',
             )
 
-        by_place = nodes_by_place(model.ir).items()
+        by_place = nodes_by_path(model.ir).items()
 
         def trial(one: Model, kept: Mapping[int, str]) -> None:
-            places = nodes_by_place(one.ir)
+            places = nodes_by_path(one.ir)
             mine, anyway = (
                 {id(places[p]): chosen[id(n)] for p, n in by_place if id(n) in chosen}
                 for chosen in (keep, convert_anyway)
@@ -194,13 +183,15 @@ class Fp16Pass(Pass[Fp16Options]):
             trial,
             context.runner,
             context.runner.feeds(model, options.feeds),
-            options.tolerance,
-            mode=options.accumulation,
-            rounding=options.rounding,
-            max_trials=options.max_trials,
-            journal=Path(options.journal) if options.journal else None,
-            settings=f"{context.target.name} {options}",
-            progress=context.progress,
+            Setting(
+                options.tolerance,
+                options.accumulation,
+                options.rounding,
+                options.max_trials,
+                Path(options.journal) if options.journal else None,
+                f"{context.target.name} {msgspec.structs.replace(options, journal='', max_trials=1, feeds=1)}",
+                context.progress,
+            ),
         )
         if not found.met or found.whole:
             best = (
@@ -221,12 +212,12 @@ class Fp16Pass(Pass[Fp16Options]):
             "islands": found.keep,
             "islands_computing": found.computing,
             "island_recipe": found.recipe_lines(),
-            "reference_error": found.error,
-            "reference": f"true-fp16, {options.accumulation}, {options.rounding}",
+            "emulation_error": found.error,
+            "emulation": f"{options.accumulation}, {options.rounding}",
             "trials": [{"kept": len(t.kept), "error": t.error, "seconds": round(t.seconds, 2)} for t in found.trials],
             "worst_values": _worst(found.ranges.values()),
         }
-        places = nodes_by_place(model.ir)
+        places = nodes_by_path(model.ir)
         return {id(places[name]): why for name, why in found.keep.items()}
 
     def _borrowed(self, model: Model, context: Context, keep: dict[int, str]) -> bool:

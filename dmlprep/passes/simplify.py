@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
-import numpy as np
 import onnx_ir as ir
 
 from dmlprep.engines import onnxsim
 from dmlprep.errors import ModelRefused
+from dmlprep.metrics import TOLERANCES, describe, measure
 from dmlprep.model import Model
 from dmlprep.model.checking import check
 from dmlprep.model.segments import run_segments
@@ -18,13 +18,10 @@ from dmlprep.model.weights import put_back, take_out
 from dmlprep.passes.base import Context, Fact, Options, Pass
 from dmlprep.record import finding
 
-__all__ = ["GROWTH", "SHARE", "TOLERANCE", "SimplifyOptions", "SimplifyPass"]
+__all__ = ["GROWTH", "SHARE", "SimplifyOptions", "SimplifyPass"]
 
 GROWTH = 1.05
 """A result with more than 5 % more nodes or tensor bytes is no simplification."""
-
-TOLERANCE = 1e-5
-"""Largest |difference| / largest |reference| that reordered FP32 arithmetic may leave (bound ``rounding``)."""
 
 SHARE = 0.02
 """No folded constant is larger than this share of the model's tensor bytes."""
@@ -117,10 +114,12 @@ class SimplifyPass(Pass[SimplifyOptions]):
             except ModelRefused as error:
                 return f"the result does not run: {error.what}"
             for name in reference:
-                distance = _distance(reference[name], now.get(name))
-                if not distance <= TOLERANCE:
-                    return f"output {name} differs by {distance:.3g} of its largest value"
-                worst = max(worst, distance)
+                if name not in now or now[name].dtype != reference[name].dtype:
+                    return f"the outputs differ: output {name!r} is missing, or of another type"
+                metrics = measure(name, reference[name], now[name], TOLERANCES["fp32-cpu"])
+                if not metrics.passed:
+                    return f"the outputs differ: {describe(metrics, TOLERANCES['fp32-cpu'])}"
+                worst = max(worst, metrics.max_rel)
         context.facts["guard_on_values"] = f"passed on {len(feeds)} feed(s), largest difference {worst:.3g}"
         return ""
 
@@ -155,20 +154,3 @@ def _random_merged(model: Model, result: Model) -> str:
     """Two nodes that draw random numbers are not one, however equal they look."""
     count = [sum(n.op_type in _RANDOM for n in nodes(m.ir)) for m in (model, result)]
     return "nodes that draw random numbers were merged or removed" if count[0] != count[1] else ""
-
-
-def _distance(reference: np.ndarray[Any, Any], result: np.ndarray[Any, Any] | None) -> float:
-    """Largest |difference| over largest |reference|; infinite where shapes, types or non-finite places differ."""
-    if result is None or reference.shape != result.shape or reference.dtype != result.dtype:
-        return float("inf")
-    if reference.dtype.kind not in "fc":
-        return 0.0 if np.array_equal(reference, result) else float("inf")
-    a, b = reference.astype(np.float64), result.astype(np.float64)
-    finite = np.isfinite(a)
-    if not np.array_equal(a[~finite], b[~finite], equal_nan=True) or not np.isfinite(b[finite]).all():
-        return float("inf")
-    if not finite.any():
-        return 0.0
-    largest = float(np.abs(a[finite]).max())
-    difference = float(np.abs(a[finite] - b[finite]).max())
-    return difference / max(largest, float(np.finfo(np.float32).tiny))

@@ -11,7 +11,7 @@ import os
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
@@ -20,13 +20,14 @@ from dmlprep.errors import CheckNotRun, DmlprepError, InputError, ModelRefused, 
 from dmlprep.files import FileSet, check_path, remove_tree, unwritable
 from dmlprep.files.exchange import held
 from dmlprep.files.outputs import check_replaceable
+from dmlprep.metrics import holds_fp16
 from dmlprep.model import Model
 from dmlprep.model.checking import check
 from dmlprep.model.opening import check_name
 from dmlprep.model.saving import Saved
 from dmlprep.model.tensors import as_mapped
 from dmlprep.model.walk import tensors
-from dmlprep.parity import fit_feeds
+from dmlprep.parity import RunFeeds
 from dmlprep.passes import Context
 from dmlprep.pipeline.observer import Observer
 from dmlprep.pipeline.proof import prove
@@ -117,16 +118,16 @@ def prepare(request: PrepareRequest) -> RunRecord:
         record.opset_before, record.ir_before = _versions(model)
         record.facts["files"] = _files(model, request)
         _check_input(model, request.source)
-        # Before the steps, which take longer, and by the user's own name for them.
-        request = replace(request, feeds=fit_feeds(model, request.feeds))
+        # Before the steps, which take longer. The steps and the proof have the same feeds.
+        feeds = _feeds(request)
         _place(record, "placement_before", model, request)
         # One worker runs every model that the steps and the proof have for the CPU: starting one costs 0.4 s.
         with cpu_host() as host:
-            _run_steps(model, request, record, host)
+            _run_steps(model, request, feeds, record, host)
             record.opset_after, record.ir_after = _versions(model)
             _place(record, "placement_after", model, request)
             _check_result(model, request.source)
-            _save_and_prove(model, request, record, host, began)
+            _save_and_prove(model, request, feeds, record, host, began)
     except (ModelRefused, CheckNotRun) as refused:
         record.exit_code = refused.exit_code
         record.error = str(refused)
@@ -200,12 +201,18 @@ def _check_result(model: Model, source: Path) -> None:
         )
 
 
-def _run_steps(model: Model, request: PrepareRequest, record: RunRecord, host: SessionHost) -> None:
+def _feeds(request: PrepareRequest) -> RunFeeds:
+    original = Model.open(request.source)
+    rough = "fp16" in request.plan.facts or holds_fp16(original)
+    return RunFeeds(original, request.feeds, request.plan.recipe.parity.sizes, rough=rough)
+
+
+def _run_steps(model: Model, request: PrepareRequest, feeds: RunFeeds, record: RunRecord, host: SessionHost) -> None:
     from dmlprep.placement import choose_opset
 
     plan = request.plan
     within = False
-    with CpuRunner(request.feeds, plan.recipe.parity.sizes, plan.recipe.parity.time_limit, host) as runner:
+    with CpuRunner(feeds.of, plan.recipe.parity.time_limit, host) as runner:
         for index, step in enumerate(plan.steps, 1):
             request.observer.step_started(step.name, index, len(plan.steps))
             context = Context(
@@ -260,7 +267,9 @@ def _clear_left(folder: Path) -> None:
                 remove_tree(left, ignore_errors=True)
 
 
-def _save_and_prove(model: Model, request: PrepareRequest, record: RunRecord, host: SessionHost, began: float) -> None:
+def _save_and_prove(
+    model: Model, request: PrepareRequest, feeds: RunFeeds, record: RunRecord, host: SessionHost, began: float
+) -> None:
     target = request.model_path
     total = model.statistics().nbytes
     done = 0
@@ -278,11 +287,11 @@ def _save_and_prove(model: Model, request: PrepareRequest, record: RunRecord, ho
             raise
         record.output_sha256 = saved.sha256
         record.verdicts = prove(
-            request.source,
+            feeds.original,
             saved.files[0],
             request.plan.recipe.parity,
+            feeds,
             rounding=_rounding(request.plan, record),
-            feeds=request.feeds,
             session=request.session,
             observer=request.observer,
             host=host,
@@ -304,7 +313,7 @@ def _appear(saved: Saved, record: RunRecord, staging: Path, request: PrepareRequ
 
 
 def _rounding(plan: Plan, record: RunRecord) -> Rounding | None:
-    """How the true-FP16 reference rounds: as the last step that brought in FP16 was told; ``None`` where none did."""
+    """How the FP16 emulation rounds: as the last step that brought in FP16 was told; ``None`` where none did."""
     for step, done in zip(reversed(plan.steps), reversed(record.steps), strict=True):
         if step.pass_.name == "fp16" and done.outcome == "changed":
             rounding: Rounding = step.pass_.options.rounding
@@ -345,7 +354,7 @@ def _how_to_run(check: str) -> str:
         return "dmlprep runtime install (Linux), or run on Windows with a GPU; dmlprep doctor tells"
     if check.endswith("cpu"):
         return "give --feeds that fit; --set parity.cpu=false writes the result without this proof"
-    return '--set parity.fp16_reference="off" writes the result without this proof'
+    return '--set parity.fp16_emulation="off" writes the result without this proof'
 
 
 def _as_finding(error: DmlprepError) -> Finding:

@@ -1,7 +1,7 @@
-"""The proof: the original on the CPU against the prepared model on the CPU, in true FP16, and on DirectML.
+"""The proof: the original on the CPU against the prepared model on the CPU, in the FP16 emulation, and on DirectML.
 
 Each check is one verdict; the original runs once for all of them. The CPU provider computes FP16 in FP32, which proves
-nothing about FP16 arithmetic: that is what the true-FP16 reference is for (``precision.reference``).
+nothing about FP16 arithmetic: that is what the FP16 emulation is for (``precision.emulation``).
 """
 
 from __future__ import annotations
@@ -13,19 +13,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from dmlprep.errors import CheckNotRun, DmlprepError, InternalError, ModelRefused
+from dmlprep.metrics import holds_fp16
 from dmlprep.model import Model
 from dmlprep.parity import (
     Reference,
+    RunFeeds,
     compare,
     compare_candidate,
-    holds_fp16,
     load_feeds,
     not_run,
     shadow_candidate,
 )
-from dmlprep.pipeline.foretold import device_rounding, hold_against
 from dmlprep.pipeline.observer import Observer
-from dmlprep.precision import Accumulation, Rounding, reference_model
+from dmlprep.pipeline.predicted import device_rounding, hold_against
+from dmlprep.precision import Accumulation, Rounding, emulate
 from dmlprep.recipe import ParitySettings
 from dmlprep.record import DeviceInfo, Verdict
 
@@ -54,20 +55,20 @@ _ROUNDING = {"nearest": "rounding to nearest even", "toward-zero": "rounding tow
 
 @dataclass(frozen=True)
 class _Check:
-    """A check to make: its name, how its verdict is had, and the check before it that foretells its errors."""
+    """A check to make: its name, how its verdict is had, and the check before it that predicts its errors."""
 
     name: str
     run: Callable[[Reference], Verdict]
-    foretold_by: str = ""
+    predicted_by: str = ""
 
 
 def prove(
-    source: Path,
+    original: Model,
     prepared: Path,
     settings: ParitySettings,
+    feeds: RunFeeds,
     *,
     rounding: Rounding | None = None,
-    feeds: Sequence[Arrays] = (),
     session: SessionOptions | None = None,
     observer: Observer | None = None,
     host: SessionHost | None = None,
@@ -75,7 +76,9 @@ def prove(
     """One verdict for each check that the settings ask for; the original runs once.
 
     Args:
-        rounding: how the true-FP16 reference rounds, where a step brought FP16 arithmetic in; ``None`` where none did.
+        original: as it was opened.
+        feeds: the run's; the steps had the same.
+        rounding: how the FP16 emulation rounds, where a step brought FP16 arithmetic in; ``None`` where none did.
         host: serves what runs on the CPU, one model after the other; without one each has a worker of its own.
 
     Raises:
@@ -87,16 +90,7 @@ def prove(
         return []
     began = time.perf_counter()
     try:
-        reference = Reference.of(
-            source,
-            feeds or None,
-            like=prepared,
-            sizes=settings.sizes,
-            seeds=settings.seeds,
-            time_limit=settings.time_limit,
-            host=host,
-            progress=observer.step_progress,
-        )
+        reference = Reference.fed(original, feeds, Model.open(prepared), settings.seeds, settings.time_limit, host)
     except CheckNotRun as error:
         return [not_run(check.name, str(error), None, began) for check in checks]
     verdicts: list[Verdict] = []
@@ -104,9 +98,9 @@ def prove(
         for check in checks:
             observer.check_started(check.name)
             verdict = check.run(reference)
-            if check.foretold_by:
-                foretold = next((v for v in verdicts if v.check == check.foretold_by), None)
-                verdict = hold_against(verdict, foretold, device_rounding(session))
+            if check.predicted_by:
+                predicted = next((v for v in verdicts if v.check == check.predicted_by), None)
+                verdict = hold_against(verdict, predicted, device_rounding(session))
             verdicts.append(verdict)
             observer.check_finished(verdict)
     return verdicts
@@ -120,7 +114,7 @@ def _checks(
     observer: Observer,
     host: SessionHost | None,
 ) -> list[_Check]:
-    def on(device: Literal["cpu", "dml"], foretold_by: str = "") -> _Check:
+    def on(device: Literal["cpu", "dml"], predicted_by: str = "") -> _Check:
         def run(reference: Reference) -> Verdict:
             return compare(
                 reference,
@@ -133,34 +127,33 @@ def _checks(
                 host=host,
             )
 
-        return _Check(f"parity on {device}", run, foretold_by)
+        return _Check(f"parity on {device}", run, predicted_by)
 
     def half(mode: Accumulation, rounding: Rounding, decides: bool, name: str) -> _Check:
-        def run(reference: Reference) -> Verdict:
-            return _in_true_fp16(reference, prepared, settings, mode, rounding, name, decides, observer, host)
-
-        return _Check(name, run)
+        return _Check(
+            name, lambda truth: _emulated(truth, prepared, settings, mode, rounding, name, decides, observer, host)
+        )
 
     checks: list[_Check] = []
-    foretold_by = ""
+    predicted_by = ""
     if settings.cpu:
         checks.append(on("cpu"))
     if settings.cpu and rounding is not None and holds_fp16(Model.open(prepared)):
-        modes = _MODES[settings.fp16_reference]
-        checks += [half(mode, rounding, index == 0, f"fp16 reference ({mode})") for index, mode in enumerate(modes)]
+        modes = _MODES[settings.fp16_emulation]
+        checks += [half(mode, rounding, index == 0, f"fp16 emulation ({mode})") for index, mode in enumerate(modes)]
         if settings.dml != "off":
             cut = device_rounding(session)
             if cut == rounding and "storage" in modes:
-                foretold_by = "fp16 reference (storage)"
+                predicted_by = "fp16 emulation (storage)"
             elif cut == "toward-zero" or "storage" in modes:
-                foretold_by = f"fp16 reference (storage, {_ROUNDING[cut]})"
-                checks.append(half("storage", cut, False, foretold_by))
+                predicted_by = f"fp16 emulation (storage, {_ROUNDING[cut]})"
+                checks.append(half("storage", cut, False, predicted_by))
     if settings.dml != "off":
-        checks.append(on("dml", foretold_by))
+        checks.append(on("dml", predicted_by))
     return checks
 
 
-def _in_true_fp16(
+def _emulated(
     reference: Reference,
     prepared: Path,
     settings: ParitySettings,
@@ -173,18 +166,18 @@ def _in_true_fp16(
 ) -> Verdict:
     """The prepared file as FP16 hardware would compute it, against the original's outputs."""
     began = time.perf_counter()
-    device = DeviceInfo("true-fp16 reference", [_SUMS[mode], _ROUNDING[rounding]])
+    device = DeviceInfo("fp16 emulation", [_SUMS[mode], _ROUNDING[rounding]])
     try:
-        shadow = reference_model(Model.open(prepared), mode, rounding)
+        shadow = emulate(Model.open(prepared), mode, rounding)
     except ModelRefused as error:
         return not_run(name, str(error), device, began, decides=decides)
     except DmlprepError:
         raise
     except Exception as error:
         raise InternalError(
-            f"the true-FP16 reference of the result cannot be made: {type(error).__name__}: {error}",
+            f"the FP16 emulation of the result cannot be made: {type(error).__name__}: {error}",
             where=name,
-            fix='please report this; --set parity.fp16_reference="off" leaves this proof out',
+            fix='please report this; --set parity.fp16_emulation="off" leaves this proof out',
         ) from error
     candidate = shadow_candidate(shadow, name, str(prepared), device, code="DP407", decides=decides, host=host)
     return compare_candidate(
@@ -224,7 +217,7 @@ def compare_models(
     if cut == "nearest" or not holds_fp16(Model.open(candidate)):
         return verdict
     settings = ParitySettings(tolerance=tolerance, time_limit=session.time_limit)
-    name = f"fp16 reference (storage, {_ROUNDING[cut]})"
+    name = f"fp16 emulation (storage, {_ROUNDING[cut]})"
     with Reference.of(reference, given, sizes=sizes, seeds=seeds, time_limit=session.time_limit) as truth:
-        foretold = _in_true_fp16(truth, candidate, settings, "storage", cut, name, False, Observer(), None)
-    return hold_against(verdict, foretold, cut)
+        predicted = _emulated(truth, candidate, settings, "storage", cut, name, False, Observer(), None)
+    return hold_against(verdict, predicted, cut)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -28,21 +28,18 @@ class CpuRunner:
     model on several feeds, and loading takes longer than running.
 
     Args:
-        feeds_given: feeds from the user; seeded ones are made per model where this is empty.
-        sizes: sizes for dimensions that are free.
+        feeds: makes feeds for a model, at most so many; seeded ones of default sizes where nobody says.
         time_limit: seconds for one load or run.
         host: serves the models; without one the runner has a worker of its own.
     """
 
     def __init__(
         self,
-        feeds_given: Sequence[dict[str, np.ndarray[Any, Any]]] = (),
-        sizes: Mapping[str, int] | None = None,
+        feeds: Callable[[Model, int], list[dict[str, np.ndarray[Any, Any]]]] | None = None,
         time_limit: float = 600.0,
         host: SessionHost | None = None,
     ) -> None:
-        self._given = list(feeds_given)
-        self._sizes = dict(sizes or {})
+        self._feeds = feeds
         self._time_limit = time_limit
         self._host = host
         self._own: SessionHost | None = None
@@ -68,7 +65,7 @@ class CpuRunner:
 
         def once(options: SessionOptions) -> dict[str, np.ndarray[Any, Any]]:
             session = self._opened(model, options)
-            # What a pass made of the model may take its inputs in another width: the true-FP16 reference in FP32.
+            # What a pass made of the model may take its inputs in another width: the FP16 emulation in FP32.
             return session.run(adapt_feed(dict(feeds), session.inputs, str(model.path or "")), outputs)
 
         options = SessionOptions(time_limit=self._time_limit)
@@ -81,7 +78,7 @@ class CpuRunner:
 
     def _opened(self, model: Model, options: SessionOptions) -> Session:
         """A session on the model: the one that is there, where nothing has changed since."""
-        from dmlprep.parity import holds_rare_floats
+        from dmlprep.metrics import holds_rare_floats
         from dmlprep.runtime import DATA_FOLDER, SessionFailure, cpu_host, open_evaluator
 
         frozen = model.snapshot()
@@ -121,14 +118,11 @@ class CpuRunner:
             self._host = self._own = None
 
     def feeds(self, model: Model, count: int = 1) -> list[dict[str, np.ndarray[Any, Any]]]:
-        """The user's feeds, or ``count`` seeded ones.
+        """The user's feeds, or ``count`` seeded ones: those of the proof as well.
 
         Raises:
             InputError: a feed of the user's does not fit the model as it is now.
         """
-        from dmlprep.parity import fit_shapes, make_feeds
+        from dmlprep.parity import make_feeds
 
-        if self._given:
-            fit_shapes(model, self._given[:count], "feeds")
-            return self._given[:count]
-        return make_feeds(model, sizes=self._sizes, count=count, rough=True)
+        return self._feeds(model, count) if self._feeds is not None else make_feeds(model, count=count, rough=True)

@@ -1,22 +1,22 @@
 """FP16: what to convert, how to convert it, and proof of what FP16 hardware would make of it.
 
 * ``convert(model, target, level=..., keep_io=..., keep=..., convert_anyway=...)`` converts a model in place.
-* ``reference_model(model, mode, rounding)`` makes the true-FP16 reference of a converted model: an FP32 model that
+* ``emulate(model, mode, rounding)`` makes the FP16 emulation of a converted model: an FP32 model that
   rounds to FP16 after every node, with the same input and output names, to be run on any machine.
 * ``profile(model, runner, feeds)`` measures the range of every floating value in an FP32 run.
-* ``find_islands(model, convert, runner, feeds, tolerance)`` searches for the smallest set of nodes to keep in FP32.
+* ``find_islands(model, convert, runner, feeds, setting)`` searches for the smallest set of nodes to keep in FP32.
 * ``RULES`` are the policy: each says which nodes stay in FP32, and why.
 
 What runs a model is handed in (``passes.base.Runner``); nothing here opens a session. See ``docs/precision.md``.
 """
 
-from dmlprep.precision.convert import Converted, convert
+from dmlprep.precision.convert.converter import Converted, convert
+from dmlprep.precision.emulation.emulate import Accumulation, Rounding, emulate
 from dmlprep.precision.half import FP16_MAX, FP16_NORMAL, FP16_TINY, CastTensor, Loss, cast_tensor, measure
-from dmlprep.precision.islands import Islands, Trial, find_islands, output_error
-from dmlprep.precision.policy import LEVELS, RULES, Level, Reason, Rule
-from dmlprep.precision.profile import Range, profile
-from dmlprep.precision.reference import Accumulation, Rounding, has_half, reference_model
-from dmlprep.precision.selection import Selection, select
+from dmlprep.precision.policy.rules import LEVELS, RULES, Level, Reason, Rule
+from dmlprep.precision.search.islands import Islands, Setting, Trial, find_islands
+from dmlprep.precision.search.profile import Range, profile
+from dmlprep.precision.user_selection import Selection, select
 
 __all__ = [
     "FP16_MAX",
@@ -35,14 +35,13 @@ __all__ = [
     "Rounding",
     "Rule",
     "Selection",
+    "Setting",
     "Trial",
     "cast_tensor",
     "convert",
+    "emulate",
     "find_islands",
-    "has_half",
     "measure",
-    "output_error",
     "profile",
-    "reference_model",
     "select",
 ]

@@ -166,7 +166,7 @@ class CastTensor:
         dtype: FLOAT16, FLOAT or DOUBLE.
         limit: finite values beyond it become it, where ``dtype`` is FLOAT16; ``None`` lets them become infinite.
         exponent: values are multiplied by ``2**exponent`` first, which is exact.
-        through_half: round to FP16 on the way to a wider type (weights of the true-FP16 reference).
+        through_half: round to FP16 on the way to a wider type (weights of the FP16 emulation).
         clamp: finite values beyond it become it first, whatever ``dtype`` is; ``None`` for no change.
     """
 

@@ -14,7 +14,10 @@ from dmlprep.precision.signature import Port, Signature, operator_key, signature
 from dmlprep.precision.types import Types, is_wide, solve_types
 from dmlprep.targets import Target
 
-__all__ = ["MOVES", "UNTYPED", "View", "consumers", "dtype_name", "scalar"]
+__all__ = ["MOVES", "UNTYPED", "Found", "View", "scalar"]
+
+Found = Iterator[tuple[ir.Node, str]]
+"""The nodes that a rule finds, each with a clause that says why."""
 
 MOVES = frozenset(
     """
@@ -26,16 +29,6 @@ MOVES = frozenset(
 
 UNTYPED = frozenset({"Cast", "Shape", "Size"})
 """Operators that read any type, and whose result does not depend on it."""
-
-
-def dtype_name(dtype: ir.DataType) -> str:
-    """A type as the kernel tables write it: ``float``, ``float16``."""
-    return dtype.name.lower()
-
-
-def consumers(value: ir.Value) -> tuple[ir.Node, ...]:
-    """The nodes that read a value, those in subgraphs too."""
-    return tuple(value.consumers())
 
 
 @dataclass

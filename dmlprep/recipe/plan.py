@@ -1,4 +1,4 @@
-"""Turn a recipe into a plan: passes with checked options, each step's needs proved to be met by the steps before it."""
+"""Turn a recipe into a plan: passes with checked options, and what holds of a model after all of them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dmlprep.errors import RecipeError
-from dmlprep.passes import Fact, Pass, find_pass, make_pass
+from dmlprep.passes import Fact, Pass, make_pass
 from dmlprep.recipe.recipe import Recipe
 from dmlprep.targets import Target, find_target
 
@@ -39,7 +39,7 @@ def make_plan(recipe: Recipe, pins: dict[str, int] | None = None) -> Plan:
         pins: sizes given on the command line; they go to the step ``pin``.
 
     Raises:
-        RecipeError: unknown step or field, a need that no earlier step meets, or pins without a pin step.
+        RecipeError: unknown step or field, or pins without a pin step.
         UsageError: the target does not exist.
     """
     target = find_target(recipe.target)
@@ -52,21 +52,11 @@ def make_plan(recipe: Recipe, pins: dict[str, int] | None = None) -> Plan:
         use = options.pop("use", name)
         if not isinstance(use, str):
             raise RecipeError("field 'use' names a pass", where=where, fix="write it as a string", code="DP901")
-        cls = find_pass(use, where)
         if pins and use == "pin":
             sizes = options.get("sizes", {})
             options["sizes"] = {**sizes, **pins} if isinstance(sizes, dict) else sizes
             pinned = True
         step = make_pass(use, options, where)
-        missing = sorted(cls.needs - facts)
-        if missing:
-            raise RecipeError(
-                f"this step needs {', '.join(missing)}, which no step before it gives",
-                where=where,
-                fix=_giver(missing[0]),
-                code="DP903",
-            )
-        facts -= cls.drops
         facts |= step.promises()
         steps.append(PlannedStep(name, step, options))
     if pins and not pinned:
@@ -77,10 +67,3 @@ def make_plan(recipe: Recipe, pins: dict[str, int] | None = None) -> Plan:
             code="DP903",
         )
     return Plan(recipe, target, tuple(steps), frozenset(facts))
-
-
-def _giver(fact: str) -> str:
-    from dmlprep.passes import CATALOG
-
-    givers = [name for name in CATALOG if fact in find_pass(name).gives]
-    return f"put one of these before it: {', '.join(givers)}" if givers else "no pass gives it"

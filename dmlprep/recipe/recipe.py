@@ -21,7 +21,7 @@ class ParitySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
 
     Attributes:
         cpu: compare on the CPU provider.
-        fp16_reference: where a step made the model FP16 and ``cpu`` is on, compare what FP16 hardware would compute:
+        fp16_emulation: where a step made the model FP16 and ``cpu`` is on, compare what FP16 hardware would compute:
             ``storage`` (FP32 sums, stored in FP16), ``everywhere`` (partial sums in FP16 too), ``both`` (the first
             decides, the second informs), ``off``.
         dml: compare on DirectML: ``auto`` where a session can run, ``require`` (exit 3 where none can), ``off``.
@@ -32,7 +32,7 @@ class ParitySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     """
 
     cpu: bool = True
-    fp16_reference: Literal["storage", "everywhere", "both", "off"] = "storage"
+    fp16_emulation: Literal["storage", "everywhere", "both", "off"] = "storage"
     dml: Literal["auto", "require", "off"] = "auto"
     tolerance: str = "auto"
     seeds: Annotated[int, msgspec.Meta(ge=1)] = 2

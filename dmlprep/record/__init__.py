@@ -1,7 +1,8 @@
 """What a run leaves behind: findings, verdicts, steps, and the run record that holds them."""
 
 from dmlprep.record.findings import CODES, SEVERITIES, Code, Finding, Severity, finding
-from dmlprep.record.run import DeviceInfo, OutputMetrics, RunRecord, StepRecord, Verdict
+from dmlprep.record.output_metrics import OutputMetrics
+from dmlprep.record.run import DeviceInfo, RunRecord, StepRecord, Verdict
 
 __all__ = [
     "CODES",

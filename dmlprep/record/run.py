@@ -10,8 +10,9 @@ import msgspec
 from dmlprep.errors import InputError
 from dmlprep.files import HOW_TO_SAVE, NotUtf8, read_text, unreadable
 from dmlprep.record.findings import Finding
+from dmlprep.record.output_metrics import OutputMetrics
 
-__all__ = ["DeviceInfo", "OutputMetrics", "RunRecord", "StepRecord", "Verdict"]
+__all__ = ["DeviceInfo", "RunRecord", "StepRecord", "Verdict"]
 
 FORMAT = 1
 """Version of the JSON form. Raised when a field changes its meaning or goes away."""
@@ -21,7 +22,7 @@ class DeviceInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     """Which device answered.
 
     Attributes:
-        name: ``cpu``, ``true-fp16 reference``, ``dml on linux: lavapipe`` or ``dml on windows: ADAPTER``.
+        name: ``cpu``, ``fp16 emulation``, ``dml on linux: lavapipe`` or ``dml on windows: ADAPTER``.
         details: versions and traits, in the order they are printed (``DirectML 1.15.4``, ``no native FP16``).
     """
 
@@ -30,31 +31,6 @@ class DeviceInfo(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def __str__(self) -> str:
         return ", ".join([self.name, *self.details])
-
-
-class OutputMetrics(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How one output compares with the reference, worst over all feeds.
-
-    Attributes:
-        output: name of the graph output.
-        max_abs: max |d|.
-        max_rel: max |d| / max |reference|.
-        cosine: cosine of the two, flattened.
-        out_of_tolerance: share of elements out of tolerance, 0 to 1.
-        non_finite: NaN or infinite elements where the reference is finite.
-        share_equal: for integer, boolean and string outputs, share of equal elements.
-        note: the rule used where it is not element by element (sets of boxes).
-    """
-
-    output: str
-    passed: bool
-    max_abs: float = 0.0
-    max_rel: float = 0.0
-    cosine: float = 1.0
-    out_of_tolerance: float = 0.0
-    non_finite: int = 0
-    share_equal: float = 1.0
-    note: str = ""
 
 
 class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -67,7 +43,7 @@ class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
         device: which device answered, ``None`` when none did.
         tolerance: name of the tolerance and its numbers.
         decides: whether it decides about the model; one that does not is information, whatever its outcome.
-        foretold: of a DirectML session on an FP16 model, the worst relative error that the true-FP16 reference with the
+        predicted: of a DirectML session on an FP16 model, the worst relative error that the FP16 emulation with the
             device's rounding gives on the same feeds; ``None`` where there is none.
     """
 
@@ -81,7 +57,7 @@ class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
     outputs: list[OutputMetrics] = []
     findings: list[Finding] = []
     decides: bool = True
-    foretold: float | None = None
+    predicted: float | None = None
 
     def __post_init__(self) -> None:
         if self.outcome != "passed" and not self.reason:
@@ -92,14 +68,14 @@ class StepRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """What one step did.
 
     Attributes:
-        outcome: ``changed``, ``unchanged``, ``undone`` (the guard took it back) or ``refused``.
+        outcome: ``changed``, ``unchanged`` or ``undone`` (the guard took it back).
         seconds: wall time.
         nodes_before: nodes of all graphs, subgraphs and functions.
         bytes_before: bytes of all tensors held by the model.
     """
 
     step: str
-    outcome: Literal["changed", "unchanged", "undone", "refused"]
+    outcome: Literal["changed", "unchanged", "undone"]
     seconds: float
     nodes_before: int
     nodes_after: int

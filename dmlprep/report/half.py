@@ -45,7 +45,7 @@ class HalfStep:
         casts: Cast nodes between floating types that are left.
         kept: by rule, the rule that keeps most nodes first; an island search is a rule of its own.
         worst: the range profile's worst values, empty where no profile ran.
-        trials: nodes kept and error of each run of the reference, where a search ran.
+        trials: nodes kept and error of each run of the emulation, where a search ran.
         recipe_lines: TOML that gives the same result without a search.
     """
 

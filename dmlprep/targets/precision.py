@@ -1,7 +1,6 @@
 """The table of precision faults: operators that a target runs in FP16, and what they then do wrong.
 
-Facts only. How careful to be about them is ``precision.policy``'s to decide, where in a graph they lie
-``precision.regions``'s.
+Facts only. ``precision.policy`` decides how careful to be about them, and finds where in a graph they lie.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ For each FOLDER/NAME.onnx: dmlprep's converter, alone and with the recipes' sear
 onnxconverter-common (explicit limits), and onnxruntime.transformers.float16 (its file alone, without torch).
 A row is clean when the file passes onnx.checker with full_check, loads at ONNX Runtime's default optimisation,
 runs, and is in bounds element by element (max|d|/max|ref| <= 0.02 and cosine >= 0.999 against FP32 on the CPU).
-``true`` is the same error in the true-FP16 reference, which the CPU provider cannot see. Seconds cover load,
+``true`` is the same error in the FP16 emulation, which the CPU provider cannot see. Seconds cover load,
 conversion and save.
 
 ``feeds.py`` may define ``make(name, inputs) -> dict`` (inputs: [(name, type, dims)]) and ``DIMS``; without it,
@@ -47,12 +47,13 @@ def _own(source: str, target: str, keep_io: bool, sizes: dict[str, int]) -> None
 def _searched(source: str, target: str, keep_io: bool, sizes: dict[str, int]) -> None:
     """As the recipes do it: with a search for islands, on seeded feeds of its own."""
     from dmlprep.model import Model
+    from dmlprep.parity import make_feeds
     from dmlprep.passes import Context, make_pass
     from dmlprep.pipeline.runner import CpuRunner
     from dmlprep.targets import find_target
 
     model = Model.open(source)
-    with CpuRunner(sizes=sizes) as runner:
+    with CpuRunner(lambda one, count: make_feeds(one, sizes, count, rough=True)) as runner:
         options = {"keep_io": keep_io, "islands": "auto", "tolerance": 0.015}
         make_pass("fp16", options).run(model, Context(find_target(), runner=runner))
     model.save(target, force=True)
@@ -169,10 +170,10 @@ def _work(job: dict[str, Any]) -> dict[str, Any]:
         return {}
     if job["do"] == "true":
         from dmlprep.model import Model
-        from dmlprep.precision import reference_model
+        from dmlprep.precision import emulate
 
         shadow = str(Path(job["target"]).with_name("shadow.onnx"))
-        reference_model(Model.open(job["target"])).save(shadow, force=True)
+        emulate(Model.open(job["target"])).save(shadow, force=True)
         return dict(zip(("error", "cosine"), _errors(want, _run(shadow, feeds)), strict=True))
     return dict(zip(("error", "cosine"), _errors(want, _run(job["target"], feeds)), strict=True))
 

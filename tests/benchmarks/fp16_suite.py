@@ -7,7 +7,7 @@
 A case counts when it has a floating input, output or constant above 16 bits. It goes through the fp16 step, as a
 transaction, and through a file; above ONNX Runtime 1.24's opset or IR version through the opset step first. Then it
 must pass onnx's checker with ``full_check`` and strict inference, load and run in ONNX Runtime at its default
-optimisation, give the suite's outputs within ``fp16-cpu`` (there, and in the true-FP16 reference), and stay as it is
+optimisation, give the suite's outputs within ``fp16-cpu`` (there, and in the FP16 emulation), and stay as it is
 when the step runs again. What ONNX Runtime has no kernel for at FP32 either is run by onnx's reference evaluator. Each
 case runs in a child process; a crash is a failure of that case.
 """
@@ -72,7 +72,7 @@ def in_scope(model: onnx.ModelProto) -> bool:
 
 @dataclass
 class Prepared:
-    """A case on its way: the model that the step was given, the result, and the true-FP16 reference of the result."""
+    """A case on its way: the model that the step was given, the result, and the FP16 emulation of the result."""
 
     before: onnx.ModelProto
     after: onnx.ModelProto
@@ -93,7 +93,7 @@ def prepare(case: Any, options: dict[str, Any], folder: Path, runner: Any = None
     from dmlprep.model import Model
     from dmlprep.passes import Context, make_pass
     from dmlprep.pipeline.transaction import run_step
-    from dmlprep.precision import reference_model
+    from dmlprep.precision import emulate
     from dmlprep.targets import find_target
 
     target, model = find_target(), case.model
@@ -110,7 +110,7 @@ def prepare(case: Any, options: dict[str, Any], folder: Path, runner: Any = None
     if runner is None:
         second = run_step("fp16", make_pass("fp16", options), again, Context(target))
         assert second.outcome == "unchanged", "the second run changes something"
-    shadow = ir.to_proto(reference_model(again).ir)
+    shadow = ir.to_proto(emulate(again).ir)
     half = sum(v.dtype == ir.DataType.FLOAT16 for node in again.ir.graph for v in node.outputs)
     return Prepared(before, onnx.load(result), shadow, half)
 
@@ -221,7 +221,9 @@ def judge(case: Any, keep_io: bool, policy: str) -> tuple[str, str]:
             names = [i.name for i in case.model.graph.input]
             feeds = [dict(zip(names, map(plain, f), strict=False)) for f, _ in case.data_sets]
             more = {**options, "islands": "auto"}
-            searched = _verdict(case, prepare(case, more, Path(folder), CpuRunner(feeds)), keep_io)
+            searched = _verdict(
+                case, prepare(case, more, Path(folder), CpuRunner(lambda _, count: feeds[:count])), keep_io
+            )
             return ("islands", outcome[1]) if searched[0] in CLEAN else outcome
     except ModelRefused as refused:
         return "refused", f"{refused.code} {refused.what}"

@@ -23,6 +23,7 @@ import shapes
 from plants import PLANTS
 
 from dmlprep.model import Model
+from dmlprep.parity import make_feeds
 from dmlprep.passes import Context, make_pass
 from dmlprep.pipeline.runner import CpuRunner
 from dmlprep.targets import find_target
@@ -53,7 +54,7 @@ def measure(source: str, plant: str, args: argparse.Namespace, folder: Path) -> 
     make_pass("fp16", {"policy": args.policy}).run(model.copy(), plain)
     context = Context(target, progress=_say if args.verbose else lambda share, text: None)
     started = time.monotonic()
-    with CpuRunner(sizes=sizes) as runner:
+    with CpuRunner(lambda one, count: make_feeds(one, sizes, count, rough=True)) as runner:
         context.runner = runner
         make_pass(
             "fp16", {"policy": args.policy, "islands": "auto", "tolerance": args.tolerance, "feeds": args.feeds}
@@ -65,7 +66,7 @@ def measure(source: str, plant: str, args: argparse.Namespace, folder: Path) -> 
         "trials": len(context.facts["trials"]),
         "kept": len(context.facts["islands"]),
         "fp32": len(set(after) - set(before)),
-        "error": context.facts["reference_error"],
+        "error": context.facts["emulation_error"],
         "seconds": seconds,
         "slowest": max(t["seconds"] for t in context.facts["trials"]),
         "names": list(context.facts["islands"]),

@@ -210,7 +210,7 @@ def test_plan_as_text_shows_every_option_as_a_recipe_writes_it(run: Run) -> None
     assert done.code == 0
     for line in ("     sizes = { batch = 1 }", "     keep_io = true", '     islands = "auto"'):
         assert line in done.out.splitlines()
-    assert done.out.splitlines()[-1].startswith("then: parity on the CPU, the true-FP16 reference (storage); ")
+    assert done.out.splitlines()[-1].startswith("then: parity on the CPU, the FP16 emulation (storage); ")
 
 
 def test_plan(tmp_path: Path, run: Run) -> None:

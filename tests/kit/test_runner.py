@@ -16,23 +16,13 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from hypothesis.extra import numpy as arrays
 
-from dmlprep.parity.metrics import OutputComparison
-from dmlprep.parity.tolerances import TOLERANCES, find_tolerance
-from dmlprep.runtime.offsite import device, dxgi, integrity, measure
+from dmlprep.runtime.offsite import device, dxgi, integrity
 from dmlprep.runtime.offsite import main as runner
 from tests.kit.box import CPU, run_kit, stand_in
 from tests.processes import alive, gone_within
 from tests.system import WINDOWS, break_off
-
-OFFSITE = sorted(Path(device.__file__).parent.glob("*.py"))
-SHARED_NAMES = ("dmlprep.runtime.hresult", "dmlprep.runtime.ortoptions", "dmlprep.files.replacing")
-SHARED = [OFFSITE[0].parents[3] / f"{name.replace('.', '/')}.py" for name in SHARED_NAMES]
 
 
 def _result(path: Path) -> dict[str, Any]:
@@ -191,68 +181,22 @@ def test_a_manifest_that_is_none(box: Path, raw: bytes) -> None:
     assert "kit.json" in done.stdout
 
 
-@pytest.mark.parametrize(
-    "path",
-    [*OFFSITE, *SHARED],
-)
-def test_the_runner_is_python_3_9_with_numpy_and_onnxruntime_alone(path: Path) -> None:
-    tree = ast.parse(path.read_text(encoding="utf-8"), feature_version=(3, 9))
-    top = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            top |= {alias.name.partition(".")[0] for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            module = str(node.module)
-            assert not module.startswith("dmlprep") or module.startswith(
-                (
-                    "dmlprep.runtime.offsite",
-                    "dmlprep.runtime.hresult",
-                    "dmlprep.runtime.ortoptions",
-                    "dmlprep.files.replacing",
-                )
-            )
-            top.add(module.partition(".")[0])
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "zip":
-            assert not node.keywords, "zip(strict=) is of Python 3.10"
-    assert top - set(sys.stdlib_module_names) <= {"numpy", "onnxruntime", "dmlprep"}
-
-
-_FLOATS = arrays.arrays(
-    st.sampled_from([np.float32, np.float16, np.float64]),
-    arrays.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=5),
-    elements=st.one_of(
-        st.floats(-100, 100, width=16), st.sampled_from([float("inf"), -float("inf"), float("nan"), 0.0, -65504.0])
-    ),
-)
-
-
-@settings(deadline=None, max_examples=60)
-@given(_FLOATS, st.floats(-0.1, 0.1), st.sampled_from(sorted(TOLERANCES)), st.booleans())
-def test_it_measures_as_parity_does(expected: Any, shift: float, name: str, as_rows: bool) -> None:
-    tolerance = find_tolerance(name)
-    found = (expected.astype(np.float64) + shift).astype(np.float32)
-    if found.ndim and found.size > 1:
-        found[0] = expected[0]
-    bounds = {k: getattr(tolerance, k) for k in ("max_rel", "cosine", "share_equal", "rows")}
-    with np.errstate(invalid="ignore"):
-        (own,) = measure.compare([(["y"], as_rows)], {"y": expected}, {"y": found}, bounds)
-        theirs = OutputComparison(("y",), tolerance, as_rows=as_rows)
-        theirs.add({"y": expected}, {"y": found})
-    (metrics,) = theirs.results()
-    assert own["passed"] == metrics.passed
-    if "note" not in own:
-        assert own["max_rel"] == pytest.approx(metrics.max_rel)
-        assert own["cosine"] == pytest.approx(metrics.cosine)
-
-
-def test_rows_in_another_order_are_found_again() -> None:
-    boxes = np.arange(12, dtype=np.float32).reshape(3, 4)
-    labels = np.array([1, 2, 3])
-    turned = {"boxes": boxes[::-1].copy(), "labels": labels[::-1].copy()}
-    bounds = {"max_rel": 1e-5, "cosine": 0.9, "share_equal": 1.0, "rows": 0.99}
-    expected = {"boxes": boxes, "labels": labels}
-    assert all(m["passed"] for m in measure.compare([(["boxes", "labels"], True)], expected, turned, bounds))
-    assert not any(m["passed"] for m in measure.compare([], expected, turned, bounds))
+def test_the_runner_is_python_3_9_with_numpy_and_onnxruntime_alone(box: Path) -> None:
+    files = [box / "run.py", *sorted((box / "dmlprep_kit").glob("*.py"))]
+    assert {"measure", "rows", "comparison", "output_metrics", "process", "replacing"} <= {path.stem for path in files}
+    for path in files:
+        tree = ast.parse(path.read_text(encoding="utf-8"), feature_version=(3, 9))
+        top = set()
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Import):
+                top |= {alias.name.partition(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                top.add(str(node.module).partition(".")[0])
+                if str(node.module).startswith("dmlprep_kit."):
+                    assert (box / f"{str(node.module).replace('.', '/')}.py").is_file(), node.module
+            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "zip":
+                assert not node.keywords, "zip(strict=) is of Python 3.10"
+        assert top - set(sys.stdlib_module_names) <= {"numpy", "onnxruntime", "dmlprep_kit"}, path
 
 
 def test_versions_and_adapters_are_read_from_their_structures() -> None:

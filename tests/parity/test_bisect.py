@@ -17,14 +17,14 @@ from onnx import numpy_helper
 
 from dmlprep.cli.bisect import command
 from dmlprep.errors import OutputError
+from dmlprep.metrics import find_tolerance
 from dmlprep.model import Model
 from dmlprep.parity.bisect import bisect
-from dmlprep.parity.cuts import Cuts, prefix, region
 from dmlprep.parity.finding import Bisection
+from dmlprep.parity.graph_cuts import Cuts, prefix, region
 from dmlprep.parity.matching import match_values
 from dmlprep.parity.probe import Prober, differ
 from dmlprep.parity.repro import FILES, check_folder, issue_text, write_reproduction
-from dmlprep.parity.tolerances import find_tolerance
 from dmlprep.runtime import SessionFailure, SessionOptions
 from tests.fixtures_index import fixture
 from tests.parity.models import large_weights, opened, parse, perturbed

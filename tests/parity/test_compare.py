@@ -11,9 +11,9 @@ from onnx import numpy_helper
 
 from dmlprep import runtime
 from dmlprep.errors import InputError, UsageError
+from dmlprep.metrics import holds_fp16, quantizes
 from dmlprep.model import Model
 from dmlprep.parity import Reference, compare, make_feeds
-from dmlprep.parity.traits import holds_fp16, quantizes
 from dmlprep.record import Verdict
 from tests.fixtures_index import FIXTURES, Fixture, fixture
 from tests.parity.models import parse, perturbed

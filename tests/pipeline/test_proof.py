@@ -1,4 +1,4 @@
-"""The verdict from the true-FP16 reference: what decides, what informs, and what is written."""
+"""The verdict from the FP16 emulation: what decides, what informs, and what is written."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dmlprep.model import Model
 from dmlprep.parity import Reference, compare_candidate, shadow_candidate
 from dmlprep.pipeline import proof
 from dmlprep.pipeline.runner import CpuRunner
-from dmlprep.precision import reference_model
+from dmlprep.precision import emulate
 from dmlprep.record import DeviceInfo, RunRecord
 from tests.fixtures_index import fixture
 
@@ -54,16 +54,16 @@ def _said(record: RunRecord) -> list[tuple[str, str, bool]]:
     return [(v.check, v.outcome, v.decides) for v in record.verdicts]
 
 
-def test_fp16_is_proved_in_true_fp16(tmp_path: Path) -> None:
+def test_fp16_is_proved_in_emulation(tmp_path: Path) -> None:
     record = _prepare(tmp_path)
     assert record.exit_code == 0
-    assert _said(record) == [("parity on cpu", "passed", True), ("fp16 reference (storage)", "passed", True)]
+    assert _said(record) == [("parity on cpu", "passed", True), ("fp16 emulation (storage)", "passed", True)]
     verdict = record.verdicts[1]
-    assert verdict.tolerance.startswith("fp16-reference: max|d|/max|ref| <= 0.02")
+    assert verdict.tolerance.startswith("fp16-emulation: max|d|/max|ref| <= 0.02")
     assert verdict.feeds == 2
     assert 0 < verdict.outputs[0].max_rel < 0.02
     assert str(verdict.device).startswith(
-        "true-fp16 reference, FP16 storage, FP32 sums, rounding to nearest even, run on cpu, ONNX Runtime"
+        "fp16 emulation, FP16 storage, FP32 sums, rounding to nearest even, run on cpu, ONNX Runtime"
     )
     again = RunRecord.from_json((tmp_path / "out" / "run.json").read_bytes())
     assert again.verdicts == record.verdicts
@@ -72,7 +72,7 @@ def test_fp16_is_proved_in_true_fp16(tmp_path: Path) -> None:
 def test_an_overflow_that_the_cpu_does_not_see_is_refused(tmp_path: Path) -> None:
     record = _prepare(tmp_path, OVERFLOW)
     assert record.exit_code == 1
-    assert _said(record) == [("parity on cpu", "passed", True), ("fp16 reference (storage)", "failed", True)]
+    assert _said(record) == [("parity on cpu", "passed", True), ("fp16 emulation (storage)", "failed", True)]
     assert "DP407" in record.error
     assert "islands" in record.error
     (finding,) = record.verdicts[1].findings
@@ -89,18 +89,18 @@ def test_the_search_finds_what_the_verdict_then_passes(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("value", "checks"),
     [
-        ("everywhere", [("fp16 reference (everywhere)", "passed", True)]),
-        ("both", [("fp16 reference (storage)", "passed", True), ("fp16 reference (everywhere)", "passed", False)]),
+        ("everywhere", [("fp16 emulation (everywhere)", "passed", True)]),
+        ("both", [("fp16 emulation (storage)", "passed", True), ("fp16 emulation (everywhere)", "passed", False)]),
         ("off", []),
     ],
 )
 def test_modes(value: str, checks: list[tuple[str, str, bool]], tmp_path: Path) -> None:
-    record = _prepare(tmp_path, parity=f'fp16_reference = "{value}"')
+    record = _prepare(tmp_path, parity=f'fp16_emulation = "{value}"')
     assert _said(record)[1:] == checks
 
 
 def test_the_mode_that_informs_refuses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = reference_model
+    whole = emulate
 
     def worse(model: Model, mode: str, rounding: str) -> Model:
         """Sums in FP16 that go wrong."""
@@ -109,12 +109,12 @@ def test_the_mode_that_informs_refuses_nothing(tmp_path: Path, monkeypatch: pyte
             next(n for n in shadow.ir.graph if n.op_type == "Tanh").op_type = "Sigmoid"
         return shadow
 
-    monkeypatch.setattr(proof, "reference_model", worse)
-    record = _prepare(tmp_path, parity='fp16_reference = "both"')
+    monkeypatch.setattr(proof, "emulate", worse)
+    record = _prepare(tmp_path, parity='fp16_emulation = "both"')
     assert record.exit_code == 0
     assert _said(record)[1:] == [
-        ("fp16 reference (storage)", "passed", True),
-        ("fp16 reference (everywhere)", "failed", False),
+        ("fp16 emulation (storage)", "passed", True),
+        ("fp16 emulation (everywhere)", "failed", False),
     ]
     assert [(f.code, f.severity) for f in record.all_findings()] == [("DP407", "warning")]
 
@@ -140,11 +140,11 @@ def test_not_run_is_an_outcome_of_its_own(tmp_path: Path, monkeypatch: pytest.Mo
     def refused(*_: object) -> Model:
         raise ModelRefused("has functions")
 
-    monkeypatch.setattr(proof, "reference_model", refused)
+    monkeypatch.setattr(proof, "emulate", refused)
     record = _prepare(tmp_path)
     assert record.exit_code == 3
-    assert _said(record)[1:] == [("fp16 reference (storage)", "not-run", True)]
-    assert "parity.fp16_reference" in record.error
+    assert _said(record)[1:] == [("fp16 emulation (storage)", "not-run", True)]
+    assert "parity.fp16_emulation" in record.error
     assert not (tmp_path / "out").exists()
 
 
@@ -152,7 +152,7 @@ def test_a_bug_of_ours_is_said_to_be_one(tmp_path: Path, monkeypatch: pytest.Mon
     def broken(*_: object) -> Model:
         raise KeyError("t")
 
-    monkeypatch.setattr(proof, "reference_model", broken)
+    monkeypatch.setattr(proof, "emulate", broken)
     with pytest.raises(InternalError, match="KeyError"):
         _prepare(tmp_path)
     assert not (tmp_path / "out").exists()
@@ -164,7 +164,7 @@ def test_a_shadow_that_does_not_run_says_nothing_of_the_model(tmp_path: Path, mo
         shadow.ir.graph[0].op_type = "NoSuchOperator"
         return shadow
 
-    monkeypatch.setattr(proof, "reference_model", strange)
+    monkeypatch.setattr(proof, "emulate", strange)
     record = _prepare(tmp_path)
     assert record.exit_code == 3
     assert "does not run on the CPU" in record.verdicts[1].reason
@@ -179,7 +179,7 @@ def test_the_original_runs_once_for_all_verdicts(tmp_path: Path, monkeypatch: py
         return whole(path, *rest)
 
     monkeypatch.setattr(runtime, "open_cpu", noted)
-    record = _prepare(tmp_path, parity='fp16_reference = "both"')
+    record = _prepare(tmp_path, parity='fp16_emulation = "both"')
     assert len(record.verdicts) == 3
     assert opened.count("source.onnx") == 1
 
@@ -249,7 +249,7 @@ def test_bfloat16_that_onnx_runtime_has_no_kernels_for(tmp_path: Path) -> None:
     g (bfloat16[2, 8] x) => (bfloat16[2, 8] y) { e = Exp(x) y = Add(e, x) }"""
     record = _prepare(tmp_path, text, 'islands = "auto"')
     assert (record.exit_code, record.error) == (0, "")
-    assert record.steps[0].facts["reference_error"] > 0
+    assert record.steps[0].facts["emulation_error"] > 0
     assert "reference by onnx reference evaluator" in str(record.verdicts[0].device)
 
 

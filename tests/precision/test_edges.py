@@ -1,4 +1,4 @@
-"""Models of one edge each: valid, loadable, close on the CPU and in the true-FP16 reference, stable, ends as asked."""
+"""Models of one edge each: valid, loadable, close on the CPU and in the FP16 emulation, stable, ends as asked."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from dmlprep.model import Model
 from dmlprep.model.walk import nodes
-from dmlprep.precision import convert, reference_model
+from dmlprep.precision import convert, emulate
 from dmlprep.targets import find_target
 from tests.precision.edge import MINE, Edge, W, normal, text
 from tests.precision.edges_contrib import CONTRIB
@@ -76,7 +76,7 @@ def _hold(proto: onnx.ModelProto, keep_io: bool, feeds: dict[str, Any] | None = 
     feeds = feeds or feeds_for(Model(ir.from_proto(proto)))
     want = run(proto, feeds)
     model = _convert(proto, keep_io)
-    for got in (run(model, feeds), run(reference_model(model), feeds)):
+    for got in (run(model, feeds), run(emulate(model), feeds)):
         for name, reference in want.items():
             _close(reference, got[name])
     return model

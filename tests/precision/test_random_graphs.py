@@ -1,4 +1,4 @@
-"""Random valid graphs convert to valid models whose true-FP16 error stays within what their operators imply."""
+"""Random valid graphs convert to valid models whose emulated error stays within what their operators imply."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import onnx_ir as ir
 from hypothesis import HealthCheck, given, settings
 
 from dmlprep.model import Model
-from dmlprep.precision import convert, reference_model
+from dmlprep.precision import convert, emulate
 from dmlprep.targets import find_target
 from tests.precision.graphs import proto_of, run
 from tests.precision.random_bodies import STEPS
@@ -52,7 +52,7 @@ def test_random_graph(made):
         convert(model, find_target(), keep_io=keep_io)
         half = proto_of(model)
         onnx.checker.check_model(half, full_check=True)
-        shadow, stored = run(reference_model(model), feeds), run(half, feeds)
+        shadow, stored = run(emulate(model), feeds), run(half, feeds)
         for output in (o.name for o in proto.graph.output):
             for got in (shadow[output], stored[output]):
                 off = np.abs(got.astype(np.float64) - values[output]).max(initial=0)

@@ -33,7 +33,7 @@ FACTS: dict[str, Any] = {
 
 
 def _record(**facts: Any) -> RunRecord:
-    device = DeviceInfo("true-fp16 reference", ["FP16 storage, FP32 sums"])
+    device = DeviceInfo("fp16 emulation", ["FP16 storage, FP32 sums"])
     outputs = [OutputMetrics("a", True, max_rel=0.001), OutputMetrics("b", True, max_rel=0.0123)]
     return RunRecord(
         command="prepare",
@@ -44,8 +44,8 @@ def _record(**facts: Any) -> RunRecord:
         ],
         verdicts=[
             Verdict("parity on cpu", "passed", device=DeviceInfo("cpu"), outputs=outputs[:1], tolerance="fp16-cpu"),
-            Verdict("fp16 reference (storage)", "passed", device=device, outputs=outputs, tolerance="fp16-reference"),
-            Verdict("fp16 reference (everywhere)", "failed", "output 'b' is off", outputs=outputs, decides=False),
+            Verdict("fp16 emulation (storage)", "passed", device=device, outputs=outputs, tolerance="fp16-emulation"),
+            Verdict("fp16 emulation (everywhere)", "failed", "output 'b' is off", outputs=outputs, decides=False),
             Verdict("parity on dml", "not-run", "no DirectML here"),
         ],
     )
@@ -65,7 +65,7 @@ def test_what_is_read_from_a_record(read_back: bool) -> None:
     assert half.kept[1].nodes == (("<i>pow</i>", "<i>pow</i> peaks at 9e+04 > 65504"),)
     assert half.trials == ((0, float("inf")), (1, 0.001))  # JSON has no infinity
     assert [w.overflows for w in half.worst] == [True, False]
-    assert [v.check for v in modes(record)][1] == "fp16 reference (storage)"
+    assert [v.check for v in modes(record)][1] == "fp16 emulation (storage)"
     worst = worst_output(record.verdicts[1])
     assert worst is not None
     assert worst.output == "b"
@@ -111,4 +111,4 @@ def test_text() -> None:
     )
     assert "square: peak 9e+04, beyond FP16, 0.0% below the normal range" in text
     assert "tiny: peak 1e-05, 87.5% below the normal range" in text
-    assert "fp16 reference (everywhere): failed, for information, output 'b' is off" in text
+    assert "fp16 emulation (everywhere): failed, for information, output 'b' is off" in text

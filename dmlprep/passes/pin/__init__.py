@@ -38,7 +38,6 @@ class PinPass(Pass[PinOptions]):
     name = "pin"
     summary = "give free dimensions fixed sizes, infer all shapes again and fold shape arithmetic"
     options_type = PinOptions
-    drops: frozenset[Fact] = frozenset()  # type: ignore[misc]
     bound = "rounding"  # with fixed shapes ONNX Runtime fuses more, and rounds differently
 
     def promises(self) -> frozenset[Fact]:

@@ -18,5 +18,5 @@ ROWS: dict[str, Code] = {
         "warning",
         "prove the file on DirectML as well; where the CPU must run it, keep the nodes named in FP32",
     ),
-    "DP708": Code("judged by the reference with the device's rounding", "note", "nothing has to be mended for a GPU"),
+    "DP708": Code("judged by the emulation with the device's rounding", "note", "nothing has to be mended for a GPU"),
 }

@@ -20,7 +20,7 @@ ROWS: dict[str, Code] = {
     "DP405": Code("node stays in FP32 after a search", "note"),
     "DP408": Code("constant rescaled by a power of two", "note"),
     "DP407": Code(
-        "true FP16 is out of tolerance",
+        "the FP16 emulation is out of tolerance",
         "error",
         'set step.fp16.islands = "auto", or keep the nodes that lose digits in FP32 (keep_nodes, keep_operators)',
     ),

@@ -9,5 +9,5 @@ __all__ = ["ROWS"]
 ROWS: dict[str, Code] = {
     "DP901": Code("unknown recipe field", "error", "remove it, or use the field suggested"),
     "DP902": Code("recipe cannot be read", "error", "check the name: built-in recipes begin with @, files are paths"),
-    "DP903": Code("steps do not fit together", "error", "order the steps so that each one's needs are met before it"),
+    "DP903": Code("steps do not fit together", "error", "add [step.pin] to the recipe, or use a recipe that pins"),
 }

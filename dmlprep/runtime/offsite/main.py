@@ -239,11 +239,8 @@ def _summary(result: Mapping[str, Any]) -> None:
         timed = sorted(feed["seconds"])
         _say(f"  feed {number}: first run {feed['first_seconds']:.4f} s, then {timed[len(timed) // 2]:.4f} s")
         for one in feed["metrics"]:
-            numbers = one.get("note") or (
-                f"max|d|/max|expected| {one['max_rel']:.3g}, cosine {one['cosine']:.6f}"
-                if "max_rel" in one
-                else f"{one['share_equal']:.2%} equal"
-            )
+            equal = f"{one['share_equal']:.2%} equal" if one["share_equal"] < 1 else ""
+            numbers = one["note"] or equal or f"max|d|/max|expected| {one['max_rel']:.3g}, cosine {one['cosine']:.6f}"
             _say(f"    {one['output']}: {'as expected' if one['passed'] else 'NOT as expected'}, {numbers}")
     if result["provider"] != work.DML:
         _say(f"  on {result['provider']}: this says nothing about DirectML")

@@ -6,6 +6,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -93,12 +94,11 @@ class Work:
         if provider not in session.get_providers():
             self._not_run(f"ONNX Runtime left {provider} out of the session; it has {session.get_providers()}")
             return
-        groups = [(names, bool(rows)) for names, rows in self.manifest["groups"]]
         kind = "dml" if provider == DML else "cpu"
         for index, feed in enumerate(self.manifest["feeds"]):
             self.note(f"run feed {index + 1}")
             try:
-                self._feed(session, index, feed, groups, self.manifest["tolerances"][kind])
+                self._feed(session, index, feed, kind)
             except Exception as error:
                 self._failed(error)
                 return
@@ -166,10 +166,11 @@ class Work:
                 self.state["session"]["nodes_elsewhere"] = [node for ep, node in nodes if ep != DML][:500]
         return session
 
-    def _feed(self, session: Any, index: int, feed: Mapping[str, Any], groups: Any, bounds: Any) -> None:
+    def _feed(self, session: Any, index: int, feed: Mapping[str, Any], kind: str) -> None:
         import numpy as np
 
-        from dmlprep.runtime.offsite.measure import compare
+        from dmlprep.metrics.comparison import OutputGroup, compare_outputs
+        from dmlprep.metrics.measure import Tolerance
 
         inputs = {name: _load(self.kit / file) for name, file in feed["inputs"].items()}
         names = [value.name for value in session.get_outputs()]
@@ -194,13 +195,15 @@ class Work:
                 array = array.astype(str) if array.dtype.kind == "O" else array
                 np.save(self.folder / file, array, allow_pickle=False)
                 kept[name] = file
+        groups = [OutputGroup(**{**group, "names": tuple(group["names"])}) for group in self.manifest["groups"]]
+        measured = compare_outputs(groups, expected, outputs, Tolerance(**self.manifest["tolerances"][kind]))
         self.state["feeds"].append(
             {
                 "outputs": kept,
                 "missing": [n for n in expected if n not in outputs],
                 "first_seconds": seconds[0],
                 "seconds": seconds[warm:],
-                "metrics": compare(groups, expected, outputs, bounds),
+                "metrics": [asdict(one) for one in measured],
             }
         )
 

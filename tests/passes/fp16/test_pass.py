@@ -11,8 +11,8 @@ from dmlprep.model.walk import label, nodes
 from dmlprep.passes import Context, make_pass
 from dmlprep.precision.types import solve_types
 from dmlprep.targets import find_target
+from tests.precision.emulation.test_emulate import OVERFLOW, OVERFLOW_WEIGHTS
 from tests.precision.graphs import InProcess, feeds_for, model_of, relative, run
-from tests.precision.test_reference import OVERFLOW, OVERFLOW_WEIGHTS
 from tests.precision.traps import TRAPS
 
 

@@ -117,7 +117,7 @@ def test_other_values_undo_it(tmp_path, bend):
     changed, context = simplify(m, Runner(bend))
     assert not changed
     assert [f.code for f in context.findings] == ["DP301"]
-    assert "output y differs" in context.findings[0].message
+    assert "the outputs differ: output 'y'" in context.findings[0].message
     assert before.same_as(m.snapshot())
 
 

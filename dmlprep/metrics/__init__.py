@@ -1,0 +1,30 @@
+"""How far apart two outputs are: one answer for the search, the proof and the kit."""
+
+from dmlprep.metrics.comparison import Comparison, OutputGroup, describe
+from dmlprep.metrics.data_dependent import data_dependent
+from dmlprep.metrics.error import output_error
+from dmlprep.metrics.groups import output_groups
+from dmlprep.metrics.integer_images import integer_images
+from dmlprep.metrics.measure import Tolerance, measure, tells_something
+from dmlprep.metrics.precision_traits import holds_fp16, holds_rare_floats, quantizes
+from dmlprep.metrics.tolerances import TOLERANCES, choose_tolerance, find_tolerance, proves
+
+__all__ = [
+    "TOLERANCES",
+    "Comparison",
+    "OutputGroup",
+    "Tolerance",
+    "choose_tolerance",
+    "data_dependent",
+    "describe",
+    "find_tolerance",
+    "holds_fp16",
+    "holds_rare_floats",
+    "integer_images",
+    "measure",
+    "output_error",
+    "output_groups",
+    "proves",
+    "quantizes",
+    "tells_something",
+]

@@ -1,0 +1,96 @@
+"""How far apart two runs are as one number, for a search that asks which of two conversions is better."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from dmlprep.metrics.comparison import OutputGroup
+from dmlprep.metrics.measure import measure
+from dmlprep.metrics.rows import MOST_ROWS, ranked_rows, table
+from dmlprep.metrics.tolerances import TOLERANCES
+
+__all__ = ["output_error", "ranked_error"]
+
+Array = np.ndarray[Any, Any]
+Side = Mapping[str, Array]
+
+_BOUNDS = TOLERANCES["fp16-emulation"]
+
+_ANGLE = _BOUNDS.max_rel / math.acos(_BOUNDS.cosine)
+"""Makes an angle as large an error as a difference that the tolerance allows."""
+
+
+def output_error(groups: Iterable[OutputGroup], want: Side, got: Side, enough: float = 0.0) -> float:
+    """The largest error of the outputs; infinity where one is not finite.
+
+    An output's error is max|difference| / max|reference|, or the angle between the two where that says more (small
+    values beside one large one). Both are measured as the proof measures them, and the angle is scaled by the proof's
+    bounds for the FP16 emulation. Elements that are not finite in the reference, or masks, are left out. Integers are
+    left out as well, but for images: they follow from floating outputs by comparisons.
+
+    Args:
+        enough: an error up to which rows that TopK chose need not be matched.
+    """
+    worst = 0.0
+    for group in groups:
+        error = max((_error(group, name, want[name], got[name]) for name in group.names), default=0.0)
+        if group.kind == "ranked" and error > enough:
+            # Scores that are as good as equal come in another order. Their rows are the same.
+            error = min(error, ranked_error(want, got, group))
+        worst = max(worst, error)
+    return worst
+
+
+def _error(group: OutputGroup, name: str, want: Array, got: Array) -> float:
+    reference, result = np.asarray(want), np.asarray(got)
+    if reference.dtype.kind != "f" and name not in group.integer_images:
+        return 0.0
+    if reference.shape != result.shape:
+        return math.inf
+    metrics = measure(name, reference, result, _BOUNDS, integer_image=True)
+    if metrics.non_finite:
+        return math.inf
+    if metrics.max_rel == 0.0:
+        return 0.0  # the cosine of equal tensors is 1 but for a last bit
+    return max(metrics.max_rel, _ANGLE * math.acos(metrics.cosine))
+
+
+def ranked_error(want: Side, got: Side, group: OutputGroup) -> float:
+    """The error of rows that may come in another order: what nine of ten of them keep to.
+
+    A row is matched with the nearest one of the other side whose integers are the same; its error is the largest
+    difference in it, by max|reference| of its output. The rows at the end of a ranking may be others: the share that
+    has to be found again is that of the proof.
+
+    Returns:
+        infinity where rows cannot be matched, or too few are found again.
+    """
+    left, right = (ranked_rows(group.names, group.count, side) for side in (want, got))
+    if left is None or right is None or left.keys() != right.keys():
+        return math.inf
+    if any(rows.shape != right[name].shape or not 0 < len(rows) <= MOST_ROWS for name, rows in left.items()):
+        return math.inf
+    names = tuple(left)
+    ours, bounds = table(names, left, left, 1.0)
+    theirs, _ = table(names, right, left, 1.0)
+    with np.errstate(divide="ignore"):
+        return _beyond(ours, theirs, 1.0 / bounds)
+
+
+def _beyond(left: Array, right: Array, scales: Array) -> float:
+    free = np.ones(len(right), dtype=bool)
+    errors = []
+    for row in left:
+        apart = np.abs(right - row)
+        apart[(right == row) | (np.isnan(right) & np.isnan(row))] = 0.0
+        with np.errstate(invalid="ignore"):
+            weighed = np.where(apart == 0.0, 0.0, apart * scales)
+        worst = np.where(free, np.where(np.isnan(weighed), math.inf, weighed).max(axis=1, initial=0.0), math.inf)
+        nearest = int(np.argmin(worst))
+        errors.append(float(worst[nearest]))
+        free[nearest] &= not math.isfinite(errors[-1])
+    return sorted(errors)[math.ceil(_BOUNDS.rows * len(errors)) - 1]

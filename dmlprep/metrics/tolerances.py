@@ -1,0 +1,125 @@
+"""Named tolerances, each with its reason.
+
+The numbers come from measurements of max|d| / max|reference| per output, against the FP32 original on the CPU provider
+of ONNX Runtime 1.24.4 (2026-11):
+
+- FP32 on DirectML 1.15.4 (Linux, lavapipe): ResNet-18 4.5e-7, MobileNetV2 8.9e-7, a transformer 5.7e-7, a UNet 3.6e-7,
+  ResNet-50 8.6e-7. Over ``fixtures/models``: 7.3e-7 at most. FP32 on the CPU, graph optimisation
+  off against all: 0 to 9.0e-7 over ``fixtures/models``.
+- FP16 files on the CPU provider, which computes in FP32: minilm 7e-4, whisper encoder 7e-4, superres 5e-4,
+  mobilenetv2 0.017 and resnet50 0.018 (random weights, no averaging over training).
+- FP16 files on DirectML with rounding to nearest even: minilm 0.0011, whisper encoder 0.0015, superres 0.0010,
+  mobilenetv2 0.0125, resnet50 0.022.
+- QDQ models: a rounding boundary crossed moves an activation by one step, 1/255 of its range. That is arithmetic; the
+  one measurement (``fixtures/models/quantized_cnn.onnx``, fused integer kernels against node by node) shows 0.
+"""
+
+from __future__ import annotations
+
+from dmlprep.errors import UsageError
+from dmlprep.metrics.measure import Tolerance
+from dmlprep.record import DeviceInfo
+
+__all__ = ["TOLERANCES", "choose_tolerance", "find_tolerance", "proves"]
+
+
+TOLERANCES: dict[str, Tolerance] = {
+    t.name: t
+    for t in (
+        Tolerance("exact", 0.0, 0.0, 1.0, 1.0, "a step that only moves or names things changes no bit"),
+        Tolerance(
+            "fp32-cpu", 1e-5, 0.999999, 1.0, 0.99, "FP32 sums in another order move by 9e-7 at most; ten times that"
+        ),
+        Tolerance(
+            "fp32-dml",
+            1e-5,
+            0.999999,
+            1.0,
+            0.99,
+            "FP32 on DirectML is 9e-7 off at most; ten times that, for other GPUs",
+        ),
+        Tolerance(
+            "fp16-cpu",
+            0.02,
+            0.999,
+            0.98,
+            0.9,
+            "weights rounded to FP16 move random-weight resnet50 by 0.018, minilm by 7e-4",
+        ),
+        Tolerance(
+            "fp16-dml",
+            0.03,
+            0.999,
+            0.98,
+            0.9,
+            "FP16 on DirectML moves random-weight resnet50 by 0.022, minilm by 0.0011",
+        ),
+        Tolerance(
+            "fp16-emulation",
+            0.02,
+            0.999,
+            0.98,
+            0.9,
+            "FP16 moves minilm by 0.001, mobilenetv2 by 0.010; random-weight resnet50 on noise, 0.021, is out",
+        ),
+        Tolerance(
+            "quantized",
+            0.03,
+            0.995,
+            0.95,
+            0.9,
+            "one step of 8-bit activations is 0.004 of their range, and steps add up",
+        ),
+        Tolerance(
+            "loose", 0.1, 0.99, 0.9, 0.8, "for models known to be sensitive; says that outputs are alike, not equal"
+        ),
+    )
+}
+"""By name. ``auto`` is not in it: see ``choose_tolerance``."""
+
+
+def find_tolerance(name: str) -> Tolerance:
+    """A tolerance by name, or ``rel:0.005`` for a bound of one's own on max|d| / max|reference|.
+
+    Raises:
+        UsageError: there is no such tolerance.
+    """
+    if name.startswith("rel:"):
+        try:
+            bound = float(name[4:])
+        except ValueError:
+            bound = -1.0
+        if not 0 <= bound < 1:
+            raise UsageError(f"{name!r} is no tolerance", fix="write rel:0.005, between 0 and 1")
+        return Tolerance(name, bound, 0.0, 1.0, 0.99, "given by the user")
+    if name not in TOLERANCES:
+        raise UsageError(f"unknown tolerance {name!r}", fix=f"known: auto, {', '.join(TOLERANCES)}, or rel:0.005")
+    return TOLERANCES[name]
+
+
+def choose_tolerance(name: str, *, fp16: bool, quantized: bool, device: str) -> Tolerance:
+    """The tolerance of a name; ``auto`` goes by what the candidate is.
+
+    Args:
+        fp16: whether the candidate holds FP16 tensors.
+        quantized: whether it quantizes activations.
+        device: ``cpu``, ``dml``, or ``fp16-emulation`` for the FP16 emulation.
+
+    Raises:
+        UsageError: there is no such tolerance.
+    """
+    if name != "auto":
+        return find_tolerance(name)
+    if quantized:
+        return TOLERANCES["quantized"]
+    if device == "fp16-emulation":
+        return TOLERANCES[device]
+    return TOLERANCES[f"{'fp16' if fp16 else 'fp32'}-{'dml' if device == 'dml' else 'cpu'}"]
+
+
+def proves(fp16: bool, device: DeviceInfo) -> str:
+    """What parity on a device proves of an FP16 candidate, for the verdict's details; empty where it proves all."""
+    if fp16 and device.name == "cpu":
+        # The CPU provider has no FP16 kernels for most operators: it casts to FP32, where nothing overflows.
+        return "computes FP16 nodes in FP32: proves weight rounding and graph surgery, not FP16 arithmetic"
+    return ""

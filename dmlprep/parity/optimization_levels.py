@@ -1,0 +1,70 @@
+"""Lower optimisation levels, for FP16 models that ONNX Runtime's CPU provider does not run at its default one.
+
+ONNX Runtime 1.24.4 rewrites some valid FP16 graphs into nodes that it has no FP16 kernel for, or crashes over them
+(measured: a decomposed LayerNormalization between FP16 nodes, InsertedPrecisionFreeCast; a Transpose before a MatMul).
+That says nothing about the model, so the CPU may answer at a lower level, and the verdict says so. On DirectML the
+default is what ships, and there is no such retreat.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal, TypeVar
+
+from dmlprep.metrics import holds_fp16
+from dmlprep.model import Model
+
+if TYPE_CHECKING:
+    from dmlprep.runtime import SessionFailure, SessionOptions
+
+__all__ = ["LOWER_LEVELS", "Level", "Lowered", "at_some_level", "lower_levels"]
+
+Level = Literal["extended", "basic", "disabled"]
+T = TypeVar("T")
+
+LOWER_LEVELS: tuple[Level, ...] = ("extended", "basic", "disabled")
+"""Below the default, in the order they are tried."""
+
+_WHAT = {"load": "does not load", "run": "does not run", "crash": "crashes the process"}
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """It ran at a lower level than the default, at which it failed."""
+
+    level: Level
+    failure: SessionFailure
+
+    def __str__(self) -> str:
+        named = "off" if self.level == "disabled" else self.level
+        said = self.failure.message.strip().splitlines() or [""]
+        return f"graph optimisation {named} (at the default it {_WHAT[self.failure.kind]}: {said[0]})"
+
+
+def lower_levels(model: Model) -> tuple[Level, ...]:
+    """The levels to try for a model on the CPU: none unless it holds FP16."""
+    return LOWER_LEVELS if holds_fp16(model) else ()
+
+
+def at_some_level(
+    run: Callable[[SessionOptions], T], options: SessionOptions, lower: Sequence[Level]
+) -> tuple[T, Lowered | None]:
+    """Run at the level that ``options`` ask for; where that is the default and fails, at lower ones until one works.
+
+    Raises:
+        SessionFailure: it fails at each; what was said at the first.
+    """
+    from dmlprep.runtime import SessionFailure
+
+    try:
+        return run(options), None
+    except SessionFailure as failure:
+        if options.optimization != "all" or failure.kind not in _WHAT:
+            raise
+        for level in lower:
+            try:
+                return run(replace(options, optimization=level)), Lowered(level, failure)
+            except SessionFailure:
+                continue
+        raise

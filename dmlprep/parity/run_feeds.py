@@ -1,0 +1,109 @@
+"""The feeds of one run: the user's, or seeded ones. Steps that run the model and the proof share them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from dmlprep.errors import InputError
+from dmlprep.model import Model
+from dmlprep.parity.feeds import Array, Feed, fit_feeds, fit_shapes, make_feeds, static_sizes
+from dmlprep.parity.sizes import free_dimensions, graph_inputs
+
+__all__ = ["RunFeeds"]
+
+
+class RunFeeds:
+    """Feeds for the original, and for every model that is made of it.
+
+    Seeded feeds are made when the first model asks, for the sizes that are fixed in it. They stay the same for every
+    later model of these sizes: a search and the proof that judges its result see the same numbers.
+
+    Args:
+        original: the model before the first step; its graph must stay as it is.
+        given: the user's feeds; seeded ones are made where there are none.
+        sizes: sizes for dimensions that stay free, by name or by ``input:axis``.
+        rough: whether odd seeds are noise (see ``make_feeds``) where the caller does not say.
+
+    Attributes:
+        original: as given.
+
+    Raises:
+        InputError: a feed of the user's does not fit the original, or a size is for a dimension that it does not have.
+    """
+
+    def __init__(
+        self,
+        original: Model,
+        given: Sequence[Mapping[str, Array]] = (),
+        sizes: Mapping[str, int] | None = None,
+        *,
+        rough: bool = False,
+    ) -> None:
+        self.original = original
+        self._given = fit_feeds(original, given, "feeds")
+        self._sizes = dict(sizes or {})
+        self._rough = rough
+        self._key: object = None
+        self._made: list[Feed] = []
+        self._ones: dict[str, int] = {}
+        if not self._given:
+            _check_sizes(original, self._sizes)
+
+    def of(self, model: Model, count: int, *, rough: bool | None = None) -> list[Feed]:
+        """The user's feeds, at most ``count`` of them, or ``count`` seeded ones in the original's element types.
+
+        Args:
+            model: the original, or what became of it. Seeded feeds take its fixed sizes, and the limits of indices
+                that are seen there.
+            rough: as in ``make_feeds``; ``None``: as this run's feeds are.
+
+        Raises:
+            InputError: a feed of the user's does not fit the model as it is now.
+            CheckNotRun: feeds cannot be made up for an input.
+        """
+        if self._given:
+            fit_shapes(model, self._given[:count], "feeds")
+            return self._given[:count]
+        noise = self._rough if rough is None else rough
+        wanted = {**self._ones, **static_sizes(model), **self._sizes}
+        key = (wanted, noise)
+        if key != self._key:
+            self._key, self._made = key, []
+        done, missing = len(self._made), count - len(self._made)
+        if missing > 0:
+            self._made += make_feeds(self.original, wanted, missing, seed=done, like=model, rough=noise)
+        return self._made[:count]
+
+    @property
+    def given(self) -> int:
+        """How many feeds the user gave."""
+        return len(self._given)
+
+    def single_batch(self, model: Model) -> bool:
+        """From now on, feeds have batch 1 where nobody said another size.
+
+        A batch that is free in name only (a Reshape traced at batch 1) runs with 1 and nothing else.
+
+        Returns:
+            whether that changes anything.
+        """
+        inputs = [i for i in graph_inputs(self.original) if i.dims and not isinstance(i.dims[0], int)]
+        ones = {f"{i.name}:0": 1 for i in inputs}
+        wanted = {**static_sizes(model), **self._sizes}
+        by_name = any(isinstance(i.dims[0], str) and i.dims[0] in wanted for i in inputs if i.dims)
+        if self._given or self._ones or not ones or by_name or not wanted.keys().isdisjoint(ones):
+            return False
+        self._ones = ones
+        return True
+
+
+def _check_sizes(model: Model, sizes: Mapping[str, int]) -> None:
+    known = free_dimensions(graph_inputs(model))
+    for name in sizes:
+        if name not in known:
+            raise InputError(
+                f"no input has a dimension {name!r}",
+                where=str(model.path or ""),
+                code="DP203",
+                fix=f"it has: {', '.join(sorted(known)) or 'none'}",
+            )

@@ -1,0 +1,23 @@
+"""DirectML holds the sum of exponentials in FP16."""
+
+from __future__ import annotations
+
+from dmlprep.precision.view import Found, View
+from dmlprep.targets.precision import PrecisionFault
+
+__all__ = ["find"]
+
+
+def find(view: View, fault: PrecisionFault) -> Found:
+    """Softmax over an axis longer than ``fault.limits["axis"]``."""
+    for node in view.order:
+        if node.op_type not in fault.ops or not view.is_float(node):
+            continue
+        shape = node.inputs[0].shape if node.inputs[0] is not None else None
+        axis = node.attributes.get("axis")
+        place = axis.as_int() if axis is not None else -1
+        if shape is None or not -len(shape) <= place < len(shape):
+            continue
+        size = shape[place]
+        if isinstance(size, int) and size > fault.limits["axis"]:
+            yield node, f"it sums {size} exponentials"

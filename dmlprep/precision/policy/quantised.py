@@ -1,0 +1,25 @@
+"""Quantisation scales are exact in FP32, and ONNX Runtime fuses FP32 between them."""
+
+from __future__ import annotations
+
+from dmlprep.precision.policy.stretches import scale_makers
+from dmlprep.precision.view import Found, View
+from dmlprep.targets.precision import PrecisionFault
+
+__all__ = ["find"]
+
+
+def find(view: View, fault: PrecisionFault) -> Found:
+    """Quantize and dequantize nodes, and what computes on dequantised values."""
+    for node in view.order:
+        if node.op_type in ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"):
+            yield node, "it holds a quantisation scale"
+            if node.op_type != "DynamicQuantizeLinear":
+                for maker in scale_makers(node.inputs[1:3]):
+                    yield maker, "it computes a quantisation scale"
+        elif node.op_type not in ("Cast", "CastLike") and view.is_float(node):
+            for value in node.inputs:
+                producer = value.producer() if value is not None else None
+                if producer is not None and producer.op_type == "DequantizeLinear":
+                    yield node, "its operands are quantised"
+                    break

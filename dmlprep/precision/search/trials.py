@@ -1,0 +1,252 @@
+"""Trials of an island search: run the FP16 emulation with some nodes kept in FP32, measure, remember."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dmlprep._version import __version__
+from dmlprep.errors import InputError, ModelRefused
+from dmlprep.metrics import data_dependent, output_error, output_groups
+from dmlprep.model import Model, freeze
+from dmlprep.model.walk import graphs, label
+from dmlprep.precision.emulation.emulate import Accumulation, Rounding, emulate
+from dmlprep.precision.node_paths import join_path, nodes_by_path
+from dmlprep.precision.types import is_wide, solve_types
+from dmlprep.precision.view import UNTYPED
+
+if TYPE_CHECKING:
+    from dmlprep.passes.base import Runner
+
+__all__ = ["Convert", "Feeds", "Progress", "Setting", "Trial", "Trials"]
+
+Feeds = Mapping[str, np.ndarray[Any, Any]]
+Progress = Callable[[float, str], None]
+Convert = Callable[[Model, Mapping[int, str]], object]
+"""Converts a model in place, keeping the nodes given by ``id(node)`` in FP32."""
+
+_CLEARLY = 4.0
+"""A feed whose error exceeds the tolerance this many times settles a trial: the other feeds can wait."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One run of the emulation: nodes kept in FP32, largest error of an output, seconds (0 where remembered)."""
+
+    kept: tuple[str, ...]
+    error: float
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Setting:
+    """How a search runs.
+
+    Attributes:
+        tolerance: largest error of an output that is accepted, see ``metrics.output_error``.
+        mode, rounding: of the emulation.
+        max_trials: how many runs of the emulation are allowed.
+        journal: a file that remembers trials and profiles, so that a search that was stopped goes on where it was.
+        conversion: what the conversion depends on, as text; with another one, what a journal remembers does not count.
+        progress: told of each trial.
+    """
+
+    tolerance: float
+    mode: Accumulation = "storage"
+    rounding: Rounding = "nearest"
+    max_trials: int = 12
+    journal: Path | None = None
+    conversion: str = ""
+    progress: Progress = lambda share, text: None
+
+
+class _Journal:
+    """Errors by the set of nodes kept, and measurements by name, in a file where one is given."""
+
+    def __init__(self, path: Path | None, key: str) -> None:
+        self._path, self._key = path, key
+        self._trials: dict[str, float] = {}
+        self._measured: dict[str, Any] = {}
+        if path is not None and not path.absolute().parent.is_dir():
+            raise InputError(
+                "the journal's folder does not exist", where=str(path), fix="make it, or name another file"
+            )
+        if path is not None and path.exists():
+            try:
+                stored = json.loads(path.read_text())
+                if stored["key"] == key:
+                    self._trials, self._measured = dict(stored["trials"]), dict(stored.get("measured", {}))
+            except (ValueError, KeyError, TypeError) as error:
+                raise InputError(
+                    "this is no journal of an island search", where=str(path), fix="remove it, or name another file"
+                ) from error
+
+    def trial(self, kept: Sequence[str]) -> float | None:
+        return self._trials.get(_digest(kept))
+
+    def put_trial(self, kept: Sequence[str], error: float) -> None:
+        self._trials[_digest(kept)] = error
+        self._write()
+
+    def measured(self, name: str, kept: Sequence[str]) -> Any:
+        return self._measured.get(f"{name} {_digest(kept)}")
+
+    def put_measured(self, name: str, kept: Sequence[str], what: Any) -> None:
+        self._measured[f"{name} {_digest(kept)}"] = what
+        self._write()
+
+    def _write(self) -> None:
+        if self._path is None:
+            return
+        part = self._path.with_name(self._path.name + ".part")
+        part.write_text(json.dumps({"key": self._key, "trials": self._trials, "measured": self._measured}))
+        os.replace(part, self._path)
+
+
+def _digest(kept: Sequence[str]) -> str:
+    return hashlib.sha256("\n".join(sorted(kept)).encode()).hexdigest()[:24]
+
+
+def _depends_on(model: Model, feeds: Sequence[Feeds], setting: Setting) -> str:
+    """A digest of all that the errors of trials depend on: the graph as it is now (pinned, simplified), the file of its
+    weights, the feeds, the emulation, and the conversion. The tolerance counts: beyond it, a trial is cut short."""
+    found = hashlib.sha256(freeze(model.ir).proto.SerializeToString(deterministic=True))
+    if model.path is not None and model.path.exists():
+        status = model.path.stat()
+        found.update(f"{model.path.resolve()} {status.st_size} {status.st_mtime_ns}".encode())
+    for feed in feeds:
+        for name, array in sorted(feed.items()):
+            plain = array.astype(str) if array.dtype.kind == "O" else array
+            found.update(f"{name} {plain.dtype} {plain.shape}".encode() + np.ascontiguousarray(plain).tobytes())
+    found.update(f"{__version__} {setting.tolerance} {setting.mode} {setting.rounding} {setting.conversion}".encode())
+    return found.hexdigest()
+
+
+class Trials:
+    """Runs trials on one model, which is not changed.
+
+    Attributes:
+        done: all trials, in order.
+        computing: of each trial's nodes kept that was converted, the places of the nodes that compute in FP32.
+    """
+
+    def __init__(self, model: Model, convert: Convert, runner: Runner, feeds: list[Feeds], setting: Setting) -> None:
+        self.model, self.feeds, self.runner, self.setting = model, feeds, runner, setting
+        self._convert = convert
+        self.outputs = [v.name or "" for v in model.ir.graph.outputs]
+        # FP16 may select other rows: the proof matches them as sets, and no node is kept for them.
+        follows = data_dependent(model)
+        self._groups = [group for group in output_groups(model) if not follows.intersection(group.names)]
+        self.done: list[Trial] = []
+        self._known: dict[frozenset[str], float] = {}
+        self._journal = _Journal(
+            setting.journal, _depends_on(model, feeds, setting) if setting.journal is not None else ""
+        )
+        self._want: list[dict[str, np.ndarray[Any, Any]]] = []
+
+    @property
+    def left(self) -> int:
+        """How many trials may still be run."""
+        return self.setting.max_trials - len(self.done)
+
+    def meets(self, kept: Iterable[str]) -> bool:
+        """Whether a set of nodes kept in FP32 meets the tolerance."""
+        return self.measure(kept) <= self.setting.tolerance
+
+    def converted(self, kept: Iterable[str]) -> Model:
+        """The model with all but these nodes in FP16, as the final conversion will make it."""
+        model = self.model.copy()
+        places = nodes_by_path(model.ir)
+        self._convert(model, {id(places[name]): "island" for name in kept})
+        return model
+
+    def computing(self, kept: Iterable[str]) -> dict[str, None]:
+        """Places of the nodes that compute in FP32 once these are kept, in the order of the graph."""
+        return dict.fromkeys(_in_fp32(self.converted(kept)))
+
+    def measure(self, kept: Iterable[str]) -> float:
+        """The largest error of an output with these nodes in FP32; a set measured before is no new trial."""
+        names = tuple(sorted(kept))
+        if (known := self._known.get(frozenset(names))) is not None:
+            return known
+        started = time.monotonic()
+        error = self._journal.trial(names)
+        remembered = error is not None
+        if error is None:
+            error = self._run(self.converted(names))
+            self._journal.put_trial(names, error)
+        seconds = 0.0 if remembered else time.monotonic() - started
+        self._known[frozenset(names)] = error
+        self.done.append(Trial(names, error, seconds))
+        self._say(names, error, remembered)
+        return error
+
+    def remember(self, name: str, kept: Sequence[str], compute: Callable[[], Any]) -> Any:
+        """What ``compute`` gives (plain JSON), or what it gave when the search was stopped."""
+        found = self._journal.measured(name, kept)
+        if found is None:
+            found = compute()
+            self._journal.put_measured(name, kept, found)
+        return found
+
+    def say(self, share: float, text: str) -> None:
+        """Tell of a measurement between trials, ``share`` done."""
+        self.setting.progress(self._share, f"{text}, {share:.0%} done")
+
+    @property
+    def _share(self) -> float:
+        return min(len(self.done) / self.setting.max_trials, 0.99)
+
+    def _run(self, converted: Model) -> float:
+        if not self._want:
+            self.setting.progress(self._share, "FP32 reference")
+            self._want = [dict(self.runner.run(self.model, one, self.outputs)) for one in self.feeds]
+        shadow = emulate(converted, self.setting.mode, self.setting.rounding)
+        error = self._worst(shadow)
+        if error > self.setting.tolerance:
+            return error
+        # Also check weight-only rounding, as the CPU verdict does. A file that does not run there says nothing here.
+        with contextlib.suppress(ModelRefused):
+            error = max(error, self._worst(converted))
+        return error
+
+    def _worst(self, model: Model) -> float:
+        error = 0.0
+        for want, one in zip(self._want, self.feeds, strict=True):
+            got = self.runner.run(model, one, self.outputs)
+            error = max(error, output_error(self._groups, want, got, enough=self.setting.tolerance))
+            if error > self.setting.tolerance * _CLEARLY:
+                break
+        return error
+
+    def _say(self, names: Sequence[str], error: float, remembered: bool) -> None:
+        taken = [t.seconds for t in self.done if t.seconds]
+        left = sum(taken) / len(taken) * self.left if taken else 0.0
+        self.setting.progress(
+            self._share,
+            f"trial {len(self.done)}{' (remembered)' if remembered else ''}: {len(names)} nodes in FP32, "
+            f"error {error:.2g} (tolerance {self.setting.tolerance:.2g}), at most {left:.0f} s left",
+        )
+
+
+def _in_fp32(model: Model) -> list[str]:
+    types = solve_types(model.ir)
+    found = []
+    for path, graph in graphs(model.ir):
+        for node in graph:
+            if (
+                node.op_type not in UNTYPED
+                and node.op_type not in ("Constant", "If", "Loop", "Scan")
+                and any(is_wide(types.get(v)) for v in (*node.inputs, *node.outputs) if v is not None)
+            ):
+                found.append(join_path(path, label(node)))
+    return found

@@ -1,0 +1,33 @@
+"""The numbers of one compared output. A kit carries this file as it is: Python 3.9, and no import of dmlprep's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["OutputMetrics"]
+
+
+@dataclass(frozen=True)
+class OutputMetrics:
+    """How one output compares with the reference, worst over all feeds.
+
+    Attributes:
+        output: name of the graph output.
+        max_abs: max |d|.
+        max_rel: max |d| / max |reference|.
+        cosine: cosine of the two, flattened.
+        out_of_tolerance: share of elements out of tolerance, 0 to 1.
+        non_finite: NaN or infinite elements where the reference is finite.
+        share_equal: for integer, boolean and string outputs, share of equal elements.
+        note: the rule used where it is not element by element (sets of boxes).
+    """
+
+    output: str
+    passed: bool
+    max_abs: float = 0.0
+    max_rel: float = 0.0
+    cosine: float = 1.0
+    out_of_tolerance: float = 0.0
+    non_finite: int = 0
+    share_equal: float = 1.0
+    note: str = ""

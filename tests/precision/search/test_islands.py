@@ -1,0 +1,185 @@
+"""The range profile and the search for the smallest FP32 islands."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dmlprep.errors import InputError
+from dmlprep.model.walk import nodes
+from dmlprep.precision import Setting, convert, find_islands, profile
+from dmlprep.targets import find_target
+from tests.precision.emulation.test_emulate import OVERFLOW, OVERFLOW_WEIGHTS
+from tests.precision.graphs import InProcess, feeds_for, model_of, relative, run
+from tests.precision.traps import TRAPS, W
+
+
+def _fast(model, keep):
+    convert(model, find_target(), level="fast", keep=keep)
+
+
+def _deep(layers: int, planted: int) -> tuple[str, dict[str, np.ndarray]]:
+    """A residual network; at one layer a square leaves the range of FP16, and its root brings it back."""
+    rng = np.random.default_rng(0)
+    lines, weights, value = [], {"two": np.float32(2), "big": np.float32(900), "less": np.float32(1 / 900)}, "x"
+    for i in range(layers):
+        weights[f"w{i}"] = (rng.standard_normal((16, 16)) / 8).astype(np.float32)
+        if i == planted:
+            lines += [
+                f"[grow] p0 = Mul({value}, big)",
+                "[square] p1 = Pow(p0, two)",
+                "[root] p2 = Sqrt(p1)",
+                "[back] p3 = Mul(p2, less)",
+            ]
+            value = "p3"
+        lines += [
+            f"[mm{i}] a{i} = MatMul({value}, w{i})",
+            f"[relu{i}] b{i} = Relu(a{i})",
+            f"[add{i}] c{i} = Add(b{i}, {value})",
+        ]
+        value = f"c{i}"
+    body = "\n".join([*lines, f"y = Tanh({value})"])
+    return f'<ir_version: 8, opset_import: ["" : 17]> g (float[2,16] x) => (float[2,16] y) {{ {body} }}', weights
+
+
+def test_profile_measures_ranges():
+    model = model_of(OVERFLOW, OVERFLOW_WEIGHTS)
+    feeds = [feeds_for(model, seed) for seed in (0, 1)]
+    found = profile(model, InProcess(feeds), feeds)
+    assert set(found) == {"b", "sq", "v", "ve", "sd", "y"}
+    truth = [run(_with_outputs(), f) for f in feeds]
+    for name in ("b", "sq", "v"):
+        assert found[name].peak == pytest.approx(max(np.abs(t[name]).max() for t in truth))
+    assert found["b"].minimum == pytest.approx(min(t["b"].min() for t in truth))
+    assert {n for n, r in found.items() if r.overflows} == {"sq", "v", "ve"}
+
+
+def _with_outputs():
+    return model_of(
+        OVERFLOW.replace("(float[2,16] y)", "(float[2,16] y, float[2,16] b, float[2,16] sq, float[2,1] v)"),
+        OVERFLOW_WEIGHTS,
+    )
+
+
+def test_profile_counts_what_falls_below_the_normal_range():
+    model = model_of(
+        '<ir_version: 8, opset_import: ["" : 17]> g (float[n,4] x) => (float[n,4] y) { y = Mul(x, k) }',
+        {"k": np.array([1, 1e-6, 1e-6, 0], np.float32)},
+    )
+    feed = {"x": np.ones((2, 4), np.float32)}
+    assert profile(model, InProcess([feed]), [feed])["y"].small == 0.5
+
+
+def test_profile_in_chunks_and_with_empty_tensors():
+    text, weights = _deep(6, 3)
+    model = model_of(text, weights)
+    feed = feeds_for(model)
+    runner = InProcess([feed])
+    whole = profile(model, runner, [feed])
+    assert profile(model, runner, [feed], chunk=5) == whole
+    empty = model_of('<ir_version: 8, opset_import: ["" : 17]> g (float[n,4] x) => (float[n,4] y) { y = Relu(x) }')
+    nothing = {"x": np.zeros((0, 4), np.float32)}
+    assert profile(empty, InProcess([nothing]), [nothing])["y"].peak == 0
+
+
+def test_at_most_three_nodes_for_a_square_in_the_middle():
+    model = model_of(OVERFLOW, OVERFLOW_WEIGHTS)
+    feeds = [feeds_for(model, seed) for seed in range(2)]
+    found = find_islands(model, _fast, InProcess(feeds), feeds, Setting(1e-3))
+    assert found.met
+    assert not found.whole
+    assert set(found.keep) == {"pw", "rv", "a"}
+    assert "pw peaks at" in found.keep["pw"]
+    assert "> 65504" in found.keep["pw"]
+    assert found.trials[0].error == pytest.approx(1, abs=0.01)
+    assert len(found.trials) == 2
+    wanted = set(found.keep)
+    convert(model, find_target(), level="fast", keep={id(n): "island" for n in nodes(model.ir) if n.name in wanted})
+    assert relative(run(model_of(OVERFLOW, OVERFLOW_WEIGHTS), feeds[0])["y"], run(model, feeds[0])["y"]) <= 1e-3
+
+
+@pytest.mark.parametrize("planted", [0, 13, 29])
+def test_a_planted_overflow_is_found_in_few_trials(planted):
+    text, weights = _deep(30, planted)
+    model = model_of(text, weights)
+    feeds = [feeds_for(model, seed) for seed in range(2)]
+    found = find_islands(model, _fast, InProcess(feeds), feeds, Setting(5e-3))
+    assert found.met
+    assert len(found.trials) <= 12
+    assert "square" in found.keep
+    assert len(found.keep) <= 4
+
+
+def test_cancellation_is_found_by_its_error():
+    """Two large numbers whose difference matters: in range everywhere, and wrong all the same."""
+    text = (
+        '<ir_version: 8, opset_import: ["" : 17]> g (float[2,16] x) => (float[2,16] y) '
+        "{ [mm] a = MatMul(x, w) [up] b = Add(a, c) [down] d = Sub(b, c) [relu] e = Relu(d) [out] y = MatMul(e, w) }"
+    )
+    model = model_of(text, {**W, "c": np.float32(8000)})
+    feeds = [feeds_for(model)]
+    found = find_islands(model, _fast, InProcess(feeds), feeds, Setting(5e-3))
+    assert found.trials[0].error > 0.5
+    assert found.met
+    assert {"up", "down"} <= set(found.keep)
+    assert len(found.trials) <= 12
+    assert not found.whole
+
+
+def test_nothing_to_keep():
+    model = model_of(*TRAPS["variadic"])
+    feeds = [feeds_for(model)]
+    found = find_islands(model, _fast, InProcess(feeds), feeds, Setting(1e-2))
+    assert found.met
+    assert found.keep == {}
+    assert len(found.trials) == 1
+    assert found.recipe_lines() == "keep_nodes = []"
+
+
+def test_a_search_goes_on_where_it_was(tmp_path):
+    text, weights = _deep(12, 5)
+    model = model_of(text, weights)
+    feeds = [feeds_for(model)]
+    journal = tmp_path / "islands.json"
+    first = InProcess(feeds)
+    found = find_islands(model, _fast, first, feeds, Setting(5e-3, journal=journal))
+    again = InProcess(feeds)
+    repeated = find_islands(model, _fast, again, feeds, Setting(5e-3, journal=journal))
+    assert repeated.keep == found.keep
+    assert [t.error for t in repeated.trials] == [t.error for t in found.trials]
+    assert again.runs < first.runs
+    # what was tried is tried, however many trials are allowed now
+    longer = InProcess(feeds)
+    assert find_islands(model, _fast, longer, feeds, Setting(5e-3, max_trials=20, journal=journal)).keep == found.keep
+    assert longer.runs == again.runs
+    # other feeds or another tolerance are another search
+    others = [{name: array * np.float32(0.5) for name, array in feed.items()} for feed in feeds]
+    moved = InProcess(others)
+    find_islands(model, _fast, moved, others, Setting(5e-3, journal=journal))
+    assert moved.runs >= first.runs
+    other = InProcess(feeds)
+    find_islands(model, _fast, other, feeds, Setting(6e-3, journal=journal))
+    assert other.runs >= first.runs
+    journal.write_text("no journal")
+    with pytest.raises(InputError, match="no journal of an island search"):
+        find_islands(model, _fast, other, feeds, Setting(5e-3, journal=journal))
+    with pytest.raises(InputError, match="folder does not exist"):
+        find_islands(model, _fast, other, feeds, Setting(5e-3, journal=tmp_path / "nowhere" / "islands.json"))
+
+
+def test_what_cannot_be_met_is_said():
+    model = model_of(*TRAPS["explicit_cast"])
+    feeds = [feeds_for(model)]
+    found = find_islands(model, _fast, InProcess(feeds), feeds, Setting(0.0, max_trials=4))
+    assert not found.met or found.error == 0.0
+    assert len(found.trials) <= 4
+
+
+def test_recipe_lines_are_toml():
+    import tomllib
+
+    text, weights = _deep(4, 2)
+    model = model_of(text, weights)
+    feeds = [feeds_for(model)]
+    found = find_islands(model, _fast, InProcess(feeds), feeds, Setting(5e-3))
+    assert tomllib.loads(found.recipe_lines())["keep_nodes"] == list(found.keep)
