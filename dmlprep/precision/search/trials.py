@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ import numpy as np
 
 from dmlprep._version import __version__
 from dmlprep.errors import InputError, ModelRefused
+from dmlprep.files import replace
 from dmlprep.metrics import data_dependent, output_error, output_groups
 from dmlprep.model import Model, freeze
 from dmlprep.model.walk import graphs, label
@@ -82,7 +82,7 @@ class _Journal:
             )
         if path is not None and path.exists():
             try:
-                stored = json.loads(path.read_text())
+                stored = json.loads(path.read_text(encoding="utf-8"))
                 if stored["key"] == key:
                     self._trials, self._measured = dict(stored["trials"]), dict(stored.get("measured", {}))
             except (ValueError, KeyError, TypeError) as error:
@@ -108,8 +108,9 @@ class _Journal:
         if self._path is None:
             return
         part = self._path.with_name(self._path.name + ".part")
-        part.write_text(json.dumps({"key": self._key, "trials": self._trials, "measured": self._measured}))
-        os.replace(part, self._path)
+        state = {"key": self._key, "trials": self._trials, "measured": self._measured}
+        part.write_text(json.dumps(state), encoding="utf-8")
+        replace(part, self._path)
 
 
 def _digest(kept: Sequence[str]) -> str:
