@@ -18,7 +18,7 @@ from dmlprep.precision.selected import sized_by_data
 from dmlprep.precision.types import is_wide, solve_types
 
 if TYPE_CHECKING:
-    from dmlprep.passes.base import Runner
+    from dmlprep.model.runner import Runner
 
 __all__ = ["CHUNK", "Growth", "error_growth"]
 

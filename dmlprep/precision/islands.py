@@ -29,7 +29,7 @@ from dmlprep.precision.trials import Convert, Feeds, Progress, Setting, Trial, T
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-    from dmlprep.passes.base import Runner
+    from dmlprep.model.runner import Runner
 
 __all__ = ["MAX_TRIALS", "Islands", "Trial", "find_islands", "output_error"]
 

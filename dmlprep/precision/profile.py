@@ -22,7 +22,7 @@ from dmlprep.precision.probing import forget_symbolic_shapes
 from dmlprep.precision.types import is_wide, solve_types
 
 if TYPE_CHECKING:
-    from dmlprep.passes.base import Runner
+    from dmlprep.model.runner import Runner
 
 __all__ = ["CHUNK", "Range", "profile"]
 

@@ -28,7 +28,7 @@ from dmlprep.precision.types import Types, solve_types
 from dmlprep.precision.view import UNTYPED
 
 if TYPE_CHECKING:
-    from dmlprep.passes.base import Runner
+    from dmlprep.model.runner import Runner
 
 __all__ = ["Convert", "Feeds", "Progress", "Setting", "Trial", "Trials", "graph_digest", "output_error"]
 
