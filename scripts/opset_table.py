@@ -11,9 +11,9 @@ from pathlib import Path
 
 import onnx
 
+from dmlprep.analysis.schemas import NEWEST, schema_at, since_versions
 from dmlprep.passes.opset.contrib import CONTRIB
 from dmlprep.passes.opset.handling import OLDEST, REFUSED, STEPS, handling_of, relabels_upward, unhandled
-from dmlprep.passes.opset.schemas import NEWEST, schema_at, since_versions
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "opset.md"
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ FLOORS: dict[str, int] = {
     "files": 1,
     "record": 1,
     "model": 2,
+    "analysis": 2,
     "targets": 2,
     "quirks": 3,
     "metrics": 2,
@@ -57,22 +59,14 @@ def room(path: Path) -> str:
 
 
 @cache
-def imports(path: Path, *, typing_too: bool = True) -> tuple[tuple[int, str], ...]:
-    """Line and full name of everything a file imports, also inside functions."""
-    return tuple(_imports(path, typing_too))
+def imports(path: Path) -> tuple[tuple[int, str], ...]:
+    """Line and full name of everything a file imports, also inside functions and for types alone."""
+    return tuple(_imports(path))
 
 
-def _imports(path: Path, typing_too: bool) -> Iterator[tuple[int, str]]:
+def _imports(path: Path) -> Iterator[tuple[int, str]]:
     tree = ast.parse(path.read_text(encoding="utf-8"), str(path))
-    only_types = {
-        id(inner)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
-        for inner in ast.walk(node)
-    }
     for node in ast.walk(tree):
-        if not typing_too and id(node) in only_types:
-            continue
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -119,20 +113,39 @@ def test_passes_and_precision_never_open_sessions(own: str) -> None:
 def test_rooms_of_one_floor_do_not_import_each_other_in_circles() -> None:
     edges: dict[str, set[str]] = {}
     for path in FILES:
-        for _, imported in imports(path, typing_too=False):
+        for _, imported in imports(path):
             parts = imported.split(".")
             if parts[0] == "dmlprep" and len(parts) > 1 and parts[1] in FLOORS:
                 own, other = room(path), parts[1]
                 if own != other and FLOORS[own] == FLOORS[other] and "__" not in own:
                     edges.setdefault(own, set()).add(other)
+    assert circle(edges) == []
 
-    def reaches(start: str, goal: str, seen: frozenset[str] = frozenset()) -> bool:
-        return any(
-            other == goal or (other not in seen and reaches(other, goal, seen | {other}))
-            for other in edges.get(start, ())
-        )
 
-    assert [own for own in edges if reaches(own, own)] == []
+def test_modules_do_not_import_each_other_in_circles() -> None:
+    edges: dict[str, set[str]] = {}
+    for path in FILES:
+        # ``from room import module`` names a module of a room; ``from room import name`` the room's own file.
+        others = {i if i in MODULES else i.rpartition(".")[0] for _, i in imports(path)}
+        edges[module(path)] = (others & MODULES) - {module(path)}
+    assert circle(edges) == []
+
+
+def module(path: Path) -> str:
+    """``dmlprep.passes.pin`` for ``dmlprep/passes/pin/__init__.py``."""
+    return ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__")
+
+
+MODULES = frozenset(map(module, FILES))
+
+
+def circle(edges: Mapping[str, Iterable[str]]) -> list[str]:
+    """The first circle in a graph, each name once; empty where there is none."""
+    try:
+        TopologicalSorter({name: sorted(others) for name, others in sorted(edges.items())}).prepare()
+    except CycleError as error:
+        return [str(name) for name in error.args[1]]
+    return []
 
 
 @pytest.mark.parametrize("tool", DOORS)

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import onnx_ir as ir
 
-from dmlprep.model import linked, opening, saving
+from dmlprep.model import opening, saving
+from dmlprep.model.external_view import write_external_view
 from dmlprep.model.frozen import Frozen, freeze, thaw
 from dmlprep.model.walk import count_nodes, tensors
 
@@ -60,12 +61,12 @@ class Model:
         return saving.write(self.ir, Path(path), external_over=external_over, force=force, progress=progress)
 
     def save_linked(self, path: Path | str) -> Path:
-        """Write the model for a run of our own, its weights left where they are; see ``linked``.
+        """Write the model for a run of our own, its weights left where they are; see ``external_view``.
 
         Returns:
             the folder that its data paths are relative to.
         """
-        return linked.write_linked(self.ir, Path(path))
+        return write_external_view(self.ir, Path(path))
 
     def snapshot(self) -> Frozen:
         """The model as it is now. Tensors are shared, not copied."""

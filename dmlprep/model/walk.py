@@ -11,6 +11,7 @@ __all__ = [
     "count_nodes",
     "graphs",
     "label",
+    "main_graphs",
     "map_tensors",
     "nodes",
     "tensors",
@@ -49,6 +50,16 @@ def graphs(model: ir.Model) -> Iterator[tuple[str, GraphLike]]:
     yield from _below("", model.graph)
     for function in model.functions.values():
         yield from _below(f"function {function.domain}::{function.name}", function)
+
+
+def main_graphs(model: ir.Model) -> Iterator[ir.Graph]:
+    """The main graph and its subgraphs, outer before inner. Bodies of functions are shared by their calls: not here."""
+    stack = [model.graph]
+    while stack:
+        graph = stack.pop()
+        yield graph
+        for node in graph:
+            stack.extend(sub for _, sub in attribute_graphs(node))
 
 
 def nodes(model: ir.Model) -> Iterator[ir.Node]:

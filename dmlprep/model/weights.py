@@ -13,9 +13,8 @@ import onnx
 import onnx_ir as ir
 
 from dmlprep.errors import ModelRefused
-from dmlprep.model.annotate import main_graphs, write_types
-from dmlprep.model.shapes import Inference, copy_shape
-from dmlprep.model.walk import graphs, nodes
+from dmlprep.model.dims import copy_shape
+from dmlprep.model.walk import graphs, main_graphs, nodes
 
 __all__ = ["KEPT_BYTES", "Taken", "put_back", "take_out"]
 
@@ -107,7 +106,8 @@ def put_back(proto: onnx.ModelProto, taken: Taken, original: ir.Model) -> ir.Mod
     """Read a tool's result and give it back its weights and all that tools drop.
 
     Inputs and outputs keep their types, denotations and documentation; values and nodes of the same name keep their
-    denotations and metadata; the model keeps its functions, producer and metadata.
+    denotations and metadata; the model keeps its functions, producer and metadata. Types are those that the tool wrote:
+    the caller infers them again.
 
     Raises:
         ModelRefused: DP301, the result is not a model, or lost an input.
@@ -197,7 +197,6 @@ def _restore_values(model: ir.Model, original: ir.Model) -> None:
                     if size == was and old.shape.get_denotation(axis):
                         value.shape = copy_shape(value.shape)
                         value.shape.set_denotation(axis, old.shape.get_denotation(axis))
-    write_types(model, Inference.of(model))
 
 
 def _values(graph: ir.Graph) -> Iterator[ir.Value]:

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import onnx_ir as ir
 
+from dmlprep.analysis.segments import PIECE_BYTES, run_segments
 from dmlprep.errors import InputError
 from dmlprep.model import Model
-from dmlprep.model.segments import PIECE_BYTES, run_segments
 from dmlprep.parity.feeds import Feed
 from dmlprep.parity.optimization_levels import LOWER_LEVELS, Level, lower_levels
 from dmlprep.parity.reference import flatten

@@ -8,21 +8,20 @@ raises ``ModelRefused``, and the snapshot comes back.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
 
 import msgspec
 
 from dmlprep.model import Model
+from dmlprep.model.runner import Runner
 from dmlprep.record import Finding
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from dmlprep.targets import Target
 
-__all__ = ["Bound", "Context", "Fact", "Options", "Pass", "Runner"]
+__all__ = ["Bound", "Context", "Fact", "Options", "Pass"]
 
 Fact = Literal["opset", "static", "simplified", "fp16", "denoted"]
 """What a step may promise of a model: its opset is within the target's, its shapes are fixed, constants are folded,
@@ -34,27 +33,6 @@ Bound = Literal["exact", "rounding", "fp16"]
 
 class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Base of a pass's options: the fields of its table in a recipe. Each field has a default."""
-
-
-class Runner(Protocol):
-    """Runs models for passes that need values (range profile, island search, the guard of simplify).
-
-    The pipeline hands one in; passes never open sessions of their own.
-    """
-
-    def run(
-        self, model: Model, feeds: Mapping[str, np.ndarray[Any, Any]], outputs: Sequence[str] | None = None
-    ) -> dict[str, np.ndarray[Any, Any]]:
-        """Run ``model`` on the CPU at FP32 with graph optimisation as it is by default.
-
-        Raises:
-            ModelRefused: the model does not load or run, or its child process died.
-        """
-        ...
-
-    def feeds(self, model: Model, count: int = 1) -> list[dict[str, np.ndarray[Any, Any]]]:
-        """Feeds for the model's inputs: the user's, or seeded ones."""
-        ...
 
 
 @dataclass

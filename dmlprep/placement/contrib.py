@@ -6,9 +6,9 @@ first input (onnxruntime/core/graph/contrib_ops); the rest stays unknown, which 
 
 from __future__ import annotations
 
+from dmlprep.analysis.shapes import Inference
 from dmlprep.errors import ModelRefused
 from dmlprep.model import Model
-from dmlprep.model.shapes import Inference
 from dmlprep.model.walk import graphs
 from dmlprep.targets.building import set_type
 from dmlprep.targets.facts import GraphFacts, NodeFacts

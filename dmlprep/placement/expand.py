@@ -11,7 +11,9 @@ from collections.abc import Callable, Iterable, Mapping
 import onnx
 from onnx import AttributeProto
 
-from dmlprep.targets.facts import Dim, GraphFacts, NodeFacts, Value, schema_of
+from dmlprep.analysis.schemas import schema_of
+from dmlprep.model.dims import Dim
+from dmlprep.targets.facts import GraphFacts, NodeFacts, Value
 
 __all__ = ["MAX_ROUNDS", "expand", "expand_local", "schema_body"]
 

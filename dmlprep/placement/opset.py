@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import onnx
 
+from dmlprep.analysis.schemas import schema_of
 from dmlprep.model import Model
 from dmlprep.model.collector import paused_collector
 from dmlprep.placement.flops import flops
@@ -11,7 +12,7 @@ from dmlprep.placement.reading import read_facts
 from dmlprep.placement.roles import roles
 from dmlprep.quirks.gelu import GELU_OPSET, gelu_trap
 from dmlprep.targets import Target
-from dmlprep.targets.facts import GraphFacts, NodeFacts, schema_of, since_version
+from dmlprep.targets.facts import GraphFacts, NodeFacts, since_version
 
 __all__ = ["LOWEST", "best_opset", "choose_opset"]
 

@@ -14,6 +14,7 @@ from functools import lru_cache
 import onnx
 import onnx_ir as ir
 
+from dmlprep.analysis.schemas import schema_of
 from dmlprep.precision.contrib import CONTRIB
 
 __all__ = ["Port", "Signature", "operator_key", "signature"]
@@ -94,9 +95,8 @@ def signature(node: ir.Node, opsets: Mapping[str, int]) -> Signature | None:
 def _signature(domain: str, op: str, version: int) -> Signature | None:
     if domain == "com.microsoft":
         return _contrib(op)
-    try:
-        schema = onnx.defs.get_schema(op, version, domain)
-    except onnx.defs.SchemaError:
+    schema = schema_of(domain, op, version)
+    if schema is None:
         return None
     allowed = {c.type_param_str: tuple(c.allowed_type_strs) for c in schema.type_constraints}
     variadic = onnx.defs.OpSchema.FormalParameterOption.Variadic

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pkgutil
 from functools import lru_cache
 from importlib import import_module
+from pathlib import Path
 
-import dmlprep.quirks
 from dmlprep.quirks.quirk import Quirk
 from dmlprep.record import CODES, Code
 
@@ -19,7 +19,7 @@ _MACHINERY = frozenset({"catalog", "editing", "find", "page", "patterns", "quirk
 @lru_cache(maxsize=1)
 def quirks() -> tuple[Quirk, ...]:
     """Every quirk known: modules in the order of their first codes, quirks of a module in its order."""
-    names = {module.name for module in pkgutil.iter_modules(dmlprep.quirks.__path__)} - _MACHINERY
+    names = {module.name for module in pkgutil.iter_modules([str(Path(__file__).parent)])} - _MACHINERY
     modules = [vars(import_module(f"dmlprep.quirks.{name}")).values() for name in sorted(names)]
     declared = [[value for value in values if isinstance(value, Quirk)] for values in modules]
     return tuple(quirk for found in sorted(declared, key=lambda found: found[0].code) for quirk in found)

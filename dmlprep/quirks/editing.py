@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from dmlprep.model.dims import Dim
 from dmlprep.model.walk import label
-from dmlprep.targets.facts import Dim, Value
+from dmlprep.targets.facts import Value
 
 __all__ = ["END", "Edit", "data_type"]
 

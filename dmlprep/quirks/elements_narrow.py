@@ -7,9 +7,10 @@ from dataclasses import replace
 
 import onnx_ir as ir
 
+from dmlprep.model.dims import Dim
 from dmlprep.quirks.editing import END, Edit
 from dmlprep.quirks.quirk import DIRECTML_API, MEASURED, Quirk
-from dmlprep.targets.facts import Dim, NodeFacts
+from dmlprep.targets.facts import NodeFacts
 
 __all__ = ["GATHER_NARROW", "SCATTER_NARROW", "sizes_by_axis"]
 

@@ -7,9 +7,10 @@ from math import prod
 
 import onnx_ir as ir
 
+from dmlprep.model.dims import Dim
 from dmlprep.quirks.editing import Edit
 from dmlprep.quirks.quirk import MEASURED, Quirk
-from dmlprep.targets.facts import Dim, NodeFacts
+from dmlprep.targets.facts import NodeFacts
 
 _PIN = "the sizes of its operands are not known: pin them first"
 

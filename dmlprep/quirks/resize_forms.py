@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from dmlprep.model.dims import Dim
 from dmlprep.quirks.editing import Edit
 from dmlprep.quirks.quirk import MEASURED, Quirk
-from dmlprep.targets.facts import Dim, NodeFacts
+from dmlprep.targets.facts import NodeFacts
 
 _UNSTABLE = frozenset({("align_corners", "floor"), ("align_corners", "round_prefer_ceil")})
 """Coordinates that should be whole numbers or halves are rounded down, for some sizes (8 to 2, 3, 5, 9)."""

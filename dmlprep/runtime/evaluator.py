@@ -14,14 +14,14 @@ from typing import Any, BinaryIO
 import numpy as np
 import onnx
 
+from dmlprep.runtime.serving import Refused, Worker
 from dmlprep.runtime.wire import dims_to_fields, read_tensor
-from dmlprep.runtime.worker import Refused, Worker
 
 __all__ = ["EvaluatorWorker"]
 
 
 class _NoOrtValue:
-    """Nothing is one: the evaluator speaks numpy only."""
+    """Placeholder: no value is an OrtValue, the evaluator works on numpy arrays only."""
 
 
 class _Numpy:

@@ -8,30 +8,20 @@ the quirks all speak of these. Element types are written as ONNX Runtime writes 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import onnx
 from onnx import numpy_helper
 
-__all__ = ["INTERNAL_SINCE", "Dim", "GraphFacts", "NodeFacts", "Value", "schema_of", "since_version"]
+from dmlprep.analysis.schemas import schema_of
+from dmlprep.model.dims import Dim
 
-Dim = int | str | None
-"""A size, the name of a free dimension, or nothing known."""
+__all__ = ["INTERNAL_SINCE", "GraphFacts", "NodeFacts", "Value", "since_version"]
 
 INTERNAL_SINCE = {"SimplifiedLayerNormalization": 1, "LayerNormalization": 1, "Affine": 1, "Crop": 1, "ImageScaler": 1}
 """Operators that ONNX Runtime itself defines in ai.onnx, where ONNX has no schema at the model's opset
 (onnxruntime/core/graph/contrib_ops/contrib_defs.cc)."""
-
-
-@lru_cache(maxsize=4096)
-def schema_of(domain: str, op: str, opset: int) -> Any:
-    """ONNX's schema (onnx.defs.OpSchema, whose stubs lack members) of an operator at an opset, ``None`` for none."""
-    try:
-        return onnx.defs.get_schema(op, opset, "" if domain == "ai.onnx" else domain)
-    except onnx.defs.SchemaError:
-        return None
 
 
 def since_version(domain: str, op: str, opset: int) -> int:

@@ -21,7 +21,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from dmlprep.targets.facts import NodeFacts, Value, schema_of
+from dmlprep.analysis.schemas import schema_of
+from dmlprep.targets.facts import NodeFacts, Value
 
 __all__ = ["CpuKernel", "Kernel", "Tables", "load_tables", "mismatch"]
 

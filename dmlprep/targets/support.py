@@ -10,7 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from dmlprep.targets.facts import NodeFacts, Value, schema_of
+from dmlprep.analysis.schemas import schema_of
+from dmlprep.targets.facts import NodeFacts, Value
 from dmlprep.targets.kernels import CpuKernel, Kernel, Tables, mismatch
 from dmlprep.targets.queries import QUERIES
 

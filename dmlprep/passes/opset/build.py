@@ -9,12 +9,13 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
+from dmlprep.analysis.known import tensor_type
+from dmlprep.analysis.schemas import domain_of, schema_at, type_string
+from dmlprep.model.dims import Dim
 from dmlprep.model.walk import attribute_graphs, label
-from dmlprep.passes.opset.folding import fold
 from dmlprep.passes.opset.names import Names
 from dmlprep.passes.opset.refusal import CannotLower
-from dmlprep.passes.opset.schemas import domain_of, schema_at
-from dmlprep.passes.opset.values import Dim, Values, tensor_type, type_string
+from dmlprep.passes.opset.values import Values
 
 __all__ = ["STANDS_AT", "WRITTEN_AT", "Builder", "attribute", "given"]
 
@@ -242,7 +243,7 @@ class Builder:
     ) -> list[ir.Value]:
         """Put a node before the one that is rewritten, name it and type its outputs."""
         if domain_of(node) == "" and len(node.outputs) == 1:
-            folded = fold(node, self.values)
+            folded = self.values.fold(node)
             if folded is not None:
                 for i in range(len(node.inputs)):
                     node.replace_input_with(i, None)

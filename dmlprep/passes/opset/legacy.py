@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
+from dmlprep.analysis.schemas import domain_of
 from dmlprep.errors import ModelRefused
 from dmlprep.model import Model
 from dmlprep.model.walk import label, nodes
 from dmlprep.passes.opset.names import Names
-from dmlprep.passes.opset.schemas import domain_of
 from dmlprep.passes.opset.values import Values
 
 __all__ = ["align_broadcasts", "resizes_of_opset_10"]

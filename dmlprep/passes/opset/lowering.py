@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import onnx_ir as ir
 from onnx.defs import OpSchema
 
+from dmlprep.analysis.schemas import allowed_types, domain_of, rejects, schema_at, since_versions
 from dmlprep.errors import ModelRefused
 from dmlprep.model import Model
 from dmlprep.model.walk import graphs, label
@@ -18,7 +19,6 @@ from dmlprep.passes.opset.contrib import as_contrib
 from dmlprep.passes.opset.handling import REFUSED, STEPS, WIDENED, relabels_upward
 from dmlprep.passes.opset.names import Names
 from dmlprep.passes.opset.refusal import CannotLower, InlineFirst
-from dmlprep.passes.opset.schemas import allowed_types, domain_of, rejects, schema_at, since_versions
 from dmlprep.passes.opset.values import Values
 from dmlprep.passes.opset.widths import through_wider_type
 

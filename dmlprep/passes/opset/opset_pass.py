@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
+from dmlprep.analysis.schemas import NEWEST
 from dmlprep.errors import ModelRefused, RecipeError
 from dmlprep.model import Model, thaw
 from dmlprep.model.checking import check
@@ -13,7 +14,6 @@ from dmlprep.passes.opset.handling import OLDEST
 from dmlprep.passes.opset.lowering import FunctionKey, Handled, lower
 from dmlprep.passes.opset.raising import must_raise, raise_opset, weights_out_of_inputs
 from dmlprep.passes.opset.refusal import InlineFirst
-from dmlprep.passes.opset.schemas import NEWEST
 from dmlprep.record import finding
 
 __all__ = ["OpsetOptions", "OpsetPass"]

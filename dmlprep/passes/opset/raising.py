@@ -5,6 +5,7 @@ from __future__ import annotations
 import onnx
 import onnx_ir as ir
 
+from dmlprep.analysis.schemas import domain_of, schema_at, since_versions
 from dmlprep.engines.onnx_converter import convert
 from dmlprep.errors import ModelRefused
 from dmlprep.model import Frozen, Model, freeze, thaw
@@ -14,7 +15,6 @@ from dmlprep.model.walk import label, nodes
 from dmlprep.passes.opset.handling import relabels_upward
 from dmlprep.passes.opset.legacy import align_broadcasts, resizes_of_opset_10
 from dmlprep.passes.opset.lowering import lower
-from dmlprep.passes.opset.schemas import domain_of, schema_at, since_versions
 
 __all__ = ["must_raise", "raise_opset", "weights_out_of_inputs"]
 

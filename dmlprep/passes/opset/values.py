@@ -2,42 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+import math
 
 import numpy as np
 import onnx
 import onnx_ir as ir
 
+from dmlprep.analysis.attributes import constant_tensor, plain_attributes
+from dmlprep.analysis.folding import EVALUATORS, NUMPY_TYPES, Array, evaluate
+from dmlprep.analysis.known import tensor_type
+from dmlprep.analysis.schemas import NEWEST, type_string
 from dmlprep.model import Model
 from dmlprep.model.checking import infer_shapes
+from dmlprep.model.dims import Dim
 from dmlprep.model.walk import attribute_graphs
 
-__all__ = ["Dim", "Values", "tensor_type", "type_string"]
-
-Dim = int | str | None
-"""One dimension: its size, its name, or nothing known."""
+__all__ = ["Values"]
 
 _CONSTANT_BYTES = 4096  # axes, sizes, scales; what is larger is a weight, and stays unread
 _DEEPEST = 50  # nodes of shape arithmetic behind one constant
-_KINDS = {v: k.lower() for k, v in onnx.TensorProto.DataType.items()}
-
-
-def type_string(proto: onnx.TypeProto) -> str:
-    """The type as schemas write it (``tensor(float)``, ``seq(tensor(int64))``); empty where it is not known."""
-    kind = proto.WhichOneof("value")
-    if kind == "tensor_type":
-        name = _KINDS.get(proto.tensor_type.elem_type, "")
-        return f"tensor({name})" if name and name != "undefined" else ""
-    if kind in ("sequence_type", "optional_type"):
-        inner = type_string(getattr(proto, kind).elem_type)
-        return f"{'seq' if kind == 'sequence_type' else 'optional'}({inner})" if inner else ""
-    return ""
-
-
-def tensor_type(dtype: int, shape: Iterable[Dim] | None) -> onnx.TypeProto:
-    """A tensor's TypeProto."""
-    return onnx.helper.make_tensor_type_proto(dtype, None if shape is None else list(shape))
+_LARGEST = 1024  # elements that are folded: shapes, axes and masks' corners, no weights
+_MADE = frozenset({"ConstantOfShape", "Range"})
+_GROWING = frozenset({"Expand", "Pad", "Tile"})  # what makes much of little stays a node
 
 
 def _of_value(value: ir.Value) -> onnx.TypeProto | None:
@@ -57,7 +43,7 @@ class Values:
 
     def __init__(self, model: Model) -> None:
         self._types: dict[ir.Value, onnx.TypeProto | None] = {}
-        self._constants: dict[ir.Value, np.ndarray[Any, Any] | None] = {}
+        self._constants: dict[ir.Value, Array | None] = {}
         self._depth = 0
         self._seen: frozenset[str] | None = None
         try:
@@ -128,7 +114,7 @@ class Values:
             return None
         return [int(d) for d in shape if isinstance(d, int)]
 
-    def constant(self, value: ir.Value | None) -> np.ndarray[Any, Any] | None:
+    def constant(self, value: ir.Value | None) -> Array | None:
         """The elements of a small constant, ``None`` for everything else."""
         if value is None:
             return None
@@ -137,29 +123,60 @@ class Values:
             self._constants[value] = self._read(value)
         return self._constants[value]
 
-    def _read(self, value: ir.Value) -> np.ndarray[Any, Any] | None:
-        from dmlprep.passes.opset.folding import fold  # it asks this class for the inputs' values
-
+    def _read(self, value: ir.Value) -> Array | None:
+        node = value.producer()
         tensor: ir.TensorProtocol | None = None
         if value.is_initializer() and not value.is_graph_input():
             tensor = value.const_value
-        else:
-            node = value.producer()
-            if node is not None and node.op_type == "Constant" and node.domain in ("", "ai.onnx"):
-                for name, attribute in node.attributes.items():
-                    if attribute.is_ref() or name.startswith("value_string") or name == "sparse_value":
-                        return None
-                    if name == "value":
-                        tensor = attribute.as_tensor()
-                    elif name.startswith("value_"):
-                        kind = np.float32 if "float" in name else np.int64
-                        return np.array(attribute.value, kind)
-            if tensor is None and node is not None and node.domain in ("", "ai.onnx") and self._depth < _DEEPEST:
-                self._depth += 1
-                try:
-                    return fold(node, self)
-                finally:
-                    self._depth -= 1
+        elif node is not None and node.domain in ("", "ai.onnx"):
+            if node.op_type != "Constant":
+                return self.fold(node)
+            tensor = constant_tensor(node)
         if tensor is None or tensor.dtype == ir.DataType.STRING or tensor.nbytes > _CONSTANT_BYTES:
             return None
         return np.asarray(tensor.numpy())
+
+    def fold(self, node: ir.Node) -> Array | None:
+        """The output of a node of shape arithmetic, ``None`` where it is not one or an input is not known.
+
+        Function bodies of ONNX compute with Shape, Gather, Concat ... what a model with fixed shapes already knows.
+        """
+        if any(a.is_ref() for a in node.attributes.values()) or self._depth >= _DEEPEST:
+            return None
+        self._depth += 1
+        try:
+            found = self._folded(node)
+        finally:
+            self._depth -= 1
+        return found if found is not None and found.size <= _LARGEST else None
+
+    def _folded(self, node: ir.Node) -> Array | None:
+        first = node.inputs[0] if node.inputs else None
+        if node.op_type == "Size":
+            sizes = self.static_shape(first)
+            return None if sizes is None else np.array(np.prod(sizes, dtype=np.int64), np.int64)
+        if node.op_type == "Shape":
+            dims = self.shape(first)
+            if dims is None:
+                return None
+            part = dims[node.attributes.get_int("start", 0) : node.attributes.get_int("end", None)]
+            return np.array(part, np.int64) if all(isinstance(d, int) for d in part) else None
+        op_type, read, attributes = node.op_type, list(node.inputs), plain_attributes(node)
+        if op_type == "CastLike":
+            op_type, read, attributes = "Cast", read[:1], {"to": self.dtype(read[1])}
+        if op_type not in EVALUATORS or op_type in _GROWING:
+            return None
+        known = [self.constant(value) for value in read]
+        arrays = [a for a in known if a is not None and a.size <= _LARGEST and a.dtype in NUMPY_TYPES.values()]
+        if len(arrays) < len(read) or (op_type in _MADE and _made(op_type, arrays) > _LARGEST):
+            return None
+        found = evaluate(op_type, NEWEST, arrays, attributes, len(node.outputs))
+        return found[0] if found else None
+
+
+def _made(op_type: str, inputs: list[Array]) -> float:
+    """How many elements a node makes whose inputs are numbers of elements; asked before it makes them."""
+    numbers = [float(n) for array in inputs for n in array.reshape(-1)]
+    if op_type == "Range":
+        return abs((numbers[1] - numbers[0]) / numbers[2]) if len(numbers) == 3 and numbers[2] else 0
+    return math.prod(numbers)

@@ -11,8 +11,8 @@ from typing import Final
 import onnx
 import onnx_ir as ir
 
+from dmlprep.analysis.schemas import schema_at, type_constraints, type_parameters
 from dmlprep.passes.opset.build import Builder
-from dmlprep.passes.opset.schemas import schema_at, type_constraints, type_parameters
 
 __all__ = ["through_wider_type"]
 

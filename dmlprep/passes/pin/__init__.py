@@ -5,12 +5,14 @@ from __future__ import annotations
 import msgspec
 import onnx_ir as ir
 
+from dmlprep.analysis.annotate import write_types
+from dmlprep.analysis.known import dims_of
+from dmlprep.analysis.shapes import Inference
 from dmlprep.errors import ModelRefused
 from dmlprep.model import Model
-from dmlprep.model.annotate import write_types
-from dmlprep.model.shapes import Inference, dims_of, with_dims
+from dmlprep.model.dims import with_dims
 from dmlprep.passes.base import Context, Fact, Options, Pass
-from dmlprep.passes.pin import left, rewrite
+from dmlprep.passes.pin import dynamic_report, rewrite
 from dmlprep.passes.pin.inline import inline_branches, inline_functions
 from dmlprep.passes.pin.sizes import Sizes, input_dims, resolve
 from dmlprep.record import finding
@@ -75,7 +77,7 @@ class PinPass(Pass[PinOptions]):
         rewrite.put_constants(model.ir, known, model.statistics().nbytes)
         removed = rewrite.remove_dead(model.ir)
         write_types(model.ir, known)
-        dynamic = left.report(model.ir, known, context)
+        dynamic = dynamic_report.report(model.ir, known, context)
         context.facts["pinned"] = dict(sorted(sizes.named.items())) | {
             f"{name}:{axis}": size for (name, axis), size in sorted(sizes.placed.items())
         }

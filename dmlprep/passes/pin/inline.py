@@ -7,11 +7,10 @@ from collections import Counter
 import onnx_ir as ir
 from onnx import inliner
 
+from dmlprep.analysis.flow import chosen_branch
+from dmlprep.analysis.known import Known
 from dmlprep.model import Frozen, Model, thaw
-from dmlprep.model.annotate import main_graphs
-from dmlprep.model.flow import chosen_branch
-from dmlprep.model.shapes import Inference
-from dmlprep.model.walk import graphs, nodes
+from dmlprep.model.walk import graphs, main_graphs, nodes
 from dmlprep.passes.pin.rewrite import empty_bodies
 
 __all__ = ["inline_branches", "inline_functions"]
@@ -65,7 +64,7 @@ def _fresh(name: str, taken: set[str]) -> str:
     return fresh
 
 
-def inline_branches(model: ir.Model, known: Inference) -> int:
+def inline_branches(model: ir.Model, known: Known) -> int:
     """Put the taken branch of every If whose condition is constant in the place of the node.
 
     Returns:
@@ -85,7 +84,7 @@ def inline_branches(model: ir.Model, known: Inference) -> int:
     return count
 
 
-def _inline(model: ir.Model, graph: ir.Graph, node: ir.Node, branch: ir.Graph, known: Inference) -> None:
+def _inline(model: ir.Model, graph: ir.Graph, node: ir.Node, branch: ir.Graph, known: Known) -> None:
     values = {v.name for g in main_graphs(model) for v in _named(g) if v.name and g is not branch}
     names = {n.name for g in main_graphs(model) if g is not branch for n in g if n.name}
     for name, value in list(branch.initializers.items()):

@@ -5,11 +5,10 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from dmlprep.model.annotate import main_graphs
-from dmlprep.model.folding import Array
-from dmlprep.model.shapes import Inference
-from dmlprep.model.symbolic import constant_target
-from dmlprep.model.walk import attribute_graphs
+from dmlprep.analysis.folding import Array
+from dmlprep.analysis.known import Known
+from dmlprep.analysis.symbolic import constant_target
+from dmlprep.model.walk import attribute_graphs, main_graphs
 
 __all__ = ["constants_no_inputs", "empty_bodies", "put_constants", "put_targets", "remove_dead"]
 
@@ -37,7 +36,7 @@ def constants_no_inputs(model: ir.Model) -> int:
 class _Constants:
     """Initializers made from values that became constant; equal ones are one."""
 
-    def __init__(self, known: Inference, room: int) -> None:
+    def __init__(self, known: Known, room: int) -> None:
         self.known = known
         self.room = room
         self.made: dict[tuple[int, str, tuple[int, ...], bytes], ir.Value] = {}
@@ -76,7 +75,7 @@ def _initializer(name: str, array: Array) -> ir.Value:
     return ir.Value(name=name, type=ir.TensorType(tensor.dtype), shape=ir.Shape(array.shape), const_value=tensor)
 
 
-def put_constants(model: ir.Model, known: Inference, nbytes: int) -> None:
+def put_constants(model: ir.Model, known: Known, nbytes: int) -> None:
     """Let nodes read the numbers of what became constant, instead of the nodes that computed them.
 
     Args:
@@ -103,7 +102,7 @@ def put_constants(model: ir.Model, known: Inference, nbytes: int) -> None:
                 pending.append(producer)
 
 
-def put_targets(model: ir.Model, known: Inference) -> int:
+def put_targets(model: ir.Model, known: Known) -> int:
     """Let a Reshape whose shape is half known read ``[0, -1, 12, 64]`` instead of computing it.
 
     Returns:
@@ -131,11 +130,11 @@ def put_targets(model: ir.Model, known: Inference) -> int:
     return count
 
 
-def _constant_node(node: ir.Node, known: Inference) -> bool:
+def _constant_node(node: ir.Node, known: Known) -> bool:
     return bool(node.outputs) and all(v in known.constants for v in node.outputs)
 
 
-def _constant_output(graph: ir.Graph, value: ir.Value, known: Inference) -> None:
+def _constant_output(graph: ir.Graph, value: ir.Value, known: Known) -> None:
     """An output that is constant needs a node that makes it."""
     producer = value.producer()
     if producer is None or producer.graph is not graph:

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
+from dmlprep.analysis.expressions import ANONYMOUS, Expression, parse, solve
 from dmlprep.errors import UsageError
-from dmlprep.model.expressions import ANONYMOUS, Expression, parse, solve
 
 __all__ = ["LARGEST", "InputDim", "ModelDims", "Sizes", "input_dims", "resolve"]
 

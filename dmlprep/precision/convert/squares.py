@@ -14,8 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
+from dmlprep.analysis.known import is_static
+from dmlprep.analysis.shapes import Inference
 from dmlprep.model import Model
-from dmlprep.model.shapes import Inference, is_static
 from dmlprep.precision.convert.plan import make_plan
 from dmlprep.precision.names import Names
 from dmlprep.precision.policy.rules import Level

@@ -17,7 +17,7 @@ from dmlprep.precision.names import Names
 from dmlprep.precision.types import is_wide, solve_types
 
 if TYPE_CHECKING:
-    from dmlprep.passes.base import Runner
+    from dmlprep.model.runner import Runner
 
 __all__ = ["CHUNK", "Growth", "error_growth"]
 

@@ -27,7 +27,7 @@ from dmlprep.precision.search.trials import Convert, Feeds, Setting, Trial, Tria
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-    from dmlprep.passes.base import Runner
+    from dmlprep.model.runner import Runner
 
 __all__ = ["Islands", "Setting", "Trial", "find_islands"]
 

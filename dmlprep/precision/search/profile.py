@@ -22,7 +22,7 @@ from dmlprep.precision.search.measuring import NUMBERS, Probe
 from dmlprep.precision.types import is_wide, solve_types
 
 if TYPE_CHECKING:
-    from dmlprep.passes.base import Runner
+    from dmlprep.model.runner import Runner
 
 __all__ = ["CHUNK", "Range", "profile"]
 

@@ -25,7 +25,7 @@ from dmlprep.precision.types import is_wide, solve_types
 from dmlprep.precision.view import UNTYPED
 
 if TYPE_CHECKING:
-    from dmlprep.passes.base import Runner
+    from dmlprep.model.runner import Runner
 
 __all__ = ["Convert", "Feeds", "Progress", "Setting", "Trial", "Trials"]
 

@@ -6,8 +6,8 @@ import importlib.util
 import re
 from pathlib import Path
 
+from dmlprep.analysis.schemas import since_versions
 from dmlprep.passes.opset.handling import REFUSED, STEPS, UPWARD_TOO, WIDENED, handling_of, unhandled
-from dmlprep.passes.opset.schemas import since_versions
 
 SCRIPT = Path(__file__).resolve().parents[3] / "scripts" / "opset_table.py"
 

@@ -8,9 +8,9 @@ import onnxruntime as ort
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from dmlprep.analysis.expressions import parse
 from dmlprep.model import Model
 from dmlprep.model.checking import check
-from dmlprep.model.expressions import parse
 from dmlprep.passes import Context
 from dmlprep.passes.pin import PinOptions, PinPass
 from dmlprep.targets import find_target

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dmlprep.analysis.expressions import parse, solve
+from dmlprep.analysis.polynomial import of_name, of_number
 from dmlprep.errors import ModelRefused, UsageError
 from dmlprep.model import Model
-from dmlprep.model.expressions import parse, solve
-from dmlprep.model.polynomial import of_name, of_number
 from dmlprep.passes import Context
 from dmlprep.passes.pin import PinOptions, PinPass
 from dmlprep.targets import find_target

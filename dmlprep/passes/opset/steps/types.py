@@ -8,9 +8,9 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
+from dmlprep.analysis.schemas import schema_at
 from dmlprep.passes.opset.build import Builder
 from dmlprep.passes.opset.refusal import CannotLower
-from dmlprep.passes.opset.schemas import schema_at
 from dmlprep.passes.opset.steps import Step, Steps
 
 __all__ = ["STEPS", "drop_defaults"]

@@ -17,10 +17,10 @@ from dmlprep.model.frozen import freeze, stub_index
 from dmlprep.model.saving import append_aligned, graphs_of
 from dmlprep.model.tensors import as_mapped
 
-__all__ = ["write_linked"]
+__all__ = ["write_external_view"]
 
 
-def write_linked(model: ir.Model, path: Path) -> Path:
+def write_external_view(model: ir.Model, path: Path) -> Path:
     """Write ``model`` to ``path``; tensors that exist only in memory, or as lazy ones, go to ``PATH.own``.
 
     Returns:

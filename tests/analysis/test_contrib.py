@@ -9,7 +9,7 @@ import onnxruntime as ort
 import pytest
 from onnx import helper, numpy_helper
 
-from dmlprep.model.shapes import Inference
+from dmlprep.analysis.shapes import Inference
 
 MS = "com.microsoft"
 

@@ -8,7 +8,7 @@ over ``CONSTANT_BYTES`` only type and dims are known.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,92 +16,30 @@ import onnx
 import onnx_ir as ir
 from onnx import shape_inference
 
+from dmlprep.analysis import contradictions, contrib, flow, symbolic
+from dmlprep.analysis.attributes import constant_tensor, plain_attributes
+from dmlprep.analysis.expressions import ANONYMOUS
+from dmlprep.analysis.folding import EVALUATORS, NUMPY_TYPES, Array, evaluate
+from dmlprep.analysis.known import Known, declared, dims_of, is_static, tensor_type
+from dmlprep.analysis.schemas import schema_of
 from dmlprep.errors import ModelRefused
-from dmlprep.model import contradictions, contrib, flow, symbolic
-from dmlprep.model.expressions import ANONYMOUS
-from dmlprep.model.folding import EVALUATORS, NUMPY_TYPES, Array, evaluate
-from dmlprep.model.held import constant_tensor, plain_attributes
+from dmlprep.model.dims import Dim
 from dmlprep.model.walk import GraphLike, label
 
-__all__ = ["CONSTANT_BYTES", "Inference", "copy_shape", "dims_of", "is_static", "with_dims"]
+__all__ = ["CONSTANT_BYTES", "Inference"]
 
 CONSTANT_BYTES = 1 << 20
 """Integer and boolean values of at most so many bytes are computed (a 512 x 512 mask of int32)."""
 
 _FLOAT_BYTES = 1 << 18
-_ALL_BYTES = 256 << 20  # of all values together that are held at once; small ones are held beyond it
-_SMALL_BYTES = 4096
 _HINT_BYTES = 4096  # constants that onnx's rules look at are shapes, axes, scales: a few numbers
-
-Dim = int | str | None
-"""Size of one dimension: a number, a name (dim_param), or unknown."""
-
-
-def dims_of(proto: onnx.TypeProto | None) -> tuple[Dim, ...] | None:
-    """Dims of a tensor type; ``None`` where its rank is unknown or it is no tensor."""
-    if proto is None or not proto.HasField("tensor_type") or not proto.tensor_type.HasField("shape"):
-        return None
-    return tuple(
-        d.dim_value if d.HasField("dim_value") and d.dim_value >= 0 else (d.dim_param or None)
-        for d in proto.tensor_type.shape.dim
-    )
-
-
-def tensor_type(elem_type: int, dims: Sequence[Dim] | None) -> onnx.TypeProto:
-    """A tensor type."""
-    return onnx.helper.make_tensor_type_proto(elem_type, dims)
-
-
-def is_static(dims: Sequence[Dim] | None) -> bool:
-    """Whether every size is a number."""
-    return dims is not None and all(isinstance(d, int) for d in dims)
-
-
-def copy_shape(shape: ir.Shape) -> ir.Shape:
-    """A copy of a shape that may be changed, denotations included (``ir.Shape(shape)`` drops them)."""
-    return ir.Shape(tuple(shape), [shape.get_denotation(i) for i in range(len(shape))])
-
-
-def with_dims(shape: ir.Shape | None, dims: Sequence[Dim]) -> ir.Shape:
-    """A shape of other sizes with the denotations of ``shape`` where the rank is the same."""
-    keep = shape is not None and len(shape) == len(dims)
-    names = [shape.get_denotation(i) for i in range(len(shape))] if keep and shape is not None else None
-    return ir.Shape(list(dims), names)
-
-
-def declared(value: ir.Value) -> onnx.TypeProto | None:
-    """The type that the model writes for a value; for a constant, that of its tensor."""
-    tensor = value.const_value
-    if tensor is not None:
-        return tensor_type(int(tensor.dtype), [int(d) for d in tensor.shape.numpy()])
-    if value.type is None:
-        return None
-    proto = ir.serde.serialize_type(value.type)
-    if value.shape is not None:
-        ir.serde.serialize_shape_into(proto, value.shape)
-    return proto
 
 
 @dataclass
-class Inference:
-    """What is known of the values of one model.
+class Inference(Known):
+    """The walk that fills in what is known of a model's values."""
 
-    Attributes:
-        types: the type of each value that has one, shapes included.
-        constants: the values that are known numbers; those of large tensors are not read.
-        partial: small integer values of which some elements are free sizes.
-        assumed: values whose shape is only declared by the model: their operator is not onnx's.
-    """
-
-    model: ir.Model
-    types: dict[ir.Value, onnx.TypeProto] = field(default_factory=dict)
-    constants: dict[ir.Value, Array] = field(default_factory=dict)
-    partial: dict[ir.Value, symbolic.Elements] = field(default_factory=dict)
-    assumed: set[ir.Value] = field(default_factory=set)
-    substitute: Callable[[str], int | None] = field(default=lambda name: None)
-    walks: int = 0
     _functions: list[onnx.FunctionProto] | None = None
-    _held: int = 0
 
     @classmethod
     def of(cls, model: ir.Model, substitute: Callable[[str], int | None] | None = None) -> Inference:
@@ -125,33 +63,6 @@ class Inference:
         found.walk(model.graph)
         return found
 
-    def dims(self, value: ir.Value | None) -> tuple[Dim, ...] | None:
-        """Dims of a value, ``None`` where its rank is unknown."""
-        return dims_of(self.types.get(value)) if value is not None else None
-
-    def set_type(self, value: ir.Value, proto: onnx.TypeProto | None) -> None:
-        """Note what type a value has; whatever was known of it is forgotten."""
-        self.constants.pop(value, None)
-        self.partial.pop(value, None)
-        self.assumed.discard(value)
-        if proto is None:
-            self.types.pop(value, None)
-        else:
-            self.types[value] = proto
-
-    def set_constant(self, value: ir.Value, array: Array) -> None:
-        """Note what numbers a value is."""
-        elem = next(code for code, dtype in NUMPY_TYPES.items() if dtype == array.dtype)
-        self.set_type(value, tensor_type(elem, array.shape))
-        self._hold(value, array)
-
-    def _hold(self, value: ir.Value, array: Array) -> None:
-        if array.nbytes > _SMALL_BYTES:
-            if self._held + array.nbytes > _ALL_BYTES:
-                return
-            self._held += array.nbytes
-        self.constants[value] = array
-
     def walk(self, graph: GraphLike, depth: int = 0) -> None:
         """Infer the nodes of a graph whose inputs are known by now."""
         self.walks += 1
@@ -173,14 +84,14 @@ class Inference:
         most = CONSTANT_BYTES if dtype is not None and dtype.name in ("int32", "int64", "bool") else _HINT_BYTES
         if dtype is not None and tensor.nbytes <= most:
             array = np.asarray(tensor.numpy())
-            self._hold(value, array.copy() if array.nbytes <= _HINT_BYTES else array)
+            self.hold(value, array.copy() if array.nbytes <= _HINT_BYTES else array)
 
     def visit(self, node: ir.Node, depth: int = 0) -> None:
         """Infer the outputs of one node."""
         if node.domain in ("", "ai.onnx"):
             if node.op_type == "Constant" and self._constant(node):
                 return
-            if node.op_type in flow.BODIES and flow.infer(self, node, depth):
+            if node.op_type in flow.BODIES and flow.infer(self, node, depth, self.walk):
                 return
         found = self._by_onnx(node)
         for output in node.outputs:
@@ -237,24 +148,14 @@ class Inference:
         self._read(value, tensor)
         return True
 
-    def version(self, node: ir.Node, domain: str | None = None) -> int:
-        """The opset that a node is written in; that of ``domain`` at the node's place where one is given."""
-        graph = node.graph
-        imports = graph.opset_imports if isinstance(graph, ir.Function) else self.model.graph.opset_imports
-        domain = node.domain if domain is None else domain
-        if domain in ("", "ai.onnx"):  # two spellings of one domain
-            return int(imports.get("", imports.get("ai.onnx", 1)))
-        return int(imports.get(domain, 1))
-
     def _by_onnx(self, node: ir.Node) -> dict[str, onnx.TypeProto]:
         if (node.domain, node.op_type, node.overload) in self.model.functions:
             return self._by_model(node)
         proto = contrib.unfused(node) or ir.serde.serialize_node(node)
         domain = "" if proto.domain == "ai.onnx" else proto.domain
         version = self.version(node, domain)
-        try:
-            schema = onnx.defs.get_schema(proto.op_type, version, domain)
-        except onnx.defs.SchemaError:
+        schema = schema_of(domain, proto.op_type, version)
+        if schema is None:
             outputs = zip(node.outputs, contrib.infer(self, node), strict=False)
             return {v.name or "": tensor_type(*output) for v, output in outputs if output is not None and output[0]}
         types: dict[str, onnx.TypeProto] = {}

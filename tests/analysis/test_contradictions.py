@@ -8,9 +8,9 @@ import onnx_ir as ir
 import onnxruntime as ort
 import pytest
 
+from dmlprep.analysis.shapes import Inference
 from dmlprep.errors import ModelRefused
 from dmlprep.model import Model
-from dmlprep.model.shapes import Inference
 from dmlprep.passes import Context, make_pass
 from dmlprep.targets import find_target
 

@@ -13,9 +13,9 @@ from typing import TypeVar
 import onnx
 import onnx_ir as ir
 
+from dmlprep.analysis.shapes import Inference
 from dmlprep.model.frozen import Frozen, thaw
 from dmlprep.model.model import Model
-from dmlprep.model.shapes import Inference
 from dmlprep.model.walk import attribute_graphs
 
 __all__ = ["PIECE_BYTES", "Segment", "run_segments", "segments"]

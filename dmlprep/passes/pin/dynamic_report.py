@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from dmlprep.model.annotate import main_graphs
-from dmlprep.model.shapes import Inference, is_static
-from dmlprep.model.walk import label
+from dmlprep.analysis.known import Known, is_static
+from dmlprep.model.walk import label, main_graphs
 from dmlprep.passes.base import Context
 from dmlprep.passes.pin.sizes import input_dims
 from dmlprep.record import finding
@@ -48,7 +47,7 @@ _DATA_DEPENDENT = {
 _MOST = 20
 
 
-def report(model: ir.Model, known: Inference, context: Context) -> list[str]:
+def report(model: ir.Model, known: Known, context: Context) -> list[str]:
     """Report each cause of a dynamic shape (DP201): free inputs, and nodes that make one out of static inputs.
 
     Returns:
@@ -84,7 +83,7 @@ def _listed(keys: list[str]) -> str:
     return ", ".join(keys[:3]) + (f" and {len(keys) - 3} more" if len(keys) > 3 else "")
 
 
-def _from_free_sizes(model: ir.Model, known: Inference) -> set[ir.Value | None]:
+def _from_free_sizes(model: ir.Model, known: Known) -> set[ir.Value | None]:
     """Values computed from the size of a dimension that is free."""
     found: set[ir.Value | None] = set()
     for graph in main_graphs(model):
@@ -95,11 +94,11 @@ def _from_free_sizes(model: ir.Model, known: Inference) -> set[ir.Value | None]:
     return found
 
 
-def _static(value: ir.Value, known: Inference) -> bool:
+def _static(value: ir.Value, known: Known) -> bool:
     return value in known.constants or is_static(known.dims(value))
 
 
-def _why(node: ir.Node, model: ir.Model, known: Inference) -> str:
+def _why(node: ir.Node, model: ir.Model, known: Known) -> str:
     if (node.domain, node.op_type, node.overload) in model.functions:
         return "the function gives a dynamic shape"
     if node.domain not in ("", "ai.onnx"):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from dmlprep.model.expressions import ANONYMOUS, Tree, parse
+from dmlprep.analysis.expressions import ANONYMOUS, Tree, parse
 
 __all__ = ["Polynomial", "of_name", "of_number"]
 

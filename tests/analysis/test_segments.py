@@ -8,8 +8,8 @@ import onnx_ir as ir
 import onnxruntime as ort
 import pytest
 
+from dmlprep.analysis.segments import run_segments, segments
 from dmlprep.model import Model
-from dmlprep.model.segments import run_segments, segments
 
 TEXT = """
 <ir_version: 8, opset_import: ["" : 17]>

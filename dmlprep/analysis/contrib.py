@@ -7,19 +7,17 @@ https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 import onnx
 import onnx_ir as ir
 
-if TYPE_CHECKING:
-    from dmlprep.model.shapes import Inference
+from dmlprep.analysis.known import Known
+from dmlprep.model.dims import Dim
 
 __all__ = ["DOMAIN", "infer", "unfused"]
 
 DOMAIN = "com.microsoft"
 
-Dim = int | str | None
 Dims = tuple[Dim, ...]
 Output = tuple[int, Dims | None]
 """Element type and dims."""
@@ -43,7 +41,7 @@ def unfused(node: ir.Node) -> onnx.NodeProto | None:
     return proto
 
 
-def infer(known: Inference, node: ir.Node) -> list[Output | None]:
+def infer(known: Known, node: ir.Node) -> list[Output | None]:
     """The outputs of a node, in order; ``None``, or nothing at the end, where they are not known."""
     if node.domain == DOMAIN:
         rule = _RULES.get(node.op_type)
@@ -59,12 +57,12 @@ def infer(known: Inference, node: ir.Node) -> list[Output | None]:
         return []
 
 
-def _elem(known: Inference, node: ir.Node, index: int = 0) -> int:
+def _elem(known: Known, node: ir.Node, index: int = 0) -> int:
     value = node.inputs[index]
     return known.types[value].tensor_type.elem_type if value is not None and value in known.types else 0
 
 
-def _dims(known: Inference, node: ir.Node, index: int = 0) -> Dims:
+def _dims(known: Known, node: ir.Node, index: int = 0) -> Dims:
     """Dims of an input; a TypeError where they are unknown, which ``infer`` takes for "nothing is claimed"."""
     found = known.dims(node.inputs[index]) if index < len(node.inputs) else None
     if found is None:
@@ -72,23 +70,23 @@ def _dims(known: Inference, node: ir.Node, index: int = 0) -> Dims:
     return found
 
 
-def _first(known: Inference, node: ir.Node) -> list[Output | None]:
+def _first(known: Known, node: ir.Node) -> list[Output | None]:
     return [(_elem(known, node), _dims(known, node))]
 
 
-def _skip(known: Inference, node: ir.Node) -> list[Output | None]:
+def _skip(known: Known, node: ir.Node) -> list[Output | None]:
     elem, dims = _elem(known, node), _dims(known, node)
     rows = (_FLOAT, (*dims[:-1], 1))
     return [(elem, dims), rows, rows, (elem, dims)]
 
 
-def _embed(known: Inference, node: ir.Node) -> list[Output | None]:
+def _embed(known: Known, node: ir.Node) -> list[Output | None]:
     ids, table = _dims(known, node), _dims(known, node, 2)
     out = (_elem(known, node, 2), (ids[0], ids[1], table[1]))
     return [out, (_INT32, (ids[0],)), out]
 
 
-def _attention(known: Inference, node: ir.Node) -> list[Output | None]:
+def _attention(known: Known, node: ir.Node) -> list[Output | None]:
     batch, sequence = _dims(known, node)[:2]
     sizes = node.attributes.get_ints("qkv_hidden_sizes", None)
     width = _dims(known, node, 1)[1]
@@ -96,7 +94,7 @@ def _attention(known: Inference, node: ir.Node) -> list[Output | None]:
     return [(_elem(known, node), (batch, sequence, hidden))]
 
 
-def _multi_head(known: Inference, node: ir.Node) -> list[Output | None]:
+def _multi_head(known: Known, node: ir.Node) -> list[Output | None]:
     query = _dims(known, node)
     if len(query) == 5:  # packed [B, S, heads, 3, size]
         heads, size = query[2], query[4]
@@ -119,7 +117,7 @@ def _multi_head(known: Inference, node: ir.Node) -> list[Output | None]:
     return [(_elem(known, node), (*query[:2], value[2]))]
 
 
-def _grouped(known: Inference, node: ir.Node) -> list[Output | None]:
+def _grouped(known: Known, node: ir.Node) -> list[Output | None]:
     query = _dims(known, node)
     packed = len(node.inputs) < 2 or node.inputs[1] is None
     if len(query) != 3:
@@ -133,7 +131,7 @@ def _grouped(known: Inference, node: ir.Node) -> list[Output | None]:
     return [(_elem(known, node), (*query[:2], hidden))]
 
 
-def _matmul_nbits(known: Inference, node: ir.Node) -> list[Output | None]:
+def _matmul_nbits(known: Known, node: ir.Node) -> list[Output | None]:
     columns = node.attributes.get_int("N", -1)
     return [(_elem(known, node), (*_dims(known, node)[:-1], columns if columns > 0 else None))]
 
@@ -151,7 +149,7 @@ def _product(a: Dims, b: Dims) -> Dims:
     return (*_broadcast(a[:-2], b[:-2]), a[-2], b[-1])
 
 
-def _fused_matmul(known: Inference, node: ir.Node) -> list[Output | None]:
+def _fused_matmul(known: Known, node: ir.Node) -> list[Output | None]:
     if node.attributes.get_int("transBatchA", 0) or node.attributes.get_int("transBatchB", 0):
         return []
     a, b = _dims(known, node), _dims(known, node, 1)
@@ -163,35 +161,35 @@ def _fused_matmul(known: Inference, node: ir.Node) -> list[Output | None]:
 
 
 def _matmul_to(index: int) -> Rule:
-    def run(known: Inference, node: ir.Node) -> list[Output | None]:
+    def run(known: Known, node: ir.Node) -> list[Output | None]:
         return [(_elem(known, node, index), _product(_dims(known, node), _dims(known, node, 1)))]
 
     return run
 
 
 def _elementwise(other: int) -> Rule:
-    def run(known: Inference, node: ir.Node) -> list[Output | None]:
+    def run(known: Known, node: ir.Node) -> list[Output | None]:
         return [(_elem(known, node), _broadcast(_dims(known, node), _dims(known, node, other)))]
 
     return run
 
 
-def _quantize(known: Inference, node: ir.Node) -> list[Output | None]:
+def _quantize(known: Known, node: ir.Node) -> list[Output | None]:
     has_zero = len(node.inputs) > 2 and node.inputs[2] is not None
     return [(_elem(known, node, 2) if has_zero else _UINT8, _dims(known, node))]
 
 
-def _dequantize(known: Inference, node: ir.Node) -> list[Output | None]:
+def _dequantize(known: Known, node: ir.Node) -> list[Output | None]:
     return [(_elem(known, node, 1), _dims(known, node))]
 
 
-def _half_width(known: Inference, node: ir.Node) -> list[Output | None]:
+def _half_width(known: Known, node: ir.Node) -> list[Output | None]:
     dims = _dims(known, node)
     last = dims[-1]
     return [(_elem(known, node), (*dims[:-1], last // 2 if isinstance(last, int) else None))]
 
 
-Rule = Callable[["Inference", ir.Node], list[Output | None]]
+Rule = Callable[["Known", ir.Node], list[Output | None]]
 
 _RULES: dict[str, Rule] = {
     **dict.fromkeys(

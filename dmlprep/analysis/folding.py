@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from dmlprep.model import movement
-from dmlprep.model.movement import Array, Attributes, Evaluator, Inputs, Uncertain, axis_of, given, ints, slice_of
+from dmlprep.analysis import movement
+from dmlprep.analysis.movement import Array, Attributes, Evaluator, Inputs, Uncertain, axis_of, given, ints, slice_of
 
 __all__ = ["EVALUATORS", "NUMPY_TYPES", "Array", "Attributes", "Uncertain", "evaluate", "slice_of"]
 

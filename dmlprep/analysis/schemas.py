@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import Any
 
 import onnx
 import onnx_ir as ir
 from onnx.defs import OpSchema
-
-from dmlprep.passes.opset.values import type_string
 
 __all__ = [
     "NEWEST",
@@ -17,13 +16,30 @@ __all__ = [
     "domain_of",
     "rejects",
     "schema_at",
+    "schema_of",
     "since_versions",
     "type_constraints",
     "type_parameters",
+    "type_string",
 ]
 
 NEWEST: int = onnx.defs.onnx_opset_version()
 """Newest ai.onnx opset that the installed onnx describes."""
+
+
+_KINDS = {v: k.lower() for k, v in onnx.TensorProto.DataType.items()}
+
+
+def type_string(proto: onnx.TypeProto) -> str:
+    """The type as schemas write it (``tensor(float)``, ``seq(tensor(int64))``); empty where it is not known."""
+    kind = proto.WhichOneof("value")
+    if kind == "tensor_type":
+        name = _KINDS.get(proto.tensor_type.elem_type, "")
+        return f"tensor({name})" if name and name != "undefined" else ""
+    if kind in ("sequence_type", "optional_type"):
+        inner = type_string(getattr(proto, kind).elem_type)
+        return f"{'seq' if kind == 'sequence_type' else 'optional'}({inner})" if inner else ""
+    return ""
 
 
 def domain_of(node: ir.Node) -> str:
@@ -31,14 +47,22 @@ def domain_of(node: ir.Node) -> str:
     return "" if node.domain == "ai.onnx" else str(node.domain)
 
 
-@lru_cache(maxsize=4096)
-def schema_at(op_type: str, opset: int, domain: str = "") -> OpSchema | None:
-    """The schema in force at ``opset``; ``None`` where the operator does not exist or is withdrawn there."""
+@lru_cache(maxsize=8192)
+def schema_of(domain: str, op_type: str, opset: int) -> Any:
+    """The schema (OpSchema, whose stubs lack members) in force at ``opset``, also one that is withdrawn there.
+
+    ``None`` for an operator that onnx does not have.
+    """
     try:
-        found = onnx.defs.get_schema(op_type, opset, domain)
+        return onnx.defs.get_schema(op_type, opset, "" if domain == "ai.onnx" else domain)
     except onnx.defs.SchemaError:
         return None
-    return None if found.deprecated else found
+
+
+def schema_at(op_type: str, opset: int, domain: str = "") -> OpSchema | None:
+    """The schema in force at ``opset``; ``None`` where the operator does not exist or is withdrawn there."""
+    found: OpSchema | None = schema_of(domain, op_type, opset)
+    return None if found is None or found.deprecated else found
 
 
 @lru_cache(maxsize=1)

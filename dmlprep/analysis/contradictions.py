@@ -7,23 +7,21 @@ Source: the operators' text at https://onnx.ai/onnx/operators/.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
-if TYPE_CHECKING:
-    from dmlprep.model.shapes import Inference
+from dmlprep.analysis.known import Known
 
 __all__ = ["contradiction"]
 
 
-def contradiction(known: Inference, node: ir.Node) -> str:
+def contradiction(known: Known, node: ir.Node) -> str:
     """Why the inputs of a node cannot go together; empty where they can, or where that is not known."""
     rule = _RULES.get(node.op_type)
     return rule(known, node) if rule is not None else ""
 
 
-def _sizes(known: Inference, node: ir.Node, index: int) -> tuple[int | None, ...] | None:
+def _sizes(known: Known, node: ir.Node, index: int) -> tuple[int | None, ...] | None:
     """Sizes of an input, ``None`` for those that are free; ``None`` where there is no such input or no known rank."""
     dims = known.dims(node.inputs[index]) if index < len(node.inputs) else None
     return None if dims is None else tuple(d if isinstance(d, int) else None for d in dims)
@@ -33,7 +31,7 @@ def _differ(a: int | None, b: int | None) -> bool:
     return a is not None and b is not None and a != b
 
 
-def _reshape(known: Inference, node: ir.Node) -> str:
+def _reshape(known: Known, node: ir.Node) -> str:
     """onnx does not compare the number of elements: a baked batch would pass."""
     before, after = known.dims(node.inputs[0]), known.dims(node.outputs[0])
     if before is None or after is None:
@@ -47,7 +45,7 @@ def _reshape(known: Inference, node: ir.Node) -> str:
     return f"{counts[0]} elements do not fill {list(after)}" if counts[0] != counts[1] else ""
 
 
-def _conv(known: Inference, node: ir.Node) -> str:
+def _conv(known: Known, node: ir.Node) -> str:
     data, weight = _sizes(known, node, 0), _sizes(known, node, 1)
     if data is None or weight is None or len(data) < 3 or len(weight) != len(data):
         return ""
@@ -78,14 +76,14 @@ def _window(node: ir.Node, sizes: tuple[int | None, ...], kernel: tuple[int | No
     return ""
 
 
-def _conv_transpose(known: Inference, node: ir.Node) -> str:
+def _conv_transpose(known: Known, node: ir.Node) -> str:
     data, weight = _sizes(known, node, 0), _sizes(known, node, 1)
     if data is None or weight is None or len(data) < 3 or len(weight) != len(data):
         return ""
     return f"{data[1]} channels where the weight takes {weight[0]}" if _differ(data[1], weight[0]) else ""
 
 
-def _recurrent(known: Inference, node: ir.Node) -> str:
+def _recurrent(known: Known, node: ir.Node) -> str:
     data, weight = _sizes(known, node, 0), _sizes(known, node, 1)
     if data is None or len(data) != 3:
         return ""
@@ -103,7 +101,7 @@ def _recurrent(known: Inference, node: ir.Node) -> str:
     return ""
 
 
-def _broadcasts_into(known: Inference, node: ir.Node, index: int, dims: tuple[int | None, ...]) -> str:
+def _broadcasts_into(known: Known, node: ir.Node, index: int, dims: tuple[int | None, ...]) -> str:
     other = _sizes(known, node, index)
     if other is None:
         return ""
@@ -115,19 +113,19 @@ def _broadcasts_into(known: Inference, node: ir.Node, index: int, dims: tuple[in
     return ""
 
 
-def _prelu(known: Inference, node: ir.Node) -> str:
+def _prelu(known: Known, node: ir.Node) -> str:
     data = _sizes(known, node, 0)
     return _broadcasts_into(known, node, 1, data) if data is not None and known.version(node) >= 7 else ""
 
 
-def _layer_norm(known: Inference, node: ir.Node) -> str:
+def _layer_norm(known: Known, node: ir.Node) -> str:
     data = _sizes(known, node, 0)
     if data is None:
         return ""
     return _broadcasts_into(known, node, 1, data) or _broadcasts_into(known, node, 2, data)
 
 
-def _instance_norm(known: Inference, node: ir.Node) -> str:
+def _instance_norm(known: Known, node: ir.Node) -> str:
     data = _sizes(known, node, 0)
     for index in (1, 2):
         scale = _sizes(known, node, index)
@@ -136,7 +134,7 @@ def _instance_norm(known: Inference, node: ir.Node) -> str:
     return ""
 
 
-def _gather(known: Inference, node: ir.Node) -> str:
+def _gather(known: Known, node: ir.Node) -> str:
     data, indices = _sizes(known, node, 0), known.constants.get(node.inputs[1]) if node.inputs[1] is not None else None
     if data is None or indices is None or not indices.size or indices.dtype.kind not in "iu":
         return ""
@@ -147,7 +145,7 @@ def _gather(known: Inference, node: ir.Node) -> str:
     return ""
 
 
-def _gather_nd(known: Inference, node: ir.Node) -> str:
+def _gather_nd(known: Known, node: ir.Node) -> str:
     data, indices = _sizes(known, node, 0), known.constants.get(node.inputs[1]) if node.inputs[1] is not None else None
     batch = node.attributes.get_int("batch_dims", 0)
     if data is None or indices is None or not indices.size or indices.ndim < 1:
@@ -160,7 +158,7 @@ def _gather_nd(known: Inference, node: ir.Node) -> str:
     return ""
 
 
-def _scatter_nd(known: Inference, node: ir.Node) -> str:
+def _scatter_nd(known: Known, node: ir.Node) -> str:
     data, indices, updates = (_sizes(known, node, i) for i in range(3))
     if data is None or indices is None or updates is None or not indices or indices[-1] is None:
         return ""
@@ -170,7 +168,7 @@ def _scatter_nd(known: Inference, node: ir.Node) -> str:
     return ""
 
 
-def _blocks(known: Inference, node: ir.Node) -> str:
+def _blocks(known: Known, node: ir.Node) -> str:
     data, block = _sizes(known, node, 0), node.attributes.get_int("blocksize", 0)
     if data is None or len(data) != 4 or block < 1:
         return ""
@@ -181,7 +179,7 @@ def _blocks(known: Inference, node: ir.Node) -> str:
     return ""
 
 
-def _pool(known: Inference, node: ir.Node) -> str:
+def _pool(known: Known, node: ir.Node) -> str:
     data, kernel = _sizes(known, node, 0), node.attributes.get_ints("kernel_shape", None)
     if data is None or not kernel or len(kernel) != len(data) - 2:
         return ""
@@ -201,7 +199,7 @@ def _pool(known: Inference, node: ir.Node) -> str:
     return ""
 
 
-def _einsum(known: Inference, node: ir.Node) -> str:
+def _einsum(known: Known, node: ir.Node) -> str:
     equation = (node.attributes.get_string("equation", "") or "").replace(" ", "")
     if "." in equation:
         return ""
@@ -216,7 +214,7 @@ def _einsum(known: Inference, node: ir.Node) -> str:
     return ""
 
 
-_RULES: dict[str, Callable[[Inference, ir.Node], str]] = {
+_RULES: dict[str, Callable[[Known, ir.Node], str]] = {
     "Reshape": _reshape,
     "Conv": _conv,
     "ConvTranspose": _conv_transpose,

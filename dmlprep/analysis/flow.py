@@ -5,16 +5,17 @@ Semantics: https://onnx.ai/onnx/operators/onnx__If.html, onnx__Loop.html, onnx__
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import numpy as np
 import onnx
 import onnx_ir as ir
 
-if TYPE_CHECKING:
-    from dmlprep.model.shapes import Inference
+from dmlprep.analysis.known import Known
 
 __all__ = ["BODIES", "chosen_branch", "infer", "merged"]
+
+Walk = Callable[[ir.Graph, int], None]
 
 BODIES = frozenset({"If", "Loop", "Scan"})
 
@@ -75,17 +76,21 @@ def _scanned(body: onnx.TypeProto | None, length: int | None, axis: int = 0) -> 
     return result
 
 
-def infer(known: Inference, node: ir.Node, depth: int) -> bool:
+def infer(known: Known, node: ir.Node, depth: int, walk: Walk) -> bool:
     """Infer the outputs of a node with bodies.
+
+    Args:
+        depth: how many bodies the node stands in.
+        walk: infers the nodes of a body, given how many bodies deep that is.
 
     Returns:
         whether it was done; ``False`` leaves the node to onnx.
     """
     if node.op_type == "If":
-        return _if(known, node, depth)
+        return _if(known, node, depth, walk)
     if node.op_type == "Loop":
-        return _loop(known, node, depth)
-    return known.version(node) >= 9 and _scan(known, node, depth)
+        return _loop(known, node, depth, walk)
+    return known.version(node) >= 9 and _scan(known, node, depth, walk)
 
 
 def _body(node: ir.Node, name: str) -> ir.Graph | None:
@@ -93,7 +98,7 @@ def _body(node: ir.Node, name: str) -> ir.Graph | None:
     return attr.as_graph() if attr is not None and not attr.is_ref() else None
 
 
-def chosen_branch(known: Inference, node: ir.Node) -> ir.Graph | None:
+def chosen_branch(known: Known, node: ir.Node) -> ir.Graph | None:
     """The branch of an If that is taken whatever the data; ``None`` where it depends on data, or for another node."""
     if node.op_type != "If" or node.domain not in ("", "ai.onnx") or not node.inputs or node.inputs[0] is None:
         return None
@@ -103,27 +108,29 @@ def chosen_branch(known: Inference, node: ir.Node) -> ir.Graph | None:
     return _body(node, "then_branch" if condition.all() else "else_branch") if condition.size == 1 else None
 
 
-def _if(known: Inference, node: ir.Node, depth: int) -> bool:
+def _if(known: Known, node: ir.Node, depth: int, walk: Walk) -> bool:
     then, other = _body(node, "then_branch"), _body(node, "else_branch")
     if then is None or other is None:
         return False
     branch = chosen_branch(known, node)
     if branch is not None:
         # The other branch may not even fit these shapes: it is never run.
-        known.walk(branch, depth + 1)
+        walk(branch, depth + 1)
         for output, value in zip(node.outputs, branch.outputs, strict=False):
             known.set_type(output, known.types.get(value))
             if value in known.constants:
                 known.set_constant(output, known.constants[value])
         return True
-    known.walk(then, depth + 1)
-    known.walk(other, depth + 1)
+    walk(then, depth + 1)
+    walk(other, depth + 1)
     for output, a, b in zip(node.outputs, then.outputs, other.outputs, strict=False):
         known.set_type(output, merged(known.types.get(a), known.types.get(b)))
     return True
 
 
-def _settle(known: Inference, body: ir.Graph, inputs: list[ir.Value], outputs: list[ir.Value], depth: int) -> None:
+def _settle(
+    known: Known, body: ir.Graph, inputs: list[ir.Value], outputs: list[ir.Value], depth: int, walk: Walk
+) -> None:
     """Walk a body until what it carries from one round to the next has a type that holds in every round."""
     if depth > _DEEP or known.walks > _WALKS:
         for value in inputs:
@@ -132,10 +139,10 @@ def _settle(known: Inference, body: ir.Graph, inputs: list[ir.Value], outputs: l
                 general = onnx.TypeProto()
                 general.CopyFrom(proto)
                 known.set_type(value, _shapeless(general))
-        known.walk(body, depth + 1)
+        walk(body, depth + 1)
         return
     while True:
-        known.walk(body, depth + 1)
+        walk(body, depth + 1)
         stable = True
         for before, after in zip(inputs, outputs, strict=False):
             old = known.types.get(before)
@@ -156,7 +163,7 @@ def _unshaped(proto: onnx.TypeProto | None) -> onnx.TypeProto | None:
     return _shapeless(general)
 
 
-def _loop(known: Inference, node: ir.Node, depth: int) -> bool:
+def _loop(known: Known, node: ir.Node, depth: int, walk: Walk) -> bool:
     body = _body(node, "body")
     if body is None or len(body.inputs) < 2 or len(node.inputs) < 2 or not body.outputs:
         return False
@@ -168,7 +175,7 @@ def _loop(known: Inference, node: ir.Node, depth: int) -> bool:
     for inner, outer in zip(carried, given, strict=False):
         known.set_type(inner, known.types.get(outer) if outer is not None else None)
     finals = list(body.outputs[1 : 1 + len(carried)])
-    _settle(known, body, carried, finals, depth)
+    _settle(known, body, carried, finals, depth, walk)
     for output, inner in zip(node.outputs, carried, strict=False):
         known.set_type(output, known.types.get(inner))
     trips = _trips(known, node, body)
@@ -177,7 +184,7 @@ def _loop(known: Inference, node: ir.Node, depth: int) -> bool:
     return True
 
 
-def _trips(known: Inference, node: ir.Node, body: ir.Graph) -> int | None:
+def _trips(known: Known, node: ir.Node, body: ir.Graph) -> int | None:
     """How often a loop runs, where that is certain: a constant count, and nothing that ends it early."""
     count = known.constants.get(node.inputs[0]) if node.inputs[0] is not None else None
     start = node.inputs[1]
@@ -192,7 +199,7 @@ def _trips(known: Inference, node: ir.Node, body: ir.Graph) -> int | None:
     return max(0, int(count.reshape(-1)[0]))
 
 
-def _scan(known: Inference, node: ir.Node, depth: int) -> bool:
+def _scan(known: Known, node: ir.Node, depth: int, walk: Walk) -> bool:
     body = _body(node, "body")
     scans = node.attributes.get_int("num_scan_inputs", 0)
     if body is None or scans < 1 or len(body.inputs) != len(node.inputs) or len(node.inputs) < scans:
@@ -214,7 +221,7 @@ def _scan(known: Inference, node: ir.Node, depth: int) -> bool:
             proto.tensor_type.shape.SetInParent()
             proto.tensor_type.shape.dim.extend(rest)
         known.set_type(inner, proto)
-    _settle(known, body, list(body.inputs[:states]), list(body.outputs[:states]), depth)
+    _settle(known, body, list(body.inputs[:states]), list(body.outputs[:states]), depth, walk)
     for output, inner in zip(node.outputs[:states], body.inputs[:states], strict=False):
         known.set_type(output, known.types.get(inner))
     count = len(node.outputs) - states

@@ -2,27 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import onnx_ir as ir
 
-from dmlprep.model.shapes import Inference, dims_of, with_dims
-from dmlprep.model.walk import attribute_graphs
+from dmlprep.analysis.known import Known, dims_of
+from dmlprep.model.dims import with_dims
+from dmlprep.model.walk import main_graphs
 
-__all__ = ["main_graphs", "write_types"]
-
-
-def main_graphs(model: ir.Model) -> Iterable[ir.Graph]:
-    """The main graph and its subgraphs, outer before inner. Bodies of functions are shared by their calls: not here."""
-    stack = [model.graph]
-    while stack:
-        graph = stack.pop()
-        yield graph
-        for node in graph:
-            stack.extend(sub for _, sub in attribute_graphs(node))
+__all__ = ["write_types"]
 
 
-def write_types(model: ir.Model, known: Inference) -> None:
+def write_types(model: ir.Model, known: Known) -> None:
     """Write the inferred type and shape of every value; denotations stay, names of sizes that are still free too."""
     for graph in main_graphs(model):
         outputs = set(graph.outputs)
@@ -34,7 +23,7 @@ def write_types(model: ir.Model, known: Inference) -> None:
                 _write(value, known, False)
 
 
-def _write(value: ir.Value, known: Inference, is_output: bool) -> None:
+def _write(value: ir.Value, known: Known, is_output: bool) -> None:
     proto = known.types.get(value)
     if proto is None:
         value.shape = None
@@ -58,6 +47,6 @@ def _write(value: ir.Value, known: Inference, is_output: bool) -> None:
     value.shape = with_dims(old, new)
 
 
-def _unproved(old: ir.Shape, known: Inference) -> ir.Shape:
+def _unproved(old: ir.Shape, known: Known) -> ir.Shape:
     dims = [d if isinstance(d, int) or not d.value or known.substitute(d.value) is None else None for d in old]
     return with_dims(old, [d if isinstance(d, int) or d is None else d.value for d in dims])

@@ -7,27 +7,20 @@ shape then, and what depends on the fixed sizes folds.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx_ir as ir
 
-from dmlprep.model.folding import Array, Uncertain, slice_of
-from dmlprep.model.polynomial import Polynomial, floor_divide, of_name, of_number
+from dmlprep.analysis.folding import Array, Uncertain, slice_of
+from dmlprep.analysis.known import Element, Elements, Known
+from dmlprep.analysis.polynomial import Polynomial, floor_divide, of_name, of_number
 
-if TYPE_CHECKING:
-    from dmlprep.model.shapes import Inference
-
-__all__ = ["Elements", "constant_target", "evaluate", "refined"]
-
-Element = Polynomial | None
-Elements = tuple[bool, tuple[Element, ...]]
-"""Whether the value is a vector (else a scalar), and what is known of each element."""
+__all__ = ["constant_target", "evaluate", "refined"]
 
 _LONGEST = 64
 
 
-def elements(known: Inference, value: ir.Value | None) -> Elements | None:
+def elements(known: Known, value: ir.Value | None) -> Elements | None:
     """What is known of a small integer value."""
     if value is None:
         return None
@@ -48,7 +41,7 @@ def _sound(items: Sequence[Element]) -> tuple[Element, ...]:
     return tuple(i if i is not None and i.sound else None for i in items)
 
 
-def evaluate(known: Inference, node: ir.Node) -> Elements | Array | None:
+def evaluate(known: Known, node: ir.Node) -> Elements | Array | None:
     """The first output of a node of shape arithmetic, as far as it is known; an array where it is known whole."""
     rule = _RULES.get(node.op_type)
     try:
@@ -69,7 +62,7 @@ def evaluate(known: Inference, node: ir.Node) -> Elements | Array | None:
     return vector, items
 
 
-def _shape(known: Inference, node: ir.Node) -> Elements | None:
+def _shape(known: Known, node: ir.Node) -> Elements | None:
     dims = known.dims(node.inputs[0])
     if dims is None:
         return None
@@ -77,16 +70,16 @@ def _shape(known: Inference, node: ir.Node) -> Elements | None:
     return True, dim_elements(dims)[start:end]
 
 
-def _same(known: Inference, node: ir.Node) -> Elements | None:
+def _same(known: Known, node: ir.Node) -> Elements | None:
     return elements(known, node.inputs[0])
 
 
-def _cast(known: Inference, node: ir.Node) -> Elements | None:
+def _cast(known: Known, node: ir.Node) -> Elements | None:
     wide = node.attributes.get_int("to", 0) in (ir.DataType.INT64.value, ir.DataType.INT32.value)
     return elements(known, node.inputs[0]) if wide else None
 
 
-def _gather(known: Inference, node: ir.Node) -> Elements | None:
+def _gather(known: Known, node: ir.Node) -> Elements | None:
     data, index = elements(known, node.inputs[0]), known.constants.get(node.inputs[1])  # type: ignore[arg-type]
     if data is None or not data[0] or index is None or index.ndim > 1 or index.dtype.kind not in "iu":
         return None
@@ -96,7 +89,7 @@ def _gather(known: Inference, node: ir.Node) -> Elements | None:
     return index.ndim == 1, tuple(data[1][i] for i in wanted)
 
 
-def _slice(known: Inference, node: ir.Node) -> Elements | None:
+def _slice(known: Known, node: ir.Node) -> Elements | None:
     data = elements(known, node.inputs[0])
     bounds = [known.constants.get(v) for v in node.inputs[1:] if v is not None]
     if data is None or not data[0] or len(node.inputs) < 3 or any(b is None or b.size != 1 for b in bounds):
@@ -111,7 +104,7 @@ def _slice(known: Inference, node: ir.Node) -> Elements | None:
         return None
 
 
-def _concat(known: Inference, node: ir.Node) -> Elements | None:
+def _concat(known: Known, node: ir.Node) -> Elements | None:
     parts = [elements(known, v) for v in node.inputs]
     if any(p is None or not p[0] for p in parts):
         # A part of which only the length is known still has its place.
@@ -122,13 +115,13 @@ def _concat(known: Inference, node: ir.Node) -> Elements | None:
     return True, tuple(item for p in parts if p is not None for item in p[1])
 
 
-def _reshape(known: Inference, node: ir.Node) -> Elements | None:
+def _reshape(known: Known, node: ir.Node) -> Elements | None:
     data = elements(known, node.inputs[0])
     dims = known.dims(node.outputs[0])
     return (len(dims) == 1, data[1]) if data is not None and dims is not None and len(dims) <= 1 else None
 
 
-def _pairs(known: Inference, node: ir.Node) -> tuple[bool, list[tuple[Element, Element]]] | None:
+def _pairs(known: Known, node: ir.Node) -> tuple[bool, list[tuple[Element, Element]]] | None:
     a, b = elements(known, node.inputs[0]), elements(known, node.inputs[1])
     if a is None or b is None or (len(a[1]) != len(b[1]) and 1 not in (len(a[1]), len(b[1]))):
         return None
@@ -139,11 +132,11 @@ def _pairs(known: Inference, node: ir.Node) -> tuple[bool, list[tuple[Element, E
     return a[0] or b[0], list(zip(left, right, strict=True))
 
 
-Rule = Callable[["Inference", ir.Node], "Elements | Array | None"]
+Rule = Callable[["Known", ir.Node], "Elements | Array | None"]
 
 
 def _arithmetic(function: Callable[[Polynomial, Polynomial], Element]) -> Rule:
-    def run(known: Inference, node: ir.Node) -> Elements | None:
+    def run(known: Known, node: ir.Node) -> Elements | None:
         pairs = _pairs(known, node)
         if pairs is None:
             return None
@@ -155,7 +148,7 @@ def _arithmetic(function: Callable[[Polynomial, Polynomial], Element]) -> Rule:
 def _compare(decide: Callable[[Polynomial], bool | None]) -> Rule:
     """A comparison of a with b by what is known of a - b; given only where every element is decided."""
 
-    def run(known: Inference, node: ir.Node) -> Array | None:
+    def run(known: Known, node: ir.Node) -> Array | None:
         pairs = _pairs(known, node)
         if pairs is None or any(a is None or b is None for a, b in pairs[1]):
             return None
@@ -194,7 +187,7 @@ def _smaller(a: Polynomial, b: Polynomial) -> Element:
     return None if sign is None else (b if sign >= 0 else a)
 
 
-def _where(known: Inference, node: ir.Node) -> Elements | None:
+def _where(known: Known, node: ir.Node) -> Elements | None:
     condition = known.constants.get(node.inputs[0])  # type: ignore[arg-type]
     a, b = elements(known, node.inputs[1]), elements(known, node.inputs[2])
     if condition is None or a is None or b is None or condition.ndim > 1:
@@ -207,7 +200,7 @@ def _where(known: Inference, node: ir.Node) -> Elements | None:
     return condition.ndim == 1 or a[0] or b[0], tuple(x if c else y for c, x, y in zip(*rows, strict=True))
 
 
-def _product(known: Inference, node: ir.Node) -> Elements | None:
+def _product(known: Known, node: ir.Node) -> Elements | None:
     data = elements(known, node.inputs[0])
     if data is None or not data[0] or any(i is None for i in data[1]):
         return None
@@ -247,7 +240,7 @@ _RULES: dict[str, Rule] = {
 }
 
 
-def refined(known: Inference, node: ir.Node) -> tuple[Element, ...] | None:
+def refined(known: Known, node: ir.Node) -> tuple[Element, ...] | None:
     """Dims of the first output by what is known of the shape that a node reads; ``None`` where onnx knows as much."""
     rule = _DIMS.get(node.op_type)
     try:
@@ -257,7 +250,7 @@ def refined(known: Inference, node: ir.Node) -> tuple[Element, ...] | None:
     return _sound(found) if found is not None else None
 
 
-def _reshaped(known: Inference, node: ir.Node) -> tuple[Element, ...] | None:
+def _reshaped(known: Known, node: ir.Node) -> tuple[Element, ...] | None:
     target, dims = elements(known, node.inputs[1]), known.dims(node.inputs[0])
     if target is None or not target[0]:
         return None
@@ -280,7 +273,7 @@ def _reshaped(known: Inference, node: ir.Node) -> tuple[Element, ...] | None:
     return tuple(result)
 
 
-def constant_target(known: Inference, node: ir.Node) -> Array | None:
+def constant_target(known: Known, node: ir.Node) -> Array | None:
     """A constant that says what the computed shape of a Reshape says: 0 keeps a size as it is, one -1 takes the rest.
 
     Returns:
@@ -324,7 +317,7 @@ def _rest(given: Sequence[Element], others: Sequence[Element]) -> Element:
     return top.divided(bottom) if top.sound and bottom.sound and bottom.terms else None
 
 
-def _expanded(known: Inference, node: ir.Node) -> tuple[Element, ...] | None:
+def _expanded(known: Known, node: ir.Node) -> tuple[Element, ...] | None:
     target, dims = elements(known, node.inputs[1]), known.dims(node.inputs[0])
     if target is None or not target[0] or dims is None:
         return None
@@ -336,12 +329,12 @@ def _expanded(known: Inference, node: ir.Node) -> tuple[Element, ...] | None:
     return tuple(b if a == one else a if b in (one, a) else None for a, b in zip(left, right, strict=True))
 
 
-def _filled(known: Inference, node: ir.Node) -> tuple[Element, ...] | None:
+def _filled(known: Known, node: ir.Node) -> tuple[Element, ...] | None:
     target = elements(known, node.inputs[0])
     return target[1] if target is not None and target[0] else None
 
 
-def _ranged(known: Inference, node: ir.Node) -> tuple[Element, ...] | None:
+def _ranged(known: Known, node: ir.Node) -> tuple[Element, ...] | None:
     start, limit, step = (elements(known, v) for v in node.inputs[:3])
     if start is None or limit is None or step is None or len(limit[1]) != 1:
         return None
@@ -352,7 +345,7 @@ def _ranged(known: Inference, node: ir.Node) -> tuple[Element, ...] | None:
     return (length,) if (length.at_least if length.at_least is not None else -1) >= 0 else None
 
 
-def _joined(known: Inference, node: ir.Node) -> tuple[Element, ...] | None:
+def _joined(known: Known, node: ir.Node) -> tuple[Element, ...] | None:
     parts = [known.dims(v) for v in node.inputs]
     axis = node.attributes.get_int("axis", 0)
     first = parts[0] if parts else None
@@ -366,7 +359,7 @@ def _joined(known: Inference, node: ir.Node) -> tuple[Element, ...] | None:
     return tuple(total if i == axis % len(first) else None for i in range(len(first)))
 
 
-def _tiled(known: Inference, node: ir.Node) -> tuple[Element, ...] | None:
+def _tiled(known: Known, node: ir.Node) -> tuple[Element, ...] | None:
     repeats, dims = elements(known, node.inputs[1]), known.dims(node.inputs[0])
     if repeats is None or dims is None or len(dims) != len(repeats[1]):
         return None
@@ -375,7 +368,7 @@ def _tiled(known: Inference, node: ir.Node) -> tuple[Element, ...] | None:
     )
 
 
-def _sized(known: Inference, node: ir.Node) -> tuple[Element, ...] | None:
+def _sized(known: Known, node: ir.Node) -> tuple[Element, ...] | None:
     """Resize by sizes."""
     if len(node.inputs) < 4 or "axes" in node.attributes or "keep_aspect_ratio_policy" in node.attributes:
         return None
@@ -383,7 +376,7 @@ def _sized(known: Inference, node: ir.Node) -> tuple[Element, ...] | None:
     return sizes[1] if sizes is not None and sizes[0] else None
 
 
-_DIMS: dict[str, Callable[[Inference, ir.Node], tuple[Element, ...] | None]] = {
+_DIMS: dict[str, Callable[[Known, ir.Node], tuple[Element, ...] | None]] = {
     "Reshape": _reshaped,
     "Expand": _expanded,
     "ConstantOfShape": _filled,

@@ -1,0 +1,24 @@
+"""Sizes of a value's dimensions, and shapes that keep their denotations when they are written anew."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import onnx_ir as ir
+
+__all__ = ["Dim", "copy_shape", "with_dims"]
+
+Dim = int | str | None
+"""Size of one dimension: a number, a name (dim_param), or unknown."""
+
+
+def copy_shape(shape: ir.Shape) -> ir.Shape:
+    """A copy of a shape that may be changed, denotations included (``ir.Shape(shape)`` drops them)."""
+    return with_dims(shape, tuple(shape))
+
+
+def with_dims(shape: ir.Shape | None, dims: Sequence[Dim | ir.SymbolicDim]) -> ir.Shape:
+    """A shape of other sizes with the denotations of ``shape`` where the rank is the same."""
+    keep = shape is not None and len(shape) == len(dims)
+    names = [shape.get_denotation(i) for i in range(len(shape))] if keep and shape is not None else None
+    return ir.Shape(list(dims), names)

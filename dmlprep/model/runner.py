@@ -1,0 +1,34 @@
+"""Who runs models for those that need values and open no sessions themselves: the pipeline hands one in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from dmlprep.model.model import Model
+
+__all__ = ["Runner"]
+
+
+class Runner(Protocol):
+    """Runs models for passes that need values (range profile, island search, the guard of simplify).
+
+    The pipeline hands one in; passes never open sessions of their own.
+    """
+
+    def run(
+        self, model: Model, feeds: Mapping[str, np.ndarray[Any, Any]], outputs: Sequence[str] | None = None
+    ) -> dict[str, np.ndarray[Any, Any]]:
+        """Run ``model`` on the CPU at FP32 with graph optimisation as it is by default.
+
+        Raises:
+            ModelRefused: the model does not load or run, or its child process died.
+        """
+        ...
+
+    def feeds(self, model: Model, count: int = 1) -> list[dict[str, np.ndarray[Any, Any]]]:
+        """Feeds for the model's inputs: the user's, or seeded ones."""
+        ...

@@ -1,0 +1,248 @@
+"""What a worker does with a request: open a model in ONNX Runtime, take feeds, run, and answer in ``wire.py``."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from dmlprep.runtime.ortoptions import providers, session_settings
+from dmlprep.runtime.types import DATA_FOLDER
+from dmlprep.runtime.wire import decode, dims_to_fields, encode, numpy_dtype, read_tensor
+
+__all__ = ["Refused", "Worker"]
+
+_ELEMENT = {
+    "float": "float32",
+    "double": "float64",
+    "float8e4m3fn": "float8_e4m3fn",
+    "float8e4m3fnuz": "float8_e4m3fnuz",
+    "float8e5m2": "float8_e5m2",
+    "float8e5m2fnuz": "float8_e5m2fnuz",
+}
+# onnx.TensorProto.DataType of the types that numpy has no name for.
+_EXOTIC = {"bfloat16": 16, "float8_e4m3fn": 17, "float8_e4m3fnuz": 18, "float8_e5m2": 19, "float8_e5m2fnuz": 20}
+
+
+def element_name(kind: str) -> str:
+    """``tensor(float)`` as ``float32``; types that are no tensors stay as they are."""
+    if not kind.startswith("tensor("):
+        return kind
+    name = kind[len("tensor(") : -1]
+    return _ELEMENT.get(name, name)
+
+
+class Refused(Exception):
+    """A request that cannot be met; the worker goes on."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+def _message(error: BaseException) -> str:
+    if isinstance(error, UnicodeDecodeError):
+        # pybind11 failed to read a Windows error text in the user's language; the bytes are the message.
+        return error.object.decode("utf-8", "surrogateescape")
+    return str(error) or type(error).__name__
+
+
+class Worker:
+    """Holds the sessions by number."""
+
+    def __init__(self, device: str, exchange: Path, out: BinaryIO, ort: Any = None) -> None:
+        if ort is None:
+            import onnxruntime
+
+            ort = onnxruntime
+        self.ort = ort
+        self.device = device
+        self.exchange = exchange
+        self.out = out
+        self.sessions: dict[str, Any] = {}
+        self.options: dict[str, str] = {}
+        self.feeds: dict[str, Any] = {}
+        self.sequences: dict[str, tuple[int, list[Any]]] = {}
+        self.wanted: list[str] = []
+        self.files = 0
+
+    def say(self, *fields: str) -> None:
+        self.out.write(encode(fields))
+
+    def hello(self) -> None:
+        self.say("device", "onnxruntime", self.ort.__version__)
+        self.say("device", "providers", ",".join(self.ort.get_available_providers()))
+        if self.device == "dml":
+            from dmlprep.runtime.windows import provider_facts
+
+            for key, value in provider_facts().items():
+                self.say("device", key, value)
+
+    def load(self, number: str, model: str) -> None:
+        options, self.options = self.options, {}
+        settings = self.ort.SessionOptions()
+        prefix = self.exchange / f"profile{number}"
+        try:
+            source = self.source(Path(model), options)
+            session_settings(settings, options, self.device, str(prefix), self.ort.GraphOptimizationLevel)
+            chosen = providers(options, self.device)
+            # Else the package opens the session anew on the CPU, and replaces the provider's error by one of its own.
+            session = self.ort.InferenceSession(source, settings, providers=chosen, enable_fallback=False)
+        except Exception as error:
+            raise Refused("load", _message(error)) from error
+        if self.device == "dml" and "DmlExecutionProvider" not in session.get_providers():
+            raise Refused("load", "ONNX Runtime left the DirectML provider out of the session")
+        self.sessions[number] = session
+        if self.device == "dml":
+            from dmlprep.runtime.windows import session_facts
+
+            for key, fact in session_facts(options).items():
+                self.say("device", key, fact)
+        for word, values in (("input", session.get_inputs()), ("output", session.get_outputs())):
+            for value in values:
+                shape = value.shape if value.type.startswith("tensor(") else []
+                self.say(
+                    word,
+                    value.name,
+                    element_name(value.type),
+                    *dims_to_fields([d or None if isinstance(d, str) else d for d in shape]),
+                )
+
+    def source(self, model: Path, options: dict[str, str]) -> str | bytes:
+        """The model's path, or its bytes where ONNX Runtime cannot have the path.
+
+        On Windows 1.24.4 refuses a file name that the code page lacks ("No Unicode translation"), though not a folder.
+        """
+        key = f"config:{DATA_FOLDER}"
+        if key not in options and (sys.platform != "win32" or model.name.isascii()):
+            return str(model)
+        options.setdefault(key, str(model.parent))
+        return model.read_bytes()
+
+    def feed(self, name: str, kind: str, file: str, *dims: str) -> None:
+        shape = tuple(int(size) for size in dims)
+        if kind in _EXOTIC:
+            bits = read_tensor(self.exchange / file, f"uint{numpy_dtype(kind).itemsize * 8}", shape, mapped=True)
+            value = self.ort.OrtValue.ortvalue_from_numpy_with_onnx_type(bits, _EXOTIC[kind])
+        else:
+            value = read_tensor(self.exchange / file, kind, shape, mapped=True)
+        if name in self.sequences:
+            self.sequences[name][1].append(value)
+        else:
+            self.feeds[name] = value
+
+    def run(self, number: str) -> None:
+        feeds, sequences, wanted = self.feeds, self.sequences, self.wanted
+        self.feeds, self.sequences, self.wanted = {}, {}, []
+        session = self.sessions[number]
+        feeds.update({name: values for name, (_count, values) in sequences.items()})
+        names = wanted or [value.name for value in session.get_outputs()]
+        kinds = {value.name: value.type for value in session.get_outputs()}
+        plain = all(isinstance(value, np.ndarray) and value.dtype != object for value in feeds.values())
+        bits = any(isinstance(value, self.ort.OrtValue) for value in feeds.values())
+        tensors = all(kinds.get(name, "").startswith("tensor(") for name in names)
+        strings = any(kinds.get(name) == "tensor(string)" for name in names)
+        try:
+            if tensors and not strings and (plain or bits):
+                make = self.ort.OrtValue.ortvalue_from_numpy
+                values = {n: v if isinstance(v, self.ort.OrtValue) else make(v) for n, v in feeds.items()}
+                results = session.run_with_ort_values(names, values)
+            else:
+                results = session.run(names, feeds)
+        except Exception as error:
+            raise Refused("run", _message(error)) from error
+        for name, result in zip(names, results, strict=True):
+            self.answer(name, result)
+
+    def answer(self, name: str, result: Any) -> None:
+        """Say one output: a tensor, a sequence of tensors, or an empty optional."""
+        if result is None:
+            self.say("none", name)
+        elif isinstance(result, list):
+            self.say("sequence", name, str(len(result)))
+            for item in result:
+                self.value(name, item)
+        else:
+            self.value(name, result)
+
+    def value(self, name: str, result: Any) -> None:
+        self.files += 1
+        file = f"out{self.files}"
+        path = self.exchange / file
+        if isinstance(result, self.ort.OrtValue):
+            kind = element_name(result.data_type())
+            shape = list(result.shape())
+            size = numpy_dtype(kind).itemsize * int(np.prod(shape, dtype=np.int64))
+            if result.device_name() != "cpu":
+                path.write_bytes(np.ascontiguousarray(result.numpy()).tobytes())
+            else:
+                # Straight from ONNX Runtime's memory: numpy has no names for some of the types, and a copy costs.
+                with path.open("wb") as out:
+                    if size:
+                        out.write((ctypes.c_uint8 * size).from_address(result.data_ptr()))
+        else:
+            from dmlprep.runtime.wire import write_tensor
+
+            array = np.asarray(result)
+            kind = "string" if array.dtype.kind in "OUST" else array.dtype.name
+            shape = list(array.shape)
+            write_tensor(path, array)
+        self.say("value", name, kind, file, *(str(size) for size in shape))
+
+    def placement(self, number: str) -> None:
+        session = self.sessions[number]
+        if not hasattr(session, "get_provider_graph_assignment_info"):
+            raise Refused("run", f"onnxruntime {self.ort.__version__} does not record placement; 1.24 does")
+        for part in session.get_provider_graph_assignment_info():
+            for node in part.get_nodes():
+                self.say("node", part.ep_name, node.op_type, node.domain, node.name)
+
+    def timings(self, number: str) -> None:
+        self.say("file", Path(self.sessions[number].end_profiling()).name)
+
+    def handle(self, fields: list[str]) -> bool:
+        """Do one line; whether it is a request that gets an answer."""
+        word, rest = fields[0], fields[1:]
+        quiet: dict[str, Callable[..., None]] = {
+            "option": self.options.__setitem__,
+            "want": self.wanted.append,
+            "feedsequence": lambda name, count, _kind: self.sequences.__setitem__(name, (int(count), [])),
+            "feed": self.feed,
+        }
+        if word in quiet:
+            quiet[word](*rest)
+            return False
+        loud: dict[str, Callable[..., Any]] = {
+            "hello": self.hello,
+            "load": self.load,
+            "run": self.run,
+            "placement": self.placement,
+            "timings": self.timings,
+            "close": lambda number: self.sessions.pop(number, None),
+        }
+        if word not in loud:
+            raise Refused("protocol", f"unknown request {word}")
+        loud[word](*rest)
+        return True
+
+    def serve(self, requests: BinaryIO) -> None:
+        """Answer until ``quit`` or until the pipe is closed."""
+        for line in requests:
+            fields = decode(line)
+            if fields == ["quit"]:
+                return
+            try:
+                if not self.handle(fields):
+                    continue
+                self.say("ok")
+            except Refused as refused:
+                self.say("fail", refused.kind, str(refused))
+            except MemoryError as error:
+                self.say("fail", "run", f"MemoryError: {error}")
+            except Exception as error:
+                self.say("fail", "protocol", f"{type(error).__name__}: {_message(error)}")
+            self.out.flush()
