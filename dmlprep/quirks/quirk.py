@@ -32,7 +32,7 @@ class Quirk:
 
     Attributes:
         id: its name, as ``skip`` of the fix-quirks pass and the case files name it (``reshape-allowzero``).
-        code: finding code; its page in ``docs/codes`` is its page.
+        code: finding code; it has a page in ``docs/codes``.
         title: of the code, a few words; empty where the code has its row in ``record.codes``.
         severity: of the code.
         ops: operator keys that it concerns (``Conv``, ``com.microsoft::FastGelu``); empty for any.

@@ -1,4 +1,4 @@
-"""The table of finding codes. Each has a page its page in ``docs/codes``; a test holds the two together.
+"""The table of finding codes. Each has a page in ``docs/codes``; a test holds the two together.
 
 Each quirk of DirectML declares its code itself; ``dmlprep.quirks.codes`` has this table and those.
 
