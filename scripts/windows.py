@@ -353,12 +353,16 @@ def parts(paths: Sequence[str]) -> list[Part]:
     for path in sorted((ROOT / "tests").rglob("test_*.py")):
         name = path.relative_to(ROOT).as_posix()
         if not paths or any(name.startswith(wanted) for wanted in paths):
-            folders.setdefault(path.parent.relative_to(ROOT).as_posix(), []).append(path)
+            folders.setdefault("/".join(name.split("/")[:-1][:2]), []).append(path)
     found = []
     for folder, files in folders.items():
         names = tuple(file.relative_to(ROOT).as_posix() for file in files)
         found.append(Part(folder, ("-m", "not slow and not dml", *names), sum(f.stat().st_size for f in files)))
-        asking = [f for f in files if "mark.dml" in f.read_text(encoding="utf-8")]
+        # A start of pytest with a self-test costs half a minute: none for files that are slow as a whole.
+        texts = {file: file.read_text(encoding="utf-8") for file in files}
+        asking = [
+            f for f, text in texts.items() if "mark.dml" in text and "[pytest.mark.dml, pytest.mark.slow]" not in text
+        ]
         if asking:
             names = tuple(file.relative_to(ROOT).as_posix() for file in asking)
             found.append(Part(f"{folder} on DirectML", ("--dml", "-m", "dml and not slow", *names), 1 << 30))
@@ -439,6 +443,7 @@ def test(bed: Bed, jobs: int, paths: Sequence[str], extra: Sequence[str], limit:
         print(f"  FAILED {name}")
     seconds = time.monotonic() - began
     counts = f"{tally.passed} passed, {len(tally.failed)} failed, {sum(tally.skipped.values())} skipped"
+    print("  left out: tests that are marked slow")
     print(f"Windows tests: {counts} in {seconds:.0f} s")
     return 1 if tally.failed or not tally.passed else 0
 
