@@ -347,6 +347,10 @@ class Tally:
                 self.passed += 1
 
 
+_LONG = ("tests", "tests/parity on DirectML", "tests on DirectML", "tests/pipeline", "tests/kit", "tests/parity")
+"""Parts that take longest, the longest first: two jobs then end at about the same time."""
+
+
 def parts(paths: Sequence[str]) -> list[Part]:
     """Calls of pytest, the longest first: one a folder of tests, and again for those that need DirectML."""
     folders: dict[str, list[Path]] = {}
@@ -366,7 +370,8 @@ def parts(paths: Sequence[str]) -> list[Part]:
         if asking:
             names = tuple(file.relative_to(ROOT).as_posix() for file in asking)
             found.append(Part(f"{folder} on DirectML", ("--dml", "-m", "dml and not slow", *names), 1 << 30))
-    return sorted(found, key=lambda part: -part.weight)
+    first = {name: len(_LONG) - place for place, name in enumerate(_LONG)}
+    return sorted(found, key=lambda part: (first.get(part.name, 0), part.weight), reverse=True)
 
 
 def kit_there_and_back(bed: Bed) -> str:
