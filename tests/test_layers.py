@@ -20,6 +20,7 @@ FLOORS: dict[str, int] = {
     "model": 2,
     "analysis": 2,
     "targets": 2,
+    "rewriting": 3,
     "quirks": 3,
     "metrics": 2,
     "engines": 3,

@@ -17,6 +17,7 @@ from dmlprep.passes.catalog import suggest
 from dmlprep.quirks import Hit, find_quirks, quirks
 from dmlprep.quirks.editing import Edit
 from dmlprep.record import finding
+from dmlprep.rewriting.names import Names
 from dmlprep.targets import Target
 from dmlprep.targets.building import build
 from dmlprep.targets.facts import GraphFacts, NodeFacts
@@ -114,16 +115,12 @@ def _rewrite_each(model: Model, hits: list[Hit]) -> list[tuple[Hit, str]]:
         each node that was tried, with the reason why it stays, ``""`` where it was rewritten.
     """
     by_output: dict[tuple[str, str], tuple[ir.Graph, ir.Node]] = {}
-    taken: set[str] = set()  # names of values and nodes of all graphs: new ones must differ
     for path, graph in graphs(model.ir):
-        taken.update(v.name for v in graph.inputs if v.name)
-        if isinstance(graph, ir.Graph):
-            taken.update(graph.initializers)
         for node in graph:
-            names = [v.name for v in node.outputs if v.name]
-            taken.update(names, [node.name] if node.name else [])
-            if names and isinstance(graph, ir.Graph):
-                by_output[path, names[0]] = (graph, node)
+            outputs = [v.name for v in node.outputs if v.name]
+            if outputs and isinstance(graph, ir.Graph):
+                by_output[path, outputs[0]] = (graph, node)
+    names = Names(model.ir)
     done: set[int] = set()
     results: list[tuple[Hit, str]] = []
     for hit in hits:
@@ -134,5 +131,5 @@ def _rewrite_each(model: Model, hits: list[Hit]) -> list[tuple[Hit, str]]:
         graph, node = place
         if node.graph is None or hit.quirk.rewrite is None:
             continue  # an earlier rewrite of this round took it
-        results.append((hit, hit.quirk.rewrite(hit.node, Edit(graph, node, taken))))
+        results.append((hit, hit.quirk.rewrite(hit.node, Edit(graph, node, names))))
     return results

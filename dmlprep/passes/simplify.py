@@ -7,18 +7,16 @@ from typing import Annotated
 import msgspec
 import onnx_ir as ir
 
-from dmlprep.analysis.annotate import write_types
 from dmlprep.analysis.segments import run_segments
-from dmlprep.analysis.shapes import Inference
 from dmlprep.engines import onnxsim
 from dmlprep.errors import ModelRefused
 from dmlprep.metrics import TOLERANCES, describe, measure
 from dmlprep.model import Model
 from dmlprep.model.checking import check
 from dmlprep.model.walk import graphs, label, nodes
-from dmlprep.model.weights import put_back, take_out
 from dmlprep.passes.base import Context, Fact, Options, Pass
 from dmlprep.record import finding
+from dmlprep.rewriting.weights import put_back, take_out
 
 __all__ = ["GROWTH", "SHARE", "SimplifyOptions", "SimplifyPass"]
 
@@ -70,7 +68,6 @@ class SimplifyPass(Pass[SimplifyOptions]):
                 merge_equal=not any(n.op_type in _RANDOM for n in nodes(model.ir)),
             )
             result = Model(put_back(proto, taken, model.ir), model.path)
-            write_types(result.ir, Inference.of(result.ir))
         except ModelRefused as error:
             return self._undone(context, error.what)
         after = result.statistics()

@@ -10,6 +10,7 @@ import onnx_ir as ir
 
 from dmlprep.model.dims import Dim
 from dmlprep.model.walk import label
+from dmlprep.rewriting.names import Names
 from dmlprep.targets.facts import Value
 
 __all__ = ["END", "Edit", "data_type"]
@@ -31,24 +32,18 @@ class Edit:
     """Edits around ``node``, which stands in ``graph``.
 
     Args:
-        taken: names of values in use; what is made here is added to it.
+        names: those in use in the model; what is made here is added to them.
     """
 
-    def __init__(self, graph: ir.Graph, node: ir.Node, taken: set[str]) -> None:
+    def __init__(self, graph: ir.Graph, node: ir.Node, names: Names) -> None:
         self.graph = graph
         self.node = node
-        self.taken = taken
+        self.names = names
         self._base = node.name or next((v.name for v in node.outputs if v.name), None) or label(node)
 
     def name(self, what: str) -> str:
         """A name of a value that no other has."""
-        wanted = f"{self._base}_{what}"
-        name, count = wanted, 1
-        while name in self.taken:
-            count += 1
-            name = f"{wanted}_{count}"
-        self.taken.add(name)
-        return name
+        return self.names.new(f"{self._base}_{what}")
 
     def constant(self, array: np.ndarray[Any, Any], what: str) -> ir.Value:
         """An initializer of this node's graph; ``array`` keeps its dtype and shape."""

@@ -60,7 +60,7 @@ def _rewrite(facts: NodeFacts, edit: Edit) -> str:
     old: list[ir.Node] = []
     for node, made in plan:
         place = nodes[_name(node)]
-        _rewrite_node(node, made, Edit(edit.graph, place, edit.taken), stand)
+        _rewrite_node(node, made, Edit(edit.graph, place, edit.names), stand)
         old.append(place)
     for place in reversed(old):
         edit.graph.remove(place, safe=True)

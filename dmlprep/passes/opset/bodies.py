@@ -10,8 +10,8 @@ import onnx_ir as ir
 from dmlprep.analysis.schemas import domain_of
 from dmlprep.model.walk import attribute_graphs
 from dmlprep.passes.opset.build import STANDS_AT, Builder
-from dmlprep.passes.opset.names import Names
 from dmlprep.passes.opset.refusal import CannotLower
+from dmlprep.rewriting.names import Names
 
 __all__ = ["expand_call", "expand_operator", "has_body"]
 

@@ -13,9 +13,9 @@ from dmlprep.analysis.known import tensor_type
 from dmlprep.analysis.schemas import domain_of, schema_at, type_string
 from dmlprep.model.dims import Dim
 from dmlprep.model.walk import attribute_graphs, label
-from dmlprep.passes.opset.names import Names
 from dmlprep.passes.opset.refusal import CannotLower
 from dmlprep.passes.opset.values import Values
+from dmlprep.rewriting.names import Names
 
 __all__ = ["STANDS_AT", "WRITTEN_AT", "Builder", "attribute", "given"]
 

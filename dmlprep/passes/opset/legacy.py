@@ -8,8 +8,8 @@ from dmlprep.analysis.schemas import domain_of
 from dmlprep.errors import ModelRefused
 from dmlprep.model import Model
 from dmlprep.model.walk import label, nodes
-from dmlprep.passes.opset.names import Names
 from dmlprep.passes.opset.values import Values
+from dmlprep.rewriting.names import Names
 
 __all__ = ["align_broadcasts", "resizes_of_opset_10"]
 

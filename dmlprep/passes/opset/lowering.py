@@ -17,10 +17,10 @@ from dmlprep.passes.opset.bodies import expand_call, expand_operator, has_body
 from dmlprep.passes.opset.build import Builder
 from dmlprep.passes.opset.contrib import as_contrib
 from dmlprep.passes.opset.handling import REFUSED, STEPS, WIDENED, relabels_upward
-from dmlprep.passes.opset.names import Names
 from dmlprep.passes.opset.refusal import CannotLower, InlineFirst
 from dmlprep.passes.opset.values import Values
 from dmlprep.passes.opset.widths import through_wider_type
+from dmlprep.rewriting.names import Names
 
 __all__ = ["FunctionKey", "Handled", "lower"]
 

@@ -12,6 +12,7 @@ from dmlprep.analysis.known import Known
 from dmlprep.model import Frozen, Model, thaw
 from dmlprep.model.walk import graphs, main_graphs, nodes
 from dmlprep.passes.pin.rewrite import empty_bodies
+from dmlprep.rewriting.names import Names
 
 __all__ = ["inline_branches", "inline_functions"]
 
@@ -47,21 +48,12 @@ def _called(model: ir.Model, function: ir.Function) -> set[ir.OperatorIdentifier
 
 def _name_apart(model: ir.Model, before: Counter[str]) -> None:
     """A body that was inlined twice has two nodes of each name."""
-    seen: set[str] = set()
+    names, seen = Names(model), set[str]()
     for node in nodes(model):
         if node.name in seen and before[node.name] < 2:
-            node.name = _fresh(node.name, seen)
+            node.name = names.node(node.name)
         if node.name:
             seen.add(node.name)
-
-
-def _fresh(name: str, taken: set[str]) -> str:
-    fresh, number = name, 1
-    while fresh in taken:
-        number += 1
-        fresh = f"{name}_{number}"
-    taken.add(fresh)
-    return fresh
 
 
 def inline_branches(model: ir.Model, known: Known) -> int:
@@ -85,11 +77,13 @@ def inline_branches(model: ir.Model, known: Known) -> int:
 
 
 def _inline(model: ir.Model, graph: ir.Graph, node: ir.Node, branch: ir.Graph, known: Known) -> None:
-    values = {v.name for g in main_graphs(model) for v in _named(g) if v.name and g is not branch}
-    names = {n.name for g in main_graphs(model) if g is not branch for n in g if n.name}
+    names = Names()
+    for other in main_graphs(model):
+        if other is not branch:
+            names.take(other)
     for name, value in list(branch.initializers.items()):
         del branch.initializers[name]
-        value.name = _fresh(name, values)
+        value.name = names.value(name)
         graph.register_initializer(value)
     body = list(branch)
     results = list(branch.outputs)
@@ -114,17 +108,10 @@ def _inline(model: ir.Model, graph: ir.Graph, node: ir.Node, branch: ir.Graph, k
         output.replace_all_uses_with(result, replace_graph_outputs=True)
     for inner in body:
         if inner.name:
-            inner.name = _fresh(inner.name, names)
+            inner.name = names.node(inner.name)
         for value in inner.outputs:
             if value not in renamed and value.name:
-                value.name = _fresh(value.name, values)
+                value.name = names.value(value.name)
     graph.insert_before(node, body)
     empty_bodies(node)
     graph.remove(node, safe=True)
-
-
-def _named(graph: ir.Graph) -> list[ir.Value]:
-    found = [*graph.inputs, *graph.initializers.values()]
-    for node in graph:
-        found += node.outputs
-    return found

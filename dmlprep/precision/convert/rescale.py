@@ -18,8 +18,8 @@ import onnx_ir as ir
 
 from dmlprep.precision.convert.gains import HOMOGENEOUS, allowed_gain, gain, reciprocal_peak
 from dmlprep.precision.half import FP16_MAX, FP16_NORMAL, CastTensor, Loss, cast_tensor, measure
-from dmlprep.precision.names import Names
 from dmlprep.precision.view import View, constant_tensor
+from dmlprep.rewriting.names import Names
 
 __all__ = ["RELATIVE_LOSS", "RESTORES", "Division", "Rescale", "in_range", "plan_rescale", "rescale"]
 

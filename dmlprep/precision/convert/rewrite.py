@@ -12,10 +12,10 @@ from dmlprep.model.walk import attribute_graphs, graphs
 from dmlprep.precision.convert.constants import NEEDS_FP64
 from dmlprep.precision.convert.plan import Plan
 from dmlprep.precision.half import FP16_MAX, WIDE, cast_tensor
-from dmlprep.precision.names import Names
 from dmlprep.precision.signature import Port
 from dmlprep.precision.types import FROM_ATTRIBUTE
 from dmlprep.precision.view import UNTYPED, constant_tensor
+from dmlprep.rewriting.names import Names
 
 __all__ = ["rewrite"]
 

@@ -18,9 +18,9 @@ from dmlprep.analysis.known import is_static
 from dmlprep.analysis.shapes import Inference
 from dmlprep.model import Model
 from dmlprep.precision.convert.plan import make_plan
-from dmlprep.precision.names import Names
 from dmlprep.precision.policy.rules import Level
 from dmlprep.precision.view import View, scalar
+from dmlprep.rewriting.names import Names
 from dmlprep.targets import Target
 
 __all__ = ["lone_roots", "sum_squares"]

@@ -22,9 +22,9 @@ from dmlprep.model.walk import graphs
 from dmlprep.precision.emulation import composites
 from dmlprep.precision.emulation.rounding import Builder, Constants, Rounding
 from dmlprep.precision.half import cast_tensor
-from dmlprep.precision.names import Names
 from dmlprep.precision.types import Types, solve_types
 from dmlprep.precision.view import MOVES, constant_tensor
+from dmlprep.rewriting.names import Names
 
 __all__ = ["Accumulation", "Rounding", "emulate", "forget_symbolic_shapes"]
 

@@ -9,7 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from dmlprep.precision.half import FP16_MAX
-from dmlprep.precision.names import Names
+from dmlprep.rewriting.names import Names
 
 __all__ = ["Builder", "Rounding"]
 

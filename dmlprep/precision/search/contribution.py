@@ -13,8 +13,8 @@ from dmlprep.model import Model
 from dmlprep.model.walk import graphs, label
 from dmlprep.precision.emulation.emulate import Rounding, emulate, forget_symbolic_shapes
 from dmlprep.precision.emulation.rounding import Builder, Constants
-from dmlprep.precision.names import Names
 from dmlprep.precision.types import is_wide, solve_types
+from dmlprep.rewriting.names import Names
 
 if TYPE_CHECKING:
     from dmlprep.model.runner import Runner

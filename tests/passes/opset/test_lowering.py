@@ -75,6 +75,17 @@ def test_types_that_the_older_version_lacks_compute_in_a_wider_one() -> None:
     assert run(lowered, feeds)[0].tolist() == (feeds["x"] + feeds["z"]).tolist()
 
 
+@pytest.mark.parametrize("axes", ["Gather (two, five)", "Reshape (two, five)", "Expand (two, huge)"])
+def test_axes_that_cannot_be_computed_are_left_to_the_runtime(axes: str) -> None:
+    """An index outside its data, a shape that does not fit, and one of 8 TB: ONNX Runtime says what is wrong."""
+    text = f"""<ir_version: 10, opset_import: ["" : 20]> g (float[2, 3] x) => (float y)
+    <int64[2] two = {{0, 1}}, int64[1] five = {{5}}, int64[2] huge = {{1000000000000, 2}}>
+    {{ axes = {axes}
+       y = ReduceMax <keepdims: int = 0> (x, axes) }}"""
+    lowered, _ = bring(parse(text), 17)
+    assert axes.split(maxsplit=1)[0] in operators(lowered)
+
+
 def test_subgraphs_are_lowered_too() -> None:
     text = """<ir_version: 10, opset_import: ["" : 21]>
     g (bool c, float[2, 3] x) => (float[2, 1] y) {

@@ -12,9 +12,12 @@ from dataclasses import dataclass, field
 import onnx
 import onnx_ir as ir
 
+from dmlprep.analysis.annotate import write_types
+from dmlprep.analysis.shapes import Inference
 from dmlprep.errors import ModelRefused
 from dmlprep.model.dims import copy_shape
-from dmlprep.model.walk import graphs, main_graphs, nodes
+from dmlprep.model.walk import main_graphs, nodes
+from dmlprep.rewriting.names import Names
 
 __all__ = ["KEPT_BYTES", "Taken", "put_back", "take_out"]
 
@@ -43,9 +46,9 @@ def take_out(model: ir.Model, kept_bytes: int = KEPT_BYTES) -> Taken:
     """
     taken = Taken()
     main = model.graph
-    names = {v.name for v in main.inputs if v.name not in main.initializers}
-    for _, graph in graphs(model):
-        names.update(v.name for node in graph for v in node.outputs)
+    names = Names()
+    names.values.update(v.name for v in main.inputs if v.name and v.name not in main.initializers)
+    names.values.update(v.name for node in nodes(model) for v in node.outputs if v.name)
     inputs = set(main.inputs)
     free = model.ir_version >= 4
     for graph in list(main_graphs(model)):
@@ -58,10 +61,10 @@ def take_out(model: ir.Model, kept_bytes: int = KEPT_BYTES) -> Taken:
             if overridable:
                 taken.defaults.add(name)
             elif value not in inputs:
-                value.name = _fresh(name, names)
+                value.name = names.value(name)
                 _type(value, tensor)
                 main.inputs.append(value)
-            names.add(value.name)
+            names.values.add(value.name or "")
             value.const_value = None
             taken.tensors[value.name or ""] = tensor
         for node in list(graph):
@@ -69,22 +72,14 @@ def take_out(model: ir.Model, kept_bytes: int = KEPT_BYTES) -> Taken:
             if tensor is None or node.outputs[0].is_graph_output():
                 continue
             old = node.outputs[0]
-            weight = ir.Value(name=_fresh(old.name or "weight", names - {old.name}))
+            names.values.discard(old.name or "")
+            weight = ir.Value(name=names.value(old.name or "weight"))
             _type(weight, tensor)
             old.replace_all_uses_with(weight)
             graph.remove(node, safe=True)
             main.inputs.append(weight)
-            names.add(weight.name)
             taken.tensors[weight.name or ""] = tensor
     return taken
-
-
-def _fresh(name: str, names: set[str | None]) -> str:
-    fresh, number = name, 1
-    while fresh in names:
-        number += 1
-        fresh = f"{name}_{number}"
-    return fresh
 
 
 def _type(value: ir.Value, tensor: ir.TensorProtocol) -> None:
@@ -106,8 +101,7 @@ def put_back(proto: onnx.ModelProto, taken: Taken, original: ir.Model) -> ir.Mod
     """Read a tool's result and give it back its weights and all that tools drop.
 
     Inputs and outputs keep their types, denotations and documentation; values and nodes of the same name keep their
-    denotations and metadata; the model keeps its functions, producer and metadata. Types are those that the tool wrote:
-    the caller infers them again.
+    denotations and metadata; the model keeps its functions, producer and metadata.
 
     Raises:
         ModelRefused: DP301, the result is not a model, or lost an input.
@@ -197,6 +191,7 @@ def _restore_values(model: ir.Model, original: ir.Model) -> None:
                     if size == was and old.shape.get_denotation(axis):
                         value.shape = copy_shape(value.shape)
                         value.shape.set_denotation(axis, old.shape.get_denotation(axis))
+    write_types(model, Inference.of(model))
 
 
 def _values(graph: ir.Graph) -> Iterator[ir.Value]:
@@ -209,7 +204,8 @@ def _name_nodes(model: ir.Model, original: ir.Model) -> None:
     """Nodes keep what was written about them; a tool's new nodes get names of their own."""
     before = Counter(n.name for n in nodes(original) if n.name)
     by_output = {v.name: n for n in nodes(original) for v in n.outputs if v.name}
-    seen: set[str | None] = set()
+    names, seen = Names(model), set[str | None]()
+    names.nodes.update(before)
     for node in nodes(model):
         old = next((by_output[v.name] for v in node.outputs if v.name in by_output), None)
         if old is not None and old.op_type == node.op_type:
@@ -217,5 +213,5 @@ def _name_nodes(model: ir.Model, original: ir.Model) -> None:
             node.doc_string = old.doc_string
             node.metadata_props.update(old.metadata_props)
         if node.name and node.name in seen and before[node.name] < 2:
-            node.name = _fresh(node.name, seen | set(before))
+            node.name = names.node(node.name)
         seen.add(node.name)
