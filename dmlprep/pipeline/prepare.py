@@ -118,6 +118,7 @@ def prepare(request: PrepareRequest) -> RunRecord:
         record.opset_before, record.ir_before = _versions(model)
         record.facts["files"] = _files(model, request)
         _check_input(model, request.source)
+        _check_device(request, record)
         # Before the steps, which take longer. The steps and the proof have the same feeds.
         feeds = _feeds(request)
         _place(record, "placement_before", model, request)
@@ -135,6 +136,19 @@ def prepare(request: PrepareRequest) -> RunRecord:
             record.findings.append(_as_finding(refused))
         record.seconds = round(time.perf_counter() - began, 3)
     return record
+
+
+def _check_device(request: PrepareRequest, record: RunRecord) -> None:
+    """Fail before the steps where DirectML is demanded and cannot answer."""
+    from dmlprep.runtime import dml_host
+
+    if request.plan.recipe.parity.dml != "require":
+        return
+    try:
+        dml_host(session=request.session).close()
+    except CheckNotRun as error:
+        record.verdicts.append(Verdict(check="parity on dml", outcome="not-run", reason=str(error)))
+        raise
 
 
 def _check_out(request: PrepareRequest) -> None:
