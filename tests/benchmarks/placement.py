@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import resource
 import sys
 import tempfile
 import time
@@ -143,6 +142,8 @@ def chain(nodes: int) -> onnx.ModelProto:
 
 
 def _speed() -> Iterator[str]:
+    import resource  # not on Windows
+
     from dmlprep.placement.report import examine
 
     target = find_target("ort-1.24")
