@@ -22,8 +22,8 @@ def command() -> None:
     """Install, show or remove the runtime for the real DirectML on Linux.
 
     Microsoft's DirectML.dll and ONNX Runtime's DirectML provider run under Wine on a CPU Vulkan driver, in a sandbox
-    without network. Nothing of Microsoft's is redistributed: your own pip fetches the onnxruntime-directml wheel, and
-    its licence terms apply. Everything lies in one folder below your cache folder and needs no root.
+    without network. Nothing of Microsoft's is redistributed: your own pip (or npm) fetches the package,
+    and its licence terms apply. Everything lies in one folder below your cache folder and needs no root.
     """
 
 
@@ -71,9 +71,16 @@ class _Progress:
 
 @command.command()
 @click.option(
-    "--release", default="", metavar="VERSION", help="Release of onnxruntime-directml; several can stand here."
+    "--release",
+    default="",
+    metavar="VERSION",
+    help="Release of ONNX Runtime, such as 1.30.0; several can stand here. Without it 1.24.4.",
 )
-@click.option("--wheel", type=click.Path(path_type=Path), help="A win_amd64 wheel in place of what pip would fetch.")
+@click.option(
+    "--wheel",
+    type=click.Path(path_type=Path),
+    help="A win_amd64 wheel, or npm's package, in place of what pip or npm would fetch.",
+)
 @click.option("--mirror", default="", metavar="URL", help="Debian mirror; by default the one apt uses here.")
 @click.option("--keyring", type=click.Path(path_type=Path), help="Keys of Debian's archive, for gpgv.")
 @click.option("--unverified", is_flag=True, help="Do not verify the signature of Debian's package indexes.")
@@ -88,9 +95,8 @@ def install(
     from dmlprep.runtime import dml_status
     from dmlprep.runtime.linux.install import Source, check_machine
     from dmlprep.runtime.linux.install import install as build
-    from dmlprep.runtime.linux.layout import Layout
+    from dmlprep.runtime.linux.layout import DEFAULT_RELEASE, Layout
     from dmlprep.runtime.linux.mirror import DEFAULT_KEYRING
-    from dmlprep.runtime.linux.wheel import DEFAULT_RELEASE
 
     check_machine()
     start = time.monotonic()
@@ -104,7 +110,7 @@ def install(
     if output_format == "json":
         print_json({"release": version, "available": status.available, "seconds": round(seconds, 1)})
     elif status.available:
-        echo(f"onnxruntime-directml {version} answers: {status.device} ({seconds:.0f} s)")
+        echo(f"ONNX Runtime {version} answers: {status.device} ({seconds:.0f} s)")
     if not status.available:
         raise CheckNotRun(status.reason, where=str(layout.home), code="DP804")
 
@@ -163,7 +169,7 @@ def _print_status(folder: Path, manifest: dict[str, Any], releases: dict[str, An
     echo(f"native    {manifest['native'][:16]} (compiled here)")
     for version, release in releases.items():
         verdict = "self-test passed" if release["available"] else release["reason"]
-        echo(f"release   onnxruntime-directml {version}: {verdict}")
+        echo(f"release   ONNX Runtime {version} ({release['package']['file']}): {verdict}")
         if release["device"]:
             echo(f"          {release['device']}")
             fp16 = release["fp16"]
@@ -177,7 +183,7 @@ def _print_status(folder: Path, manifest: dict[str, Any], releases: dict[str, An
 
 
 @command.command()
-@click.option("--release", default="", metavar="VERSION", help="Only this release of onnxruntime-directml.")
+@click.option("--release", default="", metavar="VERSION", help="Only this release of ONNX Runtime.")
 def remove(release: str) -> None:
     """Remove the runtime, or one release of it."""
     from dmlprep.runtime.linux.install import remove as take_away

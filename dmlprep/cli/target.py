@@ -24,20 +24,24 @@ def command() -> None:
 @format_option("text", "json")
 def list_(output_format: str) -> int:
     """The releases that dmlprep knows, oldest first."""
-    from dmlprep.targets import find_target, target_names
+    from dmlprep.targets import find_target, latest_target, target_names
 
     targets = [find_target(n) for n in [*target_names(opset_only=True), *target_names()]]
     if output_format == "json":
         print_json([_facts(t) for t in targets])
         return 0
-    echo(f"{'target':<14} {'ONNX Runtime':<13} {'DirectML':<9} {'opset <=':>8} {'IR <=':>6} {'DirectML opset':>15}")
+    echo(
+        f"{'target':<14} {'ONNX Runtime':<13} {'DirectML':<9} {'opset <=':>8} {'IR <=':>6} {'DirectML opset':>15}"
+        "  package"
+    )
     for t in targets:
         best = "not known" if t.opset_only else str(t.dml_opset)
         echo(
             f"{t.name:<14} {t.ort_version or '-':<13} {t.directml_version or '-':<9} {t.max_opset:>8} {t.max_ir:>6} "
-            f"{best:>15}"
+            f"{best:>15}  {t.package or 'Windows'}"
         )
-    echo(f"latest is {target_names()[-1]}")
+    latest = latest_target()
+    echo(f"latest is {latest}, the newest release of {find_target(latest).package}")
     return 0
 
 
@@ -46,6 +50,7 @@ def _facts(target: Target) -> dict[str, Any]:
         "name": target.name,
         "title": target.title,
         "onnxruntime": target.ort_version,
+        "package": target.package,
         "directml": target.directml_version,
         "feature_level": target.feature_level,
         "max_opset": target.max_opset,
@@ -73,6 +78,7 @@ def show(name: str, op: str | None, output_format: str) -> int:
         print_json(
             {
                 **_facts(target),
+                "options": list(target.options),
                 "sources": list(target.sources),
                 "kernels": kernels,
                 "quirks": [
@@ -109,6 +115,8 @@ def show(name: str, op: str | None, output_format: str) -> int:
         echo(f"FP16 faults known: {len(faults)}")
         for fault in faults:
             echo(f"  {fault.id} ({fault.when}; {fault.outcome}; {fault.confidence}): {fault.why}")
+    if target.options:
+        echo(f"options: {', '.join(target.options)}")
     echo("sources:")
     for source in target.sources:
         echo(f"  {source}")

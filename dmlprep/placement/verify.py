@@ -52,10 +52,11 @@ def verify_placement(
     Raises:
         CheckNotRun: no DirectML session can be had here.
     """
-    from dmlprep.runtime import DATA_FOLDER, SessionFailure, SessionOptions, dml_status
+    from dmlprep.runtime import DATA_FOLDER, SessionFailure, SessionOptions, dml_status, release_for
 
     began = time.perf_counter()
-    status = dml_status(session=SessionOptions(device_id=device_id))
+    release = release_for(target.ort_version)
+    status = dml_status(release, session=SessionOptions(device_id=device_id))
     if not status.available:
         raise CheckNotRun(
             f"no DirectML session can be had here: {status.reason}",
@@ -82,11 +83,11 @@ def verify_placement(
         )
         try:
             try:
-                seen, device, timed = _ask(path, options, feed, labels)
+                seen, device, timed = _ask(path, release, options, feed, labels)
             except SessionFailure as crash:
                 if crash.kind != "crash":
                     raise
-                seen, device, timed = _ask(path, replace(options, unfused=False), feed, labels)
+                seen, device, timed = _ask(path, release, replace(options, unfused=False), feed, labels)
                 how = f"; fusion on, because with it off {crash.message}"
         except SessionFailure as failed:
             return Verdict(
@@ -102,12 +103,13 @@ def verify_placement(
         if name in expected and expected[name].provider != provider
     ]
     compared = sum(name in expected for name in seen)
+    how += _another_release(device, target)
     seconds = round(time.perf_counter() - began, 3)
     if misses:
         return Verdict(
             CHECK,
             "failed",
-            f"{len(misses)} of {compared} nodes stand elsewhere than predicted",
+            f"{len(misses)} of {compared} nodes stand elsewhere than predicted{how}",
             device=device,
             seconds=seconds,
             findings=[*misses, *timed],
@@ -122,13 +124,21 @@ def verify_placement(
     )
 
 
+def _another_release(device: DeviceInfo, target: Target) -> str:
+    """What a verdict says where the session is of another release than the target; empty where it is the same."""
+    ran = next((text.removeprefix("ONNX Runtime ") for text in device.details if text.startswith("ONNX Runtime ")), "")
+    if not ran or not target.ort_version or ran.split(".")[:2] == target.ort_version.split(".")[:2]:
+        return ""
+    return f"; the session ran ONNX Runtime {ran}, the target {target.name} is {target.ort_version}"
+
+
 def _ask(
-    path: Path, options: SessionOptions, feed: MakeFeed | None, labels: Mapping[str, str]
+    path: Path, release: str, options: SessionOptions, feed: MakeFeed | None, labels: Mapping[str, str]
 ) -> tuple[dict[str, str], DeviceInfo, list[Finding]]:
     """Provider by node, the device, and the times where a feed is given."""
     from dmlprep.runtime import open_dml
 
-    with open_dml(path, options) as session:
+    with open_dml(path, options, release=release) as session:
         seen = {n.name: n.provider for n in session.placement()}
         return seen, session.device, [] if feed is None else [_times(session, feed, labels)]
 

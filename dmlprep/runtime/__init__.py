@@ -5,7 +5,7 @@
 """
 
 from dmlprep.runtime.adapters import Adapter, adapters, choose_adapter
-from dmlprep.runtime.dml import dml_host, dml_status, open_dml
+from dmlprep.runtime.dml import dml_host, dml_status, open_dml, release_for
 from dmlprep.runtime.failure import FailureKind, SessionFailure
 from dmlprep.runtime.served import SessionHost
 from dmlprep.runtime.session import cpu_host, open_cpu, open_evaluator
@@ -41,4 +41,5 @@ __all__ = [
     "open_cpu",
     "open_dml",
     "open_evaluator",
+    "release_for",
 ]

@@ -47,7 +47,7 @@ def _of_the_runtime() -> tuple[tuple[Adapter, ...], str]:
         layout = Layout.of_user()
         if reason := missing_piece(layout, "") or sandbox.why_not(layout.root):
             return (), reason
-        with linux_host(layout, layout.installed()[0]) as host:
+        with linux_host(layout, layout.release_for()) as host:
             facts = host.facts
     except (CheckNotRun, SessionFailure) as error:
         return (), str(error)

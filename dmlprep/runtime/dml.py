@@ -27,7 +27,7 @@ from dmlprep.runtime.types import DmlStatus, Preference, SessionOptions
 if TYPE_CHECKING:
     from dmlprep.runtime.linux.layout import Layout
 
-__all__ = ["dml_host", "dml_status", "open_dml"]
+__all__ = ["dml_host", "dml_status", "open_dml", "release_for"]
 
 _INSTALL = "run dmlprep runtime install"
 
@@ -36,7 +36,7 @@ def dml_status(release: str = "", *, again: bool = False, session: SessionOption
     """Whether a DirectML session can be had here. Runs the self-test when it has not run on these pieces (10 s).
 
     Args:
-        release: of onnxruntime-directml, on Linux; empty for the newest installed.
+        release: of ONNX Runtime, on Linux; empty for the default one (``release_for``).
         again: look at the contents of every file, and run the self-test even if its result is known.
         session: how a session is to be opened: its adapter is the one that is asked about.
     """
@@ -55,6 +55,20 @@ def dml_status(release: str = "", *, again: bool = False, session: SessionOption
             fix="leave --device-id out",
         )
     return _status_on_linux(release, again)
+
+
+def release_for(version: str) -> str:
+    """The release for ``dml_status`` and ``open_dml`` that is nearest to a version of ONNX Runtime.
+
+    On Linux an installed one: this version, its minor version, or the default. Elsewhere empty: there is one.
+    """
+    if not sys.platform.startswith("linux"):
+        return ""
+    from dmlprep.runtime.linux.layout import Layout
+
+    with contextlib.suppress(CheckNotRun):
+        return Layout.of_user().release_for(version)
+    return ""
 
 
 def dml_host(release: str = "", session: SessionOptions | None = None) -> SessionHost:
@@ -86,7 +100,7 @@ def open_dml(
 
     Args:
         host: the host to serve it from; without one the session has a worker of its own, which ends with it.
-        release: of onnxruntime-directml, on Linux, when no host is given.
+        release: of ONNX Runtime, on Linux, when no host is given.
 
     Raises:
         CheckNotRun: there is no DirectML here.
@@ -113,7 +127,7 @@ def _linux_host(release: str, traits: list[str]) -> SessionHost:
     from dmlprep.runtime.linux.layout import Layout
 
     layout = Layout.of_user()
-    return linux_host(layout, release or layout.installed()[0], traits)
+    return linux_host(layout, release or layout.release_for(), traits)
 
 
 def _status_on_linux(release: str, again: bool) -> DmlStatus:
@@ -128,7 +142,7 @@ def _status_on_linux(release: str, again: bool) -> DmlStatus:
         return DmlStatus(False, str(error))
     if reason := missing_piece(layout, release) or sandbox.why_not(layout.root):
         return DmlStatus(False, reason)
-    release = release or layout.installed()[0]
+    release = release or layout.release_for()
     key = fingerprint(layout, release)
     if again and (reason := _damage(layout, release)):
         return DmlStatus(False, reason)

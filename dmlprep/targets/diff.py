@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from dmlprep.targets.kernels import Kernel
 from dmlprep.targets.target import Target
 
@@ -16,7 +18,7 @@ def compare_targets(a: Target, b: Target) -> dict[str, list[str]]:
     """
     limits = [
         f"{field} {getattr(a, field)} -> {getattr(b, field)}"
-        for field in ("ort_version", "directml_version", "feature_level", "max_opset", "max_ir", "dml_opset")
+        for field in ("package", "ort_version", "directml_version", "feature_level", "max_opset", "max_ir", "dml_opset")
         if getattr(a, field) != getattr(b, field)
     ]
     old, new = _flat(a), _flat(b)
@@ -30,19 +32,35 @@ def compare_targets(a: Target, b: Target) -> dict[str, list[str]]:
         "kernels added": sorted(new.keys() - old.keys()),
         "kernels removed": sorted(old.keys() - new.keys()),
         "kernels changed": changed,
+        "CPU kernels added": sorted(_cpu(b).keys() - _cpu(a).keys()),
+        "CPU kernels removed": sorted(_cpu(a).keys() - _cpu(b).keys()),
+        "CPU kernels changed": [
+            f"{name}: {', '.join(_types(_cpu(a)[name], _cpu(b)[name]))}"
+            for name in sorted(_cpu(a).keys() & _cpu(b).keys())
+            if _cpu(a)[name] != _cpu(b)[name]
+        ],
     }
+
+
+def _cpu(target: Target) -> dict[str, dict[str, frozenset[str]]]:
+    return {f"{op}-{row.since}": row.types for op, rows in target.tables.cpu.items() for row in rows}
 
 
 def _flat(target: Target) -> dict[str, Kernel]:
     return {f"{op}-{since}": k for op, rows in target.tables.dml.items() for since, k in rows.items()}
 
 
-def _changes(old: Kernel, new: Kernel) -> list[str]:
+def _types(old: Mapping[str, frozenset[str]], new: Mapping[str, frozenset[str]]) -> list[str]:
     found = []
-    for label in sorted(old.types.keys() | new.types.keys()):
-        before, after = old.types.get(label, frozenset()), new.types.get(label, frozenset())
+    for label in sorted(old.keys() | new.keys()):
+        before, after = old.get(label, frozenset()), new.get(label, frozenset())
         found += [f"{label} + {name}" for name in sorted(after - before)]
         found += [f"{label} - {name}" for name in sorted(before - after)]
+    return found
+
+
+def _changes(old: Kernel, new: Kernel) -> list[str]:
+    found = _types(old.types, new.types)
     for field in ("const", "cpu_in", "cpu_out"):
         before_set, after_set = getattr(old, field), getattr(new, field)
         if before_set != after_set:

@@ -1,6 +1,6 @@
 """Kernel tables: which operator versions a release has kernels for, on DirectML and on the CPU.
 
-The data files (``data/ort-1.24.json``, made by ``scripts/make_target_data.py``) hold, besides the head:
+The data files (``data/ort-1.24.json``, read out of packages by ``scripts/read_release.py``) hold, besides the head:
 
 * ``types``: sets of element types, referred to by position;
 * ``dml``: operator -> rows ``[since, {label: type set}, {extra}]``;

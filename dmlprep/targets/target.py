@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from dmlprep.targets.kernels import Tables
     from dmlprep.targets.support import Support
 
-__all__ = ["Target", "find_target", "target_names", "within"]
+__all__ = ["Target", "find_target", "latest_target", "target_names", "within"]
+
+_LATEST_PACKAGE = "onnxruntime-directml"
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,8 @@ class Target:
         dml_opset: highest opset at which no operator of note loses its DirectML kernel by a version bump.
         title: what it is, for people.
         feature_level: of that DirectML.dll.
+        package: where it comes from (``onnxruntime-windowsml``); empty for Windows itself.
+        options: the provider's options, and those of its sessions; empty where they were not read.
         opset_only: only opset and IR version are known (Windows ML in the box), no kernels.
         sources: where its numbers come from.
     """
@@ -44,6 +48,8 @@ class Target:
     dml_opset: int
     title: str = ""
     feature_level: str = ""
+    package: str = ""
+    options: tuple[str, ...] = ()
     opset_only: bool = False
     sources: tuple[str, ...] = ()
 
@@ -91,6 +97,8 @@ class _Head(msgspec.Struct):
     max_ir: int
     dml_opset: int
     sources: list[str]
+    package: str = ""
+    options: list[str] = []
     opset_only: bool = False
 
 
@@ -127,17 +135,26 @@ def _load(name: str) -> Target:
     data = (resources.files("dmlprep.targets") / "data" / f"{name}.json").read_bytes()
     head = msgspec.json.decode(data, type=_Head)
     fields = {field: getattr(head, field) for field in head.__struct_fields__}
-    return Target(**{**fields, "sources": tuple(head.sources)})
+    return Target(**{**fields, "sources": tuple(head.sources), "options": tuple(head.options)})
+
+
+@lru_cache(maxsize=1)
+def latest_target() -> str:
+    """The name that ``latest`` stands for: the newest release of onnxruntime-directml.
+
+    That is the package which dmlprep installs, and on which its proofs run. Newer releases come in other packages.
+    """
+    return [name for name in target_names() if _load(name).package == _LATEST_PACKAGE][-1]
 
 
 def find_target(name: str = "latest") -> Target:
-    """The target of a name; ``latest`` is the newest.
+    """The target of a name; ``latest`` is the newest release of onnxruntime-directml.
 
     Raises:
         UsageError: there is no such target.
     """
     if name == "latest":
-        name = target_names()[-1]
+        name = latest_target()
     if name not in target_names() and name not in target_names(opset_only=True):
         known = ["latest", *target_names(), *target_names(opset_only=True)]
         raise UsageError(f"unknown target {name!r}", fix=f"known: {', '.join(known)}")

@@ -3,6 +3,7 @@
     python -m tests.benchmarks.placement                    # the rule against what the provider did (node suite)
     python -m tests.benchmarks.placement --speed            # seconds and memory by number of nodes
     python -m tests.benchmarks.placement --real MODEL...    # against a DirectML session on this machine
+    python -m tests.benchmarks.placement --sessions --target ort-1.30   # the node suite, on sessions of that release
 
 Prints every miss. The bar is 99.9 % of nodes.
 """
@@ -24,9 +25,11 @@ import onnx
 import onnx_ir as ir
 from onnx import TensorProto, helper, numpy_helper
 
+from dmlprep.errors import CheckNotRun
 from dmlprep.model import Model
 from dmlprep.placement import place
-from dmlprep.targets import find_target
+from dmlprep.runtime import SessionFailure, SessionOptions, dml_host, open_dml, release_for
+from dmlprep.targets import Target, find_target
 
 MEASURED = Path(__file__).resolve().parents[2] / "fixtures" / "measured" / "node_suite_1.24.4.json"
 _PROVIDERS = {"D": "DmlExecutionProvider", "C": "CPUExecutionProvider"}
@@ -109,6 +112,55 @@ def compare_suite() -> tuple[int, list[Miss]]:
     return compared, misses
 
 
+def compare_sessions(target: Target) -> tuple[int, list[Miss]]:
+    """As ``compare_suite``, but every case is loaded in a session of the target's release on this machine.
+
+    Cases at an opset above 21 are asked for at 21 too, as in the measured file. Cases that do not load are left out.
+
+    Raises:
+        CheckNotRun: this release is not installed here.
+    """
+    release = release_for(target.ort_version)
+    if release != target.ort_version:
+        raise CheckNotRun(
+            f"ONNX Runtime {target.ort_version} is not installed", fix="dmlprep runtime install --release"
+        )
+    options = SessionOptions(optimization="disabled", unfused=True, record_placement=True)
+    compared, loaded = 0, 0
+    misses: list[Miss] = []
+    with tempfile.TemporaryDirectory() as folder, dml_host(release) as host:
+        path = Path(folder) / "model.onnx"
+        for case, model in _forms(node_suite()):
+            number(model.graph)
+            predicted = {n.name: n for n in place(Model(ir.from_proto(model)), target).nodes}
+            path.write_bytes(model.SerializeToString())
+            try:
+                with open_dml(path, options, host) as session:
+                    nodes = {n.name: n.provider for n in session.placement()}
+            except SessionFailure:
+                continue
+            loaded += 1
+            for name, provider in nodes.items():
+                if name in predicted:  # nodes of inlined functions have names of ONNX Runtime's
+                    compared += 1
+                    if predicted[name].provider != provider:
+                        node = predicted[name]
+                        misses.append(Miss(case, name, provider, node.provider, f"{node.code} {node.reason}"))
+    print(f"{loaded} cases loaded")
+    return compared, misses
+
+
+def _forms(suite: dict[str, onnx.ModelProto]) -> Iterator[tuple[str, onnx.ModelProto]]:
+    """Every case as it is, and those above opset 21 at 21 as well."""
+    for name, model in suite.items():
+        yield name, model
+        if any(o.domain in ("", "ai.onnx") and o.version > 21 for o in model.opset_import):
+            older = onnx.ModelProto()
+            older.CopyFrom(model)
+            restamp(older, 21)
+            yield f"{name}@21", older
+
+
 def chain(nodes: int) -> onnx.ModelProto:
     """Blocks of MatMul, Add, Relu, Reshape and shape arithmetic, ``nodes`` nodes in all; one shared weight."""
     made = []
@@ -180,12 +232,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--speed", action="store_true")
     parser.add_argument("--real", nargs="+", type=Path, metavar="MODEL")
+    parser.add_argument("--sessions", action="store_true")
+    parser.add_argument("--target", default="ort-1.24", metavar="NAME", help="of --sessions")
     options = parser.parse_args()
     if options.speed or options.real:
         for line in _real(options.real) if options.real else _speed():
             print(line, flush=True)
         return 0
-    compared, misses = compare_suite()
+    compared, misses = compare_sessions(find_target(options.target)) if options.sessions else compare_suite()
     for miss in misses:
         print(f"{miss.case} {miss.node}: measured {miss.measured}, predicted {miss.predicted} {miss.reason}")
     share = 1 - len(misses) / compared

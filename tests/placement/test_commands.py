@@ -122,7 +122,9 @@ def test_a_release_of_opset_only(tmp_path: Path) -> None:
 
 def test_target_list_show_diff() -> None:
     assert "ort-1.24" in _run(target, "list").stdout
-    assert json.loads(_run(target, "list", "--format", "json").stdout)[-1]["name"] == "ort-1.24"
+    newest = json.loads(_run(target, "list", "--format", "json").stdout)[-1]
+    assert (newest["name"], newest["package"]) == ("ort-1.30", "onnxruntime-windowsml")
+    assert "latest is ort-1.24, the newest release of onnxruntime-directml" in _run(target, "list").stdout
     shown = _run(target, "show", "latest", "--op", "Conv").stdout
     assert "Conv: 1, 11" in shown
     assert "sources:" in shown

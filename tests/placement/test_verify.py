@@ -13,6 +13,7 @@ from dmlprep import runtime
 from dmlprep.errors import CheckNotRun
 from dmlprep.model import Model
 from dmlprep.placement.verify import verify_placement
+from dmlprep.record import DeviceInfo
 from dmlprep.runtime import DmlStatus, SessionFailure, SessionOptions, open_cpu
 from dmlprep.targets import find_target
 from tests.fixtures_index import fixture
@@ -21,10 +22,10 @@ FIXTURE = fixture("residual_cnn")
 Open = Callable[[Path, SessionOptions], Any]
 
 
-def verified(monkeypatch: pytest.MonkeyPatch, opener: Open, **options: Any) -> Any:
-    monkeypatch.setattr(runtime, "dml_status", lambda **_: DmlStatus(True))
-    monkeypatch.setattr(runtime, "open_dml", opener)
-    return verify_placement(Model.open(FIXTURE.path), find_target(), **options)
+def verified(monkeypatch: pytest.MonkeyPatch, opener: Open, target: str = "latest", **options: Any) -> Any:
+    monkeypatch.setattr(runtime, "dml_status", lambda *_, **__: DmlStatus(True))
+    monkeypatch.setattr(runtime, "open_dml", lambda path, options, release: opener(path, options))
+    return verify_placement(Model.open(FIXTURE.path), find_target(target), **options)
 
 
 def feed() -> dict[str, np.ndarray]:
@@ -44,6 +45,33 @@ def test_nodes_that_stand_elsewhere_are_named_and_timed(monkeypatch: pytest.Monk
     assert {row["provider"] for row in rows} == {"CPUExecutionProvider"}
     assert "Conv" in timed.message
     assert "ms a run" in timed.message
+
+
+def test_the_session_is_of_the_release_nearest_to_the_target_s(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def status(release: str, **_: Any) -> DmlStatus:
+        asked.append(release)
+        return DmlStatus(False, "no sandbox here")
+
+    monkeypatch.setattr(runtime, "release_for", lambda version: f"nearest to {version}")
+    monkeypatch.setattr(runtime, "dml_status", status)
+    with pytest.raises(CheckNotRun, match="no sandbox here"):
+        verify_placement(Model.open(FIXTURE.path), find_target("ort-1.30"))
+    assert asked == ["nearest to 1.30.0"]
+
+
+@pytest.mark.parametrize(("target", "said"), [("ort-1.30", True), ("ort-1.24", False)])
+def test_a_session_of_another_release_is_said(monkeypatch: pytest.MonkeyPatch, target: str, said: bool) -> None:
+    device = DeviceInfo("dml on linux: lavapipe", ["DirectML 1.15.4", "ONNX Runtime 1.24.4"])
+
+    def opener(path: Path, options: SessionOptions) -> Any:
+        session = open_cpu(path, options)
+        session.device = device
+        return session
+
+    reason = verified(monkeypatch, opener, target).reason
+    assert ("the session ran ONNX Runtime 1.24.4, the target ort-1.30 is 1.30.0" in reason) == said
 
 
 def test_without_a_feed_nothing_is_run(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import io
 import json
+import shutil
+import subprocess
 import sys
 import tarfile
 import zipfile
@@ -57,6 +59,74 @@ def test_libraries_of_a_wheel(tmp_path: Path) -> None:
     assert set(piece["libraries"]) == {"onnxruntime.dll", "DirectML.dll"}
 
 
+def test_a_wheel_of_windows_ml_is_its_release_without_the_time_of_its_build(tmp_path: Path) -> None:
+    file = wheel(
+        tmp_path / "onnxruntime_windowsml-1.30.0.202609102321-cp311-cp311-win_amd64.whl",
+        "onnxruntime/capi/onnxruntime.dll",
+        "onnxruntime/capi/DirectML.dll",
+    )
+    assert unpack_libraries(file, tmp_path / "releases") == "1.30.0"
+    piece = json.loads((tmp_path / "releases" / "1.30.0" / "piece.json").read_text())
+    assert piece["package"]["file"] == file.name
+
+
+def test_the_release_for_a_version(tmp_path: Path) -> None:
+    layout = Layout(tmp_path)
+    assert layout.release_for("1.30.0") == ""
+    for version in ("1.30.0", "1.28.3", "1.24.4"):
+        layout.release(version).mkdir(parents=True)
+        (layout.release(version) / "piece.json").write_text('{"libraries": {}}')
+    assert layout.release_for() == "1.24.4", "the newest is not the default one"
+    assert [layout.release_for(v) for v in ("1.30.0", "1.28.0", "1.20.1")] == ["1.30.0", "1.28.3", "1.24.4"]
+    shutil.rmtree(layout.release("1.24.4"))
+    assert layout.release_for() == "1.30.0"
+
+
+def index(monkeypatch: pytest.MonkeyPatch, packages: dict[str, str]) -> list[str]:
+    """Put these packages (requirement -> file) in place of pip's and npm's index; what is asked for is noted."""
+    asked: list[str] = []
+
+    def fetch(command: tuple[str, ...], **_: object) -> subprocess.CompletedProcess[str]:
+        wanted = command[-1]
+        asked.append(wanted)
+        folder = Path(command[command.index("--pack-destination" if command[0] == "npm" else "--dest") + 1])
+        if wanted not in packages:
+            return subprocess.CompletedProcess(command, 1, "", f"ERROR: No matching distribution found for {wanted}")
+        (folder / packages[wanted]).write_bytes(b"")
+        return subprocess.CompletedProcess(command, 0, "", "")
+
+    monkeypatch.setattr("subprocess.run", fetch)
+    return asked
+
+
+@pytest.mark.parametrize(
+    ("version", "wanted", "file"),
+    [
+        ("1.24.4", "onnxruntime-directml==1.24.4", "onnxruntime_directml-1.24.4-cp311-cp311-win_amd64.whl"),
+        ("1.23.2", "onnxruntime-windowsml==1.23.2.*", "onnxruntime_windowsml-1.23.2.2025-cp311-cp311-win_amd64.whl"),
+        ("1.30.0", "onnxruntime-windowsml==1.30.0.*", "onnxruntime_windowsml-1.30.0.2026-cp311-cp311-win_amd64.whl"),
+        ("1.30.0.2026", "onnxruntime-windowsml==1.30.0.2026", "onnxruntime_windowsml-1.30.0.2026-cp3-win_amd64.whl"),
+        ("1.29.0", "onnxruntime-node@1.29.0", "onnxruntime-node-1.29.0.tgz"),
+        ("1.18.0", "onnxruntime-node@1.18.0", "onnxruntime-node-1.18.0.tgz"),
+    ],
+)
+def test_the_package_that_has_a_release_is_fetched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, wanted: str, file: str
+) -> None:
+    asked = index(monkeypatch, {wanted: file})
+    assert fetch_release(version, tmp_path, lambda *_: None) == tmp_path / file
+    assert asked[-1] == wanted
+
+
+def test_a_release_that_no_package_has_names_all_that_were_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index(monkeypatch, {})
+    with pytest.raises(CheckNotRun, match=r"onnxruntime-windowsml 1\.99\.0.*onnxruntime-node 1\.99\.0") as caught:
+        fetch_release("1.99.0", tmp_path, lambda *_: None)
+    assert "--wheel FILE" in str(caught.value)
+
+
 def test_libraries_of_an_npm_package(tmp_path: Path) -> None:
     file = tmp_path / "onnxruntime-node-1.18.0.tgz"
     with tarfile.open(file, "w:gz") as tar:
@@ -105,7 +175,7 @@ def test_what_is_missing_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     layout.manifest.write_text(json.dumps({**manifest, "native": native_digest()}))
     assert "another release of dmlprep" in installation.missing_piece(layout), "its packages are of another list"
     layout.manifest.write_text(json.dumps({**manifest, "native": native_digest(), "base": base.digest()}))
-    assert "no onnxruntime-directml" in installation.missing_piece(layout)
+    assert "no release of ONNX Runtime" in installation.missing_piece(layout)
     layout.release("1.24.4").mkdir(parents=True)
     (layout.release("1.24.4") / "piece.json").write_text('{"libraries": {}}')
     assert installation.missing_piece(layout) == ""

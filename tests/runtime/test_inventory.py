@@ -86,7 +86,7 @@ def test_a_list_that_is_not_there_claims_nothing(layout: Layout) -> None:
 def test_a_release_whose_last_file_is_garbage_does_not_stand_there(layout: Layout) -> None:
     (layout.release("1.24.4") / "piece.json").write_text("{")
     assert layout.installed() == []
-    assert "no onnxruntime-directml is installed" in installation.missing_piece(layout)
+    assert "no release of ONNX Runtime is installed" in installation.missing_piece(layout)
 
 
 def test_what_is_in_use_is_not_removed(layout: Layout) -> None:

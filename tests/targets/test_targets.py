@@ -5,16 +5,22 @@ from __future__ import annotations
 import pytest
 
 from dmlprep.errors import UsageError
-from dmlprep.targets import find_target, target_names
+from dmlprep.targets import find_target, latest_target, target_names
 from dmlprep.targets.diff import compare_targets
 from dmlprep.targets.queries import QUERIES
 
 
-def test_names_are_in_the_order_of_releases_and_latest_is_the_last() -> None:
+def test_names_are_in_the_order_of_releases() -> None:
     names = target_names()
-    assert names == [f"ort-1.{minor}" for minor in range(15, 25)]
-    assert find_target() is find_target(names[-1])
+    assert names == [f"ort-1.{minor}" for minor in range(15, 31)]
     assert [find_target(n).release for n in names] == sorted(find_target(n).release for n in names)
+
+
+def test_latest_is_the_newest_release_of_the_package_that_dmlprep_installs() -> None:
+    assert find_target() is find_target(latest_target())
+    assert find_target().package == "onnxruntime-directml"
+    newer = target_names()[target_names().index(latest_target()) + 1 :]
+    assert {find_target(name).package for name in newer} == {"onnxruntime-windowsml", "onnxruntime-node"}
 
 
 @pytest.mark.parametrize("name", [*target_names(), *target_names(opset_only=True)])
@@ -77,11 +83,23 @@ def test_known_kernels(op: str, release: str, versions: list[int]) -> None:
 
 
 def test_the_table_has_not_changed_since_march_2025() -> None:
-    for newer in ("ort-1.22", "ort-1.23", "ort-1.24"):
+    for newer in target_names()[target_names().index("ort-1.22") :]:
         changes = compare_targets(find_target("ort-1.21"), find_target(newer))
         assert not changes["kernels added"]
         assert not changes["kernels removed"]
         assert not changes["kernels changed"]
+
+
+def test_the_releases_after_the_last_of_onnxruntime_directml() -> None:
+    changes = compare_targets(find_target("ort-1.24"), find_target("ort-1.30"))
+    assert "max_opset 25 -> 26" in changes["versions"]
+    assert "package onnxruntime-directml -> onnxruntime-windowsml" in changes["versions"]
+    assert {"DeformConv-19", "CumProd-26"} <= set(changes["CPU kernels added"])
+    assert not changes["CPU kernels removed"]
+
+
+def test_the_options_that_a_release_has() -> None:
+    assert {"device_id", "disable_metacommands", "ep.dml.disable_graph_fusion"} <= set(find_target("ort-1.30").options)
 
 
 def test_diff_names_what_was_added() -> None:

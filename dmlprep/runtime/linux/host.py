@@ -23,7 +23,7 @@ __all__ = ["describe", "linux_host"]
 
 
 def linux_host(layout: Layout, release: str, traits: Sequence[str] = ()) -> SessionHost:
-    """A host for sessions on one release of onnxruntime-directml.
+    """A host for sessions on one release of ONNX Runtime.
 
     Args:
         traits: what the self-test found, for the device's description.

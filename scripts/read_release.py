@@ -1,0 +1,498 @@
+"""Add a release of ONNX Runtime with DirectML: read its package, write ``dmlprep/targets/data/ort-MAJOR.MINOR.json``.
+
+    python scripts/read_release.py 1.30.0            fetch the package of a release, read it, write its data file
+    python scripts/read_release.py FILE              the same with a wheel or npm package that is here already
+    python scripts/read_release.py 1.24.4 --check    write nothing; print what differs from the data file
+
+Needs the runtime (``dmlprep runtime install``) and the Windows Python of ``scripts/windows.py setup``. What is read,
+how, and what a person checks afterwards: ``docs/add-a-release.md``. Exit codes: 0 good, 1 ``--check`` found
+differences, 2 the release holds something that a person must add first, 3 not run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import zipfile
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import onnx
+from onnx import TensorProto, helper
+from provider_table import ProviderRow, UnknownLayout, file_version, option_names, provider_table
+from windows import Bed, NotRun, job, locked, setup
+
+from dmlprep.errors import DmlprepError
+from dmlprep.runtime.linux.wheel import fetch_release
+
+HERE = Path(__file__).resolve().parent
+DATA = HERE.parent / "dmlprep" / "targets" / "data"
+PYTHON = "3.13"
+
+OPSETS = range(7, 41)
+"""Opsets that are tried: from the first that ONNX Runtime supports to more than any release knows."""
+
+IR_VERSIONS = range(3, 21)
+
+SMALL_LOSSES = frozenset(["Dropout", "ScatterElements", "ScatterND", "GridSample", "ConstantOfShape", "If"])
+"""Operators that do not count where ``dml_opset`` is derived: gone before placement, or rare."""
+
+_INTERNAL = ("com.microsoft.nchwc",)
+"""Domains that only ONNX Runtime's own optimizers write."""
+
+_LAST_VERSION = 2**31 - 1
+Row = list[Any]
+
+
+class MissingFact(Exception):
+    """The release holds something that no file of the project knows; the message says what to add where."""
+
+
+@dataclass(frozen=True)
+class Package:
+    """One package of a release.
+
+    Attributes:
+        name: ``onnxruntime-windowsml``.
+        version: as the package has it, with the time of the build where it has one.
+        library: bytes of onnxruntime.dll, of DirectML.dll.
+    """
+
+    name: str
+    version: str
+    path: Path
+    library: bytes
+    directml: bytes
+
+    @property
+    def release(self) -> str:
+        """``1.30.0``."""
+        return ".".join(self.version.split(".")[:3])
+
+
+def open_package(path: Path) -> Package:
+    """Read the libraries of a wheel for win_amd64, or of npm's onnxruntime-node.
+
+    Raises:
+        NotRun: it is no such file.
+    """
+    match = re.match(r"(onnxruntime(?:_directml|_windowsml|-node))-(\d+(?:\.\d+)+?)(?:-|\.tgz)", path.name)
+    if match is None:
+        raise NotRun(f"{path.name} is no package of ONNX Runtime with DirectML")
+    found: dict[str, bytes] = {}
+    if path.suffix == ".tgz":
+        with tarfile.open(path) as tar:
+            for member in tar:
+                source = tar.extractfile(member) if "/win32/x64/" in member.name else None
+                if source is not None and member.name.endswith(("/onnxruntime.dll", "/DirectML.dll")):
+                    found[Path(member.name).name] = source.read()
+    else:
+        with zipfile.ZipFile(path) as wheel:
+            for name in ("onnxruntime.dll", "DirectML.dll"):
+                found[name] = wheel.read(f"onnxruntime/capi/{name}")
+    if len(found) != 2:
+        raise NotRun(f"{path.name} does not hold onnxruntime.dll and DirectML.dll for x64")
+    name = match[1].replace("_", "-")
+    return Package(name, match[2], path, found["onnxruntime.dll"], found["DirectML.dll"])
+
+
+def cpu_wheel(release: str, folder: Path) -> Path:
+    """The wheel ``onnxruntime`` of a release: npm's package has no Python that could be asked for kernels.
+
+    Raises:
+        NotRun: pip cannot fetch it.
+    """
+    line = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
+    line += ["--only-binary=:all:", "--platform", "win_amd64", "--python-version", PYTHON, "--dest", str(folder)]
+    subprocess.run([*line, f"onnxruntime=={release}"], check=False, capture_output=True)
+    found = sorted(folder.glob(f"onnxruntime-{release}-*.whl"))
+    if not found:
+        raise NotRun(f"pip cannot fetch onnxruntime {release}; pass --kernels FILE")
+    return found[0]
+
+
+def write_models(folder: Path) -> None:
+    """One-node models of each opset, and of each IR version."""
+    value = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1])
+    result = helper.make_tensor_value_info("y", TensorProto.FLOAT, [1])
+    graph = helper.make_graph([helper.make_node("Sigmoid", ["x"], ["y"])], "g", [value], [result])
+
+    def put(name: str, opset: int, ir_version: int) -> None:
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=ir_version)
+        (folder / name).write_bytes(model.SerializeToString())
+
+    for opset in OPSETS:
+        put(f"opset-{opset}.onnx", opset, 7)
+    for ir_version in IR_VERSIONS:
+        put(f"ir-{ir_version}.onnx", 12, ir_version)
+
+
+def ask(bed: Bed, wheel: Path) -> dict[str, Any]:
+    """Run ``ask_release.py`` in the Windows Python with this wheel; its answer.
+
+    Raises:
+        NotRun: it does not run; the message ends with what Python said.
+    """
+    with tempfile.TemporaryDirectory(prefix="dmlprep-release-") as name:
+        packages = Path(name) / "packages"
+        shutil.copytree(bed.few, packages, ignore=shutil.ignore_patterns("onnxruntime*"))
+        with zipfile.ZipFile(wheel) as archive:
+            archive.extractall(packages, [n for n in archive.namelist() if n.startswith("onnxruntime/")])
+        with locked(bed.home, fcntl.LOCK_SH), job(bed, packages=packages) as here:
+            models = here.checkout / "models"
+            models.mkdir()
+            write_models(models)
+            shutil.copyfile(HERE / "ask_release.py", here.checkout / "ask_release.py")
+            code = here.run(["ask_release.py", "models", "answer.json"], limit=600)
+            answer = here.checkout / "answer.json"
+            if code or not answer.is_file():
+                raise NotRun(f"{wheel.name} does not run (exit code {code}): {here.said()[-300:]}")
+            found: dict[str, Any] = json.loads(answer.read_text(encoding="utf-8"))
+            return found
+
+
+def short(name: str) -> str:
+    """``float`` for ``tensor(float)``; other types as they are."""
+    return name.removeprefix("tensor(").removesuffix(")") if name.startswith("tensor(") else name
+
+
+def key_of(domain: str, op: str) -> str:
+    return op if domain == "ai.onnx" else f"{domain}::{op}"
+
+
+Signature = dict[str, frozenset[str]]
+
+
+def listed(kernels: Iterable[Mapping[str, Any]], provider: str) -> dict[tuple[str, int, int], Signature]:
+    """Kernels of a provider: (operator, first version, last version) -> label -> element types.
+
+    A release has several CPU kernels for the types of one operator; they are put together.
+    """
+    found: dict[tuple[str, int, int], dict[str, set[str]]] = {}
+    for kernel in kernels:
+        if kernel["provider"] == provider and kernel["domain"] not in _INTERNAL:
+            row = found.setdefault((key_of(kernel["domain"], kernel["op"]), *kernel["versions"]), {})
+            for label, names in kernel["types"].items():
+                row.setdefault(label, set()).update(map(short, names))
+    return {key: {label: frozenset(names) for label, names in row.items()} for key, row in found.items()}
+
+
+@dataclass(frozen=True)
+class Known:
+    """The data file of an earlier release, for what no binary tells.
+
+    Attributes:
+        rows: (operator, version) -> labels and types, other facts.
+    """
+
+    name: str
+    head: dict[str, Any]
+    rows: dict[tuple[str, int], tuple[Signature, dict[str, Any]]]
+    cpu: dict[tuple[str, int, int], Signature]
+
+    @classmethod
+    def read(cls, path: Path) -> Known:
+        data = json.loads(path.read_text(encoding="utf-8"))
+        sets = [frozenset(names) for names in data.pop("types")]
+
+        def types(labels: Mapping[str, int]) -> Signature:
+            return {label: sets[number] for label, number in labels.items()}
+
+        rows = {
+            (op, row[0]): (types(row[1]), row[2] if len(row) > 2 else {})
+            for op, found in data.pop("dml").items()
+            for row in found
+        }
+        cpu = {
+            (op, since, until or _LAST_VERSION): types(labels)
+            for op, found in data.pop("cpu").items()
+            for since, until, labels in found
+        }
+        return cls(path.stem, data, rows, cpu)
+
+
+def query_names(table: Sequence[ProviderRow], known: Known, given: Mapping[str, str]) -> dict[int, str]:
+    """Address of a support query -> its name, by the operators that had it before.
+
+    Raises:
+        MissingFact: a query has no name, or two.
+    """
+    names: dict[int, set[str]] = {}
+    for row in table:
+        if row.query:
+            key = key_of(row.domain, row.op)
+            name = given.get(key) or known.rows.get((key, row.since), ({}, {}))[1].get("query")
+            names.setdefault(row.query, set()).update([name] if name else [])
+    for address, found in names.items():
+        if len(found) != 1:
+            ops = ", ".join(f"{r.op}-{r.since}" for r in table if r.query == address)
+            raise MissingFact(
+                f"the support query of {ops} is {' or '.join(sorted(found)) or 'new'}: write it in "
+                "dmlprep/targets/queries.py, and pass --query OPERATOR=NAME"
+            )
+    return {address: found.pop() for address, found in names.items()}
+
+
+def dml_rows(table: Sequence[ProviderRow], known: Known, given: Mapping[str, str]) -> dict[tuple[str, int], Any]:
+    """(operator, version) -> labels and types, other facts: the table's, and the known kernels outside of it."""
+    queries = query_names(table, known, given)
+    memory = {
+        op: {k: v for k, v in facts.items() if k in ("cpu_in", "cpu_out")} for (op, _), (_, facts) in known.rows.items()
+    }
+    rows: dict[tuple[str, int], Any] = {}
+    for row in table:
+        key = key_of(row.domain, row.op)
+        facts: dict[str, Any] = {"const": list(row.const)} if row.const else {}
+        facts |= memory.get(key, {})
+        facts |= {} if row.fuses else {"fuses": False}
+        facts |= {"fused_inputs": row.fused_inputs} if row.fused_inputs else {}
+        facts |= {"query": queries[row.query]} if row.query else {}
+        rows[key, row.since] = row.types, facts
+    for place, (types, facts) in known.rows.items():
+        if facts.get("made_by", "dml") != "dml":
+            rows[place] = types, facts
+    return rows
+
+
+def agree(rows: Mapping[tuple[str, int], Any], said: Mapping[tuple[str, int, int], Signature]) -> None:
+    """Refuse rows that are not exactly what ONNX Runtime lists for DirectML.
+
+    Raises:
+        MissingFact: one is missing, too many, or has other types.
+    """
+    mine = {key: types for key, (types, _) in rows.items()}
+    its = {(op, since): types for (op, since, _), types in said.items()}
+    if wrong := sorted(
+        f"{op}-{since}" for op, since in mine.keys() | its.keys() if mine.get((op, since)) != its.get((op, since))
+    ):
+        raise MissingFact(
+            f"ONNX Runtime lists other DirectML kernels than were read: {', '.join(wrong)}. A kernel that is no row of "
+            "the table (made_by) must be added to the data file of the earlier release that --like names"
+        )
+
+
+def directml_opset(versions: Mapping[str, Iterable[int]], max_opset: int) -> int:
+    """The highest opset at which no operator of note loses its DirectML kernel by a new version.
+
+    Args:
+        versions: operator -> versions that have a kernel.
+    """
+    for opset in range(max_opset, 7, -1):
+        lost = set()
+        for op, have in versions.items():
+            domain, _, name = op.rpartition("::")
+            if domain or not onnx.defs.has(name, max_inclusive_version=opset):
+                continue
+            since = onnx.defs.get_schema(name, opset).since_version
+            if since not in have and any(version < since for version in have):
+                lost.add(op)
+        if lost <= SMALL_LOSSES:
+            return opset
+    return 7
+
+
+def highest(answer: Mapping[str, Any], kind: str, tried: range) -> int:
+    """The highest number whose model loaded.
+
+    Raises:
+        MissingFact: the highest that was tried loads as well, or one below does not.
+    """
+    loaded = answer[kind]["loaded"]
+    best = max(loaded, default=0)
+    if best in (0, tried[-1]) or loaded != list(range(loaded[0], best + 1)):
+        raise MissingFact(f"{kind} versions that load are {loaded} of {tried[0]} to {tried[-1]}: raise the range tried")
+    return int(best)
+
+
+class _Types:
+    """Sets of element types, numbered."""
+
+    def __init__(self) -> None:
+        self.sets: list[list[str]] = []
+
+    def number(self, names: Iterable[str]) -> int:
+        wanted = sorted(names)
+        if wanted not in self.sets:
+            self.sets.append(wanted)
+        return self.sets.index(wanted)
+
+    def labels(self, types: Signature) -> dict[str, int]:
+        return {label: self.number(names) for label, names in sorted(types.items())}
+
+
+def write(
+    path: Path, head: Mapping[str, Any], rows: Mapping[tuple[str, int], Any], cpu: Mapping[Any, Signature]
+) -> None:
+    """JSON with one operator a line, so that any diff compares two releases."""
+    types = _Types()
+    dml_block: dict[str, list[Row]] = {}
+    for (op, since), (signature, facts) in sorted(rows.items()):
+        dml_block.setdefault(op, []).append([since, types.labels(signature), *([facts] if facts else [])])
+    cpu_block: dict[str, list[Row]] = {}
+    for (op, since, until), signature in sorted(cpu.items()):
+        end = None if until == _LAST_VERSION else until
+        cpu_block.setdefault(op, []).append([since, end, types.labels(signature)])
+
+    def compact(value: object) -> str:
+        return json.dumps(value, separators=(",", ":"))
+
+    def block(name: str, lines: Iterable[str], ends: str) -> str:
+        inside = ",\n".join(lines)
+        return f'"{name}": {ends[0]}\n{inside}\n{ends[1]}'
+
+    parts = [f'"{key}": {json.dumps(value)}' for key, value in head.items()]
+    parts.append(block("types", map(compact, types.sets), "[]"))
+    for name, found in (("dml", dml_block), ("cpu", cpu_block)):
+        parts.append(block(name, (f'"{op}":{compact(value)}' for op, value in found.items()), "{}"))
+    part = path.with_suffix(".part")
+    part.write_text("{\n" + ",\n".join(parts) + "\n}\n", encoding="utf-8")
+    part.replace(path)
+
+
+@dataclass(frozen=True)
+class Release:
+    """All that was read."""
+
+    head: dict[str, Any]
+    rows: dict[tuple[str, int], Any]
+    cpu: dict[tuple[str, int, int], Signature]
+
+    def differences(self, known: Known) -> list[str]:
+        """What a data file has otherwise, for people."""
+        found = [
+            f"{k}: {known.head.get(k)} -> {v}"
+            for k, v in self.head.items()
+            if k != "sources" and known.head.get(k) != v
+        ]
+        for title, mine, other in (("DirectML", self.rows, known.rows), ("CPU", self.cpu, known.cpu)):
+            for key in sorted(mine.keys() | other.keys()):
+                if mine.get(key) != other.get(key):
+                    change = "new" if key not in other else "gone" if key not in mine else "changed"
+                    found.append(f"{title} kernel {'-'.join(map(str, key[:2]))}: {change}")
+        return found
+
+
+def read(package: Package, answer: Mapping[str, Any], kernels: str, known: Known, given: Mapping[str, Any]) -> Release:
+    """Put the parts together.
+
+    Args:
+        answer: of ``ask_release.py`` for the wheel ``kernels``.
+        given: ``feature_level``, empty for the known one; ``query``, names of new support queries by operator.
+
+    Raises:
+        MissingFact: something is new that only a person can add.
+    """
+    rows = dml_rows(provider_table(package.library), known, given["query"])
+    said = listed(answer["kernels"], "DmlExecutionProvider")
+    if said:
+        agree(rows, said)
+    directml = file_version(package.directml)
+    level = given["feature_level"] or (
+        known.head["feature_level"] if known.head["directml_version"] == directml else ""
+    )
+    if not level:
+        raise MissingFact(f"DirectML {directml} is new: pass --feature-level (DirectML's version history has it)")
+    versions: dict[str, list[int]] = {}
+    for op, since in rows:
+        versions.setdefault(op, []).append(since)
+    max_opset = highest(answer, "opset", OPSETS)
+    digest = hashlib.sha256(package.path.read_bytes()).hexdigest()
+    checked = (
+        f"the same as {kernels} lists" if said else f"kernels outside of the table as in {known.name}, not checked"
+    )
+    head = {
+        "format": 1,
+        "name": "ort-" + ".".join(package.release.split(".")[:2]),
+        "title": f"{package.name} {package.version}",
+        "package": package.name,
+        "ort_version": package.release,
+        "directml_version": directml,
+        "feature_level": level,
+        "max_opset": max_opset,
+        "max_ir": highest(answer, "ir", IR_VERSIONS),
+        "dml_opset": directml_opset(versions, min(max_opset, onnx.defs.onnx_opset_version())),
+        "options": option_names(package.library),
+        "sources": [
+            f"package: {package.path.name}, sha256 {digest}",
+            f"kernels: the provider's table in onnxruntime.dll of this package; {checked}",
+            f"CPU kernels: listed by {kernels} (get_all_opkernel_def)",
+            f"max_opset, max_ir: measured by loading one-node models in {kernels}",
+            "directml_version: file version of DirectML.dll in this package",
+            "options: names in onnxruntime.dll of this package",
+            "feature_level: learn.microsoft.com, DirectML version history",
+            "dml_opset: derived: highest opset at which only Dropout, ScatterElements, ScatterND, GridSample, "
+            "ConstantOfShape and If lose their DirectML kernel",
+        ],
+    }
+    return Release(head, rows, listed(answer["kernels"], "CPUExecutionProvider"))
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(description="Read a release of ONNX Runtime with DirectML into a data file.")
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    parser.add_argument("release", metavar="RELEASE|FILE", help="1.30.0, or a wheel or npm package of it")
+    parser.add_argument("--like", default="", metavar="NAME", help="the data file for what no binary tells; the newest")
+    parser.add_argument(
+        "--kernels", type=Path, metavar="WHEEL", help="onnxruntime of the same release, for npm's package"
+    )
+    parser.add_argument("--feature-level", default="", metavar="6.4", help="of a DirectML that is new")
+    parser.add_argument("--query", action="append", default=[], metavar="OPERATOR=NAME", help="a new support query")
+    parser.add_argument("--out", type=Path, default=DATA, help="folder of the data files")
+    parser.add_argument("--check", action="store_true", help="write nothing; print what the data file has otherwise")
+    parser.add_argument("--home", type=Path, default=cache / "dmlprep" / "windows", help="as for scripts/windows.py")
+    asked = parser.parse_args(list(arguments))
+    try:
+        with tempfile.TemporaryDirectory(prefix="dmlprep-release-") as folder:
+            return _run(asked, Path(folder))
+    except (NotRun, DmlprepError, UnknownLayout) as error:
+        print(f"read_release: NOT RUN ({error})", file=sys.stderr)
+        return 3
+    except MissingFact as error:
+        print(f"read_release: {error}", file=sys.stderr)
+        return 2
+
+
+def _run(asked: argparse.Namespace, folder: Path) -> int:
+    path = Path(asked.release)
+    if not path.is_file():
+        path = fetch_release(asked.release, folder, lambda what, *_: print(f"fetching {what}", flush=True), PYTHON)
+    package = open_package(path)
+    wheel = path if path.suffix == ".whl" else asked.kernels or cpu_wheel(package.release, folder)
+    bed = Bed.below(asked.home.absolute())
+    setup(bed)
+    print(f"asking {wheel.name}", flush=True)
+    answer = ask(bed, wheel)
+    if answer["version"] != package.release:
+        raise NotRun(f"{wheel.name} is ONNX Runtime {answer['version']}, the package is {package.release}")
+    names = sorted(DATA.glob("ort-*.json"), key=lambda p: [int(n) for n in re.findall(r"\d+", p.stem)])
+    earlier = [p for p in names if p.stem != "ort-" + ".".join(package.release.split(".")[:2])]
+    known = Known.read(DATA / f"{asked.like}.json" if asked.like else earlier[-1])
+    query = dict(text.split("=", 1) for text in asked.query)
+    kernels = "-".join(wheel.name.split("-")[:2]).replace("_", "-").replace("-1.", " 1.")
+    release = read(package, answer, kernels, known, {"query": query, "feature_level": asked.feature_level})
+    out = asked.out / f"{release.head['name']}.json"
+    compared = Known.read(out) if asked.check else known
+    differences = release.differences(compared)
+    print(f"{release.head['title']} and {compared.name}: {len(differences)} differences")
+    for line in differences:
+        print(f"  {line}")
+    if asked.check:
+        return int(bool(differences))
+    write(out, release.head, release.rows, release.cpu)
+    print(f"written: {out}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
