@@ -137,7 +137,9 @@ def test_any_scale_is_as_right_as_in_fp32(name, power, operand):
     feed = {key: (array * 10.0**operand).astype(np.float32) for key, array in ENDS[name][3].items()}
     model = _model(name, 10.0**power)
     want = run(model, feed)["y"]
-    if _overflows(model, feed) and not any(_peak(model, n) > 4096 for n in model.ir.graph.initializers):
+    # Of statistics that a BatchNormalization reads, none is an operand of a product: they make nothing overflow.
+    operands = set(model.ir.graph.initializers) - {"bs", "bb", "bm", "bv"}
+    if _overflows(model, feed) and not any(_peak(model, n) > 4096 for n in operands):
         return  # of constants in range: the range profile's business
     plain = _model(name, 10.0**power)
     every = select(plain, Selection(operators=("MatMul", "Gemm", "Conv", "ConvTranspose", "Mul", "Div")), "keep")
