@@ -439,7 +439,7 @@ def test(bed: Bed, jobs: int, paths: Sequence[str], extra: Sequence[str], limit:
     with ThreadPoolExecutor(jobs) as pool:
         for done in [pool.submit(work, number) for number in range(jobs)]:
             done.result()
-    if not paths:
+    if not extra:
         wrong = kit_there_and_back(bed)
         print(f"  a kit there and back: {wrong or 'passed'}", flush=True)
         tally.passed += not wrong
@@ -451,7 +451,8 @@ def test(bed: Bed, jobs: int, paths: Sequence[str], extra: Sequence[str], limit:
     seconds = time.monotonic() - began
     counts = f"{tally.passed} passed, {len(tally.failed)} failed, {sum(tally.skipped.values())} skipped"
     print("  left out: tests that are marked slow")
-    print(f"Windows tests: {counts} in {seconds:.0f} s")
+    where = f" ({', '.join(paths)})" if paths else ""
+    print(f"Windows tests: {counts} in {seconds:.0f} s{where}")
     return 1 if tally.failed or not tally.passed else 0
 
 
