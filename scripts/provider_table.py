@@ -72,8 +72,10 @@ class _Image:
 
     def __init__(self, data: bytes) -> None:
         self.data = data
+        if data[:2] != b"MZ" or len(data) < 0x400:
+            raise UnknownLayout("not a 64-bit DLL")
         head = self._number("<I", 0x3C)
-        if data[:2] != b"MZ" or data[head : head + 4] != b"PE\0\0" or self._number("<H", head + 24) != 0x20B:
+        if data[head : head + 4] != b"PE\0\0" or self._number("<H", head + 24) != 0x20B:
             raise UnknownLayout("not a 64-bit DLL")
         self._base = self._number("<Q", head + 24 + 24)
         first = head + 24 + self._number("<H", head + 20)
@@ -136,9 +138,11 @@ def provider_table(data: bytes) -> list[ProviderRow]:
 def _anchor(image: _Image) -> int:
     """Offset of one record."""
     at = image.data.find(_ANCHOR)
+    if at < 0:
+        raise UnknownLayout("DirectML's table of kernels was not found")
     pointer = struct.pack("<Q", image.address(at + 1))
     found = [m.start() for m in re.finditer(re.escape(pointer), image.data) if _is_record(image, m.start())]
-    if at < 0 or len(found) != 1:
+    if len(found) != 1:
         raise UnknownLayout("DirectML's table of kernels was not found")
     return found[0]
 

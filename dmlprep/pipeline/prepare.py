@@ -30,7 +30,7 @@ from dmlprep.model.walk import tensors
 from dmlprep.parity import RunFeeds
 from dmlprep.passes import Context
 from dmlprep.pipeline.observer import Observer
-from dmlprep.pipeline.proof import prove
+from dmlprep.pipeline.proof import missing_device, prove
 from dmlprep.pipeline.runner import CpuRunner
 from dmlprep.pipeline.transaction import run_step
 from dmlprep.recipe import Plan
@@ -140,15 +140,11 @@ def prepare(request: PrepareRequest) -> RunRecord:
 
 def _check_device(request: PrepareRequest, record: RunRecord) -> None:
     """Fail before the steps where DirectML is demanded and cannot answer."""
-    from dmlprep.runtime import dml_host
-
     if request.plan.recipe.parity.dml != "require":
         return
-    try:
-        dml_host(session=request.session).close()
-    except CheckNotRun as error:
-        record.verdicts.append(Verdict(check="parity on dml", outcome="not-run", reason=str(error)))
-        raise
+    if reason := missing_device(request.session):
+        record.verdicts.append(Verdict(check="parity on dml", outcome="not-run", reason=reason))
+        raise CheckNotRun(f"DirectML is not available here: {reason}", code="DP803")
 
 
 def _check_out(request: PrepareRequest) -> None:

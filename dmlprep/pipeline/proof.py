@@ -24,6 +24,7 @@ from dmlprep.parity import (
     not_run,
     shadow_candidate,
 )
+from dmlprep.parity.candidate import usable_device
 from dmlprep.pipeline.observer import Observer
 from dmlprep.pipeline.predicted import device_rounding, hold_against
 from dmlprep.precision import Accumulation, Rounding, emulate
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
     from dmlprep.runtime import SessionHost, SessionOptions
 
-__all__ = ["compare_models", "prove"]
+__all__ = ["compare_models", "missing_device", "prove"]
 
 Arrays = Mapping[str, "np.ndarray[Any, Any]"]
 
@@ -60,6 +61,11 @@ class _Check:
     name: str
     run: Callable[[Reference], Verdict]
     predicted_by: str = ""
+
+
+def missing_device(session: SessionOptions | None) -> str:
+    """Why DirectML cannot answer here, on the adapter of ``session``; empty where it can."""
+    return usable_device("dml", session)[0]
 
 
 def prove(

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 import tempfile
 import time
@@ -112,10 +113,13 @@ def compare_suite() -> tuple[int, list[Miss]]:
     return compared, misses
 
 
-def compare_sessions(target: Target) -> tuple[int, list[Miss]]:
+def compare_sessions(target: Target, cases: str = "") -> tuple[int, list[Miss]]:
     """As ``compare_suite``, but every case is loaded in a session of the target's release on this machine.
 
     Cases at an opset above 21 are asked for at 21 too, as in the measured file. Cases that do not load are left out.
+
+    Args:
+        cases: a regular expression; only the cases in whose names it is found.
 
     Raises:
         CheckNotRun: this release is not installed here.
@@ -130,7 +134,7 @@ def compare_sessions(target: Target) -> tuple[int, list[Miss]]:
     misses: list[Miss] = []
     with tempfile.TemporaryDirectory() as folder, dml_host(release) as host:
         path = Path(folder) / "model.onnx"
-        for case, model in _forms(node_suite()):
+        for case, model in _forms({k: v for k, v in node_suite().items() if re.search(cases, k)}):
             number(model.graph)
             predicted = {n.name: n for n in place(Model(ir.from_proto(model)), target).nodes}
             path.write_bytes(model.SerializeToString())
@@ -234,12 +238,15 @@ def main() -> int:
     parser.add_argument("--real", nargs="+", type=Path, metavar="MODEL")
     parser.add_argument("--sessions", action="store_true")
     parser.add_argument("--target", default="ort-1.24", metavar="NAME", help="of --sessions")
+    parser.add_argument("--cases", default="", metavar="REGEX", help="only these cases of --sessions")
     options = parser.parse_args()
     if options.speed or options.real:
         for line in _real(options.real) if options.real else _speed():
             print(line, flush=True)
         return 0
-    compared, misses = compare_sessions(find_target(options.target)) if options.sessions else compare_suite()
+    compared, misses = (
+        compare_sessions(find_target(options.target), options.cases) if options.sessions else compare_suite()
+    )
     for miss in misses:
         print(f"{miss.case} {miss.node}: measured {miss.measured}, predicted {miss.predicted} {miss.reason}")
     share = 1 - len(misses) / compared

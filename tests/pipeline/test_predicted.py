@@ -33,6 +33,7 @@ class _Device:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, rounding: str, factor: float = 1.0) -> None:
         self.factor, self.real = factor, proof.compare
         monkeypatch.setattr(proof, "compare", self.compare)
+        monkeypatch.setattr(proof, "usable_device", lambda *_: ("", None))
         monkeypatch.setattr(proof, "device_rounding", lambda _session: rounding)
         self.rounding: Any = rounding
 
