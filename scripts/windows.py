@@ -27,6 +27,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from importlib.metadata import distribution
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -60,6 +61,7 @@ while [ ! -e /tmp/.X11-unix/X1 ]; do
   tries=$((tries + 1)); [ "$tries" -gt 500 ] && exit 6
   sleep 0.02
 done
+export LD_PRELOAD=/native/tiles.so
 exec /usr/lib/wine/wine64 'C:\\python\\python.exe' "$@"
 """
 
@@ -244,6 +246,12 @@ class Job:
             if source.is_file():
                 target.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(source, target)
+        # What makes it an installed package: its version, and the names by which others find its plug-ins.
+        about = distribution("dmlprep")
+        folder = self.checkout / f"dmlprep-{about.version}.dist-info"
+        folder.mkdir()
+        for name in ("METADATA", "entry_points.txt"):
+            (folder / name).write_text(about.read_text(name) or "", encoding="utf-8")
 
     def _command(self, arguments: Sequence[str]) -> list[str]:
         runtime = self.bed.runtime

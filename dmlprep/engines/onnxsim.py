@@ -1,34 +1,103 @@
 """onnxsim 0.8, in a child process: a crash or a hang of it is a sentence, not the end of dmlprep.
 
 Only ``onnxsim.simplify`` is used. The model goes over by file, without its weights (``passes/simplify.py`` takes them
-out before).
+out before). The import of onnxsim takes as long as many simplifications, so the process is kept for the next call, for
+as long as that may be soon.
 """
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
-import signal
-import subprocess
 import sys
-import tempfile
+import threading
+from collections.abc import Sequence
 from pathlib import Path
 
 import onnx
+from google.protobuf.message import DecodeError
 
 from dmlprep.errors import ModelRefused
+from dmlprep.runtime.child import Child
+from dmlprep.runtime.failure import FULL, SessionFailure, disk_full
+from dmlprep.runtime.serving import Refused, answers, serve
 
-__all__ = ["SKIPPED", "simplify"]
+__all__ = ["SKIPPED", "end", "simplify"]
 
 SKIPPED = ("fuse_bn_into_conv", "eliminate_duplicate_initializer")
 """Left out: folding a BatchNormalization rounds weights anew (ONNX Runtime does it at load), and merging equal
 initializers makes names vanish that later steps report by."""
 
-_NO_WINDOW = 0x08000000 if sys.platform == "win32" else 0  # CREATE_NO_WINDOW
-_NO_DIALOG = 0x8003  # SetErrorMode: a crash ends the process and shows no dialog
+_IDLE = 60.0
+"""Seconds after which the process ends when nobody calls."""
 
-_LAST_LINES = 2000  # characters of the child's stderr that may stand in a message
+_LARGE = 32 << 20
+"""Bytes of a model after which the process ends: it does not give its memory back."""
+
+
+class _Simplifier:
+    """The one process of this program, started at the first call."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._child: Child | None = None
+        self._idle: threading.Timer | None = None
+
+    def run(self, model: bytes, arguments: Sequence[str], time_limit: float) -> bytes:
+        """Give a serialized model and get another.
+
+        Raises:
+            SessionFailure: it did not answer; the process is gone.
+        """
+        with self._lock:
+            if self._idle is not None:
+                self._idle.cancel()
+            child = self._child
+            if child is None or not child.alive:
+                child = self._child = Child.of_module("dmlprep.engines.onnxsim", [], "onnxsim")
+            before, after = child.exchange / "before.onnx", child.exchange / "after.onnx"
+            try:
+                self._write(before, model)
+                child.ask([["simplify", str(before), str(after), *arguments]], limit=time_limit)
+                result = after.read_bytes()
+            except BaseException:
+                # Also after a mere refusal: what an exception left in onnxsim is unknown.
+                child.kill()
+                raise
+            if len(model) + len(result) > _LARGE:
+                child.close()
+            else:
+                before.unlink()
+                after.unlink()
+                self._idle = threading.Timer(_IDLE, self._end_idle)
+                self._idle.daemon = True
+                self._idle.start()
+            return result
+
+    @staticmethod
+    def _write(path: Path, model: bytes) -> None:
+        try:
+            path.write_bytes(model)
+        except OSError as error:
+            if error.errno in FULL:
+                raise disk_full(path.parent, error) from error
+            raise
+
+    def _end_idle(self) -> None:
+        with self._lock:
+            if self._child is not None and threading.current_thread() is self._idle:
+                self._child.close()
+
+    def end(self) -> None:
+        """End the process."""
+        with self._lock:
+            if self._idle is not None:
+                self._idle.cancel()
+            if self._child is not None:
+                self._child.close()
+
+
+_simplifier = _Simplifier()
 
 
 def simplify(
@@ -48,62 +117,52 @@ def simplify(
     Raises:
         ModelRefused: DP301, the simplifier failed, crashed or took too long.
     """
-    with tempfile.TemporaryDirectory(prefix="dmlprep-") as folder:
-        before, after = Path(folder) / "before.onnx", Path(folder) / "after.onnx"
-        before.write_bytes(proto.SerializeToString())
-        # -P: modules of the working directory are not imported.
-        command = [sys.executable, "-P", "-m", "dmlprep.engines.onnxsim", str(before), str(after), str(constant_bytes)]
-        command += SKIPPED if merge_equal else (*SKIPPED, "eliminate_common_subexpression")
-        try:
-            done = subprocess.run(
-                command,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                timeout=time_limit,
-                check=False,
-                cwd=folder,
-                creationflags=_NO_WINDOW,
-            )
-        except subprocess.TimeoutExpired as error:
-            raise _failed(f"onnxsim took more than {time_limit:g} seconds") from error
-        if done.returncode != 0 or not after.exists():
-            raise _failed(_reason(done.returncode, done.stderr))
-        result = onnx.ModelProto()
-        result.ParseFromString(after.read_bytes())
-        return result
+    skipped = SKIPPED if merge_equal else (*SKIPPED, "eliminate_common_subexpression")
+    result = onnx.ModelProto()
+    try:
+        result.ParseFromString(_simplifier.run(proto.SerializeToString(), [str(constant_bytes), *skipped], time_limit))
+    except SessionFailure as failed:
+        text = failed.message if failed.kind in ("timeout", "crash", "memory") else f"onnxsim failed: {failed.message}"
+        raise _refused(text) from failed
+    except (DecodeError, OSError) as error:
+        raise _refused(f"onnxsim gave no model: {error}") from error
+    return result
 
 
-def _failed(what: str) -> ModelRefused:
+def end() -> None:
+    """End the process that is kept, where there is one; the next call starts another."""
+    _simplifier.end()
+
+
+def _refused(what: str) -> ModelRefused:
     return ModelRefused(what, where="onnxsim", code="DP301", fix="leave the step out, or give it more time")
 
 
-def _reason(code: int, stderr: bytes) -> str:
-    if code < 0:
-        name = signal.Signals(-code).name if -code in {s.value for s in signal.Signals} else str(-code)
-        return f"onnxsim crashed ({name})"
-    if code > 255:
-        return f"onnxsim crashed (exit code 0x{code:08x})"
-    lines = [line.strip() for line in stderr.decode(errors="replace")[-_LAST_LINES:].splitlines() if line.strip()]
-    return f"onnxsim failed: {lines[-1]}" if lines else f"onnxsim failed with exit code {code}"
-
-
-def _child(before: str, after: str, constant_bytes: str, *skipped: str) -> None:
-    if sys.platform == "win32":
-        ctypes.WinDLL("kernel32").SetErrorMode(_NO_DIALOG)
+def _handle(fields: list[str]) -> bool:
+    """Do one request."""
+    word, before, after, constant_bytes, *skipped = fields
+    if word != "simplify":
+        raise Refused("protocol", f"unknown request {word}")
     import onnxsim
 
-    with open(os.devnull, "w", encoding="utf-8") as nowhere, contextlib.redirect_stdout(nowhere):
-        result, _ = onnxsim.simplify(
-            onnx.load(before),
-            check_n=0,
-            skipped_optimizers=list(skipped),
-            tensor_size_threshold=f"{constant_bytes}B",
-            mutable_initializer=True,
-            certify=False,
-            import_custom_schemas=False,
-        )
-    Path(after).write_bytes(result.SerializeToString())
+    try:
+        with open(os.devnull, "w", encoding="utf-8") as nowhere, contextlib.redirect_stdout(nowhere):
+            result, _ = onnxsim.simplify(
+                onnx.load(before),
+                check_n=0,
+                skipped_optimizers=skipped,
+                tensor_size_threshold=f"{constant_bytes}B",
+                mutable_initializer=True,
+                certify=False,
+                import_custom_schemas=False,
+            )
+        Path(after).write_bytes(result.SerializeToString())
+    except Exception as error:
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        raise Refused("run", lines[-1] if lines else type(error).__name__) from error
+    return True
 
 
 if __name__ == "__main__":
-    _child(*sys.argv[1:])
+    with answers(int(sys.argv[1])) as out:
+        serve(sys.stdin.buffer, out, _handle)

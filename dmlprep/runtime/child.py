@@ -104,6 +104,16 @@ class Child:
         self._end = weakref.finalize(self, _end, self._process, self._job, self.exchange, holds)
         threading.Thread(target=_read, args=(self._process, self._lines), name="dmlprep-reader", daemon=True).start()
 
+    @classmethod
+    def of_module(cls, module: str, arguments: Sequence[str], name: str) -> Child:
+        """A worker that is a module of ours: it gets our process id, the exchange folder, and ``arguments``."""
+
+        def command(exchange: Path) -> Sequence[str]:
+            # -P: modules of the working directory are not imported.
+            return [sys.executable, "-P", "-m", module, str(os.getpid()), str(exchange), *arguments]
+
+        return cls(command, name)
+
     def _start(self, command: Sequence[str]) -> subprocess.Popen[bytes]:
         with self._log.open("wb") as log:
             process = subprocess.Popen(

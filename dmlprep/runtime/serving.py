@@ -1,20 +1,27 @@
-"""What a worker does with a request: open a model in ONNX Runtime, take feeds, run, and answer in ``wire.py``."""
+"""What a worker does with a request: open a model in ONNX Runtime, take feeds, run, and answer in ``wire.py``.
+
+``serve`` and ``answers`` are what all workers share, also those that are no sessions.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 
+from dmlprep.runtime.memory import die_with_parent, prefer_as_victim
+from dmlprep.runtime.offsite.process import no_crash_dialog
 from dmlprep.runtime.ortoptions import providers, session_settings
 from dmlprep.runtime.types import DATA_FOLDER
 from dmlprep.runtime.wire import decode, dims_to_fields, encode, numpy_dtype, read_tensor
 
-__all__ = ["Refused", "Worker"]
+__all__ = ["Refused", "Worker", "answers", "serve"]
 
 _ELEMENT = {
     "float": "float32",
@@ -231,18 +238,43 @@ class Worker:
 
     def serve(self, requests: BinaryIO) -> None:
         """Answer until ``quit`` or until the pipe is closed."""
-        for line in requests:
-            fields = decode(line)
-            if fields == ["quit"]:
-                return
-            try:
-                if not self.handle(fields):
-                    continue
-                self.say("ok")
-            except Refused as refused:
-                self.say("fail", refused.kind, str(refused))
-            except MemoryError as error:
-                self.say("fail", "run", f"MemoryError: {error}")
-            except Exception as error:
-                self.say("fail", "protocol", f"{type(error).__name__}: {_message(error)}")
-            self.out.flush()
+        serve(requests, self.out, self.handle)
+
+
+@contextlib.contextmanager
+def answers(parent: int) -> Iterator[BinaryIO]:
+    """Make this process a worker of the process ``parent``; the pipe for its answers.
+
+    Native libraries print to descriptor 1: that leads to standard error from now on.
+    """
+    no_crash_dialog()
+    die_with_parent(parent)
+    prefer_as_victim()
+    pipe = os.dup(1)
+    os.dup2(2, 1)
+    with os.fdopen(pipe, "wb", buffering=1 << 16) as out:
+        yield out
+
+
+def serve(requests: BinaryIO, out: BinaryIO, handle: Callable[[list[str]], bool]) -> None:
+    """Answer until ``quit`` or until the pipe is closed.
+
+    Args:
+        handle: does one line; whether it is a request that gets an answer.
+    """
+    for line in requests:
+        fields = decode(line)
+        if fields == ["quit"]:
+            return
+        answer = ["ok"]
+        try:
+            if not handle(fields):
+                continue
+        except Refused as refused:
+            answer = ["fail", refused.kind, str(refused)]
+        except MemoryError as error:
+            answer = ["fail", "run", f"MemoryError: {error}"]
+        except Exception as error:
+            answer = ["fail", "protocol", f"{type(error).__name__}: {_message(error)}"]
+        out.write(encode(answer))
+        out.flush()

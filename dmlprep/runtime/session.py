@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from dmlprep.record import DeviceInfo
@@ -17,11 +15,7 @@ __all__ = ["cpu_host", "open_cpu", "open_evaluator", "open_on", "python_worker"]
 
 def python_worker(device: str, name: str) -> Child:
     """A worker on the installed ONNX Runtime; ``device`` is ``cpu`` or ``dml``."""
-
-    def command(exchange: Path) -> Sequence[str]:
-        return [sys.executable, "-m", "dmlprep.runtime.worker", device, str(os.getpid()), str(exchange)]
-
-    return Child(command, name)
+    return Child.of_module("dmlprep.runtime.worker", [device], name)
 
 
 def _cpu_device(facts: Mapping[str, str]) -> DeviceInfo:

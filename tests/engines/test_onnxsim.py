@@ -1,55 +1,119 @@
-"""The engine of onnxsim: a child process, whose end is a sentence."""
+"""The engine of onnxsim: a child process that is kept, and whose end is a sentence."""
 
 from __future__ import annotations
 
-import subprocess
 import sys
+import textwrap
+from collections.abc import Callable, Iterator
 
 import onnx
 import pytest
 
 from dmlprep.engines import onnxsim
-from dmlprep.errors import ModelRefused
+from dmlprep.errors import ModelRefused, OutputError
+from dmlprep.runtime.child import Child
+from tests.processes import alive, gone_within
 
 TEXT = """<ir_version: 8, opset_import: ["" : 17]>
 g (float[2, 3] x) => (float[2, 3] y) { a = Identity (x) y = Relu (a) }"""
 
-
-def test_it_simplifies():
-    result = onnxsim.simplify(onnx.parser.parse_model(TEXT))
-    assert [n.op_type for n in result.graph.node] == ["Relu"]
+Starts = list[Child]
 
 
-def test_too_slow():
-    with pytest.raises(ModelRefused, match=r"more than 0\.01 seconds"):
-        onnxsim.simplify(onnx.parser.parse_model(TEXT), time_limit=0.01)
+@pytest.fixture
+def starts(monkeypatch: pytest.MonkeyPatch) -> Iterator[Starts]:
+    """The processes that a test starts, with none kept from before."""
+    made: Starts = []
+    real = Child.of_module
+
+    def noted(module: str, arguments: list[str], name: str) -> Child:
+        made.append(real(module, arguments, name))
+        return made[-1]
+
+    monkeypatch.setattr(Child, "of_module", noted)
+    onnxsim.end()
+    yield made
+    onnxsim.end()
 
 
-def test_an_error_is_its_last_line(monkeypatch):
-    run = subprocess.run
+def simplify(**options: float) -> onnx.ModelProto:
+    return onnxsim.simplify(onnx.parser.parse_model(TEXT), **options)
 
-    def fail(command, **options):
-        return run([sys.executable, "-c", "import sys; sys.exit('first line\\nno such thing')"], **options)
 
-    monkeypatch.setattr(onnxsim.subprocess, "run", fail)
-    with pytest.raises(ModelRefused, match="onnxsim failed: no such thing"):
-        onnxsim.simplify(onnx.parser.parse_model(TEXT))
+def test_it_simplifies_and_is_kept(starts: Starts) -> None:
+    for _ in range(3):
+        assert [n.op_type for n in simplify().graph.node] == ["Relu"]
+    assert len(starts) == 1
+    assert starts[0].alive
+    assert not [path for path in starts[0].exchange.iterdir() if path.suffix == ".onnx"]
+
+
+def test_too_slow_is_a_sentence_and_the_next_call_works(starts: Starts) -> None:
+    with pytest.raises(ModelRefused, match=r"onnxsim did not answer within 0\.01 s"):
+        simplify(time_limit=0.01)
+    assert gone_within(starts[0].pid, 5.0)
+    assert len(simplify().graph.node) == 1
+    assert len(starts) == 2
+
+
+def test_an_error_is_its_last_line_and_the_next_call_works(starts: Starts) -> None:
+    model = onnx.parser.parse_model(TEXT)
+    model.graph.node[0].op_type = "NoSuchOperator"
+    model.graph.node[0].domain = "ai.onnx.ml"
+    del model.opset_import[:]
+    with pytest.raises(ModelRefused, match="onnxsim failed: "):
+        onnxsim.simplify(model)
+    assert gone_within(starts[0].pid, 5.0)
+    assert len(simplify().graph.node) == 1
+
+
+def test_it_ends_when_nobody_calls(starts: Starts, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(onnxsim, "_IDLE", 0.2)
+    simplify()
+    assert gone_within(starts[0].pid, 10.0)
+
+
+def test_it_ends_after_a_large_model(starts: Starts, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(onnxsim, "_LARGE", 100)
+    simplify()
+    assert not alive(starts[0].pid)
+
+
+@pytest.fixture
+def stand_in(monkeypatch: pytest.MonkeyPatch, starts: Starts) -> Callable[[str], None]:
+    """Put other code in the place of the process."""
+
+    def put(code: str) -> None:
+        line = [sys.executable, "-u", "-c", "import os, sys\n" + textwrap.dedent(code)]
+        monkeypatch.setattr(Child, "of_module", lambda *_: Child(lambda _exchange: line, "onnxsim"))
+
+    return put
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals are POSIX")
-def test_a_crash_names_the_signal(monkeypatch):
-    run = subprocess.run
-
-    def crash(command, **options):
-        return run([sys.executable, "-c", "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)"], **options)
-
-    monkeypatch.setattr(onnxsim.subprocess, "run", crash)
-    with pytest.raises(ModelRefused, match="onnxsim crashed \\(SIGSEGV\\)"):
-        onnxsim.simplify(onnx.parser.parse_model(TEXT))
+def test_a_crash_names_the_signal(stand_in: Callable[[str], None]) -> None:
+    stand_in("import signal; input(); os.kill(os.getpid(), signal.SIGSEGV)")
+    with pytest.raises(ModelRefused, match="onnxsim was ended by SIGSEGV"):
+        simplify()
 
 
-def test_an_exit_code_of_windows_is_shown_in_hexadecimal(monkeypatch):
-    done = subprocess.CompletedProcess([], 0xC0000005, b"", b"")
-    monkeypatch.setattr(onnxsim.subprocess, "run", lambda *_, **__: done)
-    with pytest.raises(ModelRefused, match="0xc0000005"):
-        onnxsim.simplify(onnx.parser.parse_model(TEXT))
+@pytest.mark.skipif(sys.platform != "win32", reason="exit codes of 32 bits are Windows'")
+def test_a_crash_names_the_exception(stand_in: Callable[[str], None]) -> None:
+    stand_in("input(); os._exit(-1073741819)")
+    with pytest.raises(ModelRefused, match="onnxsim ended with C0000005"):
+        simplify()
+
+
+def test_an_answer_without_a_model(stand_in: Callable[[str], None]) -> None:
+    stand_in("input(); print('ok'); input()")
+    with pytest.raises(ModelRefused, match="onnxsim gave no model"):
+        simplify()
+
+
+def test_a_full_disk_is_no_fault_of_the_model(starts: Starts, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(onnxsim.Path, "write_bytes", full)
+    with pytest.raises(OutputError, match="temporary file cannot be written"):
+        simplify()
