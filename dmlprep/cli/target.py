@@ -23,25 +23,27 @@ def command() -> None:
 @command.command("list")
 @format_option("text", "json")
 def list_(output_format: str) -> int:
-    """The releases that dmlprep knows, oldest first."""
+    """The releases that dmlprep knows, oldest first: what they load, where they come from, and who still fixes them."""
     from dmlprep.targets import find_target, latest_target, target_names
 
-    targets = [find_target(n) for n in [*target_names(opset_only=True), *target_names()]]
+    kinds = {
+        kind: [find_target(name) for name in target_names(kind)] for kind in ("windows", "onnxruntime", "windowsml")
+    }
     if output_format == "json":
-        print_json([_facts(t) for t in targets])
+        print_json([_facts(t) for targets in kinds.values() for t in targets])
         return 0
-    echo(
-        f"{'target':<14} {'ONNX Runtime':<13} {'DirectML':<9} {'opset <=':>8} {'IR <=':>6} {'DirectML opset':>15}"
-        "  package"
-    )
-    for t in targets:
-        best = "not known" if t.opset_only else str(t.dml_opset)
-        echo(
-            f"{t.name:<14} {t.ort_version or '-':<13} {t.directml_version or '-':<9} {t.max_opset:>8} {t.max_ir:>6} "
-            f"{best:>15}  {t.package or 'Windows'}"
-        )
-    latest = latest_target()
-    echo(f"latest is {latest}, the newest release of {find_target(latest).package}")
+    head = ("target", "ONNX Runtime", "DirectML", "opset <=", "IR <=", "DirectML opset", "package")
+    row = "{:<14} {:<13} {:<9} {:>8} {:>6} {:>15}  {}"
+    echo(row.format(*head))
+    for targets in kinds.values():
+        for t in targets:
+            best = "not known" if t.opset_only else str(t.dml_opset)
+            versions = (t.ort_version or "-", t.directml_version or "-", t.max_opset, t.max_ir, best)
+            echo(row.format(t.name, *versions, t.package or "Windows"))
+    echo("where they come from, from which Windows on, and who fixes them:")
+    for t in {t.package: t for targets in kinds.values() for t in targets}.values():
+        echo(f"  {t.package or 'Windows'}: {t.windows}; {t.served}")
+    echo(f"latest is {latest_target()}, the newest release of ONNX Runtime with DirectML")
     return 0
 
 
@@ -51,6 +53,9 @@ def _facts(target: Target) -> dict[str, Any]:
         "title": target.title,
         "onnxruntime": target.ort_version,
         "package": target.package,
+        "windows": target.windows,
+        "served": target.served,
+        "carries": target.carries,
         "directml": target.directml_version,
         "feature_level": target.feature_level,
         "max_opset": target.max_opset,
@@ -107,6 +112,7 @@ def show(name: str, op: str | None, output_format: str) -> int:
             f"ONNX Runtime {target.ort_version}, DirectML {target.directml_version}, feature level "
             f"{target.feature_level or 'not known'}"
         )
+    echo(f"package: {target.package or 'Windows'}, from {target.windows} on; fixes: {target.served}")
     echo(f"loads opset <= {target.max_opset}, IR <= {target.max_ir}")
     if not target.opset_only:
         rows = sum(map(len, kernels.values()))

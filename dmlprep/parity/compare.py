@@ -154,7 +154,7 @@ def compare_candidate(
         )
     if not results:
         return unsaid("no output was compared", made.device)
-    made.describe(fp16, reference)
+    made.describe(fp16, reference, options.release)
     return made.judged(results, len(reference.feeds))
 
 
@@ -203,14 +203,17 @@ class _Made:
             text = f"{self.candidate.check} ran at {how}"
             self._findings.append(finding("DP707", text, level=how.level, kind=how.failure.kind))
 
-    def describe(self, fp16: bool, reference: Reference) -> None:
-        """Add what the device proves, and who computed the reference."""
+    def describe(self, fp16: bool, reference: Reference, release: str) -> None:
+        """Add what the device proves, who computed the reference, and that DirectML is of another release."""
         if self.device is None:
             return
+        from dmlprep.runtime import another_release
+
         other = reference.device if reference.device is not None and reference.device.name != "cpu" else None
         by = f"reference by {other}" if other is not None else ""
         at = f"the original at {reference.lowered}" if reference.lowered is not None else ""
-        self._say(proves(fp16, self.device), by, at)
+        other_release = another_release(self.device, release) if self.candidate.device == "dml" else ""
+        self._say(proves(fp16, self.device), by, at, other_release)
 
     def judged(self, results: list[OutputMetrics], feeds: int) -> Verdict:
         """``passed`` where every output is within the tolerance."""

@@ -11,7 +11,7 @@ import os
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
@@ -72,6 +72,13 @@ class PrepareRequest:
     force: bool = False
     session: SessionOptions | None = None
     observer: Observer = field(default_factory=Observer)
+
+    @property
+    def on_target(self) -> SessionOptions:
+        """``session``, of the target's release of ONNX Runtime where there are several."""
+        from dmlprep.runtime import SessionOptions
+
+        return replace(self.session or SessionOptions(), release=self.plan.target.ort_version)
 
     @property
     def model_path(self) -> Path:
@@ -142,7 +149,7 @@ def _check_device(request: PrepareRequest, record: RunRecord) -> None:
     """Fail before the steps where DirectML is demanded and cannot answer."""
     if request.plan.recipe.parity.dml != "require":
         return
-    if reason := missing_device(request.session):
+    if reason := missing_device(request.on_target):
         record.verdicts.append(Verdict(check="parity on dml", outcome="not-run", reason=reason))
         raise CheckNotRun(f"DirectML is not available here: {reason}", code="DP803")
 
@@ -302,7 +309,7 @@ def _save_and_prove(
             request.plan.recipe.parity,
             feeds,
             rounding=_rounding(request.plan, record),
-            session=request.session,
+            session=request.on_target,
             observer=request.observer,
             host=host,
         )

@@ -52,11 +52,11 @@ def verify_placement(
     Raises:
         CheckNotRun: no DirectML session can be had here.
     """
-    from dmlprep.runtime import DATA_FOLDER, SessionFailure, SessionOptions, dml_status, release_for
+    from dmlprep.runtime import DATA_FOLDER, SessionFailure, SessionOptions, another_release, dml_status
 
     began = time.perf_counter()
-    release = release_for(target.ort_version)
-    status = dml_status(release, session=SessionOptions(device_id=device_id))
+    chosen = SessionOptions(device_id=device_id, release=target.ort_version)
+    status = dml_status(session=chosen)
     if not status.available:
         raise CheckNotRun(
             f"no DirectML session can be had here: {status.reason}",
@@ -73,21 +73,21 @@ def verify_placement(
     with tempfile.TemporaryDirectory(prefix="dmlprep-") as folder:
         path = Path(folder) / "model.onnx"
         config = {DATA_FOLDER: str(copy.save_linked(path))}
-        options = SessionOptions(
+        options = replace(
+            chosen,
             optimization="disabled",
             unfused=True,
             record_placement=True,
             profile=feed is not None,
-            device_id=device_id,
             config=config,
         )
         try:
             try:
-                seen, device, timed = _ask(path, release, options, feed, labels)
+                seen, device, timed = _ask(path, options, feed, labels)
             except SessionFailure as crash:
                 if crash.kind != "crash":
                     raise
-                seen, device, timed = _ask(path, release, replace(options, unfused=False), feed, labels)
+                seen, device, timed = _ask(path, replace(options, unfused=False), feed, labels)
                 how = f"; fusion on, because with it off {crash.message}"
         except SessionFailure as failed:
             return Verdict(
@@ -103,7 +103,8 @@ def verify_placement(
         if name in expected and expected[name].provider != provider
     ]
     compared = sum(name in expected for name in seen)
-    how += _another_release(device, target)
+    if said := another_release(device, target.ort_version):
+        how += f"; {said}"
     seconds = round(time.perf_counter() - began, 3)
     if misses:
         return Verdict(
@@ -124,21 +125,13 @@ def verify_placement(
     )
 
 
-def _another_release(device: DeviceInfo, target: Target) -> str:
-    """What a verdict says where the session is of another release than the target; empty where it is the same."""
-    ran = next((text.removeprefix("ONNX Runtime ") for text in device.details if text.startswith("ONNX Runtime ")), "")
-    if not ran or not target.ort_version or ran.split(".")[:2] == target.ort_version.split(".")[:2]:
-        return ""
-    return f"; the session ran ONNX Runtime {ran}, the target {target.name} is {target.ort_version}"
-
-
 def _ask(
-    path: Path, release: str, options: SessionOptions, feed: MakeFeed | None, labels: Mapping[str, str]
+    path: Path, options: SessionOptions, feed: MakeFeed | None, labels: Mapping[str, str]
 ) -> tuple[dict[str, str], DeviceInfo, list[Finding]]:
     """Provider by node, the device, and the times where a feed is given."""
     from dmlprep.runtime import open_dml
 
-    with open_dml(path, options, release=release) as session:
+    with open_dml(path, options) as session:
         seen = {n.name: n.provider for n in session.placement()}
         return seen, session.device, [] if feed is None else [_times(session, feed, labels)]
 

@@ -5,7 +5,7 @@
 """
 
 from dmlprep.runtime.adapters import Adapter, adapters, choose_adapter
-from dmlprep.runtime.dml import dml_host, dml_status, open_dml, release_for
+from dmlprep.runtime.dml import another_release, dml_host, dml_status, open_dml, release_for
 from dmlprep.runtime.failure import FailureKind, SessionFailure
 from dmlprep.runtime.served import SessionHost
 from dmlprep.runtime.session import cpu_host, open_cpu, open_evaluator
@@ -34,6 +34,7 @@ __all__ = [
     "SessionOptions",
     "ValueInfo",
     "adapters",
+    "another_release",
     "choose_adapter",
     "cpu_host",
     "dml_host",

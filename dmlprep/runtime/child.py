@@ -25,7 +25,7 @@ from dmlprep.files import remove_tree
 from dmlprep.runtime.failure import FailureKind, SessionFailure, failure
 from dmlprep.runtime.hresult import plain_text
 from dmlprep.runtime.memory import private_bytes
-from dmlprep.runtime.offsite.process import CREATION_FLAGS, Job
+from dmlprep.runtime.offsite.process import CREATION_FLAGS, Job, environment
 from dmlprep.runtime.wire import decode, encode
 
 __all__ = ["Child"]
@@ -123,6 +123,7 @@ class Child:
                 stderr=log,
                 start_new_session=True,
                 creationflags=CREATION_FLAGS,
+                env=environment(),
             )
         self._job.add(process)
         return process

@@ -27,7 +27,7 @@ from dmlprep.runtime.types import DmlStatus, Preference, SessionOptions
 if TYPE_CHECKING:
     from dmlprep.runtime.linux.layout import Layout
 
-__all__ = ["dml_host", "dml_status", "open_dml", "release_for"]
+__all__ = ["another_release", "dml_host", "dml_status", "open_dml", "release_for"]
 
 _INSTALL = "run dmlprep runtime install"
 
@@ -36,9 +36,9 @@ def dml_status(release: str = "", *, again: bool = False, session: SessionOption
     """Whether a DirectML session can be had here. Runs the self-test when it has not run on these pieces (10 s).
 
     Args:
-        release: of ONNX Runtime, on Linux; empty for the default one (``release_for``).
+        release: of ONNX Runtime, on Linux, this very one; empty for that of ``session``.
         again: look at the contents of every file, and run the self-test even if its result is known.
-        session: how a session is to be opened: its adapter is the one that is asked about.
+        session: how a session is to be opened: its adapter and release are those that are asked about.
     """
     session = session or SessionOptions()
     if sys.platform == "win32":
@@ -54,7 +54,7 @@ def dml_status(release: str = "", *, again: bool = False, session: SessionOption
             "number 0, lavapipe",
             fix="leave --device-id out",
         )
-    return _status_on_linux(release, again)
+    return _status_on_linux(release or release_for(session.release), again)
 
 
 def release_for(version: str) -> str:
@@ -71,10 +71,20 @@ def release_for(version: str) -> str:
     return ""
 
 
+def another_release(device: DeviceInfo, wanted: str) -> str:
+    """What a verdict says where ``device`` is of another release of ONNX Runtime than ``wanted``; else empty."""
+    name = "ONNX Runtime "
+    ran = next((text.removeprefix(name) for text in device.details if text.startswith(name)), "")
+    if not ran or not wanted or ran.split(".")[:2] == wanted.split(".")[:2]:
+        return ""
+    return f"the session ran ONNX Runtime {ran}, the target is {wanted}"
+
+
 def dml_host(release: str = "", session: SessionOptions | None = None) -> SessionHost:
     """A host for DirectML sessions.
 
     Args:
+        release: of ONNX Runtime, on Linux, this very one; empty for that of ``session``.
         session: how its sessions are opened: their adapter is tested now, another one before its first session.
 
     Raises:
@@ -86,27 +96,24 @@ def dml_host(release: str = "", session: SessionOptions | None = None) -> Sessio
         raise CheckNotRun(f"DirectML is not available here: {status.reason}", fix=fix, code=_code(status))
     if sys.platform == "win32":
         return _windows_host({_adapter(session or SessionOptions()): fp16_traits(status)})
-    return _linux_host(release, fp16_traits(status))
+    return _linux_host(release or release_for((session or SessionOptions()).release), fp16_traits(status))
 
 
 def _code(status: DmlStatus) -> str:
     return "DP804" if "DP804" in status.reason else "DP803"
 
 
-def open_dml(
-    path: Path, options: SessionOptions | None = None, host: SessionHost | None = None, *, release: str = ""
-) -> ServedSession:
+def open_dml(path: Path, options: SessionOptions | None = None, host: SessionHost | None = None) -> ServedSession:
     """Load a model on DirectML, in a child process.
 
     Args:
         host: the host to serve it from; without one the session has a worker of its own, which ends with it.
-        release: of ONNX Runtime, on Linux, when no host is given.
 
     Raises:
         CheckNotRun: there is no DirectML here.
         SessionFailure: the model cannot be loaded, or the worker died of it.
     """
-    return open_on(host, lambda: dml_host(release, options), path, options)
+    return open_on(host, lambda: dml_host(session=options), path, options)
 
 
 def fp16_traits(status: DmlStatus) -> list[str]:

@@ -10,7 +10,15 @@ from importlib import metadata
 from dmlprep.record import Finding, finding
 from dmlprep.runtime.types import DmlStatus
 
-__all__ = ["LIBRARIES", "RUNTIMES", "dml_finding", "installed_versions", "runtime_findings"]
+__all__ = [
+    "LIBRARIES",
+    "RUNTIMES",
+    "WITH_DIRECTML",
+    "dml_finding",
+    "install_line",
+    "installed_versions",
+    "runtime_findings",
+]
 
 RUNTIMES = (
     "onnxruntime",
@@ -24,6 +32,9 @@ RUNTIMES = (
     "ort-nightly-directml",
 )
 """Packages that all install the folder ``onnxruntime``."""
+
+WITH_DIRECTML = ("onnxruntime-windowsml", "onnxruntime-directml", "ort-nightly-directml")
+"""Those of them that hold the DirectML provider; the first is the one that gets new releases."""
 
 LIBRARIES = ("onnx", "onnx-ir", "numpy", "ml_dtypes", "onnxsim", "onnxconverter-common", "msgspec", "click")
 
@@ -50,10 +61,10 @@ def _normal(name: str) -> str:
 def runtime_findings(path: list[str] | None = None, system: str = sys.platform) -> list[Finding]:
     """What is wrong with the ONNX Runtime packages of this environment, each with the pip line that mends it."""
     found = installed_versions(RUNTIMES, path)
-    wanted = "onnxruntime-directml" if system == "win32" else "onnxruntime"
+    pip = f"{python()} -m pip"
     if len(found) > 1:
-        pip = f"{python()} -m pip"
-        keep = wanted if wanted in found else next(iter(found))
+        wanted = WITH_DIRECTML if system == "win32" else ("onnxruntime",)
+        keep = next((name for name in wanted if name in found), next(iter(found)))
         names = " ".join(found)
         return [
             finding(
@@ -64,15 +75,11 @@ def runtime_findings(path: list[str] | None = None, system: str = sys.platform) 
             )
         ]
     if not found:
-        remedy = f"{python()} -m pip install {wanted}"
+        remedy = install_line() if system == "win32" else f"{pip} install onnxruntime"
         return [finding("DP805", "no ONNX Runtime is installed", remedy=remedy)]
-    if (
-        system == "win32"
-        and not {"onnxruntime-directml", "ort-nightly-directml", "onnxruntime-windowsml"} & found.keys()
-    ):
+    if system == "win32" and not found.keys() & set(WITH_DIRECTML):
         name, version = next(iter(found.items()))
-        pip = f"{python()} -m pip"
-        remedy = f"{pip} uninstall -y {name} && {pip} install onnxruntime-directml"
+        remedy = f"{pip} uninstall -y {name} && {install_line()}"
         return [finding("DP803", f"{name} {version} has no DirectML provider", remedy=remedy)]
     return []
 
@@ -83,13 +90,18 @@ def dml_finding(status: DmlStatus, system: str = sys.platform) -> Finding | None
         return None
     code = "DP804" if "DP804" in status.reason else "DP803"
     known = {
-        ("DP803", "win32"): f"{python()} -m pip install onnxruntime-directml; see dmlprep doctor --adapters",
+        ("DP803", "win32"): f"{install_line()}; see dmlprep doctor --adapters",
         ("DP804", "win32"): "update the graphics driver; see dmlprep doctor --adapters",
         ("DP803", "linux"): "run dmlprep runtime install, or use a Windows machine with a GPU",
         ("DP804", "linux"): "run dmlprep runtime remove, then dmlprep runtime install",
     }
     remedy = status.fix or known.get((code, system), "use a Windows machine with a GPU, or Linux on x86-64")
     return finding(code, f"DirectML is not available: {status.reason}", remedy=remedy)
+
+
+def install_line() -> str:
+    """What installs an ONNX Runtime with DirectML on Windows: one of two packages, never both."""
+    return f"{python()} -m pip install onnxruntime-windowsml (or onnxruntime-directml, which ends at 1.24.4)"
 
 
 def python() -> str:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 
+from dmlprep.errors import CheckNotRun
 from dmlprep.record import DeviceInfo
 from dmlprep.runtime.child import Child
+from dmlprep.runtime.environment import install_line, python
 from dmlprep.runtime.served import ServedSession, SessionHost
 from dmlprep.runtime.types import SessionOptions
 
@@ -14,7 +18,14 @@ __all__ = ["cpu_host", "open_cpu", "open_evaluator", "open_on", "python_worker"]
 
 
 def python_worker(device: str, name: str) -> Child:
-    """A worker on the installed ONNX Runtime; ``device`` is ``cpu`` or ``dml``."""
+    """A worker on the installed ONNX Runtime; ``device`` is ``cpu`` or ``dml``, or ``evaluator``, which needs none.
+
+    Raises:
+        CheckNotRun: DP805, there is none.
+    """
+    if device != "evaluator" and find_spec("onnxruntime") is None:
+        fix = install_line() if sys.platform == "win32" else f"{python()} -m pip install onnxruntime"
+        raise CheckNotRun("no ONNX Runtime is installed", fix=fix, code="DP805")
     return Child.of_module("dmlprep.runtime.worker", [device], name)
 
 

@@ -64,6 +64,8 @@ class SessionOptions:
         profile: record the time of each node, for ``Session.timings``.
         record_placement: record which provider each node went to, for ``Session.placement``.
         log_level: least severity that ONNX Runtime writes to the log of the worker, 0 (verbose) to 4 (fatal).
+        release: of ONNX Runtime, for DirectML on Linux: the installed one that is nearest (``release_for``); empty for
+            the default one. Elsewhere there is one.
     """
 
     optimization: Optimization = "all"
@@ -81,6 +83,7 @@ class SessionOptions:
     profile: bool = False
     record_placement: bool = False
     log_level: int = 3
+    release: str = ""
 
 
 @dataclass(frozen=True)

@@ -8,22 +8,19 @@ from importlib import metadata
 from pathlib import Path
 
 from dmlprep.record import DeviceInfo
+from dmlprep.runtime.environment import WITH_DIRECTML, install_line
 from dmlprep.runtime.ortoptions import adapter_number
 
 __all__ = ["describe", "provider_facts", "provider_missing", "session_facts"]
 
 
-_PACKAGES = ("onnxruntime-directml", "ort-nightly-directml", "onnxruntime-windowsml")
-"""Packages that hold the provider."""
-
-
 def provider_missing() -> str:
     """Why the installed ONNX Runtime has no DirectML provider, empty when it has one. Imports nothing."""
-    for package in _PACKAGES:
+    for package in WITH_DIRECTML:
         with contextlib.suppress(metadata.PackageNotFoundError):
             metadata.version(package)
             return ""
-    return "onnxruntime-directml is not installed: pip install onnxruntime-directml"
+    return f"no ONNX Runtime with DirectML is installed: {install_line()}"
 
 
 def provider_facts() -> dict[str, str]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import tomllib
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib import resources
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
@@ -16,9 +17,13 @@ if TYPE_CHECKING:
     from dmlprep.targets.kernels import Tables
     from dmlprep.targets.support import Support
 
-__all__ = ["Target", "find_target", "latest_target", "target_names", "within"]
+__all__ = ["Kind", "Target", "find_target", "latest_target", "target_names", "within"]
 
-_LATEST_PACKAGE = "onnxruntime-directml"
+Kind = Literal["onnxruntime", "windowsml", "windows"]
+"""Releases of ONNX Runtime, those of Windows ML (which carry one of them), and Windows itself, whose kernels are not
+known."""
+
+_WINDOWSML = "windowsml-"
 
 
 @dataclass(frozen=True)
@@ -35,6 +40,9 @@ class Target:
         title: what it is, for people.
         feature_level: of that DirectML.dll.
         package: where it comes from (``onnxruntime-windowsml``); empty for Windows itself.
+        windows: the oldest Windows that its package runs on.
+        served: who fixes it, and until when, as a phrase.
+        carries: the target whose kernels it has; empty for its own.
         options: the provider's options, and those of its sessions; empty where they were not read.
         opset_only: only opset and IR version are known (Windows ML in the box), no kernels.
         sources: where its numbers come from.
@@ -49,6 +57,9 @@ class Target:
     title: str = ""
     feature_level: str = ""
     package: str = ""
+    windows: str = ""
+    served: str = ""
+    carries: str = ""
     options: tuple[str, ...] = ()
     opset_only: bool = False
     sources: tuple[str, ...] = ()
@@ -74,7 +85,7 @@ class Target:
             )
         from dmlprep.targets.kernels import load_tables
 
-        return load_tables(self.name)
+        return load_tables(self.carries or self.name)
 
     def support(self, node: NodeFacts) -> Support:
         """Which provider has a kernel for a node, and why DirectML has none.
@@ -102,8 +113,26 @@ class _Head(msgspec.Struct):
     opset_only: bool = False
 
 
+class _Package(msgspec.Struct):
+    windows: str
+    served: str
+    sources: list[str]
+
+
+class _WindowsMl(msgspec.Struct):
+    package: str
+    carries: str
+    like: str
+    served: str = ""
+
+
+class _Releases(msgspec.Struct):
+    packages: dict[str, _Package]
+    windowsml: dict[str, _WindowsMl]
+
+
 def _order(name: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in name.removeprefix("ort-").split(".") if part.isdigit())
+    return tuple(int(part) for part in name.partition("-")[2].split(".") if part.isdigit())
 
 
 def within(release: tuple[int, int], first: str, last: str | None) -> bool:
@@ -117,45 +146,73 @@ def _release(text: str) -> tuple[int, int]:
 
 
 @lru_cache(maxsize=1)
-def _files() -> tuple[list[str], list[str]]:
-    folder = resources.files("dmlprep.targets") / "data"
-    names = [f.name.removesuffix(".json") for f in folder.iterdir() if f.name.endswith(".json")]
-    return sorted((n for n in names if n.startswith("ort-")), key=_order), sorted(
-        n for n in names if n.startswith("winml-")
-    )
-
-
-def target_names(*, opset_only: bool = False) -> list[str]:
-    """Names of all targets, oldest first; with ``opset_only``, of those whose kernels are not known."""
-    return list(_files()[1 if opset_only else 0])
-
-
-@lru_cache(maxsize=32)
-def _load(name: str) -> Target:
-    data = (resources.files("dmlprep.targets") / "data" / f"{name}.json").read_bytes()
-    head = msgspec.json.decode(data, type=_Head)
-    fields = {field: getattr(head, field) for field in head.__struct_fields__}
-    return Target(**{**fields, "sources": tuple(head.sources), "options": tuple(head.options)})
+def _releases() -> _Releases:
+    text = (resources.files("dmlprep.targets") / "data" / "releases.toml").read_text(encoding="utf-8")
+    return msgspec.convert(tomllib.loads(text), _Releases)
 
 
 @lru_cache(maxsize=1)
-def latest_target() -> str:
-    """The name that ``latest`` stands for: the newest release of onnxruntime-directml.
+def _names() -> dict[Kind, list[str]]:
+    folder = resources.files("dmlprep.targets") / "data"
+    files = [f.name.removesuffix(".json") for f in folder.iterdir() if f.name.endswith(".json")]
+    return {
+        "onnxruntime": sorted((name for name in files if name.startswith("ort-")), key=_order),
+        "windowsml": sorted((f"{_WINDOWSML}{version}" for version in _releases().windowsml), key=_order),
+        "windows": sorted(name for name in files if name.startswith("winml-")),
+    }
 
-    That is the package which dmlprep installs, and on which its proofs run. Newer releases come in other packages.
-    """
-    return [name for name in target_names() if _load(name).package == _LATEST_PACKAGE][-1]
+
+def target_names(kind: Kind = "onnxruntime") -> list[str]:
+    """Names of all targets of a kind, oldest first."""
+    return list(_names()[kind])
+
+
+@lru_cache(maxsize=64)
+def _load(name: str) -> Target:
+    releases = _releases()
+    if name.startswith(_WINDOWSML):
+        one = releases.windowsml[name.removeprefix(_WINDOWSML)]
+        carried, package = _load(one.like), releases.packages["onnxruntime-windowsml"]
+        version = name.removeprefix(_WINDOWSML)
+        return replace(
+            carried,
+            name=name,
+            title=f"Windows ML {version} with onnxruntime-windowsml {one.carries}",
+            ort_version=".".join(one.carries.split(".")[:3]),
+            package=one.package,
+            windows=package.windows,
+            served=one.served or f"fixed for a year from the release of Windows App SDK {version}",
+            carries=one.like,
+            sources=(
+                f"ort_version: metadata of {one.package} on pypi.org",
+                "served: learn.microsoft.com, Windows App SDK release channels: a stable release is served for a year",
+                f"max_opset, max_ir and all else: {one.like}, whose kernels and limits it was read to have",
+            ),
+        )
+    data = (resources.files("dmlprep.targets") / "data" / f"{name}.json").read_bytes()
+    head = msgspec.json.decode(data, type=_Head)
+    fields = {field: getattr(head, field) for field in head.__struct_fields__}
+    package = releases.packages[head.package or "Windows"]
+    sources = (*head.sources, *package.sources)
+    return Target(
+        **{**fields, "sources": sources, "options": tuple(head.options)}, windows=package.windows, served=package.served
+    )
+
+
+def latest_target() -> str:
+    """The name that ``latest`` stands for: the newest release of ONNX Runtime with DirectML."""
+    return target_names()[-1]
 
 
 def find_target(name: str = "latest") -> Target:
-    """The target of a name; ``latest`` is the newest release of onnxruntime-directml.
+    """The target of a name; ``latest`` is the newest release of ONNX Runtime with DirectML.
 
     Raises:
         UsageError: there is no such target.
     """
     if name == "latest":
         name = latest_target()
-    if name not in target_names() and name not in target_names(opset_only=True):
-        known = ["latest", *target_names(), *target_names(opset_only=True)]
-        raise UsageError(f"unknown target {name!r}", fix=f"known: {', '.join(known)}")
+    known = [one for names in _names().values() for one in names]
+    if name not in known:
+        raise UsageError(f"unknown target {name!r}", fix=f"known: {', '.join(['latest', *known])}")
     return _load(name)

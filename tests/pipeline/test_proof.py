@@ -254,9 +254,9 @@ def test_bfloat16_that_onnx_runtime_has_no_kernels_for(tmp_path: Path) -> None:
 
 
 def test_fp64_that_onnx_runtime_has_no_kernels_for(tmp_path: Path) -> None:
-    """As exporters write angles of positions: Cos of FP64, cast down after it."""
+    """As exporters write angles of positions: Tan of FP64, cast down after it."""
     text = """<ir_version: 8, opset_import: ["" : 17]>
-    g (float[2, 8] x) => (float[2, 8] y) { d = Cast<to = 11>(x) c = Cos(d) s = Cast<to = 1>(c) y = Mul(s, x) }"""
+    g (float[2, 8] x) => (float[2, 8] y) { d = Cast<to = 11>(x) c = Tan(d) s = Cast<to = 1>(c) y = Mul(s, x) }"""
     record = _prepare(tmp_path, text, 'islands = "auto"')
     assert (record.exit_code, record.error) == (0, "")
     assert "reference by onnx reference evaluator" in str(record.verdicts[0].device)

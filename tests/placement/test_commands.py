@@ -122,9 +122,10 @@ def test_a_release_of_opset_only(tmp_path: Path) -> None:
 
 def test_target_list_show_diff() -> None:
     assert "ort-1.24" in _run(target, "list").stdout
-    newest = json.loads(_run(target, "list", "--format", "json").stdout)[-1]
-    assert (newest["name"], newest["package"]) == ("ort-1.30", "onnxruntime-windowsml")
-    assert "latest is ort-1.24, the newest release of onnxruntime-directml" in _run(target, "list").stdout
+    listed = {one["name"]: one for one in json.loads(_run(target, "list", "--format", "json").stdout)}
+    assert listed["ort-1.30"]["package"] == "onnxruntime-windowsml"
+    assert listed["windowsml-2.5"]["carries"] == "ort-1.28"
+    assert "latest is ort-1.30, the newest release of ONNX Runtime with DirectML" in _run(target, "list").stdout
     shown = _run(target, "show", "latest", "--op", "Conv").stdout
     assert "Conv: 1, 11" in shown
     assert "sources:" in shown

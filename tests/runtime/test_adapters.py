@@ -222,7 +222,7 @@ def test_the_same_fault_is_said_once() -> None:
     [
         ("the self-test failed [DP804]: x", "win32", "DP804", "update the graphics driver", "runtime"),
         ("the self-test failed [DP804]: x", "linux", "DP804", "dmlprep runtime remove", "driver"),
-        ("no package", "win32", "DP803", "pip install onnxruntime-directml", "runtime install"),
+        ("no package", "win32", "DP803", "pip install onnxruntime-windowsml", "runtime install"),
         ("no package", "linux", "DP803", "dmlprep runtime install", "pip"),
     ],
 )

@@ -173,7 +173,7 @@ def test_each_package_with_the_provider_will_do(package: str, monkeypatch: pytes
     monkeypatch.setattr(metadata, "version", version)
     assert provider_missing() == ""
     monkeypatch.setattr(metadata, "version", lambda name: version(name + "?"))
-    assert "pip install onnxruntime-directml" in provider_missing()
+    assert "pip install onnxruntime-windowsml" in provider_missing()
 
 
 def test_each_adapter_is_tested_before_its_first_session(add_relu: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,9 @@ from dmlprep.errors import UsageError
 from dmlprep.targets import find_target, latest_target, target_names
 from dmlprep.targets.diff import compare_targets
 from dmlprep.targets.queries import QUERIES
+from dmlprep.targets.target import Kind
+
+KINDS: tuple[Kind, ...] = ("onnxruntime", "windowsml", "windows")
 
 
 def test_names_are_in_the_order_of_releases() -> None:
@@ -16,14 +19,30 @@ def test_names_are_in_the_order_of_releases() -> None:
     assert [find_target(n).release for n in names] == sorted(find_target(n).release for n in names)
 
 
-def test_latest_is_the_newest_release_of_the_package_that_dmlprep_installs() -> None:
+def test_latest_is_the_newest_release_with_directml() -> None:
     assert find_target() is find_target(latest_target())
-    assert find_target().package == "onnxruntime-directml"
-    newer = target_names()[target_names().index(latest_target()) + 1 :]
-    assert {find_target(name).package for name in newer} == {"onnxruntime-windowsml", "onnxruntime-node"}
+    assert latest_target() == target_names()[-1]
 
 
-@pytest.mark.parametrize("name", [*target_names(), *target_names(opset_only=True)])
+@pytest.mark.parametrize("name", target_names("windowsml"))
+def test_windows_ml_has_the_kernels_of_the_release_that_it_carries(name: str) -> None:
+    target, carried = find_target(name), find_target(find_target(name).carries)
+    assert target.name == name
+    assert target.release == carried.release
+    assert target.tables is carried.tables
+    assert target.package.startswith(f"windowsml {name.removeprefix('windowsml-')}.")
+    assert target.title.endswith(tuple("0123456789"))
+
+
+@pytest.mark.parametrize("name", [name for kind in KINDS for name in target_names(kind)])
+def test_each_target_says_where_it_comes_from_and_who_fixes_it(name: str) -> None:
+    target = find_target(name)
+    assert "Windows" in target.windows
+    assert "fix" in target.served
+    assert any("served" in source for source in target.sources)
+
+
+@pytest.mark.parametrize("name", [name for kind in KINDS for name in target_names(kind)])
 def test_each_release_has_its_numbers_and_their_sources(name: str) -> None:
     target = find_target(name)
     assert target.name == name
@@ -59,7 +78,7 @@ def test_an_unknown_release_is_refused_with_the_known_ones() -> None:
         find_target("ort-9.9")
 
 
-@pytest.mark.parametrize("name", target_names(opset_only=True))
+@pytest.mark.parametrize("name", target_names("windows"))
 def test_windows_in_the_box_knows_no_kernels(name: str) -> None:
     target = find_target(name)
     assert target.opset_only

@@ -33,14 +33,15 @@ class OpsetOptions(Options, frozen=True):
     """Options of the opset step.
 
     Attributes:
-        version: the opset to bring the model to, up or down. Not given: a model above the target's opset is lowered to
-            it, one below opset 7 is raised to it, and one between stays where it is. ``auto`` chooses among the opsets
-            by placement where the pipeline can tell, and is as not given otherwise.
+        version: the opset to bring the model to, up or down. ``auto``: where the pipeline can tell, the opset that the
+            target loads and at which fewest nodes leave DirectML; of equals the one nearest to the model's own.
+            Elsewhere a model above the target's opset is lowered to it, one below opset 7 is raised to it, and one
+            between stays where it is.
         prefer_contrib: write operators of com.microsoft that DirectML has kernels for in the place of younger ai.onnx
             operators, where their attributes allow it.
     """
 
-    version: int | Literal["auto"] | None = None
+    version: int | Literal["auto"] = "auto"
     prefer_contrib: bool = False
 
 
@@ -95,7 +96,7 @@ class OpsetPass(Pass[OpsetOptions]):
         if wanted == "auto" and context.choose_opset is not None:
             context.facts["opset chosen by"] = "placement"
             return max(context.choose_opset(model), min(before, OLDEST))  # nothing is lowered below OLDEST
-        if wanted is None or wanted == "auto":
+        if wanted == "auto":
             if before > context.target.dml_opset or before < 7:
                 return context.target.dml_opset
             return before

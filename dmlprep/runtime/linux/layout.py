@@ -12,9 +12,9 @@ from dmlprep.errors import CheckNotRun
 
 __all__ = ["DEFAULT_RELEASE", "NATIVE", "Layout", "native_digest"]
 
-DEFAULT_RELEASE = "1.24.4"
-"""The last release of onnxruntime-directml, with DirectML 1.15.4: what is installed, and what sessions run on, where no
-release is named."""
+DEFAULT_RELEASE = "1.30.0"
+"""What is installed, and what sessions run on, where no release is named: that of the newest target, with DirectML
+1.15.4."""
 
 NATIVE = Path(__file__).resolve().parent.parent / "native"
 """The native sources, which the package ships and the installation compiles."""

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dmlprep.errors import CheckNotRun, InputError, UsageError
-from dmlprep.runtime.linux.layout import DEFAULT_RELEASE
 
 __all__ = ["fetch_release", "unpack_libraries"]
 
@@ -25,6 +24,9 @@ library."""
 
 _FIRST_NPM = (1, 17)
 """npm's onnxruntime-node has DirectML since 1.17."""
+
+_LAST_DIRECTML = (1, 24, 4)
+"""The last release of onnxruntime-directml."""
 
 _FIRST_WINDOWSML = (1, 23)
 """The first release of onnxruntime-windowsml."""
@@ -109,7 +111,7 @@ def _offers(version: str, folder: Path, python: str) -> list[_Offer]:
     )
     if numbers < _FIRST_WHEEL:
         return [npm]
-    if numbers > _numbers(DEFAULT_RELEASE):
+    if numbers > _LAST_DIRECTML:
         return [windowsml, npm]
     return [directml, *([windowsml] if numbers >= _FIRST_WINDOWSML else []), npm]
 

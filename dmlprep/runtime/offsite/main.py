@@ -142,7 +142,12 @@ def _work(kit: Path, folder: Path, limit: float) -> dict[str, Any]:
     job = process.Job()
     with log.open("wb") as sink:
         child = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=sink, stderr=sink, creationflags=process.CREATION_FLAGS
+            command,
+            stdin=subprocess.PIPE,
+            stdout=sink,
+            stderr=sink,
+            creationflags=process.CREATION_FLAGS,
+            env=process.environment(),
         )
         try:
             job.add(child)

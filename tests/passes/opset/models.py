@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import onnx
@@ -28,7 +28,7 @@ def opened(proto: onnx.ModelProto) -> Model:
     return Model(ir.from_proto(proto))
 
 
-def bring(proto: onnx.ModelProto, version: int | None, **options: Any) -> tuple[onnx.ModelProto, Context]:
+def bring(proto: onnx.ModelProto, version: int | Literal["auto"], **options: Any) -> tuple[onnx.ModelProto, Context]:
     """The model at another opset, and the context that the pass filled."""
     model, context = opened(proto), Context(find_target())
     OpsetPass(OpsetOptions(version=version, **options)).run(model, context)

@@ -40,7 +40,7 @@ def test_batch_normalization(version: int) -> None:
     attributes = {"is_test": 1, **({"consumed_inputs": [0, 0, 0, 1, 1]} if version == 1 else {})}
     node = helper.make_node("BatchNormalization", ["x", "s", "b", "m", "v"], ["y"], name="bn", **attributes)
     model = old(node, x, [1, 3, 4, 4], {"s": s, "b": b, "m": m, "v": v}, version)
-    raised, context = bring(model, None)
+    raised, context = bring(model, "auto")
     assert opset(raised) == find_target().dml_opset
     assert raised.ir_version >= 4
     assert [i.name for i in raised.graph.input] == ["x"]
@@ -53,14 +53,14 @@ def test_batch_normalization(version: int) -> None:
 def test_an_operand_laid_along_an_axis() -> None:
     x, b = floats(1, 3, 4, 5), floats(3)
     node = helper.make_node("Add", ["x", "b"], ["y"], broadcast=1, axis=1)
-    raised, _ = bring(old(node, x, [1, 3, 4, 5], {"b": b}, 6), None)
+    raised, _ = bring(old(node, x, [1, 3, 4, 5], {"b": b}, 6), "auto")
     close(run(raised, {"x": x}), [x + b.reshape(1, 3, 1, 1)])
 
 
 def test_weights_stay_out_of_the_way() -> None:
     x, w, b = floats(2, 300), floats(40, 300), floats(40)
     node = helper.make_node("Gemm", ["x", "w", "b"], ["y"], transB=1, broadcast=1)
-    raised, _ = bring(old(node, x, [2, 40], {"w": w, "b": b}, 6), None)
+    raised, _ = bring(old(node, x, [2, 40], {"w": w, "b": b}, 6), "auto")
     close(run(raised, {"x": x}), [x @ w.T + b])
 
 
