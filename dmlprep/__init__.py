@@ -1,11 +1,41 @@
 """Prepare ONNX models for ONNX Runtime's DirectML execution provider, and prove the result.
 
-The public surface is seven functions: ``check``, ``plan``, ``prepare`` and ``compare``, for a Windows machine without
-dmlprep ``pack_kit`` and ``verify_kit``, and ``adapters``. Errors are in ``dmlprep.errors``, records in
-``dmlprep.record``.
+The public surface is what the command line does: ``check``, ``verify_placement`` and ``explain``; ``plan`` and
+``prepare``; ``compare`` and ``bisect``; for a Windows machine without dmlprep ``pack_kit`` and ``verify_kit``;
+``adapters``; and ``render_record``, ``write_record`` and ``write_depfile`` for records. Errors are in
+``dmlprep.errors``, records in ``dmlprep.record``.
 """
 
 from dmlprep._version import __version__
-from dmlprep.api import adapters, check, compare, pack_kit, plan, prepare, verify_kit
+from dmlprep.api import (
+    adapters,
+    bisect,
+    check,
+    compare,
+    explain,
+    pack_kit,
+    plan,
+    prepare,
+    render_record,
+    verify_kit,
+    verify_placement,
+    write_depfile,
+    write_record,
+)
 
-__all__ = ["__version__", "adapters", "check", "compare", "pack_kit", "plan", "prepare", "verify_kit"]
+__all__ = [
+    "__version__",
+    "adapters",
+    "bisect",
+    "check",
+    "compare",
+    "explain",
+    "pack_kit",
+    "plan",
+    "prepare",
+    "render_record",
+    "verify_kit",
+    "verify_placement",
+    "write_depfile",
+    "write_record",
+]

@@ -1,5 +1,8 @@
-"""The whole public surface: ``prepare``, ``check``, ``plan``, ``compare``, kits (``pack_kit``, ``verify_kit``), and
-``adapters``.
+"""The whole public surface: what the command line does, from Python.
+
+``check``, ``verify_placement`` and ``explain`` look at a model; ``plan`` and ``prepare`` make it ready; ``compare`` and
+``bisect`` hold two models against each other; ``pack_kit`` and ``verify_kit`` do so on another machine; ``adapters``
+lists the GPUs; ``render_record``, ``write_record`` and ``write_depfile`` give records a form.
 
     import dmlprep
 
@@ -25,19 +28,25 @@ if TYPE_CHECKING:
     import numpy as np
 
     from dmlprep.kit import Packed
+    from dmlprep.parity.finding import Bisection
     from dmlprep.pipeline import Observer
     from dmlprep.recipe import Plan
     from dmlprep.runtime import Adapter
+    from dmlprep.runtime.types import Optimization
 
 __all__ = [
     "Device",
     "adapters",
+    "bisect",
     "check",
     "compare",
+    "explain",
     "pack_kit",
     "plan",
     "prepare",
+    "render_record",
     "verify_kit",
+    "verify_placement",
     "write_depfile",
     "write_record",
 ]
@@ -182,8 +191,81 @@ def compare(
     )
 
 
-def check(path: str | Path, *, target: str = "latest") -> RunRecord:
+def bisect(
+    reference: str | Path,
+    candidate: str | Path | None = None,
+    *,
+    feeds: Sequence[str | Path | Mapping[str, np.ndarray[Any, Any]]] = (),
+    device: Literal["cpu", "dml"] | None = None,
+    device_id: int | None = None,
+    adapter: str | None = None,
+    tolerance: str = "auto",
+    sizes: Mapping[str, int] | None = None,
+    optimization: Optimization = "all",
+    unfused: bool = False,
+    matrix: bool = False,
+    time_limit: float = 600.0,
+    out: str | Path | None = None,
+    force: bool = False,
+    progress: Callable[[float, str], None] = lambda share, text: None,
+) -> Bisection:
+    """Find the first node at which ``candidate`` on a device and ``reference`` on the CPU differ, on the same input.
+
+    Args:
+        candidate: with one model, that model is the candidate as well: where does the device differ from the CPU?
+        feeds: as in ``prepare``; the first one is used, a seeded one where there is none.
+        device: where the candidate runs; ``None`` is ``dml`` for one model, ``cpu`` for two.
+        device_id, adapter: as in ``prepare``.
+        tolerance, sizes: as in ``compare``.
+        optimization: graph optimisation level of the candidate's sessions.
+        unfused: DirectML runs each node by itself.
+        matrix: first try the whole candidate under each optimisation and fusion setting.
+        time_limit: seconds for one load or run.
+        out: folder for the model of the nodes, its inputs and expected outputs, a script and an issue text; without
+            one nothing is written.
+        force: replace files that are there.
+        progress: is told the share done (0 to 1) and what is done.
+
+    Returns:
+        what was found: ``outcome`` is ``agree``, ``found`` or ``not-run``; ``nodes``, ``reason``, ``values`` and
+        ``files`` say more.
+
+    Raises:
+        InputError: a model or feed cannot be read, or does not fit, or the models have no outputs in common.
+        OutputError: ``out`` holds such files already, or cannot be written.
+        UsageError: ``adapter`` names no adapter, or several.
+        CheckNotRun: feeds cannot be made up for an input.
+    """
+    from dmlprep.parity import load_feeds
+    from dmlprep.parity.bisect import bisect as run
+    from dmlprep.runtime import SessionOptions, choose_adapter
+
+    on = device or ("dml" if candidate is None else "cpu")
+    return run(
+        Path(reference),
+        Path(candidate if candidate is not None else reference),
+        load_feeds(feeds) or None,
+        device=on,
+        tolerance=tolerance,
+        session=SessionOptions(
+            optimization=optimization,
+            unfused=unfused,
+            device_id=choose_adapter(adapter, device_id, on=on),
+            time_limit=time_limit,
+        ),
+        sizes=sizes,
+        matrix=matrix,
+        out=Path(out) if out is not None else None,
+        force=force,
+        progress=progress,
+    )
+
+
+def check(path: str | Path, *, target: str = "latest", fail_on_cpu: bool = False) -> RunRecord:
     """Say what of a model DirectML runs; edits and runs nothing.
+
+    Args:
+        fail_on_cpu: compute that would run on the CPU makes the exit code 1; shape arithmetic may run there.
 
     Returns:
         the record: findings, and under ``facts["placement"]`` the summary of where the nodes go. ``exit_code`` is 1
@@ -191,11 +273,66 @@ def check(path: str | Path, *, target: str = "latest") -> RunRecord:
 
     Raises:
         InputError: the model cannot be read.
-        UsageError: unknown target.
+        UsageError: unknown target, or ``fail_on_cpu`` for one whose kernels are not known.
     """
     from dmlprep.placement.report import check_model
+    from dmlprep.targets import find_target
 
-    return check_model(Path(path), target)
+    return check_model(Path(path), [find_target(target)], fail_on_cpu=fail_on_cpu)[0].record
+
+
+def verify_placement(
+    path: str | Path, *, target: str = "latest", device_id: int | None = None, adapter: str | None = None
+) -> RunRecord:
+    """As ``check``, and ask a real DirectML session where it runs each node, and how long each takes.
+
+    Args:
+        device_id, adapter: as in ``prepare``.
+
+    Returns:
+        the record of ``check`` with the session's verdict: ``passed`` where every node is where ``check`` says. Else
+        ``exit_code`` is 1.
+
+    Raises:
+        InputError: the model cannot be read.
+        UsageError: unknown target, one whose kernels are not known, or ``adapter`` names no adapter, or several.
+        CheckNotRun: no DirectML session can be had here.
+    """
+    from dmlprep.placement.report import check_model
+    from dmlprep.runtime import choose_adapter
+    from dmlprep.targets import find_target
+
+    chosen = choose_adapter(adapter, device_id, on="dml")
+    return check_model(Path(path), [find_target(target)], verify=True, device_id=chosen)[0].record
+
+
+def explain(what: str | Path, *, node: str | None = None, target: str = "latest") -> str:
+    """Explain a finding code, or the placement of one node of a model.
+
+    Args:
+        what: the code (``DP501``, also of a quirk); with ``node``, the path of a model.
+        node: the node's name, with its graph's path where it stands in a subgraph (``If_3/then_branch/Add_1``).
+        target: the DirectML release that ``node`` is placed on.
+
+    Returns:
+        the page of the code, Markdown; or each rule that decides about the node, line by line.
+
+    Raises:
+        UsageError: unknown code, node or target.
+        InputError: the model cannot be read.
+    """
+    if node is None:
+        from dmlprep.report.pages import page
+
+        return page(str(what).upper())
+    path = Path(what)
+    if path.suffix == "" and not path.exists():
+        raise UsageError(f"{str(what)!r} is no model", where="--node", fix="dmlprep explain --node NAME model.onnx")
+    from dmlprep.model import Model
+    from dmlprep.placement.explain import explain_node
+    from dmlprep.targets import find_target
+
+    return "\n".join(explain_node(Model.open(path), node, find_target(target))) + "\n"
 
 
 def pack_kit(
@@ -291,6 +428,37 @@ def adapters() -> tuple[Adapter, ...]:
     from dmlprep.runtime import adapters as found
 
     return found()
+
+
+def render_record(record: RunRecord | str | Path, form: Literal["text", "html", "json", "sarif"] = "text") -> str:
+    """A record to read or to hand on.
+
+    Args:
+        record: what ``prepare`` or ``check`` returned, or the path of a ``run.json``.
+        form: plain text as ``dmlprep report`` writes it; one HTML page that loads nothing from elsewhere; the JSON of
+            ``run.json``; or the findings as SARIF 2.1.0, for code scanning.
+
+    Raises:
+        InputError: the path cannot be read, or is no record.
+        UsageError: unknown form.
+    """
+    if not isinstance(record, RunRecord):
+        record = RunRecord.read(Path(record))
+    if form == "text":
+        from dmlprep.report.text import render_text
+
+        return render_text(record)
+    if form == "html":
+        from dmlprep.report.html import render_html
+
+        return render_html(record)
+    if form == "sarif":
+        from dmlprep.report.sarif import render
+
+        return render([record]).decode()
+    if form != "json":
+        raise UsageError(f"unknown form {form!r}", fix="text, html, json or sarif")
+    return record.to_json().decode()
 
 
 def write_record(record: RunRecord, path: str | Path) -> None:

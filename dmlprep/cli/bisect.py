@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
@@ -19,9 +19,8 @@ from dmlprep.cli.options import (
 from dmlprep.cli.output import echo, print_json, progress_line
 
 if TYPE_CHECKING:
-    from dmlprep.parity import Reference
     from dmlprep.parity.finding import Bisection
-    from dmlprep.parity.session_matrix import KnobResult
+    from dmlprep.runtime.types import Optimization
 
 __all__ = ["command"]
 
@@ -85,64 +84,31 @@ def command(
 
     Exit codes: 0 they agree; 1 a node was found; 2 bad input; 3 it could not run.
     """
-    from dmlprep.metrics import choose_tolerance
-    from dmlprep.parity.bisect import bisect
-    from dmlprep.parity.repro import check_folder, write_reproduction
-    from dmlprep.parity.session_matrix import try_knobs
-    from dmlprep.runtime import SessionOptions, choose_adapter
+    from dmlprep import api
 
-    check_folder(out, force)
-    on: Literal["cpu", "dml"] = "dml" if device == "dml" or (device is None and candidate is None) else "cpu"
-    candidate = candidate or reference
-    session = SessionOptions(
-        optimization=optimization,  # type: ignore[arg-type]
+    found = api.bisect(
+        reference,
+        candidate,
+        feeds=list(feeds),
+        device="dml" if device == "dml" else "cpu" if device == "cpu" else None,
+        device_id=device_id,
+        adapter=adapter,
+        tolerance=tolerance,
+        sizes=read_pins(sizes),
+        optimization=cast("Optimization", optimization),
         unfused=unfused,
-        device_id=choose_adapter(adapter, device_id, on=on),
+        matrix=matrix,
         time_limit=time_limit,
+        out=out,
+        force=force,
+        progress=progress_line,
     )
-    knobs: list[KnobResult] = []
-    with _original(reference, candidate, feeds, read_pins(sizes), time_limit) as made:
-        if matrix:
-            knobs = try_knobs(made, candidate, device=on, tolerance=tolerance, session=session, progress=progress_line)
-            failing = [k for k in knobs if k.verdict.outcome == "failed"]
-            if failing and knobs[0].verdict.outcome == "passed":
-                session = failing[0].options
-        found = bisect(
-            made,
-            candidate,
-            device=on,
-            tolerance=tolerance,
-            session=session,
-            time_limit=time_limit,
-            progress=progress_line,
-        )
-    files: list[Path] = []
-    if found.outcome == "found":
-        chosen = choose_tolerance(found.tolerance.partition(": ")[0], fp16=False, quantized=False, device=on)
-        files = write_reproduction(
-            found, out, bound=chosen.max_rel, level=session.optimization, knobs=knobs, force=force
-        )
-    _show(found, knobs, files, output_format)
-    return {"agree": 0, "found": 1, "not-run": 3}[found.outcome]
-
-
-def _original(
-    path: Path, candidate: Path, feeds: tuple[str, ...], sizes: dict[str, int], time_limit: float
-) -> Reference:
-    """The outputs of the model at ``path`` on one feed, to be closed by the caller."""
-    from dmlprep.errors import CheckNotRun
-    from dmlprep.parity import Reference, load_feeds
-
-    try:
-        return Reference.of(
-            path, load_feeds(feeds) or None, like=candidate, sizes=sizes, seeds=1, time_limit=time_limit
-        )
-    except CheckNotRun as error:
-        raise CheckNotRun(f"there is nothing to bisect with: {error.what}", code="DP703", fix=error.fix) from error
-
-
-def _show(found: Bisection, knobs: list[KnobResult], files: list[Path], output_format: str) -> None:
     progress_line(1.0, "done")
+    _show(found, output_format)
+    return found.exit_code
+
+
+def _show(found: Bisection, output_format: str) -> None:
     if output_format == "json":
         import msgspec
 
@@ -160,13 +126,13 @@ def _show(found: Bisection, knobs: list[KnobResult], files: list[Path], output_f
             "total_nodes": found.total_nodes,
             "device": str(found.device or ""),
             "tolerance": found.tolerance,
-            "settings": [{"name": k.name, "outcome": k.verdict.outcome, "text": k.text} for k in knobs],
-            "files": [str(path) for path in files],
+            "settings": [{"name": s.name, "outcome": s.verdict.outcome, "text": s.text} for s in found.settings],
+            "files": [str(path) for path in found.files],
         }
         print_json(data)
         return
-    for knob in knobs:
-        echo(f"  {knob.name:28} {knob.verdict.outcome:8} {knob.text}")
+    for setting in found.settings:
+        echo(f"  {setting.name:28} {setting.verdict.outcome:8} {setting.text}")
     echo(f"{found.outcome}: {found.reason}" + (" [DP706]" if found.outcome == "found" else ""))
     for metrics in found.values[:5]:
         echo(
@@ -175,5 +141,5 @@ def _show(found: Bisection, knobs: list[KnobResult], files: list[Path], output_f
         )
     if found.runs:
         echo(f"  {found.runs} runs, {found.total_nodes} nodes, on {found.device}, {found.tolerance}")
-    if files:
-        echo(f"  written: {', '.join(str(path) for path in files)}")
+    if found.files:
+        echo(f"  written: {', '.join(str(path) for path in found.files)}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,20 +11,9 @@ from dmlprep.cli.options import adapter_options, format_option
 from dmlprep.cli.output import echo, print_error, print_json_text
 
 if TYPE_CHECKING:
-    from dmlprep.placement import Placement
-    from dmlprep.record import RunRecord
-    from dmlprep.targets import Target
+    from dmlprep.placement.report import Examined
 
 __all__ = ["command"]
-
-
-@dataclass(frozen=True)
-class _Row:
-    """A model on one release; no placement where its kernels are not known, or the model does not get that far."""
-
-    target: Target
-    record: RunRecord
-    placement: Placement | None
 
 
 @click.command("check")
@@ -62,6 +50,7 @@ def command(
     not answer. Of several models, the highest; each is checked.
     """
     from dmlprep.errors import DmlprepError, UsageError
+    from dmlprep.placement.report import check_model
     from dmlprep.runtime import choose_adapter
     from dmlprep.targets import find_target, target_names
 
@@ -70,12 +59,11 @@ def command(
         raise UsageError("--verify compares with the one release that is installed", fix="leave out --target all")
     device_id = choose_adapter(adapter, device_id, on="dml" if verify else "cpu")
     targets = [find_target(n) for n in (target_names() if every else [target_name])]
-    checked: list[list[_Row]] = []
+    checked: list[list[Examined]] = []
     code = 0
     for path in models:
         try:
-            rows = _examine(path, targets, verify=verify, device_id=device_id)
-            code = max(code, _exit_code(rows, fail_on_cpu=fail_on_cpu))
+            rows = check_model(path, targets, fail_on_cpu=fail_on_cpu, verify=verify, device_id=device_id)
         except DmlprepError as error:
             if len(models) == 1:
                 raise
@@ -83,54 +71,15 @@ def command(
             code = max(code, error.exit_code)
         else:
             checked.append(rows)
+            newest = rows[-1].record
+            code = max(code, newest.exit_code)
+            if newest.error:
+                echo(f"{newest.input}: {newest.error}", err=True)
     _show(checked, output_format, every=every, several=len(models) > 1)
     return code
 
 
-def _examine(path: Path, targets: list[Target], *, verify: bool, device_id: int | None) -> list[_Row]:
-    from dmlprep.errors import UsageError
-    from dmlprep.model import Model
-    from dmlprep.parity import make_feeds
-    from dmlprep.placement.report import examine
-    from dmlprep.placement.verify import verify_placement
-
-    opened = Model.open(path)
-    rows = []
-    for target in targets:
-        found = examine(opened, target)
-        rows.append(_Row(target, found.record, found.placement))
-    if verify:
-        (row,) = rows
-        if row.placement is None:
-            raise UsageError(
-                f"no kernels are known for {row.target.name}", where="--verify", fix="choose an ort- target"
-            )
-        verdict = verify_placement(opened, row.target, device_id, feed=lambda: make_feeds(opened, count=1)[0])
-        row.record.verdicts.append(verdict)
-        if verdict.outcome != "passed":
-            row.record.exit_code = 1
-    return rows
-
-
-def _exit_code(rows: list[_Row], *, fail_on_cpu: bool) -> int:
-    """1 where the model fails; with several releases, where it fails on the newest."""
-    from dmlprep.errors import UsageError
-
-    newest = rows[-1]
-    if fail_on_cpu and newest.placement is None:
-        raise UsageError(
-            f"no kernels are known for {newest.target.name}", where="--fail-on-cpu", fix="choose an ort- target"
-        )
-    if fail_on_cpu and newest.placement is not None:
-        away = [*newest.placement.compute_on_cpu, *(f.node for f in newest.record.findings if f.code == "DP508")]
-        if away:
-            nodes = "1 compute node" if len(away) == 1 else f"{len(away)} compute nodes"
-            echo(f"{newest.record.input}: {nodes} would run on the CPU, first {away[0]}", err=True)
-            newest.record.exit_code = 1
-    return newest.record.exit_code
-
-
-def _show(checked: list[list[_Row]], output_format: str, *, every: bool, several: bool) -> None:
+def _show(checked: list[list[Examined]], output_format: str, *, every: bool, several: bool) -> None:
     if output_format == "json":
         from dmlprep.report import placement_json
 

@@ -79,8 +79,8 @@ def command(
         print_json(verdict)
     else:
         from dmlprep.cli.console import out
-        from dmlprep.cli.tables import show_findings, show_verdicts
+        from dmlprep.report.text import show_findings, show_verdicts
 
         show_verdicts([verdict], out())
         show_findings(verdict.findings, out())
-    return {"passed": 0, "failed": 1, "not-run": 3}[verdict.outcome]
+    return verdict.exit_code

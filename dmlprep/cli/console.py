@@ -10,18 +10,19 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
 
 from dmlprep.pipeline.observer import Observer
 from dmlprep.record import StepRecord, Verdict
+from dmlprep.report.text import PIPED
 
 __all__ = ["ProgressObserver", "out"]
 
-_NARROWEST, _PIPED = 80, 120
-"""Characters a line: of the narrowest table that says what it must, and of one in a file."""
+_NARROWEST = 80
+"""Characters a line of the narrowest table that says what it must."""
 
 
 def out() -> Console:
     """The console of results: no colour when piped or with NO_COLOR, no wrapping where there is no terminal."""
     console = Console(file=sys.stdout, highlight=False, soft_wrap=not sys.stdout.isatty())
     # A narrow terminal breaks the lines of a table itself, which can be read; one squeezed to "unc…  0.…" cannot.
-    console.width = max(console.width, _NARROWEST) if sys.stdout.isatty() else _PIPED
+    console.width = max(console.width, _NARROWEST) if sys.stdout.isatty() else PIPED
     return console
 
 

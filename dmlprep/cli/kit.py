@@ -165,7 +165,7 @@ def verify(
         print_json(verdict)
     else:
         from dmlprep.cli.console import out
-        from dmlprep.cli.tables import show_findings, show_verdicts
+        from dmlprep.report.text import show_findings, show_verdicts
 
         show_verdicts([verdict], out())
         show_findings(verdict.findings, out())
@@ -174,4 +174,4 @@ def verify(
     if require_dml and not verdict.check.startswith("parity on dml"):
         echo("no DirectML ran, and one was required", err=True)
         return 3
-    return {"passed": 0, "failed": 1, "not-run": 3}[verdict.outcome]
+    return verdict.exit_code

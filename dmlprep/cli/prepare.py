@@ -70,8 +70,8 @@ def command(
     from dmlprep.cli.console import ProgressObserver
     from dmlprep.cli.console import out as console
     from dmlprep.cli.options import read_pins
-    from dmlprep.cli.tables import show_record
     from dmlprep.files import check_output
+    from dmlprep.report.text import show_record
 
     for path in filter(None, (record_to, depfile)):
         check_output(path, force=True)

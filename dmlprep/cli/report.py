@@ -41,7 +41,7 @@ def command(run: Path, html: Path | None, force: bool, output_format: str) -> in
         print_json_text(record.to_json())
     else:
         from dmlprep.cli.console import out
-        from dmlprep.cli.tables import show_record
+        from dmlprep.report.text import show_record
 
         show_record(record, out())
     return 0

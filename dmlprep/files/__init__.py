@@ -1,7 +1,8 @@
 """Files and folders as they are on Windows and on Linux: names, open files, sets that are replaced together, text.
 
-``outputs`` checks a path before the work, ``replacing`` renames and removes, ``exchange`` replaces a set of files as
-one, ``reasons`` says why a file cannot be read or written, ``text`` reads what editors and shells wrote.
+``outputs`` checks a path before the work, ``replacing`` renames and removes, ``staging`` makes the folder in which a
+result is made, ``exchange`` replaces a set of files as one, ``reasons`` says why a file cannot be read or written,
+``text`` reads what editors and shells wrote.
 """
 
 from dmlprep.files.exchange import FileSet

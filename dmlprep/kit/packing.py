@@ -111,7 +111,7 @@ def pack(request: KitRequest) -> Packed:
     reference = Reference.of(
         original,
         request.feeds or None,
-        like=request.model,
+        like=model,
         sizes={**known.sizes, **request.sizes},
         seeds=request.seeds or known.seeds,
         time_limit=request.time_limit,

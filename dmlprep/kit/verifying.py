@@ -115,7 +115,7 @@ def _merged(record: RunRecord, verdict: Verdict) -> RunRecord:
     ] + [verdict]
     failed = next((v for v in record.verdicts if v.outcome == "failed" and "(kit" in v.check), None)
     if record.exit_code == 0 or "(kit" in record.error:
-        record.exit_code = 1 if failed is not None else 0
+        record.exit_code = failed.exit_code if failed is not None else 0
         record.error = f"{failed.check} failed: {failed.reason}" if failed is not None else ""
     return record
 

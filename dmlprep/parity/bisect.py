@@ -7,7 +7,7 @@ round looks at up to 15 cuts in one run of each model, so n nodes take about log
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +24,9 @@ from dmlprep.parity.graph_cuts import Cuts, region
 from dmlprep.parity.matching import match_values
 from dmlprep.parity.probe import Prober, differ
 from dmlprep.parity.reference import Reference
-from dmlprep.record import DeviceInfo, OutputMetrics
+from dmlprep.parity.repro import check_folder, write_reproduction
+from dmlprep.parity.session_matrix import SettingResult, try_settings
+from dmlprep.record import OutputMetrics
 
 if TYPE_CHECKING:
     from dmlprep.runtime import SessionOptions
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["Bisection", "bisect"]
 
 Array = np.ndarray[Any, Any]
+Progress = Callable[[float, str], None]
 
 _CUTS = 15
 """Cuts looked at in one round. More would need fewer runs, and break up more of what the device fuses."""
@@ -61,7 +64,7 @@ class _Search:
 
 
 def bisect(
-    reference: Path | Reference,
+    reference: Path,
     candidate: Path,
     feeds: Sequence[Mapping[str, Array]] | None = None,
     *,
@@ -69,8 +72,10 @@ def bisect(
     tolerance: str = "auto",
     session: SessionOptions | None = None,
     sizes: Mapping[str, int] | None = None,
-    time_limit: float = 600.0,
-    progress: Callable[[float, str], None] = lambda share, text: None,
+    matrix: bool = False,
+    out: Path | None = None,
+    force: bool = False,
+    progress: Progress = lambda share, text: None,
 ) -> Bisection:
     """Find where ``candidate`` on ``device`` parts from ``reference`` on the CPU.
 
@@ -78,48 +83,66 @@ def bisect(
         reference, candidate: models with the same inputs and outputs; the same file to bisect a device.
         feeds: the first one is used; a seeded one where there is none.
         tolerance: as in ``compare``.
-        session: how the candidate's sessions are opened.
+        session: how the candidate's sessions are opened; its time limit holds for every load and run.
+        matrix: first try the whole candidate under each optimisation and fusion setting. Where it agrees under
+            ``session``, the search has the first setting under which it does not.
+        out: folder for the model of the nodes and all that shows the fault; without one nothing is written.
+        force: replace files that are there.
 
     Raises:
         InputError: a model cannot be read, a feed does not fit, or the models have no outputs in common.
+        OutputError: ``out`` holds such files already, or cannot be written.
+        CheckNotRun: feeds cannot be made up for an input.
     """
-    reason, info = usable_device(device, session)
-    if reason:
-        return Bisection("not-run", reason, device=info)
-    if isinstance(reference, Reference):
-        return _bisect(reference, candidate, device, info, tolerance, session, time_limit, progress)
+    from dmlprep.runtime import SessionOptions
+
+    if out is not None:
+        check_folder(out, force)
+    session = session or SessionOptions()
+    opened = Model.open(candidate)
     try:
-        made = Reference.of(reference, feeds, like=candidate, sizes=sizes, seeds=1, time_limit=time_limit)
+        made = Reference.of(reference, feeds, like=opened, sizes=sizes, seeds=1, time_limit=session.time_limit)
     except CheckNotRun as error:
-        return Bisection("not-run", str(error))
+        raise CheckNotRun(f"there is nothing to bisect with: {error.what}", code="DP703", fix=error.fix) from error
+    tried: list[SettingResult] = []
     with made:
-        return _bisect(made, candidate, device, info, tolerance, session, time_limit, progress)
+        if matrix:
+            tried = try_settings(made, opened, device=device, tolerance=tolerance, session=session, progress=progress)
+            failing = [s.options for s in tried if s.verdict.outcome == "failed"]
+            if failing and tried[0].verdict.outcome == "passed":
+                session = failing[0]
+        chosen = choose_tolerance(tolerance, fp16=holds_fp16(opened), quantized=quantizes(opened), device=device)
+        found = _bisect(made, opened, device, chosen, session, progress)
+    found.settings = tried
+    if out is not None and found.outcome == "found":
+        found.files = write_reproduction(found, out, bound=chosen.max_rel, level=session.optimization, force=force)
+    return found
 
 
 def _bisect(
     reference: Reference,
-    candidate: Path,
+    candidate: Model,
     device: Device,
-    info: DeviceInfo | None,
-    tolerance: str,
-    session: SessionOptions | None,
-    time_limit: float,
-    progress: Callable[[float, str], None],
+    chosen: Tolerance,
+    session: SessionOptions,
+    progress: Progress,
 ) -> Bisection:
-    from dmlprep.runtime import SessionFailure, SessionOptions
+    from dmlprep.runtime import SessionFailure
 
-    models = Model.open(reference.path), Model.open(candidate)
+    reason, info = usable_device(device, session)
+    if reason:
+        return Bisection("not-run", reason, device=info)
+    models = reference.model.copy(), candidate.copy()
     for model in models:
         model.ir.graph.sort()
     try:
         reference.compute(progress)
     except SessionFailure as failure:
         return Bisection("not-run", f"the reference does not run on the CPU: {failure}")
-    chosen = choose_tolerance(tolerance, fp16=holds_fp16(models[1]), quantized=quantizes(models[1]), device=device)
-    options = replace(session or SessionOptions(), time_limit=time_limit)
-    same_file = reference.path.resolve() == candidate.resolve()
+    assert candidate.path is not None
+    same_file = reference.path.resolve() == candidate.path.resolve()
     cuts = Cuts(models[1].ir.graph)
-    with Prober(models[0], models[1], reference.feeds[0], device, options, time_limit) as prober:
+    with Prober(models[0], models[1], reference.feeds[0], device, session, session.time_limit) as prober:
         prober.runs = 1  # the reference's own
         try:
             answers = prober.whole("candidate")
@@ -146,7 +169,7 @@ def _by_values(
     tolerance: Tolerance,
     same_file: bool,
     device: Device,
-    progress: Callable[[float, str], None],
+    progress: Progress,
 ) -> Bisection:
     common = [name for name in wanted if name in answers]
     if not common:
@@ -168,7 +191,7 @@ def _narrow(
     known: dict[str, str],
     search: _Search,
     tolerance: Tolerance,
-    progress: Callable[[float, str], None],
+    progress: Progress,
 ) -> None:
     """Move the bounds of ``search`` together as far as cuts lie between them."""
     most = _CUTS
@@ -191,7 +214,7 @@ def _narrow_fused(
     search: _Search,
     tolerance: Tolerance,
     hiding: int,
-    progress: Callable[[float, str], None],
+    progress: Progress,
 ) -> None:
     """Narrow from both sides to the nodes that are fused: cut ``hiding`` goes through them, and the fault with it."""
     for before in (True, False):

@@ -144,22 +144,21 @@ class Candidate:
     decides: bool = True
 
 
-def file_candidate(path: Path, device: Device, *, retreat: bool = True, host: SessionHost | None = None) -> Candidate:
+def file_candidate(model: Model, device: Device, *, retreat: bool = True, host: SessionHost | None = None) -> Candidate:
     """A model file on a device; ``retreat`` lets the CPU try FP16 files at lower optimisation levels.
 
     Args:
+        model: as it was opened: its file is what runs.
         host: serves it where the device is the CPU; without one it has a worker of its own.
-
-    Raises:
-        InputError: the model cannot be read.
     """
+    path = model.path
+    assert path is not None
 
     def answers(feeds: Sequence[Feed], options: SessionOptions) -> Answers:
         with open_session(device, path, options, host if device == "cpu" else None) as session:
             for feed in feeds:
                 yield session.device, flatten(session.run_any(adapt_feed(feed, session.inputs, str(path))))
 
-    model = Model.open(path)
     lower = lower_levels(model) if retreat and device == "cpu" else ()
     return Candidate(f"parity on {device}", str(path), model, device, device, answers, lower)
 

@@ -23,6 +23,7 @@ from dmlprep.metrics import (
     quantizes,
     tells_something,
 )
+from dmlprep.model import Model
 from dmlprep.parity.candidate import Candidate, Device, file_candidate, usable_device
 from dmlprep.parity.feeds import fit_shapes
 from dmlprep.parity.optimization_levels import Lowered, at_some_level
@@ -43,7 +44,7 @@ Progress = Callable[[float, str], None]
 
 def compare(
     reference: Path | Reference,
-    candidate: Path,
+    candidate: Path | Model,
     feeds: Sequence[Mapping[str, Array]] | None = None,
     *,
     device: Device = "cpu",
@@ -60,6 +61,7 @@ def compare(
 
     Args:
         reference: the original, or a ``Reference`` whose outputs are computed already.
+        candidate: a model file, or what was opened from it.
         feeds: the user's; seeded ones of the candidate's sizes are made where there are none. A ``Reference`` has its
             own.
         device: ``cpu`` or ``dml``.
@@ -81,11 +83,12 @@ def compare(
         UsageError: there is no such tolerance.
     """
     began = time.perf_counter()
-    compared = file_candidate(candidate, device, retreat=retreat, host=host)
+    opened = candidate if isinstance(candidate, Model) else Model.open(candidate)
+    compared = file_candidate(opened, device, retreat=retreat, host=host)
     if isinstance(reference, Reference):
         return compare_candidate(reference, compared, tolerance, time_limit, session, progress)
     try:
-        made = Reference.of(reference, feeds, like=candidate, sizes=sizes, seeds=seeds, time_limit=time_limit)
+        made = Reference.of(reference, feeds, like=opened, sizes=sizes, seeds=seeds, time_limit=time_limit)
     except CheckNotRun as error:
         return not_run(compared.check, str(error), None, began)
     with made:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -12,6 +13,7 @@ import onnx_ir as ir
 from dmlprep.model import Model
 from dmlprep.parity.graph_cuts import Cuts
 from dmlprep.parity.probe import Prober
+from dmlprep.parity.session_matrix import SettingResult
 from dmlprep.record import DeviceInfo, OutputMetrics
 
 __all__ = ["Bisection", "culprits", "inputs_at", "named"]
@@ -40,6 +42,8 @@ class Bisection:
             tried.
         runs: sessions opened, the model of the nodes included.
         total_nodes: nodes of the candidate's main graph.
+        settings: what the whole candidate did under other session settings, where they were tried.
+        files: what was written to show the fault.
     """
 
     outcome: Literal["agree", "found", "not-run"]
@@ -62,6 +66,13 @@ class Bisection:
     part: Model | None = None
     inputs: dict[str, Array] = field(default_factory=dict)
     expected: dict[str, Array] = field(default_factory=dict)
+    settings: list[SettingResult] = field(default_factory=list)
+    files: list[Path] = field(default_factory=list)
+
+    @property
+    def exit_code(self) -> int:
+        """What the command line returns for it."""
+        return {"agree": 0, "found": 1, "not-run": 3}[self.outcome]
 
 
 def named(result: Bisection) -> str:

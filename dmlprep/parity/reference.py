@@ -78,7 +78,7 @@ class Reference:
         path: Path,
         feeds: Sequence[Mapping[str, Array]] | None = None,
         *,
-        like: Path | None = None,
+        like: Model | None = None,
         sizes: Mapping[str, int] | None = None,
         seeds: int = 2,
         time_limit: float = 600.0,
@@ -94,8 +94,7 @@ class Reference:
             CheckNotRun: feeds cannot be made up for an input.
         """
         model = Model.open(path)
-        shaped = Model.open(like) if like is not None else model
-        return cls.fed(model, RunFeeds(model, feeds or (), sizes), shaped, seeds, time_limit)
+        return cls.fed(model, RunFeeds(model, feeds or (), sizes), like or model, seeds, time_limit)
 
     @classmethod
     def fed(

@@ -15,7 +15,6 @@ from dmlprep.files import check_path, unwritable
 from dmlprep.files.outputs import check_replaceable
 from dmlprep.model.walk import label
 from dmlprep.parity.finding import Bisection
-from dmlprep.parity.session_matrix import KnobResult
 
 __all__ = ["FILES", "check_folder", "write_reproduction"]
 
@@ -78,7 +77,6 @@ def write_reproduction(
     *,
     bound: float,
     level: str = "all",
-    knobs: Sequence[KnobResult] = (),
     force: bool = False,
 ) -> list[Path]:
     """Write the model of the nodes that were found, and all that shows the fault.
@@ -112,7 +110,7 @@ def write_reproduction(
             ),
         )
         (folder / "reproduce.py").write_text(script, encoding="utf-8", newline="\n")
-        issue = issue_text(found, bound, level, knobs)
+        issue = issue_text(found, bound, level)
         (folder / "issue.md").write_text(issue, encoding="utf-8", newline="\n")
     except OSError as error:
         where = Path(error.filename) if error.filename is not None else folder
@@ -143,7 +141,7 @@ def _savez(path: Path, arrays: Mapping[str, Array]) -> None:
     np.savez_compressed(path, allow_pickle=False, **plain)
 
 
-def issue_text(found: Bisection, bound: float, level: str, knobs: Sequence[KnobResult]) -> str:
+def issue_text(found: Bisection, bound: float, level: str) -> str:
     """Markdown for a bug report. Holds no path of this machine."""
     kinds = list(dict.fromkeys(found.op_types))
     title = f"{', '.join(kinds[:4]) or 'Model'}{' ...' if len(kinds) > 4 else ''}: " + (
@@ -169,9 +167,9 @@ def issue_text(found: Bisection, bound: float, level: str, knobs: Sequence[KnobR
             for m in found.values
         ]
         lines += ["", "## What differs", "", *_table(["value", "max abs", "max rel", "cosine", "not finite"], rows)]
-    if knobs:
+    if found.settings:
         lines += ["", "## The whole model under other settings", ""]
-        lines += _table(["setting", "result"], [[k.name, k.text] for k in knobs])
+        lines += _table(["setting", "result"], [[s.name, s.text] for s in found.settings])
     lines += ["", "## To reproduce", "", "Needs numpy and onnxruntime (on Windows onnxruntime-directml):", ""]
     lines += ["    python reproduce.py", ""]
     if not found.reproduced:

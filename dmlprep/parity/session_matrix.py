@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dmlprep.model import Model
 from dmlprep.parity.candidate import Device
 from dmlprep.parity.compare import compare
 from dmlprep.parity.reference import Reference
@@ -16,11 +16,11 @@ from dmlprep.record import Verdict
 if TYPE_CHECKING:
     from dmlprep.runtime import SessionOptions
 
-__all__ = ["KnobResult", "try_knobs"]
+__all__ = ["SettingResult", "try_settings"]
 
 
 @dataclass(frozen=True)
-class KnobResult:
+class SettingResult:
     """One setting and what the whole model did under it."""
 
     name: str
@@ -53,15 +53,15 @@ def settings(device: Device, base: SessionOptions) -> list[tuple[str, SessionOpt
     return more
 
 
-def try_knobs(
+def try_settings(
     reference: Reference,
-    candidate: Path,
+    candidate: Model,
     *,
     device: Device,
     tolerance: str,
     session: SessionOptions,
     progress: Callable[[float, str], None] = lambda share, text: None,
-) -> list[KnobResult]:
+) -> list[SettingResult]:
     """Compare the whole candidate under each setting. The reference runs once."""
     results = []
     wanted = settings(device, session)
@@ -76,5 +76,5 @@ def try_knobs(
             session=options,
             retreat=False,
         )
-        results.append(KnobResult(name, options, verdict))
+        results.append(SettingResult(name, options, verdict))
     return results

@@ -6,20 +6,18 @@ record are of one run, or all are as before (``files.exchange``). What a killed 
 
 from __future__ import annotations
 
-import contextlib
 import os
-import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
 from dmlprep._version import __version__
 from dmlprep.errors import CheckNotRun, DmlprepError, InputError, ModelRefused, OutputError
-from dmlprep.files import FileSet, check_path, remove_tree, unwritable
-from dmlprep.files.exchange import held
+from dmlprep.files import FileSet, check_path, unwritable
 from dmlprep.files.outputs import check_replaceable
+from dmlprep.files.staging import PREFIX, clear_left, staging_folder
 from dmlprep.metrics import holds_fp16
 from dmlprep.model import Model
 from dmlprep.model.checking import check
@@ -44,12 +42,6 @@ if TYPE_CHECKING:
     from dmlprep.runtime import SessionHost, SessionOptions
 
 __all__ = ["PrepareRequest", "prepare"]
-
-_STAGING = ".dmlprep-run-"
-"""How the names of staging folders begin."""
-
-_SURELY_HELD = 60.0
-"""Seconds after which a run that is alive holds its staging folder."""
 
 
 @dataclass(frozen=True)
@@ -108,8 +100,6 @@ def prepare(request: PrepareRequest) -> RunRecord:
         UsageError: the input, the output or the recipe is wrong.
         InternalError: a pass broke its contract.
     """
-    from dmlprep.runtime import cpu_host
-
     began = time.perf_counter()
     _check_out(request)
     record = RunRecord(
@@ -120,44 +110,52 @@ def prepare(request: PrepareRequest) -> RunRecord:
         recipe=request.plan.recipe.name,
     )
     try:
-        model = Model.open(request.source)
-        record.input_sha256 = model.digest()
-        record.opset_before, record.ir_before = _versions(model)
-        record.facts["files"] = _files(model, request)
-        _check_input(model, request.source)
-        _check_device(request, record)
-        # Before the steps, which take longer. The steps and the proof have the same feeds.
-        feeds = _feeds(request)
-        _place(record, "placement_before", model, request)
-        # One worker runs every model that the steps and the proof have for the CPU: starting one costs 0.4 s.
-        with cpu_host() as host:
-            _run_steps(model, request, feeds, record, host)
-            record.opset_after, record.ir_after = _versions(model)
-            _place(record, "placement_after", model, request)
-            _check_result(model, request.source)
-            _save_and_prove(model, request, feeds, record, host, began)
+        _run(request, record, began)
     except (ModelRefused, CheckNotRun) as refused:
         record.exit_code = refused.exit_code
         record.error = str(refused)
-        if not any(v.outcome != "passed" for v in record.verdicts):  # a verdict has its own findings
-            record.findings.append(_as_finding(refused))
+        record.findings.append(_as_finding(refused))
+    if not record.output:
         record.seconds = round(time.perf_counter() - began, 3)
     return record
 
 
-def _check_device(request: PrepareRequest, record: RunRecord) -> None:
-    """Fail before the steps where DirectML is demanded and cannot answer."""
-    if request.plan.recipe.parity.dml != "require":
+def _run(request: PrepareRequest, record: RunRecord, began: float) -> None:
+    from dmlprep.runtime import cpu_host
+
+    model = Model.open(request.source)
+    record.input_sha256 = model.digest()
+    record.opset_before, record.ir_before = _versions(model)
+    record.facts["files"] = _files(model, request)
+    _check_input(model, request.source)
+    _check_device(request, record)
+    if record.exit_code:
         return
-    if reason := missing_device(request.on_target):
-        record.verdicts.append(Verdict(check="parity on dml", outcome="not-run", reason=reason))
-        raise CheckNotRun(f"DirectML is not available here: {reason}", code="DP803")
+    # Before the steps, which take longer. The steps and the proof have the same feeds.
+    feeds = _feeds(request)
+    record.facts["placement_before"] = _placed(model, request)
+    # One worker runs every model that the steps and the proof have for the CPU: starting one costs 0.4 s.
+    with cpu_host() as host:
+        _run_steps(model, request, feeds, record, host)
+        record.opset_after, record.ir_after = _versions(model)
+        changed = any(step.outcome == "changed" for step in record.steps)
+        record.facts["placement_after"] = _placed(model, request) if changed else record.facts["placement_before"]
+        _check_result(model, request.source)
+        _save_and_prove(model, request, feeds, record, host, began)
+
+
+def _check_device(request: PrepareRequest, record: RunRecord) -> None:
+    """End the run before the steps where DirectML is demanded and cannot answer."""
+    if request.plan.recipe.parity.dml == "require" and (reason := missing_device(request.on_target)):
+        found = finding("DP803", f"parity on dml did not run: {reason}")
+        record.verdicts.append(Verdict(check="parity on dml", outcome="not-run", reason=reason, findings=[found]))
+        _judge(record, request.plan)
 
 
 def _check_out(request: PrepareRequest) -> None:
     """Fail before the work, not after it."""
     check_name(request.out, OutputError)
-    check_path(request.model_path, aside=PurePath(f"{_STAGING}12345678") / f"{request.model_path.name}.data")
+    check_path(request.model_path, aside=PurePath(f"{PREFIX}12345678") / f"{request.model_path.name}.data")
     check_path(request.record_path)
     request.files.recover()
     if os.path.exists(request.model_path) and _same_file(request.source, request.model_path):
@@ -175,8 +173,8 @@ def _check_out(request: PrepareRequest) -> None:
             raise OutputError("the file exists", where=str(path), fix="pass --force to replace it")
         if os.path.exists(path):
             check_replaceable(path)
-    _clear_left(request.model_path.parent)
-    with _staging(request.model_path.parent):
+    clear_left(request.model_path.parent)
+    with staging_folder(request.model_path.parent):
         pass
 
 
@@ -245,43 +243,10 @@ def _run_steps(model: Model, request: PrepareRequest, feeds: RunFeeds, record: R
             request.observer.step_finished(done)
 
 
-def _place(record: RunRecord, key: str, model: Model, request: PrepareRequest) -> None:
+def _placed(model: Model, request: PrepareRequest) -> dict[str, Any]:
     from dmlprep.placement import place
 
-    record.facts[key] = place(model, request.plan.target).summary()
-
-
-@contextlib.contextmanager
-def _staging(folder: Path) -> Iterator[Path]:
-    """A folder beside the result, so that letting it appear is a rename; gone afterwards, also after Ctrl-C."""
-    made = [p for p in [folder, *folder.parents] if not os.path.exists(p)]
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        staging = Path(tempfile.mkdtemp(prefix=_STAGING, dir=folder))
-    except OSError as error:
-        fix = "check the folder and its permissions, or choose another with -o"
-        raise unwritable(error, folder, fix) from error
-    try:
-        with held(staging):
-            yield staging
-    finally:
-        remove_tree(staging, ignore_errors=True)
-        for path in made:  # folders that this run made and left empty
-            with contextlib.suppress(OSError):
-                path.rmdir()
-
-
-def _clear_left(folder: Path) -> None:
-    """Remove staging folders of runs that were killed: those that no process holds."""
-    for left in folder.glob(f"{_STAGING}*"):
-        with contextlib.suppress(OSError):
-            # A run that has just made its folder may not hold it yet.
-            if time.time() - left.stat().st_mtime < _SURELY_HELD or not (left / "lock").exists():
-                continue
-            with held(left) as nobody_has_it:
-                pass
-            if nobody_has_it:
-                remove_tree(left, ignore_errors=True)
+    return place(model, request.plan.target).summary()
 
 
 def _save_and_prove(
@@ -296,7 +261,7 @@ def _save_and_prove(
         done += count
         request.observer.saving(done, total)
 
-    with _staging(target.parent) as staging:
+    with staging_folder(target.parent) as staging:
         try:
             saved = model.save(staging / target.name, progress=progress)
         except OutputError as error:
@@ -313,7 +278,9 @@ def _save_and_prove(
             observer=request.observer,
             host=host,
         )
-        _judge(record.verdicts, request.plan)
+        _judge(record, request.plan)
+        if record.exit_code:
+            return
         record.output = str(target)
         record.seconds = round(time.perf_counter() - began, 3)
         _appear(saved, record, staging, request)
@@ -338,26 +305,25 @@ def _rounding(plan: Plan, record: RunRecord) -> Rounding | None:
     return None
 
 
-def _judge(verdicts: list[Verdict], plan: Plan) -> None:
-    deciding = [v for v in verdicts if v.decides]
-    for verdict in deciding:
-        if verdict.outcome != "failed":
-            continue
-        # A model that does not run says more than that its outputs differ.
-        codes = [f.code for f in verdict.findings if f.severity == "error"]
-        raise ModelRefused(
-            f"{verdict.check} failed: {verdict.reason}",
-            code=codes[0] if codes else "DP701",
-            fix=_HOW_TO_MEND.get(codes[0] if codes else "", "dmlprep bisect finds the first node that differs"),
-        )
-    for verdict in deciding:
-        if verdict.outcome != "not-run":
-            continue
+def _judge(record: RunRecord, plan: Plan) -> None:
+    """The exit code of the run, and why, by the verdict that keeps the result from appearing, where one does."""
+    on_wish = plan.recipe.parity.dml != "require"
+    deciding = [v for v in record.verdicts if v.decides and v.outcome != "passed"]
+    # One that failed says more than one that did not run.
+    for verdict in sorted(deciding, key=lambda v: v.exit_code):
         on_dml = verdict.check.endswith("dml")
-        if on_dml and plan.recipe.parity.dml != "require":
+        if verdict.outcome == "failed":
+            # A model that does not run says more than that its outputs differ.
+            code = next((f.code for f in verdict.findings if f.severity == "error"), "")
+            what, fix = "failed", _HOW_TO_MEND.get(code, "dmlprep bisect finds the first node that differs")
+        elif on_dml and on_wish:
             continue
-        what = "was demanded and did not run" if on_dml else "did not run"
-        raise CheckNotRun(f"{verdict.check} {what}: {verdict.reason}", code="DP703", fix=_how_to_run(verdict.check))
+        else:
+            code = next((f.code for f in verdict.findings), "")
+            what, fix = "was demanded and did not run" if on_dml else "did not run", _how_to_run(verdict.check)
+        record.exit_code = verdict.exit_code
+        record.error = f"{verdict.check} {what}: {verdict.reason} [{code}] ({fix})"
+        return
 
 
 _HOW_TO_MEND = {

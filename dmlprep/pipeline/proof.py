@@ -91,12 +91,15 @@ def prove(
         InputError: a feed of the user's does not fit the model.
     """
     observer = observer or Observer()
-    checks = _checks(prepared, settings, rounding, session, observer, host)
+    # Opened from the disk, once for all checks: what is proved is the file that was written, and not the model in
+    # memory that it was written from, which would hide a fault of saving.
+    made = Model.open(prepared)
+    checks = _checks(made, settings, rounding, session, observer, host)
     if not checks:
         return []
     began = time.perf_counter()
     try:
-        reference = Reference.fed(original, feeds, Model.open(prepared), settings.seeds, settings.time_limit, host)
+        reference = Reference.fed(original, feeds, made, settings.seeds, settings.time_limit, host)
     except CheckNotRun as error:
         return [not_run(check.name, str(error), None, began) for check in checks]
     verdicts: list[Verdict] = []
@@ -113,7 +116,7 @@ def prove(
 
 
 def _checks(
-    prepared: Path,
+    made: Model,
     settings: ParitySettings,
     rounding: Rounding | None,
     session: SessionOptions | None,
@@ -124,7 +127,7 @@ def _checks(
         def run(reference: Reference) -> Verdict:
             return compare(
                 reference,
-                prepared,
+                made,
                 device=device,
                 tolerance=settings.tolerance,
                 time_limit=settings.time_limit,
@@ -137,14 +140,14 @@ def _checks(
 
     def half(mode: Accumulation, rounding: Rounding, decides: bool, name: str) -> _Check:
         return _Check(
-            name, lambda truth: _emulated(truth, prepared, settings, mode, rounding, name, decides, observer, host)
+            name, lambda truth: _emulated(truth, made, settings, mode, rounding, name, decides, observer, host)
         )
 
     checks: list[_Check] = []
     predicted_by = ""
     if settings.cpu:
         checks.append(on("cpu"))
-    if settings.cpu and rounding is not None and holds_fp16(Model.open(prepared)):
+    if settings.cpu and rounding is not None and holds_fp16(made):
         modes = _MODES[settings.fp16_emulation]
         checks += [half(mode, rounding, index == 0, f"fp16 emulation ({mode})") for index, mode in enumerate(modes)]
         if settings.dml != "off":
@@ -161,7 +164,7 @@ def _checks(
 
 def _emulated(
     reference: Reference,
-    prepared: Path,
+    made: Model,
     settings: ParitySettings,
     mode: Accumulation,
     rounding: Rounding,
@@ -174,7 +177,7 @@ def _emulated(
     began = time.perf_counter()
     device = DeviceInfo("fp16 emulation", [_SUMS[mode], _ROUNDING[rounding]])
     try:
-        shadow = emulate(Model.open(prepared), mode, rounding)
+        shadow = emulate(made, mode, rounding)
     except ModelRefused as error:
         return not_run(name, str(error), device, began, decides=decides)
     except DmlprepError:
@@ -185,7 +188,7 @@ def _emulated(
             where=name,
             fix='please report this; --set parity.fp16_emulation="off" leaves this proof out',
         ) from error
-    candidate = shadow_candidate(shadow, name, str(prepared), device, code="DP407", decides=decides, host=host)
+    candidate = shadow_candidate(shadow, name, str(made.path), device, code="DP407", decides=decides, host=host)
     return compare_candidate(
         reference, candidate, settings.tolerance, settings.time_limit, progress=observer.step_progress
     )
@@ -207,23 +210,19 @@ def compare_models(
     Raises:
         InputError: a model or a feed cannot be read, or a feed does not fit.
     """
-    given = load_feeds(feeds) or None
-    verdict = compare(
-        reference,
-        candidate,
-        given,
-        device=device,
-        tolerance=tolerance,
-        time_limit=session.time_limit,
-        session=session,
-        sizes=sizes,
-        seeds=seeds,
-    )
-    cut = device_rounding(session) if device == "dml" and verdict.outcome == "failed" else "nearest"
-    if cut == "nearest" or not holds_fp16(Model.open(candidate)):
-        return verdict
-    settings = ParitySettings(tolerance=tolerance, time_limit=session.time_limit)
-    name = f"fp16 emulation (storage, {_ROUNDING[cut]})"
-    with Reference.of(reference, given, sizes=sizes, seeds=seeds, time_limit=session.time_limit) as truth:
-        predicted = _emulated(truth, candidate, settings, "storage", cut, name, False, Observer(), None)
+    given, limit = load_feeds(feeds) or None, session.time_limit
+    made = Model.open(candidate)
+    began = time.perf_counter()
+    try:
+        truth = Reference.of(reference, given, like=made, sizes=sizes, seeds=seeds, time_limit=limit)
+    except CheckNotRun as error:
+        return not_run(f"parity on {device}", str(error), None, began)
+    with truth:
+        verdict = compare(truth, made, device=device, tolerance=tolerance, time_limit=limit, session=session)
+        cut = device_rounding(session) if device == "dml" and verdict.outcome == "failed" else "nearest"
+        if cut == "nearest" or not holds_fp16(made):
+            return verdict
+        settings = ParitySettings(tolerance=tolerance, time_limit=limit)
+        name = f"fp16 emulation (storage, {_ROUNDING[cut]})"
+        predicted = _emulated(truth, made, settings, "storage", cut, name, False, Observer(), None)
     return hold_against(verdict, predicted, cut)

@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from dmlprep._version import __version__
-from dmlprep.errors import InputError
+from dmlprep.errors import InputError, UsageError
 from dmlprep.files.outputs import windows_name_problem
 from dmlprep.model import Model
 from dmlprep.model.checking import check
 from dmlprep.model.collector import paused_collector
 from dmlprep.model.tensors import as_mapped
 from dmlprep.model.walk import tensors
+from dmlprep.parity.feeds import make_feeds
 from dmlprep.placement.opset import best_opset
 from dmlprep.placement.place import place_facts
 from dmlprep.placement.placement import PlacedNode, Placement
 from dmlprep.placement.reading import read_facts
+from dmlprep.placement.verify import verify_placement
 from dmlprep.quirks import find_quirks
 from dmlprep.record import CODES, Finding, RunRecord, finding
-from dmlprep.targets import Target, find_target
+from dmlprep.targets import Target
 
 __all__ = ["Examined", "check_model", "examine", "placement_findings", "version_findings"]
 
@@ -36,22 +39,70 @@ class Examined:
         placement: ``None`` where only opset and IR version of the target are known.
     """
 
+    target: Target
     record: RunRecord
     placement: Placement | None
 
+    def known_placement(self, asked_by: str) -> Placement:
+        """The placement, for an option that needs it.
 
-def check_model(path: Path, target: str = "latest") -> RunRecord:
-    """The record of ``check``; ``exit_code`` is 1 where a finding is an error, 2 where onnx's checker refuses the file.
+        Raises:
+            UsageError: the target's kernels are not known.
+        """
+        if self.placement is None:
+            raise UsageError(
+                f"no kernels are known for {self.target.name}", where=asked_by, fix="choose an ort- target"
+            )
+        return self.placement
+
+
+def check_model(
+    path: Path,
+    targets: Sequence[Target],
+    *,
+    fail_on_cpu: bool = False,
+    verify: bool = False,
+    device_id: int | None = None,
+) -> list[Examined]:
+    """What ``check`` says of a model file, target by target. What is asked for besides is asked of the last one.
+
+    Args:
+        fail_on_cpu: compute that would run on the CPU makes the exit code 1, and ``error`` says which; shape
+            arithmetic may.
+        verify: ask a real DirectML session as well; its verdict is in the record, and makes the exit code 1 where it
+            is not ``passed``.
+        device_id: the adapter of that session, by its number in DXGI's order.
 
     Raises:
         InputError: the model cannot be read.
-        UsageError: unknown target.
+        UsageError: kernels are asked for of a target whose kernels are not known.
+        CheckNotRun: no DirectML session can be had here.
     """
-    return examine(Model.open(path), find_target(target)).record
+    model = Model.open(path)
+    found = [examine(model, target) for target in targets]
+    newest = found[-1]
+    if verify:
+        newest.known_placement("--verify")
+        verdict = verify_placement(model, newest.target, device_id, feed=lambda: make_feeds(model, count=1)[0])
+        newest.record.verdicts.append(verdict)
+        if verdict.outcome != "passed":
+            newest.record.exit_code = 1
+    if fail_on_cpu:
+        placement = newest.known_placement("--fail-on-cpu")
+        # DP508: an operator that ONNX Runtime's optimizer makes, and that DirectML has no kernel for.
+        away = [*placement.compute_on_cpu, *(f.node for f in newest.record.findings if f.code == "DP508")]
+        if away:
+            nodes = "1 compute node" if len(away) == 1 else f"{len(away)} compute nodes"
+            newest.record.exit_code = 1
+            newest.record.error = f"{nodes} would run on the CPU, first {away[0]}"
+    return found
 
 
 def examine(model: Model, target: Target) -> Examined:
-    """Check the file, its versions, the placement of its nodes, and its quirks on ``target``."""
+    """Check the file, its versions, the placement of its nodes, and its quirks on ``target``.
+
+    ``exit_code`` is 1 where a finding is an error, 2 where onnx's checker refuses the file.
+    """
     began = time.perf_counter()
     record = RunRecord(
         command="check",
@@ -79,7 +130,7 @@ def examine(model: Model, target: Target) -> Examined:
     if any(f.code == "DP003" for f in record.findings) and check(model.ir, full=False):
         record.exit_code = InputError.exit_code  # as every command that is given such a file
     record.seconds = round(time.perf_counter() - began, 3)
-    return Examined(record, placement)
+    return Examined(target, record, placement)
 
 
 def _file_findings(model: Model) -> list[Finding]:

@@ -67,6 +67,7 @@ def verify_placement(
     copy = model.copy()
     for index, node in enumerate(nodes(copy.ir)):
         node.name = f"{index}:{node.op_type}"
+    # The copy is placed, and not the model anew: a session answers by name, and only the copy's names are unique.
     expected = {n.name: n for n in place(copy, target).nodes if not n.origin}
     labels = {f"{i}:{n.op_type}": n.name or f"{n.op_type} {i}" for i, n in enumerate(nodes(model.ir))}
     how = ""

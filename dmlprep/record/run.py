@@ -63,6 +63,11 @@ class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
         if self.outcome != "passed" and not self.reason:
             raise ValueError("a verdict that did not pass says why")
 
+    @property
+    def exit_code(self) -> int:
+        """What the command line returns where this verdict decides: 0 passed, 1 failed, 3 not run."""
+        return {"passed": 0, "failed": 1, "not-run": 3}[self.outcome]
+
 
 class StepRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """What one step did.

@@ -1,1 +1,1 @@
-"""Views of a run record: HTML, SARIF, and the placement's JSON."""
+"""Views of a run record: text, HTML, JSON and SARIF."""

@@ -258,7 +258,7 @@ def test_the_script_shows_the_fault_with_onnxruntime_alone(found: Bisection, tmp
 
 
 def test_the_issue_text_names_node_numbers_and_nothing_of_this_machine(found: Bisection, tmp_path: Path) -> None:
-    text = issue_text(found, 1e-5, "all", [])
+    text = issue_text(found, 1e-5, "all")
     assert found.nodes[0] in text
     assert "max rel" in text
     assert str(tmp_path) not in text
@@ -364,6 +364,6 @@ def test_a_node_that_makes_more_of_a_difference_is_said_to(tmp_path: Path) -> No
     assert "times that of it" in found.reason
     (before,) = found.before
     assert 0 < before.max_rel < 1e-5
-    issue = issue_text(found, 1e-5, "all", [])
+    issue = issue_text(found, 1e-5, "all")
     assert issue.startswith("# Softmax: differences grow here")
     assert "max rel off already" in issue

@@ -12,7 +12,7 @@ from onnx import numpy_helper
 from dmlprep.model import Model
 from dmlprep.parity import Reference, compare
 from dmlprep.parity.optimization_levels import at_some_level, lower_levels
-from dmlprep.parity.session_matrix import try_knobs
+from dmlprep.parity.session_matrix import try_settings
 from dmlprep.runtime import SessionFailure, SessionOptions
 from tests.fixtures_index import fixture
 
@@ -53,7 +53,7 @@ def test_each_setting_of_a_matrix_is_tried_as_it_is(tmp_path: Path) -> None:
     whole = _saved("float", tmp_path / "whole.onnx")
     half = _saved("float16", tmp_path / "half.onnx")
     with Reference.of(whole) as reference:
-        found = try_knobs(reference, half, device="cpu", tolerance="auto", session=SessionOptions())
+        found = try_settings(reference, half, device="cpu", tolerance="auto", session=SessionOptions())
     assert [r.verdict.outcome for r in found] == ["failed", "passed", "passed", "passed"]
 
 

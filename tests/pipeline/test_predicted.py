@@ -37,19 +37,16 @@ class _Device:
         monkeypatch.setattr(proof, "device_rounding", lambda _session: rounding)
         self.rounding: Any = rounding
 
-    def compare(self, reference: Any, prepared: Path, feeds: Any = None, **options: Any) -> Verdict:
+    def compare(self, reference: Reference, prepared: Model, **options: Any) -> Verdict:
         if options["device"] == "cpu":
-            return self.real(reference, prepared, feeds, **options)
-        if not isinstance(reference, Reference):
-            with Reference.of(reference, feeds) as truth:
-                return self.compare(truth, prepared, **options)
-        shadow = emulate(Model.open(prepared), "storage", self.rounding)
+            return self.real(reference, prepared, **options)
+        shadow = emulate(prepared, "storage", self.rounding)
         if self.factor != 1.0:
             scale = next(v for v in shadow.ir.graph.initializers.values() if v.name and "k" in v.name)
             assert scale.const_value is not None
             scale.const_value = type(scale.const_value)(np.asarray(scale.const_value.numpy() * self.factor))
         device = DeviceInfo("dml on a fake")
-        made = shadow_candidate(shadow, "parity on dml", str(prepared), device, code="DP701", decides=True)
+        made = shadow_candidate(shadow, "parity on dml", str(prepared.path), device, code="DP701", decides=True)
         return compare_candidate(reference, made, options["tolerance"])
 
 

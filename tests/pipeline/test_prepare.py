@@ -13,12 +13,15 @@ import onnx
 import pytest
 from onnx import numpy_helper, parser
 
-from dmlprep import api
+from dmlprep import api, placement
 from dmlprep.errors import OutputError
 from dmlprep.files import FileSet
 from dmlprep.files.exchange import held
+from dmlprep.model import Model
 from dmlprep.pipeline import Observer
+from dmlprep.placement import Placement
 from dmlprep.record import RunRecord, StepRecord
+from dmlprep.targets import Target
 from tests.in_process import Run
 
 MODELS = Path(__file__).resolve().parents[2] / "fixtures" / "models"
@@ -122,6 +125,33 @@ def test_what_killed_runs_left_is_cleared_and_what_lives_is_not(model: Path, out
         assert not left.exists()
         assert lives.exists()
         assert fresh.exists()
+
+
+def test_a_demanded_directml_that_is_not_there_ends_the_run_before_the_steps(model: Path, tmp_path: Path) -> None:
+    record = api.prepare(model, out=tmp_path / "result", pins={"batch": 1}, require_dml=True)
+    assert (record.exit_code, record.steps) == (3, [])
+    assert record.error.startswith("parity on dml was demanded and did not run: ")
+    assert "[DP803] (dmlprep runtime install" in record.error
+    assert [(f.code, f.node) for f in record.all_findings()] == [("DP803", "")]
+    assert not (tmp_path / "result").exists()
+
+
+@pytest.mark.parametrize(("recipe", "pins", "times"), [("@check-only", {}, 1), ("@static-fp32", {"batch": 1}, 2)])
+def test_nodes_are_placed_anew_only_where_a_step_changed_them(
+    recipe: str, pins: dict[str, int], times: int, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    whole = placement.place
+
+    def noted(model: Model, target: Target) -> Placement:
+        asked.append(model.opset)
+        return whole(model, target)
+
+    monkeypatch.setattr(placement, "place", noted)
+    record = api.prepare(model, out=tmp_path / "result", recipe=recipe, pins=pins, device="cpu")
+    assert record.exit_code == 0
+    assert len(asked) == times
+    assert record.facts["placement_before"]["nodes"] == record.facts["placement_after"]["nodes"] == 1
 
 
 @pytest.mark.parametrize("option", ["--record", "--depfile"])

@@ -184,6 +184,20 @@ def test_the_original_runs_once_for_all_verdicts(tmp_path: Path, monkeypatch: py
     assert opened.count("source.onnx") == 1
 
 
+def test_the_result_is_opened_once_and_from_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str] = []
+    whole = Model.open
+
+    def noted(path: Path | str) -> Model:
+        opened.append(Path(path).name)
+        return whole(path)
+
+    monkeypatch.setattr(Model, "open", noted)
+    record = _prepare(tmp_path, parity='fp16_emulation = "both"')
+    assert len(record.verdicts) == 3
+    assert opened.count("model.onnx") == 1
+
+
 def test_the_users_feeds_are_judged(tmp_path: Path) -> None:
     """Feeds on which FP16 overflows, and seeded ones do not."""
     text = FINE.replace("y = Tanh(m)", "s = Mul(m, m) y = Sqrt(s)")

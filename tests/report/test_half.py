@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from dmlprep.cli.tables import show_record
 from dmlprep.record import DeviceInfo, OutputMetrics, RunRecord, StepRecord, Verdict
 from dmlprep.report.half import half_steps, modes, worst_output
 from dmlprep.report.html import render_html
+from dmlprep.report.text import show_record
 
 FACTS: dict[str, Any] = {
     "engine": "own",

@@ -1,6 +1,8 @@
-"""A run record as tables for a terminal."""
+"""A run record as text: tables for a terminal, in colour where there is one."""
 
 from __future__ import annotations
+
+import io
 
 from rich.console import Console
 from rich.table import Table
@@ -9,12 +11,22 @@ from rich.text import Text
 from dmlprep.record import SEVERITIES, Finding, RunRecord, StepRecord, Verdict
 from dmlprep.report.units import bytes_text
 
-__all__ = ["show_findings", "show_record", "show_verdicts"]
+__all__ = ["PIPED", "render_text", "show_findings", "show_record", "show_verdicts"]
 
 _COLOUR = {"error": "red", "warning": "yellow", "note": "cyan"}
 _OUTCOME = {"passed": "green", "failed": "red", "not-run": "yellow"}
 _SHOWN = 12
 _WORST = 5
+
+PIPED = 120
+"""Characters a line where there is no terminal."""
+
+
+def render_text(record: RunRecord) -> str:
+    """The whole record in plain text, as ``dmlprep report`` writes it into a file."""
+    written = io.StringIO()
+    show_record(record, Console(file=written, width=PIPED, color_system=None, highlight=False, soft_wrap=True))
+    return written.getvalue()
 
 
 def _steps(steps: list[StepRecord]) -> Table:
