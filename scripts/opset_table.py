@@ -17,15 +17,16 @@ from dmlprep.passes.opset.handling import OLDEST, REFUSED, STEPS, handling_of, r
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "opset.md"
 
-_HEAD = """# Opsets: how every operator is brought down
+_HEAD = """# Opsets: how every operator is lowered
 
 Written by `scripts/opset_table.py` from the schemas of onnx {version} (newest opset {newest}); do not edit.
 
 A node is lowered version by version of its operator. **relabel**: the older version accepts the node as it is (checked:
 attributes, inputs, types; where only a type is missing, the node computes in a wider one) and it computes the same.
-**rewrite**: by the rule named. **body**: by ONNX's own function body of the operator, lowered in turn. **refuse**:
-there is no equal form, and the model is refused by name (DP102). "up" says whether a node of the version before is the
-same node at this one; every other change upward is onnx's converter's.
+**rewrite**: the rule in the next column replaces or edits the node. **body**: ONNX's own function body replaces the
+node, and is lowered in turn. **refuse**: there is no equal form, and the error DP102 names the node. In the column
+"up", **same** means that a node of the version before means the same at this version; **converter** means that onnx's
+converter raises it. [Lower one more operator](lower-one-more-operator.md) says how to change this list.
 
 | opset | operator | down | how | up |
 |---|---|---|---|---|

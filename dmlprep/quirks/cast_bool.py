@@ -19,7 +19,7 @@ def _matches(node: NodeFacts) -> str:
 
 
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:
-    """Write Not(Equal(x, 0)): true is what differs from zero, NaN included."""
+    """Write Not(Equal(x, 0)): every value that differs from zero is true, NaN included."""
     x = facts.input(0)
     if x is None or x.type not in ("float", "float16", "int64", "uint64"):
         return f"DirectML does not compare {x.type if x is not None else 'nothing'}"

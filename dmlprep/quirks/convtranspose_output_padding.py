@@ -14,7 +14,7 @@ def _matches(node: NodeFacts) -> str:
 
 
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:
-    """Take the output padding off the padding at the end; where that is too small, add a second dimension of size 1."""
+    """Subtract the output padding from the pad at the end; if that is too small, add a second dimension of size 1."""
     extra = int(facts.attribute("output_padding")[0])
     pads = list(facts.attribute("pads", [0, 0]))
     if facts.attribute("auto_pad", "NOTSET") != "NOTSET" or facts.has("output_shape"):

@@ -50,7 +50,7 @@ def _rewrite(facts: NodeFacts, edit: Edit) -> str:
 QUIRK = Quirk(
     id="dynamic-quantize",
     code="DP632",
-    title="DynamicQuantizeLinear rounds otherwise",
+    title="DynamicQuantizeLinear rounds differently",
     severity="note",
     ops=("DynamicQuantizeLinear",),
     outcome="wrong numbers",

@@ -1,4 +1,4 @@
-"""Einsum of five labels, one of them summed: sums over labels as transposed matrix products."""
+"""Einsum of five labels that sums one of them: rewritten as a matrix product of transposed operands."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _Labels = list[str]
 
 
 def _matches(node: NodeFacts) -> str:
-    """Five labels, one of them summed, and four in the result, unless each operand has one of its own there.
+    """Five labels, one of them summed and four in the result, unless each operand has a label of its own there.
 
     A label for rows, one for columns and one that is summed make a matrix product, and so does an element-wise
-    product of five dimensions that is summed along one; what is neither comes out wrong.
+    product of five dimensions that is summed along one. DirectML computes any other form wrongly.
     """
     left, arrow, right = "".join(str(node.attribute("equation", "")).split()).partition("->")
     terms = [set(term) for term in left.split(",")]

@@ -1,4 +1,4 @@
-"""GatherElements and ScatterElements whose indices are fewer than the data off the axis."""
+"""GatherElements and ScatterElements with fewer indices than data in a dimension other than the axis."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def _reach(facts: NodeFacts) -> dict[int, int]:
 
 
 def _rewrite_gather(facts: NodeFacts, edit: Edit) -> str:
-    """Slice the data to the size of the indices off the axis: what lies beyond them is never read."""
+    """Slice the data to the sizes of the indices, except along the axis: the rest is never read."""
     data = edit.node.inputs[0]
     assert data is not None
     parts = {axis: (0, size) for axis, size in _reach(facts).items()}
@@ -77,7 +77,7 @@ def _rewrite_gather(facts: NodeFacts, edit: Edit) -> str:
 
 
 def _rewrite_scatter(facts: NodeFacts, edit: Edit) -> str:
-    """Slice the part that the indices reach, scatter into it, and join the rest again by Concat, axis by axis."""
+    """Slice the part that the indices reach, scatter into it, and join the rest again with Concat, axis by axis."""
     data, indices, updates = edit.node.inputs[:3]
     assert data is not None
     dims, reach = _sizes(facts, 0), _reach(facts)

@@ -1,4 +1,4 @@
-"""An empty graph output beside others: the provider stops copying outputs to the CPU at it."""
+"""An empty graph output among others: the provider stops copying outputs to the CPU at it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _rewrite(facts: NodeFacts, edit: Edit) -> str:
 QUIRK = Quirk(
     id="empty-output",
     code="DP634",
-    title="an output that is empty, beside others",
+    title="an empty output among others",
     ops=(),
     outcome="empty output",
     first="1.15",

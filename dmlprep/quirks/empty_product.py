@@ -1,4 +1,4 @@
-"""A matrix product that sums nothing: the first operand has no columns."""
+"""A matrix product with an inner size of 0: the first operand has no columns."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def _matches(node: NodeFacts) -> str:
 
 
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:
-    """Write the zeros that the product is."""
+    """Write zeros in place of the product."""
     out = facts.output()
     dtype = data_type(out)
     if out is None or dtype is None or not out.static or out.shape is None:
@@ -30,7 +30,7 @@ def _rewrite(facts: NodeFacts, edit: Edit) -> str:
 QUIRK = Quirk(
     id="empty-product",
     code="DP625",
-    title="matrix product over nothing",
+    title="matrix product with an inner size of 0",
     ops=("MatMul", "Gemm"),
     outcome="wrong numbers",
     first="1.15",

@@ -31,7 +31,7 @@ def _rewrite(facts: NodeFacts, edit: Edit) -> str:
     """Write the neutral element, where ONNX defines one."""
     out = facts.output()
     if facts.op not in _NEUTRAL:
-        return f"{facts.op} of nothing is not defined"
+        return f"{facts.op} of an empty tensor is not defined"
     if out is None or out.shape is None or not out.static or not out.type:
         return "the sizes of its output are not known"
     dtype = ir.DataType[out.type.upper()].numpy()

@@ -19,7 +19,7 @@ def _rewrite(facts: NodeFacts, edit: Edit) -> str:
     old = edit.node.outputs[0]
     uses = list(old.uses())
     if activation is None or len(uses) != 1:
-        return "its activation is not there"
+        return "its activation was not found"
     if not facts.has("axes"):
         edit.set("axes", [0, 2, 3])  # the default; onnx's checker does not infer the form without it
     reader, _ = uses[0]

@@ -39,7 +39,7 @@ def _rewrite(facts: NodeFacts, edit: Edit) -> str:
             return f"mode {mode} crops and pads one axis"
         size = x.shape[axis] if x.shape is not None else None
         if isinstance(size, int) and size + min(low, 0) + min(high, 0) < 0:
-            return f"axis {axis} is cropped by more than it has"
+            return f"axis {axis} is cropped by more elements than it has"
         parts[axis] = (max(-low, 0), high if high < 0 else END)
     data = edit.node.inputs[0]
     assert data is not None

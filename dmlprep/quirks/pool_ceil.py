@@ -99,7 +99,7 @@ def _rewrite_average(facts: NodeFacts, edit: Edit) -> str:
     if x is None or x.type not in ("float", "float16"):
         return "its input is neither FP32 nor FP16"
     if len({pad for row in rows for pad in row[3:5]}) > 1:
-        return "its paddings differ, and ONNX Runtime's CPU provider counts them otherwise than ONNX"
+        return "its paddings differ, and ONNX Runtime's CPU provider does not count them as ONNX does"
     if any(size + before + behind < reach for size, reach, _, before, behind, _ in rows):
         return "its kernel is longer than its padded input"  # ONNX and ONNX Runtime differ there
     pads = _floor_pads(facts)

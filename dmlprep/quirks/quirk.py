@@ -43,7 +43,7 @@ class Quirk:
             ``reported`` by users; ``environment``: measured, but the CPU driver may be the cause.
         measured_on: releases on which it was seen. Others between ``first`` and ``last`` are inferred.
         sources: where each statement comes from.
-        matches: what of a node is concerned, in one clause; ``""`` where it is not. It is asked only for nodes that run
+        matches: says in one clause what makes a node a quirk; ``""`` where it is not one. It gets only nodes that run
             on DirectML.
         rewrite: replaces the node by an equal form and returns ``""``. Where it cannot, it returns why, and the graph
             computes what it did before. ``None`` where no equal form is known.

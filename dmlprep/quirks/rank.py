@@ -148,7 +148,7 @@ def _transposed(node: NodeFacts, out: Value) -> _Plan | str:
         else:
             runs.append([axis])
     if len(runs) > MAX_RANK:
-        return f"its Transpose moves {len(runs)} dimensions apart"
+        return f"its Transpose needs {len(runs)} dimensions even when neighbours are merged"
     order = sorted(runs)
     return _Plan([[prod(sizes[a] for a in run) for run in order] or [1]], [order.index(run) for run in runs] or [0])
 
@@ -167,7 +167,7 @@ def _merged(node: NodeFacts, out: Value) -> _Plan | str:
         else:
             groups.append((pattern, size))
     if len(groups) > MAX_RANK:
-        return f"its operands are broadcast along {len(groups)} dimensions apart"
+        return f"its operands need {len(groups)} dimensions even when neighbours are merged"
     shapes: list[list[int] | None] = []
     place = 0
     for value in node.inputs:

@@ -30,7 +30,7 @@ def _rewrite(facts: NodeFacts, edit: Edit) -> str:
     scale = min(ratios) if facts.attribute("keep_aspect_ratio_policy") == "not_larger" else max(ratios)
     wanted = [int(np.floor(np.float32(scale * np.float32(d)) + np.float32(0.5))) for d in known]
     if wanted != [int(np.floor(np.float32(scale * np.float32(d)))) for d in known]:
-        return "the sizes that the policy rounds to are not those of a scale"
+        return "no scale gives the sizes that the policy rounds to"
     edit.set_input(3, None)
     edit.set_input(2, edit.constant(np.full(len(axes), scale, np.float32), "scales"))
     edit.node.resize_inputs(3)

@@ -262,7 +262,7 @@ def _outside(facts: NodeFacts, edit: Edit, value: ir.Value, axes: list[_Axis], r
 RESIZE_FORMS = Quirk(
     id="resize-forms",
     code="DP628",
-    title="Resize in a form that DirectML computes otherwise",
+    title="Resize in a form that DirectML computes wrongly",
     ops=("Resize",),
     outcome="wrong numbers",
     first="1.15",

@@ -1,4 +1,4 @@
-"""A part of a Split times the sigmoid of another part: DirectML takes both for one value."""
+"""A part of a Split times the sigmoid of another part: DirectML treats both as one value."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _matches(node: NodeFacts) -> str:
 
 
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:
-    """Take the part that is multiplied by Slice: DirectML mistakes only two parts of one Split for one value."""
+    """Write a Slice for the part that is multiplied: DirectML confuses only two parts of one Split."""
     found = _gated(facts)
     if found is None or facts.opset < 10:
         return "Slice takes no inputs before opset 10"

@@ -13,7 +13,7 @@ def _matches(node: NodeFacts) -> str:
 
 
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:
-    """Give the axes an initializer of their own."""
+    """Give the axes a separate initializer."""
     axes = facts.input(1)
     array = axes.array() if axes is not None else None
     if array is None:

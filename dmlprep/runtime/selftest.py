@@ -1,6 +1,6 @@
-"""Is this DirectML to be believed? Small models whose results are known from their formulas, before any verdict.
+"""Check DirectML against known results: small models whose results follow from formulas, before any verdict.
 
-Graphics drivers were seen to open sessions, run, report success and compute garbage. Results are computed here with
+Some graphics drivers open sessions, run, report success and compute wrong results. Results are computed here with
 numpy in 64 bits, never by another session. The FP16 probe tells what the device does with FP16, because that differs
 between devices and explains differences that are no faults.
 """

@@ -7,7 +7,9 @@ from dmlprep.record.codes.row import Code
 __all__ = ["ROWS"]
 
 ROWS: dict[str, Code] = {
-    "DP201": Code("dimension stays dynamic", "warning", "pin it, or accept that DirectML does not fuse this node"),
+    "DP201": Code(
+        "dimension stays dynamic", "warning", "pin the dimension, or accept that DirectML does not fuse this node"
+    ),
     "DP202": Code(
         "size contradicts the graph",
         "error",

@@ -11,7 +11,7 @@ ROWS: dict[str, Code] = {
     "DP002": Code("external data refused", "error", "keep the data files beside the model and inside its folder"),
     "DP004": Code("part of the model cannot be kept", "error", "export the inference model in dense form"),
     "DP005": Code(
-        "data file that Windows cannot hold",
+        "data file name that Windows does not allow",
         "warning",
         "dmlprep prepare writes the model with one data file of its own",
     ),

@@ -16,7 +16,7 @@ ROWS: dict[str, Code] = {
     "DP707": Code(
         "proved at a lower optimisation level",
         "warning",
-        "prove the file on DirectML as well; where the CPU must run it, keep the nodes named in FP32",
+        "also prove the file on DirectML; if the CPU must run it, keep the nodes that the finding names in FP32",
     ),
-    "DP708": Code("judged by the emulation with the device's rounding", "note", "nothing has to be mended for a GPU"),
+    "DP708": Code("judged by the emulation with the device's rounding", "note", "nothing has to be changed for a GPU"),
 }

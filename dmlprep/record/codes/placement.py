@@ -6,7 +6,7 @@ from dmlprep.record.codes.row import Code
 
 __all__ = ["ROWS"]
 
-_FUSE = "nothing, or see the page: the node runs on DirectML, each launch on its own"
+_FUSE = "nothing is wrong: the node runs on DirectML in a launch of its own; the page says more"
 
 ROWS: dict[str, Code] = {
     "DP500": Code("runs on DirectML", "note"),
@@ -23,7 +23,9 @@ ROWS: dict[str, Code] = {
     ),
     "DP504": Code("DirectML refuses this form of the operator", "warning", "use the attributes that the page names"),
     "DP505": Code("data type that DirectML lacks", "warning", "export with tensors of float32, float16 or integers"),
-    "DP506": Code("shape arithmetic stays on the CPU", "note", "pin the dimensions and simplify: it folds away"),
+    "DP506": Code(
+        "shape arithmetic stays on the CPU", "note", "pin the dimensions and simplify: it becomes a constant"
+    ),
     "DP507": Code("no kernel in ONNX Runtime", "error", "export without this operator, or lower the opset"),
     "DP508": Code("optimizer makes an operator that DirectML lacks", "warning", "run the fix-quirks pass"),
     "DP509": Code("operator is a function", "note"),

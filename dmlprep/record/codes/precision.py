@@ -25,7 +25,9 @@ ROWS: dict[str, Code] = {
         'set step.fp16.islands = "auto", or keep the nodes that lose digits in FP32 (keep_nodes, keep_operators)',
     ),
     "DP409": Code(
-        "most of the model stays in FP32", "warning", "raise the tolerance, or take @static-fp32 for what it is"
+        "most of the model stays in FP32", "warning", "raise the tolerance, or use an FP32 recipe such as @static-fp32"
     ),
-    "DP406": Code("the model stays in FP32", "warning", "raise the tolerance, or take @static-fp32 for what it is"),
+    "DP406": Code(
+        "the model stays in FP32", "warning", "raise the tolerance, or use an FP32 recipe such as @static-fp32"
+    ),
 }

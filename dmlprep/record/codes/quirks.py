@@ -1,4 +1,4 @@
-"""Codes DP6xx of the fix-quirks pass. Those of the quirks themselves stand with them, in ``dmlprep.quirks``."""
+"""Codes DP6xx of the fix-quirks pass. Each quirk in ``dmlprep.quirks`` declares its own code."""
 
 from __future__ import annotations
 

@@ -23,10 +23,12 @@ ROWS: dict[str, Code] = {
         "see dmlprep doctor --adapters",
     ),
     "DP805": Code("ONNX Runtime is missing or broken", "error", "install the package that the message names"),
-    "DP810": Code("a kit or its result does not hold together", "error", "copy the file again, as it was written"),
+    "DP810": Code("a kit or its result is damaged", "error", "copy the file again, as it was written"),
     "DP811": Code(
-        "a kit, a result, a record and a model that do not belong together", "error", "pass those of one kit"
+        "a kit, a result, a record and a model that do not belong together", "error", "pass files of one kit"
     ),
     "DP812": Code("the kit did not run on DirectML", "warning", "the reason says what is missing on the other machine"),
-    "DP813": Code("a kit cannot carry this model", "error", "prepare the model with plain names and types"),
+    "DP813": Code(
+        "a kit cannot carry this model", "error", "use file names that Windows allows, and types that numpy has"
+    ),
 }

@@ -7,5 +7,5 @@ from dmlprep.record.codes.row import Code
 __all__ = ["ROWS"]
 
 ROWS: dict[str, Code] = {
-    "DP301": Code("simplify was undone", "warning", "nothing: the model goes on as it was before this step"),
+    "DP301": Code("simplify was undone", "warning", "nothing: the next steps get the model as it was before"),
 }

@@ -131,7 +131,7 @@ REFUSED = {
         '{ y = Resize <keep_aspect_ratio_policy: string = "not_larger", axes = [2, 3], mode: string = "linear"> '
         "(x, , , s) }",
         18,
-        "not those of a scale",
+        "no scale gives",
     ),
     "a stride longer than the kernel": (
         "g (float[1,1,4,4] x, float[1,1,2,2] w) => (float[1,1,12,12] y) "
@@ -143,7 +143,7 @@ REFUSED = {
         "g (float[1,1,6,6] x) => (float[1,1,4,a] y) { y = AveragePool <kernel_shape = [3, 3], strides = [2, 2], "
         "pads = [1, 0, 1, 1], ceil_mode = 1, count_include_pad = 1> (x) }",
         19,
-        "otherwise than ONNX",
+        "does not count them as ONNX does",
     ),
     "a mean of nothing": (
         "g (float[3,0] x) => (float[3,1] y) { y = ReduceMean <axes = [1]> (x) }",

@@ -6,10 +6,15 @@ import importlib.util
 import re
 from pathlib import Path
 
+import pytest
+
 from dmlprep.analysis.schemas import since_versions
 from dmlprep.passes.opset.handling import REFUSED, STEPS, UPWARD_TOO, WIDENED, handling_of, unhandled
+from dmlprep.passes.opset.steps import spectra
+from tests.passes.opset.models import bring, close, operators, parse, reference
 
-SCRIPT = Path(__file__).resolve().parents[3] / "scripts" / "opset_table.py"
+TOP = Path(__file__).resolve().parents[3]
+SCRIPT = TOP / "scripts" / "opset_table.py"
 
 
 def test_every_change_is_handled() -> None:
@@ -44,3 +49,17 @@ def test_the_page_is_what_the_script_writes() -> None:
     # A patch release of onnx has the same schemas.
     page, now = (re.sub(r"of onnx [\d.]+", "of onnx", t) for t in (script.PAGE.read_text("utf-8"), script.page()))
     assert page == now, "run scripts/opset_table.py"
+
+
+def test_the_example_of_the_guide_lowers_its_operator(monkeypatch: pytest.MonkeyPatch) -> None:
+    guide = (TOP / "docs" / "lower-one-more-operator.md").read_text(encoding="utf-8")
+    module = dict(vars(spectra))
+    exec(re.findall(r"```python\n(.*?)```", guide, re.DOTALL)[0], module)
+    monkeypatch.delitem(REFUSED, ("MelWeightMatrix", 17), raising=False)
+    monkeypatch.setitem(STEPS, ("MelWeightMatrix", 17), module["mel_weight_matrix_17"])
+    model = parse("""<ir_version: 8, opset_import: ["" : 17]> g () => (float[33, 12] y)
+        <int64 bins = {12}, int64 length = {64}, int64 rate = {8000}, float low = {60.0}, float high = {4000.0}>
+        { y = MelWeightMatrix (bins, length, rate, low, high) }""")
+    lowered, _ = bring(model, 16)
+    assert operators(lowered) == ["Identity"]
+    close(reference(lowered, {}), reference(model, {}))

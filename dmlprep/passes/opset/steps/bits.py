@@ -29,7 +29,7 @@ _SIGNED = {_T.INT8, _T.INT16, _T.INT32, _T.INT64}
 
 
 def bit_shift_28(b: Builder) -> list[ir.Value | None] | None:
-    """Signed shifts, and amounts of the type's width or more, which older versions leave open."""
+    """Signed shifts, and shifts by the type's width or more, which older versions do not define."""
     x, y = b.need(0), b.need(1)
     dtype = b.need_dtype(x)
     width = _WIDTH[dtype]
@@ -99,7 +99,7 @@ def bitwise_not_18(b: Builder) -> list[ir.Value | None]:
 
 
 def bit_cast_26(b: Builder) -> list[ir.Value | None]:
-    """Between integers of one width a Cast keeps the bits; constants are read anew."""
+    """A Cast between integers of one width, which keeps the bits; constants are reinterpreted."""
     x, to = b.need(0), b.attr("to")
     dtype = b.need_dtype(x)
     known = b.values.constant(x)

@@ -16,7 +16,7 @@ _T = onnx.TensorProto
 
 
 def softmax_13(b: Builder) -> list[ir.Value | None] | None:
-    """Before opset 13 all dimensions from the axis on are one: put the axis last."""
+    """Before opset 13 the operator works on all dimensions from the axis on: transpose the axis to the end."""
     x = b.need(0)
     rank = b.need_rank(x)
     axis = b.attr("axis", -1) % max(rank, 1)
@@ -30,7 +30,7 @@ def softmax_13(b: Builder) -> list[ir.Value | None] | None:
 
 
 def batch_normalization_14(b: Builder) -> list[ir.Value | None] | None:
-    """training_mode: statistics of the batch, written out."""
+    """training_mode: other nodes compute the statistics of the batch."""
     if not b.attr("training_mode", 0):
         b.set_attr(training_mode=None)
         return None
@@ -57,7 +57,7 @@ def batch_normalization_14(b: Builder) -> list[ir.Value | None] | None:
 
 
 def recurrent_14(b: Builder) -> list[ir.Value | None] | None:
-    """layout 1: the batch first. X, initial states and outputs are transposed."""
+    """layout 1 (the batch comes first): X, initial states and outputs are transposed."""
     if not b.attr("layout", 0):
         b.set_attr(layout=None)
         return None
@@ -88,7 +88,7 @@ def gelu_20(b: Builder) -> list[ir.Value | None]:
 
 
 def rms_normalization_23(b: Builder) -> list[ir.Value | None]:
-    """Over the last dimension the form that ONNX Runtime fuses into SimplifiedLayerNormalization."""
+    """Over the last dimension, the form that ONNX Runtime fuses into SimplifiedLayerNormalization."""
     x, scale = b.need(0), b.need(1)
     rank = b.values.rank(x)
     axis, stash, dtype = b.attr("axis", -1), b.attr("stash_type", 1), b.need_dtype(x)

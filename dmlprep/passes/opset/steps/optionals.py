@@ -12,7 +12,7 @@ __all__ = ["STEPS"]
 
 
 def has_element_18(b: Builder) -> list[ir.Value | None] | None:
-    """Without an input: no; with a tensor or a sequence: yes."""
+    """The constant false without an input, true with a tensor or a sequence."""
     x = b.input(0)
     if x is None:
         return [b.const(np.array(False))]
@@ -23,7 +23,7 @@ def has_element_18(b: Builder) -> list[ir.Value | None] | None:
 
 
 def get_element_18(b: Builder) -> list[ir.Value | None] | None:
-    """The element of what is a tensor or a sequence already: itself."""
+    """An Identity, where the input is a tensor or a sequence."""
     known = b.values.type(b.need(0))
     if known is None or known.WhichOneof("value") == "optional_type":
         return None

@@ -44,7 +44,7 @@ class _Window:
 
 
 def ceil_22(b: Builder) -> list[ir.Value | None] | None:
-    """ceil_mode: older versions also count a window that starts in the end padding; it is cut off."""
+    """ceil_mode: older versions also compute a window that starts in the end padding; a Slice removes it."""
     if not b.attr("ceil_mode", 0) or b.attr("auto_pad", "NOTSET") != "NOTSET":
         return None
     window = _Window(b)
@@ -55,7 +55,7 @@ def ceil_22(b: Builder) -> list[ir.Value | None] | None:
             continue  # the last window always starts before the end padding
         size = shape[axis + 2] if shape is not None else None
         if not isinstance(size, int):
-            raise CannotLower("ceil_mode rounds otherwise before opset 22, and the size of its input is not known")
+            raise CannotLower("ceil_mode rounds differently before opset 22, and the size of its input is not known")
         if window.out(axis, size, True) != window.up(axis, size):
             cut[axis + 2] = window.out(axis, size, True)
     if not cut:

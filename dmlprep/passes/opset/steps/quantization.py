@@ -58,7 +58,7 @@ def _spread(b: Builder, scale: ir.Value, x: ir.Value) -> ir.Value:
 
 
 def dequantize(b: Builder) -> list[ir.Value | None] | None:
-    """As it is where the older version takes it, else (x - zero point) * scale in float."""
+    """Unchanged where the older version takes it, else (x - zero point) * scale in float."""
     x, scale, zero = b.need(0), b.need(1), b.input(2)
     scale_type = b.need_dtype(scale)
     out = b.attr("output_dtype", 0) or scale_type
@@ -79,7 +79,7 @@ def dequantize(b: Builder) -> list[ir.Value | None] | None:
 
 
 def quantize(b: Builder) -> list[ir.Value | None] | None:
-    """As it is where the older version takes it, else saturate(round(x / scale) + zero point) in float."""
+    """Unchanged where the older version takes it, else saturate(round(x / scale) + zero point) in float."""
     x, scale, zero = b.need(0), b.need(1), b.input(2)
     scale_type = b.need_dtype(scale)
     out = b.values.dtype(zero) if zero is not None else b.attr("output_dtype", 0) or _T.UINT8

@@ -41,7 +41,7 @@ def _elementwise(b: Builder, x: ir.Value) -> ir.Value:
 
 
 def axes_to_attribute(b: Builder) -> list[ir.Value | None] | None:
-    """axes: input -> attribute; axes that are computed at run time are tried one by one."""
+    """axes: input -> attribute; for axes computed at run time, the graph reduces each axis and selects."""
     axes = b.input(1)
     noop = bool(b.attr("noop_with_empty_axes", 0))
     if axes is None:

@@ -19,7 +19,7 @@ _T = onnx.TensorProto
 
 
 def resize_19(b: Builder) -> list[ir.Value | None] | None:
-    """half_pixel_symmetric: where the output size is no rounded one it is half_pixel, else a matrix for each axis."""
+    """half_pixel_symmetric: half_pixel where no output size is rounded, else a matrix for each axis."""
     if b.attr("coordinate_transformation_mode", "half_pixel") != "half_pixel_symmetric":
         return None
     return _by_matrices(b)

@@ -131,7 +131,7 @@ def _cubic(b: Builder, part: ir.Value, tap: int) -> ir.Value:
 
 
 def grid_sample_20(b: Builder) -> list[ir.Value | None] | None:
-    """linear was bilinear, cubic bicubic; volumes are sampled by gathers."""
+    """Rename linear to bilinear and cubic to bicubic; for volumes, gather the samples."""
     rank = b.need_rank(b.need(0))
     if rank != 4:
         return grid_sample_16(b)
@@ -140,7 +140,7 @@ def grid_sample_20(b: Builder) -> list[ir.Value | None] | None:
 
 
 def grid_sample_16(b: Builder) -> list[ir.Value | None]:
-    """Gathers of the neighbours of every position."""
+    """Gather the neighbours of every position."""
     x, grid = b.need(0), b.need(1)
     axes = b.need_rank(x) - 2
     mode = {v: k for k, v in _MODES.items()}.get(b.attr("mode"), b.attr("mode", "linear"))

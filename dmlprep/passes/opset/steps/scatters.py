@@ -59,7 +59,7 @@ def _scatter_reduce(
 
 
 def scatter_elements(b: Builder) -> list[ir.Value | None] | None:
-    """reduction: by comparison of every index with every position."""
+    """reduction: compare every index with every position."""
     reduction = b.attr("reduction", "none")
     if reduction == "none":
         if b.version < 18:
@@ -80,7 +80,7 @@ def scatter_elements(b: Builder) -> list[ir.Value | None] | None:
 
 
 def scatter_nd(b: Builder) -> list[ir.Value | None] | None:
-    """reduction: rows of the flattened data, by comparison of every index with every row."""
+    """reduction: compare every index with every row of the flattened data."""
     reduction = b.attr("reduction", "none")
     if reduction == "none":
         if b.version < 18:
@@ -125,7 +125,7 @@ def tensor_scatter_24(b: Builder) -> list[ir.Value | None]:
 
 
 def trilu_14(b: Builder) -> list[ir.Value | None]:
-    """Elements of one side of a diagonal stay, by comparison of column and row."""
+    """Compare column and row, and keep the elements on one side of the diagonal."""
     x, k = b.need(0), b.input(1)
     rank = b.need_rank(x)
     sizes = [b.op("Squeeze", b.dim(x, rank - 2 + i), b.ints(0)) for i in range(2)]

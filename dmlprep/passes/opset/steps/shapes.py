@@ -115,7 +115,7 @@ def _literal_zeros(b: Builder, x: ir.Value, wanted: ir.Value) -> ir.Value:
 
 
 def shape_15(b: Builder) -> list[ir.Value | None] | None:
-    """start and end: a slice of the shape."""
+    """start and end: a Slice of the whole shape."""
     start, end = b.attr("start", 0), b.attr("end")
     if not start and end is None:
         b.set_attr(start=None)
@@ -209,7 +209,7 @@ def pad_18(b: Builder) -> list[ir.Value | None] | None:
 
 
 def pad_19(b: Builder) -> list[ir.Value | None] | None:
-    """mode wrap: positions modulo the size, gathered along one dimension after the other."""
+    """mode wrap: Gather at the positions modulo the size, one dimension after the other."""
     if b.attr("mode", "constant") != "wrap":
         return None
     x = b.need(0)

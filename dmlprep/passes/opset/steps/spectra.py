@@ -19,7 +19,7 @@ Matrix = np.ndarray[Any, np.dtype[np.float64]]
 
 
 def dft_20(b: Builder) -> list[ir.Value | None] | None:
-    """axis: input -> attribute. An axis given at run time is read off the output's shape, or tried one by one."""
+    """axis: input -> attribute. A run-time axis follows from the shapes, or every axis is tried in the graph."""
     x, axis = b.need(0), b.input(2)
     rank = b.need_rank(x)
     if axis is None:
@@ -107,7 +107,7 @@ def transform(b: Builder, x: ir.Value, axis: int, size: int, points: int, *, inv
 
 
 def stft_17(b: Builder) -> list[ir.Value | None]:
-    """Frames gathered, multiplied by the window, and each one's DFT."""
+    """Gather the frames, multiply them by the window, and take the DFT of each."""
     signal, step, window, length = b.need(0), b.need(1), b.input(2), b.input(3)
     shape = b.values.shape(signal)
     samples = shape[1] if shape is not None else None

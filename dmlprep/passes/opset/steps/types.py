@@ -20,10 +20,10 @@ _FLOAT8 = {_T.FLOAT8E4M3FN, _T.FLOAT8E4M3FNUZ, _T.FLOAT8E5M2, _T.FLOAT8E5M2FNUZ,
 
 
 def drop_defaults(b: Builder) -> None:
-    """Remove attributes that the version before lacks, where they say what it does anyway.
+    """Remove attributes that the version before lacks, where they have their default values.
 
     Raises:
-        CannotLower: one says something else.
+        CannotLower: one has another value.
     """
     schema = schema_at(b.node.op_type, b.version)
     assert schema is not None
@@ -56,7 +56,7 @@ def _unless(then: Callable[[Builder], list[ir.Value | None] | None], name: str, 
 
 
 def cast(b: Builder) -> list[ir.Value | None] | None:
-    """Cast and CastLike: saturate speaks of float8 only, round_mode of float8e8m0 only."""
+    """Drop saturate, which concerns float8 only, and round_mode, which concerns float8e8m0 only."""
     schema = schema_at(b.node.op_type, b.version)
     assert schema is not None
     older = schema_at(b.node.op_type, schema.since_version - 1)
@@ -69,7 +69,7 @@ def cast(b: Builder) -> list[ir.Value | None] | None:
 
 
 def cast_like(b: Builder) -> list[ir.Value | None] | None:
-    """A Cast, where the type to cast to is known."""
+    """A Cast, where the target type is known."""
     to = b.values.dtype(b.need(1))
     if to:
         saturate = b.attr("saturate") if to in _FLOAT8 else None
@@ -82,7 +82,7 @@ def cast_like(b: Builder) -> list[ir.Value | None] | None:
 
 
 def constant_12(b: Builder) -> list[ir.Value | None] | None:
-    """value_int, value_floats ...: a tensor."""
+    """value_int, value_floats ... become a tensor."""
     for name, attr in b.node.attributes.items():
         if name in ("value", "sparse_value"):
             return None
@@ -129,7 +129,7 @@ def dropout_12(b: Builder) -> list[ir.Value | None] | None:
 
 
 def extreme_12(b: Builder) -> list[ir.Value | None] | None:
-    """Max and Min of 64-bit integers, which have no wider type: by comparison, one input after the other."""
+    """64-bit integers have no wider type: compare the inputs one after the other."""
     if b.values.dtype(b.need(0)) not in (_T.INT64, _T.UINT64):
         return None
     best = b.need(0)
@@ -153,7 +153,7 @@ def mod_28(b: Builder) -> list[ir.Value | None] | None:
 
 
 def range_27(b: Builder) -> None:
-    """stash_type 1: half precision is computed in float, as the wider type does."""
+    """stash_type 1: half precision is computed in float."""
     if b.attr("stash_type", 1) == 1:
         b.set_attr(stash_type=None)
     drop_defaults(b)
