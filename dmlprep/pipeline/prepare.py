@@ -147,7 +147,7 @@ def _run(request: PrepareRequest, record: RunRecord, began: float) -> None:
 def _check_device(request: PrepareRequest, record: RunRecord) -> None:
     """End the run before the steps where DirectML is demanded and cannot answer."""
     if request.plan.recipe.parity.dml == "require" and (reason := missing_device(request.on_target)):
-        found = finding("DP803", f"parity on dml did not run: {reason}")
+        found = finding("DP803", f"parity on dml did not run: {reason}", remedy=_how_to_run("dml"))
         record.verdicts.append(Verdict(check="parity on dml", outcome="not-run", reason=reason, findings=[found]))
         _judge(record, request.plan)
 

@@ -116,7 +116,8 @@ def show_record(record: RunRecord, console: Console) -> None:
     if all(placed):
         show_placement(placed[0], placed[1], console)
     show_half(record, console)
-    findings = record.all_findings()
+    said = [one for verdict in record.verdicts if verdict.outcome == "not-run" for one in verdict.findings]
+    findings = [one for one in record.all_findings() if one not in said]  # the verdict's own line has the reason
     if findings:
         console.print()
         show_findings(findings, console)

@@ -22,7 +22,7 @@ from dmlprep.runtime import SessionFailure
 from dmlprep.runtime.linux import base, sandbox
 from dmlprep.runtime.linux import install as installation
 from dmlprep.runtime.linux.archive import Package
-from dmlprep.runtime.linux.layout import Layout, native_digest
+from dmlprep.runtime.linux.layout import DEFAULT_RELEASE, Layout, native_digest
 from dmlprep.runtime.linux.staging import external_files, stage
 from dmlprep.runtime.linux.wheel import fetch_release, unpack_libraries
 from tests.runtime.conftest import save
@@ -76,10 +76,10 @@ def test_the_release_for_a_version(tmp_path: Path) -> None:
     for version in ("1.30.0", "1.28.3", "1.24.4"):
         layout.release(version).mkdir(parents=True)
         (layout.release(version) / "piece.json").write_text('{"libraries": {}}')
-    assert layout.release_for() == "1.24.4", "the newest is not the default one"
-    assert [layout.release_for(v) for v in ("1.30.0", "1.28.0", "1.20.1")] == ["1.30.0", "1.28.3", "1.24.4"]
-    shutil.rmtree(layout.release("1.24.4"))
-    assert layout.release_for() == "1.30.0"
+    assert layout.release_for() == DEFAULT_RELEASE
+    assert [layout.release_for(v) for v in ("1.24.4", "1.28.0", "1.20.1")] == ["1.24.4", "1.28.3", DEFAULT_RELEASE]
+    shutil.rmtree(layout.release(DEFAULT_RELEASE))
+    assert layout.release_for() == "1.28.3"
 
 
 def index(monkeypatch: pytest.MonkeyPatch, packages: dict[str, str]) -> list[str]:
