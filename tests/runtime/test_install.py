@@ -24,7 +24,7 @@ from dmlprep.runtime.linux import install as installation
 from dmlprep.runtime.linux.archive import Package
 from dmlprep.runtime.linux.layout import DEFAULT_RELEASE, Layout, native_digest
 from dmlprep.runtime.linux.staging import external_files, stage
-from dmlprep.runtime.linux.wheel import fetch_release, unpack_libraries
+from dmlprep.runtime.linux.wheel import fetch_release, known_digests, unpack_libraries
 from tests.runtime.conftest import save
 
 linux = pytest.mark.skipif(sys.platform == "win32", reason="the runtime is for Linux")
@@ -114,8 +114,17 @@ def test_the_package_that_has_a_release_is_fetched(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, wanted: str, file: str
 ) -> None:
     asked = index(monkeypatch, {wanted: file})
+    monkeypatch.setattr("dmlprep.runtime.linux.wheel.known_digests", dict)
     assert fetch_release(version, tmp_path, lambda *_: None) == tmp_path / file
     assert asked[-1] == wanted
+
+
+def test_a_package_with_another_content_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = next(name for name in known_digests() if "windowsml-1.30" in name)
+    index(monkeypatch, {"onnxruntime-windowsml==1.30.0.*": file})
+    with pytest.raises(CheckNotRun, match="another content: SHA-256 e3b0c44298fc1c14"):
+        fetch_release("1.30.0", tmp_path, lambda *_: None)
+    assert not (tmp_path / file).exists()
 
 
 def test_a_release_that_no_package_has_names_all_that_were_asked(

@@ -15,12 +15,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dmlprep.errors import CheckNotRun, InputError, UsageError
+from dmlprep.targets import find_target, target_names
 
-__all__ = ["fetch_release", "unpack_libraries"]
+__all__ = ["fetch_release", "known_digests", "unpack_libraries"]
 
 _FIRST_WHEEL = (1, 19)
 """Wheels before 1.19 hold ONNX Runtime inside Python's module, without its C interface; npm's package has the
 library."""
+
+_FIRST_OF_PYTHON_3_13 = (1, 20)
+"""The first release with wheels for Python 3.13."""
 
 _FIRST_NPM = (1, 17)
 """npm's onnxruntime-node has DirectML since 1.17."""
@@ -49,18 +53,20 @@ class _Offer:
     pattern: str
 
 
-def fetch_release(version: str, folder: Path, say: Callable[[str, int, int], None], python: str = "3.11") -> Path:
+def fetch_release(version: str, folder: Path, say: Callable[[str, int, int], None], python: str = "") -> Path:
     """Fetch the package for Windows that holds a release, into ``folder``.
 
     pip fetches onnxruntime-directml (1.19 to 1.24.4) or onnxruntime-windowsml (1.23.2 and newer), npm onnxruntime-node
     (1.17 and newer): the first of them that has the release.
 
+    Packages that a target was read from must have the SHA-256 that the target names.
+
     Args:
-        python: version of Python that the wheel is for.
+        python: version of Python that the wheel is for; by default the one of those wheels.
 
     Raises:
         UsageError: ``version`` is no version, or one that cannot be had.
-        CheckNotRun: pip and npm are missing or cannot fetch it.
+        CheckNotRun: pip and npm are missing or cannot fetch it, or the file has another SHA-256.
     """
     if not re.fullmatch(r"\d+(\.\d+){1,3}", version):
         raise UsageError("not a version", where=version, fix="name a release such as 1.24.4 or 1.30.0")
@@ -69,16 +75,40 @@ def fetch_release(version: str, folder: Path, say: Callable[[str, int, int], Non
         raise UsageError("neither pip nor npm has this release with a C interface", where=version, fix=fix)
     folder.mkdir(parents=True, exist_ok=True)
     reasons = []
+    python = python or ("3.13" if _numbers(version) >= _FIRST_OF_PYTHON_3_13 else "3.11")
     for offer in _offers(version, folder, python):
         say(offer.name, 0, 0)
         found = _fetch(offer, folder)
         if isinstance(found, Path):
+            _check_digest(found)
             return found
         reasons.append(found)
     fix = (
         "see that pip and npm reach your package index, or fetch the file for win_amd64 yourself and pass --wheel FILE"
     )
     raise CheckNotRun("; ".join(reasons), fix=fix)
+
+
+def known_digests() -> dict[str, str]:
+    """SHA-256 by file name of the packages that targets were read from."""
+    line = re.compile(r"package: (\S+), sha256 ([0-9a-f]{64})")
+    sources = [source for name in target_names() for source in find_target(name).sources]
+    return {found[1]: found[2] for source in sources if (found := line.match(source))}
+
+
+def _check_digest(path: Path) -> None:
+    wanted = known_digests().get(path.name)
+    if wanted is None:
+        return
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    if digest != wanted:
+        path.unlink()
+        raise CheckNotRun(
+            f"the package index gave a file with another content: SHA-256 {digest}, not {wanted}",
+            where=path.name,
+            fix="find out why your index has another file; one that you trust can be passed with --wheel FILE",
+        )
 
 
 def _numbers(version: str) -> tuple[int, ...]:
