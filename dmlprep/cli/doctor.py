@@ -87,6 +87,7 @@ def command(output_format: str, no_dml: bool, adapters: bool) -> None:
     Exit code 0: nothing is broken (DirectML may be missing); 1: an error is listed.
     """
     from dmlprep.runtime import dml_status
+    from dmlprep.runtime.catalog import catalog_lines
     from dmlprep.runtime.environment import (
         LIBRARIES,
         RUNTIMES,
@@ -115,6 +116,7 @@ def command(output_format: str, no_dml: bool, adapters: bool) -> None:
             "system": system_name(),
             "libraries": versions,
             "dml": None if status is None else msgspec.to_builtins(status),
+            "windows_ml": catalog_lines(),
             "findings": msgspec.to_builtins(findings),
         }
         print_json(record)
@@ -124,6 +126,8 @@ def command(output_format: str, no_dml: bool, adapters: bool) -> None:
             echo(f"  {name} {version}")
         if status is not None and status.available:
             echo(f"DirectML: {status.device}")
+        for line in catalog_lines():
+            echo(f"Windows ML's catalog: {line}")
         for found in findings:
             echo(f"{found.severity}: {found.message} [{found.code}]")
             if found.remedy:

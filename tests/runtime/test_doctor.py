@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from click.testing import CliRunner
 from dmlprep.cli.doctor import command as doctor
 from dmlprep.cli.runtime import command as runtime
 from dmlprep.errors import CheckNotRun
+from dmlprep.runtime.catalog import catalog_lines
 from dmlprep.runtime.environment import installed_versions, runtime_findings
 
 
@@ -48,6 +50,38 @@ def test_two_packages_clash_and_the_line_that_mends_it_is_printed(tmp_path: Path
 def test_one_package_or_none(tmp_path: Path, packages: dict[str, str], system: str, code: str) -> None:
     found = runtime_findings(site(tmp_path, **packages), system)
     assert [one.code for one in found] == ([code] if code else [])
+
+
+_CATALOG = """
+from types import SimpleNamespace as Row
+class EpCatalog:
+    __enter__ = lambda self: self
+    __exit__ = lambda self, *_: None
+    def find_all_providers(self):
+        {body}
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "lines"),
+    [
+        (
+            "return [Row(name='QNN', version='2.1', ready_state=Row(name='NotPresent'))]",
+            ["QNN 2.1: can be downloaded"],
+        ),
+        ("return []", ["no providers for this machine"]),
+        ("raise OSError('no catalog service')", ["cannot be asked: OSError: no catalog service"]),
+        ("import os; os._exit(5)", ["cannot be asked: exit code 5"]),
+    ],
+)
+def test_the_catalog_of_windows_ml(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str, lines: list[str]
+) -> None:
+    (tmp_path / "windowsml.py").write_text(_CATALOG.format(body=body))
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
+    assert catalog_lines("win32") == lines
+    assert catalog_lines("linux") == []
 
 
 def test_versions_without_imports(tmp_path: Path) -> None:

@@ -1,0 +1,63 @@
+"""Windows ML's catalog of execution providers, where the package ``windowsml`` is installed.
+
+Asked in a child process: the catalog is native code that talks to Windows Update. Nothing is downloaded.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from importlib.util import find_spec
+
+from dmlprep.runtime.offsite.process import CREATION_FLAGS, environment
+
+__all__ = ["catalog_lines"]
+
+_LIMIT = 30.0
+"""Seconds for an answer."""
+
+
+def catalog_lines(system: str = sys.platform) -> list[str]:
+    """One line for each provider that Windows ML has for this machine; empty where ``windowsml`` is not installed.
+
+    DirectML is not among them: Windows ML lists it as "DirectML (legacy)", and every ONNX Runtime of Windows has it.
+    """
+    if system != "win32" or find_spec("windowsml") is None:
+        return []
+    command = [sys.executable, "-P", "-m", "dmlprep.runtime.catalog"]
+    try:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_LIMIT,
+            check=False,
+            creationflags=CREATION_FLAGS,
+            env=environment(),
+        )
+    except subprocess.TimeoutExpired:
+        return [f"no answer within {_LIMIT:g} s"]
+    try:
+        rows: list[list[str]] = json.loads(done.stdout.decode("utf-8", "replace").splitlines()[-1])
+    except (ValueError, IndexError):
+        said = done.stderr.decode("utf-8", "replace").strip().splitlines()
+        return [f"cannot be asked: {said[-1] if said else f'exit code {done.returncode}'}"]
+    return [f"{name} {version}: {state}" for name, version, state in rows] or ["no providers for this machine"]
+
+
+def _ask() -> None:
+    import windowsml
+
+    with windowsml.EpCatalog() as catalog:
+        found = catalog.find_all_providers()
+        rows = [[one.name, one.version, _STATES.get(one.ready_state.name, one.ready_state.name)] for one in found]
+    sys.stdout.write(json.dumps(rows) + "\n")
+
+
+_STATES = {"Ready": "ready", "NotReady": "installed, not loaded yet", "NotPresent": "can be downloaded"}
+"""Names of ``windowsml.EpReadyState``."""
+
+
+if __name__ == "__main__":
+    _ask()
