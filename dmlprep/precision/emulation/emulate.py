@@ -24,6 +24,7 @@ from dmlprep.precision.emulation.rounding import Builder, Constants, Rounding
 from dmlprep.precision.half import cast_tensor
 from dmlprep.precision.types import Types, solve_types
 from dmlprep.precision.view import MOVES, constant_tensor
+from dmlprep.rewriting.builder import move_readers
 from dmlprep.rewriting.names import Names
 
 __all__ = ["Accumulation", "Rounding", "emulate", "forget_symbolic_shapes"]
@@ -88,12 +89,8 @@ def _round_inputs(graph: ir.Graph, half: set[ir.Value], builder: Builder) -> Non
     for value in list(graph.inputs):
         if value not in half or value.is_initializer():
             continue
-        uses = list(value.uses())
         rounded = builder.round(value)
-        made = set(builder.made)
-        for use in uses:
-            if use.node not in made:
-                use.node.replace_input_with(use.idx, rounded)
+        move_readers(value, rounded, but=set(builder.made))
     first = next(iter(graph), None)
     if first is not None and builder.made:
         builder.place_before(first)
@@ -113,7 +110,7 @@ def _node(node: ir.Node, half: set[ir.Value], types: Types, builder: Builder, mo
     if composites.decompose(node, builder, everywhere=mode == "everywhere"):
         return
     for value in outputs:
-        _round_output(node, value, builder)
+        builder.replace(value, builder.round(value), "unrounded")
 
 
 def _same_type(node: ir.Node, types: Types) -> None:
@@ -124,21 +121,6 @@ def _same_type(node: ir.Node, types: Types) -> None:
     if isinstance(kind, ir.TensorType) and kind.dtype in (_HALF, _SINGLE) and to == _SINGLE:
         node.op_type = "Identity"
         node.attributes.clear()
-
-
-def _round_output(node: ir.Node, value: ir.Value, builder: Builder) -> None:
-    """What computes the value gets another name; the rounded value takes over its name and its readers."""
-    uses, outputs = list(value.uses()), list(builder.graph.outputs)
-    rounded = builder.round(value)
-    name = value.name
-    value.name = builder.names.value(f"{name}_unrounded")
-    rounded.name, rounded.doc_string = name, value.doc_string
-    for use in uses:
-        use.node.replace_input_with(use.idx, rounded)
-    for index, output in enumerate(outputs):
-        if output is value:
-            builder.graph.outputs[index] = rounded
-    builder.place_after(node)
 
 
 def _attributes(node: ir.Node, half_outputs: list[ir.Value]) -> None:
