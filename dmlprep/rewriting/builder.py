@@ -15,6 +15,7 @@ __all__ = [
     "as_attribute",
     "as_initializer",
     "inherit",
+    "insert_behind",
     "move_readers",
     "replace_outputs",
     "replace_value",
@@ -98,6 +99,18 @@ def inherit(old: ir.Value, new: ir.Value, rename: str) -> None:
     new.metadata_props.update(old.metadata_props)
 
 
+def insert_behind(value: ir.Value, nodes: ir.Node | Sequence[ir.Node]) -> None:
+    """Put nodes right behind the node that makes ``value``; first in its graph where no node makes it."""
+    graph, producer = value.graph, value.producer()
+    assert graph is not None
+    if producer is not None:
+        graph.insert_after(producer, nodes)
+    elif len(graph):
+        graph.insert_before(graph[0], nodes)
+    else:
+        graph.extend([nodes] if isinstance(nodes, ir.Node) else nodes)
+
+
 def move_readers(old: ir.Value, new: ir.Value | None, but: Collection[ir.Node] = ()) -> None:
     """Let the nodes that read ``old`` read ``new``, all except ``but``."""
     for reader, index in tuple(old.uses()):
@@ -121,11 +134,10 @@ def replace_value(old: ir.Value, new: ir.Value, rename: str, made: Sequence[ir.N
     """
     inherit(old, new, rename)
     move_readers(old, new, but=made)
-    graph, producer = old.graph, old.producer()
-    assert graph is not None
-    replace_outputs(graph, old, new)
-    if made and producer is not None:
-        graph.insert_after(producer, made)
+    assert old.graph is not None
+    replace_outputs(old.graph, old, new)
+    if made:
+        insert_behind(old, made)
 
 
 def _copied(shape: ir.Shape | None) -> ir.Shape | None:

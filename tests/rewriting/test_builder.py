@@ -13,6 +13,7 @@ from dmlprep.rewriting.builder import (
     as_attribute,
     as_initializer,
     inherit,
+    insert_behind,
     move_readers,
     replace_value,
 )
@@ -157,3 +158,18 @@ def test_replace_value_by_a_constant() -> None:
     assert list(model.graph.initializers) == ["a"]
     assert list(second.inputs) == [new, new]
     assert new.is_graph_output()
+
+
+def test_nodes_stand_behind_what_makes_their_operand() -> None:
+    model, first, _ = chain()
+    graph = model.graph
+    insert_behind(first.outputs[0], ir.Node("", "Neg", [first.outputs[0]], name="behind"))
+    insert_behind(graph.inputs[0], [ir.Node("", "Neg", [graph.inputs[0]], name=name) for name in ("one", "two")])
+    assert [n.name for n in graph] == ["one", "two", "first", "behind", "second"]
+
+
+def test_a_node_in_an_empty_graph() -> None:
+    x = ir.Value(name="x", type=FLOAT)
+    graph = ir.Graph([x], [], nodes=[], name="g")
+    insert_behind(x, ir.Node("", "Neg", [x], name="only"))
+    assert [n.name for n in graph] == ["only"]

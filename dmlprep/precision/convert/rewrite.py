@@ -14,8 +14,8 @@ from dmlprep.precision.convert.plan import Plan
 from dmlprep.precision.half import FP16_MAX, WIDE, cast_tensor
 from dmlprep.precision.signature import Port
 from dmlprep.precision.types import FROM_ATTRIBUTE
-from dmlprep.precision.view import UNTYPED, constant_tensor
-from dmlprep.rewriting.builder import as_initializer, inherit, replace_outputs
+from dmlprep.precision.view import UNTYPED, constant_tensor, set_constant_tensor
+from dmlprep.rewriting.builder import as_initializer, inherit, insert_behind, replace_outputs
 from dmlprep.rewriting.names import Names
 
 __all__ = ["rewrite"]
@@ -245,7 +245,7 @@ class _Rewriter:
             given = node.attributes.get("value")
             tensor = given.as_tensor() if given is not None else ir.tensor([0.0], dtype=_SINGLE)
             if tensor.dtype != home:
-                node.attributes["value"] = ir.AttrTensor("value", cast_tensor(tensor, home, limit=self._limit(value)))
+                set_constant_tensor(node, cast_tensor(tensor, home, limit=self._limit(value)))
                 self.changed = True
         elif op in FROM_ATTRIBUTE and self._original(value) != home:
             name = FROM_ATTRIBUTE[op][0]
@@ -257,24 +257,16 @@ class _Rewriter:
         if tensor is None:
             return
         if tensor.dtype != home:
-            self._set_constant(node, cast_tensor(tensor, home, limit=self._limit(value)))
+            set_constant_tensor(node, cast_tensor(tensor, home, limit=self._limit(value)))
+            self.changed = True
         if {_HALF, _SINGLE} <= self._demands(value):
             copy = self._like(value, _HALF)
             twin = ir.Node("", "Constant", [], outputs=[copy], name=self.names.node(f"{copy.name}_constant"))
             half = cast_tensor(tensor, _HALF, name=copy.name, limit=self._limit(value))
-            twin.attributes["value"] = ir.AttrTensor("value", half)
-            graph = node.graph
-            assert graph is not None
-            graph.insert_after(node, twin)
+            set_constant_tensor(twin, half)
+            insert_behind(value, twin)
             self.casts[value, _HALF] = copy
             self.changed = True
-
-    def _set_constant(self, node: ir.Node, tensor: ir.TensorProtocol) -> None:
-        for name in ("value_float", "value_floats"):
-            if name in node.attributes:
-                del node.attributes[name]
-        node.attributes["value"] = ir.AttrTensor("value", tensor)
-        self.changed = True
 
     # -- edges ----------------------------------------------------------------------------------------------------
 
@@ -301,15 +293,7 @@ class _Rewriter:
             if dtype == _HALF and self._home(source) == _HALF:
                 return source  # it was FP16 before it was cast up
         new = self._like(value, dtype)
-        node = self._cast_node(value, new)
-        graph = value.graph
-        assert graph is not None
-        if producer is not None:
-            graph.insert_after(producer, node)
-        elif len(graph):
-            graph.insert_before(next(iter(graph)), node)
-        else:
-            graph.append(node)
+        insert_behind(value, self._cast_node(value, new))
         self.casts[value, dtype] = new
         return new
 

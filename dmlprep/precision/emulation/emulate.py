@@ -23,8 +23,8 @@ from dmlprep.precision.emulation import composites
 from dmlprep.precision.emulation.rounding import Builder, Constants, Rounding
 from dmlprep.precision.half import cast_tensor
 from dmlprep.precision.types import Types, solve_types
-from dmlprep.precision.view import MOVES, constant_tensor
-from dmlprep.rewriting.builder import move_readers
+from dmlprep.precision.view import MOVES, constant_tensor, set_constant_tensor
+from dmlprep.rewriting.builder import insert_behind, move_readers
 from dmlprep.rewriting.names import Names
 
 __all__ = ["Accumulation", "Rounding", "emulate", "forget_symbolic_shapes"]
@@ -91,11 +91,8 @@ def _round_inputs(graph: ir.Graph, half: set[ir.Value], builder: Builder) -> Non
             continue
         rounded = builder.round(value)
         move_readers(value, rounded, but=set(builder.made))
-    first = next(iter(graph), None)
-    if first is not None and builder.made:
-        builder.place_before(first)
-    else:
-        builder.place_last()
+    if builder.made:
+        insert_behind(graph.inputs[0], builder.made)
 
 
 def _node(node: ir.Node, half: set[ir.Value], types: Types, builder: Builder, mode: Accumulation) -> None:
@@ -131,7 +128,7 @@ def _attributes(node: ir.Node, half_outputs: list[ir.Value]) -> None:
     if node.op_type in ("Constant", "ConstantOfShape") and half_outputs:
         tensor = constant_tensor(node)
         if tensor is not None and tensor.dtype == _HALF:
-            node.attributes["value"] = ir.AttrTensor("value", cast_tensor(tensor, _SINGLE))
+            set_constant_tensor(node, cast_tensor(tensor, _SINGLE))
 
 
 def forget_symbolic_shapes(model: Model) -> None:

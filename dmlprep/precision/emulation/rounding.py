@@ -22,7 +22,7 @@ _HALF, _SINGLE = ir.DataType.FLOAT16, ir.DataType.FLOAT
 
 
 class Builder(GraphBuilder):
-    """Adds FP32 nodes to one graph, each batch before or behind a given node."""
+    """Adds FP32 nodes to one graph, a batch at a time."""
 
     graph: ir.Graph
 
@@ -80,11 +80,6 @@ class Builder(GraphBuilder):
     def replace(self, old: ir.Value, new: ir.Value, suffix: str) -> None:
         """Put what was made right behind what makes ``old``; its result ``new`` takes the name and place of ``old``."""
         replace_value(old, new, self.value_name(f"{old.name}_{suffix}"), self.made)
-        self.made = []
-
-    def place_before(self, node: ir.Node) -> None:
-        """Put what was made right before a node."""
-        self.graph.insert_before(node, self.made)
         self.made = []
 
     def place_last(self) -> None:
