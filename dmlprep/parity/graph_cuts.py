@@ -15,6 +15,7 @@ from dmlprep.model import Model
 from dmlprep.model.checking import infer_shapes
 from dmlprep.model.walk import attribute_graphs
 from dmlprep.parity.matching import may_be_compared
+from dmlprep.rewriting.builder import move_readers
 
 __all__ = ["Cuts", "prefix", "read_by", "region"]
 
@@ -183,8 +184,7 @@ def region(model: Model, inputs: Mapping[str, Array], outputs: Iterable[str]) ->
         new = ir.Value(name=name, type=ir.TensorType(ir.DataType.from_numpy(array.dtype)), shape=ir.Shape(array.shape))
         if old.producer() is not None:
             old.name = f"{name}__before"
-        for user, index in list(old.uses()):
-            user.replace_input_with(index, new)
+        move_readers(old, new)
         fed[name] = new
     graph.inputs.clear()
     _keep(part.ir, wanted, set(fed))

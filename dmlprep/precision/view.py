@@ -139,6 +139,13 @@ def constant_tensor(node: ir.Node) -> ir.TensorProtocol | None:
     return None
 
 
+def set_constant_tensor(node: ir.Node, tensor: ir.TensorProtocol) -> None:
+    """Let a Constant or a ConstantOfShape hold ``tensor``."""
+    for name in ("value_float", "value_floats"):
+        node.attributes.pop(name, None)
+    node.attributes["value"] = ir.AttrTensor("value", tensor)
+
+
 def scalar(tensor: ir.TensorProtocol | None) -> float | None:
     """The number that a tensor of one element holds."""
     if tensor is None or tensor.size != 1 or tensor.dtype == ir.DataType.STRING:

@@ -35,19 +35,18 @@ def _rewrite(facts: NodeFacts, edit: Edit) -> str:
         source = _tensor_of(value)
         if source is None:
             continue
-        name = edit.name("own")
-        edit.node.replace_input_with(index, edit.initializer(_again(source, name), name))
+        edit.node.replace_input_with(index, edit.initializer(_again(source), "own"))
         done = True
     return "" if done else "the output is computed from constants: simplify first"
 
 
-def _again(tensor: ir.TensorProtocol, name: str) -> ir.TensorProtocol:
-    """The same tensor under another name; its values are not read."""
+def _again(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
+    """The same tensor once more, without a name; its values are not read."""
     shape = ir.Shape(tensor.shape.numpy())
     mapped = as_mapped(tensor)
     if mapped is not None:
-        return MappedTensor(mapped.path, mapped.offset, mapped.length, mapped.dtype, shape, name)
-    return ir.LazyTensor(lambda: tensor, dtype=tensor.dtype, shape=shape, name=name)
+        return MappedTensor(mapped.path, mapped.offset, mapped.length, mapped.dtype, shape, "")
+    return ir.LazyTensor(lambda: tensor, dtype=tensor.dtype, shape=shape)
 
 
 def _tensor_of(value: ir.Value) -> ir.TensorProtocol | None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
 from dmlprep.model.dims import Dim
 from dmlprep.model.walk import label
+from dmlprep.rewriting.builder import GraphBuilder, as_attribute, replace_value
 from dmlprep.rewriting.names import Names
 from dmlprep.targets.facts import Value
 
@@ -28,37 +28,23 @@ def data_type(value: Value | None) -> ir.DataType | None:
     return ir.DataType[value.type.upper()]
 
 
-class Edit:
-    """Edits around ``node``, which stands in ``graph``.
+class Edit(GraphBuilder):
+    """Edits around ``node``, which stands in ``graph``."""
 
-    Args:
-        names: those in use in the model; what is made here is added to them.
-    """
+    graph: ir.Graph
 
     def __init__(self, graph: ir.Graph, node: ir.Node, names: Names) -> None:
-        self.graph = graph
+        super().__init__(graph, names)
         self.node = node
-        self.names = names
         self._base = node.name or next((v.name for v in node.outputs if v.name), None) or label(node)
 
-    def name(self, what: str) -> str:
-        """A name of a value that no other has."""
-        return self.names.new(f"{self._base}_{what}")
+    def value_name(self, wish: str) -> str:
+        """A free name for a value, which begins with the node's."""
+        return self.names.new(f"{self._base}_{wish}")
 
-    def constant(self, array: np.ndarray[Any, Any], what: str) -> ir.Value:
-        """An initializer of this node's graph; ``array`` keeps its dtype and shape."""
-        name = self.name(what)
-        # A copy: ascontiguousarray would make a vector of a scalar.
-        tensor = ir.tensor(np.array(array, copy=True, order="C"), name=name)
-        return self.initializer(tensor, name)
-
-    def initializer(self, tensor: ir.TensorProtocol, name: str) -> ir.Value:
-        """An initializer of this node's graph that holds ``tensor``."""
-        value = ir.Value(
-            name=name, shape=ir.Shape(tensor.shape.numpy()), type=ir.TensorType(tensor.dtype), const_value=tensor
-        )
-        self.graph.register_initializer(value)
-        return value
+    def node_name(self, wish: str) -> str:
+        """A free name for a node, which begins with the node's."""
+        return self.value_name(f"{wish}_node")
 
     def integers(self, numbers: Iterable[int], what: str) -> ir.Value:
         """A constant vector of int64."""
@@ -77,29 +63,14 @@ class Edit:
         """Add a node with one output before the node.
 
         Args:
-            like: the output has this value's type, and its shape where ``shape`` is not given.
+            like: the output has this value's type.
             shape: sizes of the output, where they are known.
             dtype: element type of the output in place of that of ``like``.
         """
-        output = ir.Value(name=self.name(op.lower()))
-        if dtype is not None:
-            output.type = ir.TensorType(dtype)
-        elif like is not None:
-            output.type = like.type
-        if shape is not None and output.type is not None:  # ONNX writes no shape without a type
-            output.shape = ir.Shape(list(shape))
-        new = ir.Node(
-            "",
-            op,
-            inputs,
-            [
-                v if isinstance(v, ir.Attr) else ir.convenience.convert_attribute(k, v)
-                for k, v in (attributes or {}).items()
-            ],
-            outputs=[output],
-            name=self._node_name(op),
-        )
-        self.graph.insert_before(self.node, new)
+        kind = ir.TensorType(dtype) if dtype is not None else like.type if like is not None else None
+        # ONNX writes no shape without a type
+        output = self.new_value(op.lower(), kind, ir.Shape(shape) if shape is not None and kind is not None else None)
+        self.graph.insert_before(self.node, self.new_node(op, inputs, [output], op.lower(), attributes))
         return output
 
     def twin(self) -> ir.Value:
@@ -147,12 +118,9 @@ class Edit:
             return value
         return self.before("Cast", [value], {"to": int(ir.DataType.FLOAT)}, dtype=ir.DataType.FLOAT)
 
-    def _node_name(self, op: str) -> str:
-        return self.name(f"{op.lower()}_node")
-
     def set(self, name: str, value: Attribute) -> None:
         """Write an attribute of the node."""
-        self.node.attributes[name] = ir.convenience.convert_attribute(name, value)
+        self.node.attributes[name] = as_attribute(name, value)
 
     def drop(self, *names: str) -> None:
         """Remove attributes of the node."""
@@ -167,15 +135,7 @@ class Edit:
 
     def replace_output(self, new: ir.Value, index: int = 0) -> None:
         """Let ``new`` stand for an output of the node everywhere, under its name."""
-        old = self.node.outputs[index]
-        name, shape, kind = old.name, old.shape, old.type
-        old.name = self.name("before")
-        new.name = name
-        if kind is not None:
-            new.type = kind
-        if shape is not None:
-            new.shape = shape
-        ir.convenience.replace_all_uses_with(old, new, replace_graph_outputs=True)
+        replace_value(self.node.outputs[index], new, self.value_name("before"))
 
     def forget_shapes(self, value: ir.Value) -> None:
         """Drop the shapes noted for ``value`` and for what is computed from it; graph outputs keep theirs."""

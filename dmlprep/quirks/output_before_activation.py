@@ -11,6 +11,7 @@ import onnx_ir as ir
 from dmlprep.quirks.editing import Edit
 from dmlprep.quirks.patterns import GRAPH_TRANSFORMER, fused_activation
 from dmlprep.quirks.quirk import MEASURED, Quirk
+from dmlprep.rewriting.builder import move_readers
 from dmlprep.targets.facts import NodeFacts
 
 
@@ -27,18 +28,17 @@ def _rewrite(facts: NodeFacts, edit: Edit) -> str:
     old = edit.node.outputs[0]
     if any(v.uses() or v.is_graph_output() for v in edit.node.outputs[1:]):
         return "another of its outputs is read"
-    inner = ir.Value(name=edit.name("inner"), shape=old.shape, type=old.type)
+    inner = edit.new_value("inner", old.type, old.shape)
     new = ir.Node(
         edit.node.domain,
         edit.node.op_type,
         edit.node.inputs,
         list(edit.node.attributes.values()),
-        outputs=[inner, *(ir.Value(name=edit.name("unused")) for _ in edit.node.outputs[1:])],
+        outputs=[inner, *(edit.new_value("unused") for _ in edit.node.outputs[1:])],
         name=edit.node.name,
     )
     edit.graph.insert_before(edit.node, new)
-    for user, index in list(old.uses()):
-        user.replace_input_with(index, inner)
+    move_readers(old, inner)
     edit.replace_output(edit.before("Identity", [inner], like=old))
     edit.remove()
     return ""

@@ -47,17 +47,15 @@ def _rewrite(facts: NodeFacts, edit: Edit) -> str:
         edit.replace_output(edit.before("Identity", [data], like=edit.node.outputs[parts[0][0]]), parts[0][0])
         edit.remove()
         return ""
-    outputs = [ir.Value(name=edit.name("part")) for _ in parts]
+    outputs = [edit.new_value("part") for _ in parts]
     sizes = [size for _, size in parts]
     inputs: list[ir.Value | None] = [data]
-    attributes = [ir.AttrInt64("axis", axis)]
+    attributes: dict[str, int | list[int]] = {"axis": axis}
     if facts.opset >= 13:
         inputs.append(edit.integers(sizes, "split"))
     else:
-        attributes.append(ir.AttrInt64s("split", sizes))
-    edit.graph.insert_before(
-        edit.node, ir.Node("", "Split", inputs, attributes, outputs=outputs, name=edit.name("split_node"))
-    )
+        attributes["split"] = sizes
+    edit.graph.insert_before(edit.node, edit.new_node("Split", inputs, outputs, "split", attributes))
     for output, (index, _) in zip(outputs, parts, strict=True):
         edit.replace_output(output, index)
     edit.remove()

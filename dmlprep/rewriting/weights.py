@@ -17,6 +17,7 @@ from dmlprep.analysis.shapes import Inference
 from dmlprep.errors import ModelRefused
 from dmlprep.model.dims import copy_shape
 from dmlprep.model.walk import main_graphs, nodes
+from dmlprep.rewriting.builder import as_initializer
 from dmlprep.rewriting.names import Names
 
 __all__ = ["KEPT_BYTES", "Taken", "put_back", "take_out"]
@@ -118,7 +119,7 @@ def put_back(proto: onnx.ModelProto, taken: Taken, original: ir.Model) -> ir.Mod
             continue
         graph.inputs.remove(value)
         if value.uses() or value.is_graph_output():
-            _initializer(graph, value, tensor)
+            as_initializer(graph, value, tensor)
     was = {v.name for v in original.graph.inputs}
     weights = original.graph.initializers
     if original.ir_version < 4:
@@ -133,15 +134,9 @@ def put_back(proto: onnx.ModelProto, taken: Taken, original: ir.Model) -> ir.Mod
     graph.inputs.clear()
     graph.inputs.extend(order)
     for name in taken.defaults:
-        _initializer(graph, by_name[name], taken.tensors[name])
+        as_initializer(graph, by_name[name], taken.tensors[name])
     _restore(model, original)
     return model
-
-
-def _initializer(graph: ir.Graph, value: ir.Value, tensor: ir.TensorProtocol) -> None:
-    _type(value, tensor)
-    value.const_value = tensor
-    graph.register_initializer(value)
 
 
 def _restore(model: ir.Model, original: ir.Model) -> None:

@@ -11,6 +11,7 @@ from dmlprep.analysis.schemas import domain_of
 from dmlprep.model.walk import attribute_graphs
 from dmlprep.passes.opset.build import STANDS_AT, Builder
 from dmlprep.passes.opset.refusal import CannotLower
+from dmlprep.rewriting.builder import move_readers
 from dmlprep.rewriting.names import Names
 
 __all__ = ["expand_call", "expand_operator", "has_body"]
@@ -100,7 +101,7 @@ def _splice(
     for i, formal in enumerate(graph.inputs):
         actual = node.inputs[i] if i < len(node.inputs) else None
         replaced[formal] = actual
-        _swap(formal, actual)
+        move_readers(formal, actual)
     outputs = list(graph.outputs)
     by_name = dict(zip((v.name for v in outputs), outputs, strict=True))
     graph.outputs.clear()
@@ -121,7 +122,7 @@ def _splice(
         for before, after in zip(old, values, strict=True):
             if before is not after:
                 replaced[before] = after
-                _swap(before, after)
+                move_readers(before, after)
     found: list[ir.Value | None] = []
     for name in function.output:
         value = by_name.get(name)
@@ -129,11 +130,6 @@ def _splice(
             value = replaced[value]
         found.append(value)
     return found
-
-
-def _swap(old: ir.Value, new: ir.Value | None) -> None:
-    for user, index in list(old.uses()):
-        user.replace_input_with(index, new)
 
 
 def _outer_values(builder: Builder) -> dict[str, ir.Value]:

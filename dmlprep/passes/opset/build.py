@@ -15,6 +15,7 @@ from dmlprep.model.dims import Dim
 from dmlprep.model.walk import attribute_graphs, label
 from dmlprep.passes.opset.refusal import CannotLower
 from dmlprep.passes.opset.values import Values
+from dmlprep.rewriting.builder import GraphBuilder, as_attribute
 from dmlprep.rewriting.names import Names
 
 __all__ = ["STANDS_AT", "WRITTEN_AT", "Builder", "attribute", "given"]
@@ -50,22 +51,7 @@ def given(node: ir.Node, index: int) -> ir.Value | None:
     return node.inputs[index] if index < len(node.inputs) else None
 
 
-def _as_attribute(name: str, value: Any) -> ir.Attr:
-    """An attribute of a Python value; the plain kinds at once, which onnx-ir looks for last."""
-    if isinstance(value, ir.Attr):
-        return value
-    if isinstance(value, int):
-        return ir.AttrInt64(name, int(value))
-    if isinstance(value, float):
-        return ir.AttrFloat32(name, value)
-    if isinstance(value, str):
-        return ir.AttrString(name, value)
-    if isinstance(value, list) and value and all(isinstance(v, int) for v in value):
-        return ir.AttrInt64s(name, value)
-    return ir.convenience.convert_attribute(name, value)
-
-
-class Builder:
+class Builder(GraphBuilder):
     """Writes nodes before ``node``; every value it makes is typed by onnx's own inference.
 
     Attributes:
@@ -86,19 +72,21 @@ class Builder:
         *,
         ir_version: int = 10,
     ) -> None:
+        assert node.graph is not None
+        super().__init__(node.graph, names)
         self.node = node
         self.version = version
         self.target = target
         self.values = values
         self.written: list[ir.Node] = []
-        self.names = names
         self._wrote = wrote
         self._ir_version = ir_version
-        graph = node.graph
-        assert graph is not None
-        self.graph: ir.Graph | ir.Function = graph
         self.base = node.name or label(node).replace("(", "_").replace(")", "")
         self._constants: dict[tuple[Any, ...], ir.Value] = {}
+
+    def value_name(self, wish: str) -> str:
+        """A free name for a value or a node, which begins with that of the node that is rewritten."""
+        return self.names.new(f"{self.base}/{wish}")
 
     # What is known of the node
 
@@ -174,7 +162,7 @@ class Builder:
 
     def const(self, array: Any, dtype: Any = None) -> ir.Value:
         """A constant: an initializer of the graph (of a function, which has none, a Constant node)."""
-        data = np.ascontiguousarray(np.asarray(array, dtype)).reshape(np.shape(array))
+        data = np.array(array, dtype, order="C")
         return self.tensor(ir.tensor(data), data)
 
     def typed(self, array: Any, dtype: int) -> ir.Value:
@@ -198,18 +186,15 @@ class Builder:
         key = None if known is None else (known.dtype.str, known.dtype.name, known.shape, known.tobytes())
         if key is not None and key in self._constants:
             return self._constants[key]
-        name = self.names.new(f"{self.base}/constant")
-        shape = list(tensor.shape.numpy())
         if isinstance(self.graph, ir.Graph):
-            value = ir.Value(name=name, shape=ir.Shape(shape), type=ir.TensorType(tensor.dtype), const_value=tensor)
-            tensor.name = name
-            self.graph.register_initializer(value)
+            value = self.initializer(tensor, "constant")
         else:
+            name = self.value_name("constant")
             node = ir.Node("", "Constant", [], {"value": ir.AttrTensor("value", tensor)}, name=name)
             value = node.outputs[0]
             value.name = self.names.new(f"{name}/output")
             self._insert(node, self.target)
-        self.values.note(value, tensor_type(tensor.dtype.value, shape))
+        self.values.note(value, tensor_type(tensor.dtype.value, list(tensor.shape.numpy())))
         if key is not None:
             self._constants[key] = value
         return value
@@ -234,7 +219,7 @@ class Builder:
             its outputs; a constant instead, where all inputs are small constants and the operator is shape arithmetic.
         """
         given_attributes = {k: v for k, v in attributes.items() if v is not None}
-        attrs = [_as_attribute(k, v) for k, v in given_attributes.items()]
+        attrs = [as_attribute(k, v) for k, v in given_attributes.items()]
         node = ir.Node(domain, op_type, list(inputs), attrs, num_outputs=outputs)
         return self.place(node, WRITTEN_AT if version is None else version, hint=hint)
 
@@ -248,7 +233,7 @@ class Builder:
                 for i in range(len(node.inputs)):
                     node.replace_input_with(i, None)
                 return [self.const(folded)]
-        node.name = self.names.new(f"{self.base}/{hint or node.op_type}")
+        node.name = self.value_name(hint or node.op_type)
         for i, output in enumerate(node.outputs):
             if asked is not None and not asked[i]:
                 output.name = ""
@@ -354,7 +339,7 @@ class Builder:
             if value is None:
                 self.node.attributes.pop(name, None)
             else:
-                self.node.attributes[name] = _as_attribute(name, value)
+                self.node.attributes[name] = as_attribute(name, value)
 
     def set_inputs(self, inputs: Sequence[ir.Value | None]) -> None:
         """Give the node other inputs."""

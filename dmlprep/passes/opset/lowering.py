@@ -20,6 +20,7 @@ from dmlprep.passes.opset.handling import REFUSED, STEPS, WIDENED, relabels_upwa
 from dmlprep.passes.opset.refusal import CannotLower, InlineFirst
 from dmlprep.passes.opset.values import Values
 from dmlprep.passes.opset.widths import through_wider_type
+from dmlprep.rewriting.builder import replace_value
 from dmlprep.rewriting.names import Names
 
 __all__ = ["FunctionKey", "Handled", "lower"]
@@ -294,11 +295,7 @@ class _Lowering:
         graph.remove(node, safe=True)
 
     def _take_over(self, old: ir.Value, new: ir.Value) -> None:
-        name = old.name
-        new.type = old.type or new.type
-        new.shape = old.shape if old.shape is not None else new.shape
-        new.doc_string = old.doc_string
-        new.metadata_props.update(old.metadata_props)
+        replace_value(old, new, "")
         new.meta.update(old.meta)
         known = self.values.type(old)
         if known is not None:
@@ -307,9 +304,6 @@ class _Lowering:
                 new.type = ir.serde.deserialize_type_proto_for_type(known)
             if new.shape is None:
                 new.shape = ir.serde.deserialize_type_proto_for_shape(known)
-        old.replace_all_uses_with(new, replace_graph_outputs=True)
-        old.name = ""
-        new.name = name
 
 
 def _default_domain(imports: dict[str, int], otherwise: int) -> int:

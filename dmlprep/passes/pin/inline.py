@@ -12,6 +12,7 @@ from dmlprep.analysis.known import Known
 from dmlprep.model import Frozen, Model, thaw
 from dmlprep.model.walk import graphs, main_graphs, nodes
 from dmlprep.passes.pin.rewrite import empty_bodies
+from dmlprep.rewriting.builder import replace_value
 from dmlprep.rewriting.names import Names
 
 __all__ = ["inline_branches", "inline_functions"]
@@ -92,20 +93,15 @@ def _inline(model: ir.Model, graph: ir.Graph, node: ir.Node, branch: ir.Graph, k
     made = {v for inner in body for v in inner.outputs}
     renamed: set[ir.Value] = set()
     for output, result in zip(node.outputs, results, strict=True):
-        if result in made and result not in renamed:
-            result.name = output.name  # the outer name stays: others read by it
-            renamed.add(result)
-        else:
+        if result not in made or result in renamed:
             body.append(ir.Node("", "Identity", [result], num_outputs=1, name=None))
             result = body[-1].outputs[0]
-            result.name = output.name
-            renamed.add(result)
             known.set_type(result, known.types.get(output))
             if output in known.constants:
                 known.set_constant(result, known.constants[output])
         # What the model declares of the outer value (denotations, names of sizes) holds; shapes are written anew later.
-        result.type, result.shape = output.type, output.shape
-        output.replace_all_uses_with(result, replace_graph_outputs=True)
+        replace_value(output, result, "")
+        renamed.add(result)
     for inner in body:
         if inner.name:
             inner.name = names.node(inner.name)

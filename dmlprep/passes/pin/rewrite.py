@@ -9,6 +9,7 @@ from dmlprep.analysis.folding import Array
 from dmlprep.analysis.known import Known
 from dmlprep.analysis.symbolic import constant_target
 from dmlprep.model.walk import attribute_graphs, main_graphs
+from dmlprep.rewriting.builder import as_initializer, replace_value
 
 __all__ = ["constants_no_inputs", "empty_bodies", "put_constants", "put_targets", "remove_dead"]
 
@@ -63,16 +64,14 @@ class _Constants:
         if key not in self.made:
             if array.nbytes > _SMALL_BYTES:
                 self.room -= array.nbytes
-            made = _initializer(value.name or "", array)
-            graph.register_initializer(made)
+            made = _initializer(graph, value.name or "", array)
             self.made[key] = made
             self.known.set_constant(made, array)
         return self.made[key]
 
 
-def _initializer(name: str, array: Array) -> ir.Value:
-    tensor = ir.Tensor(np.array(array), name=name)
-    return ir.Value(name=name, type=ir.TensorType(tensor.dtype), shape=ir.Shape(array.shape), const_value=tensor)
+def _initializer(graph: ir.Graph, name: str, array: Array) -> ir.Value:
+    return as_initializer(graph, ir.Value(name=name), ir.Tensor(np.array(array), name=name))
 
 
 def put_constants(model: ir.Model, known: Known, nbytes: int) -> None:
@@ -122,8 +121,7 @@ def put_targets(model: ir.Model, known: Known) -> int:
             while name in names:
                 name += "_"
             names.add(name)
-            made = _initializer(name, target)
-            graph.register_initializer(made)
+            made = _initializer(graph, name, target)
             known.set_constant(made, target)
             node.replace_input_with(1, made)
             count += 1
@@ -143,11 +141,9 @@ def _constant_output(graph: ir.Graph, value: ir.Value, known: Known) -> None:
     tensor = ir.Tensor(np.array(array), name=value.name)
     node = ir.Node("", "Constant", [], [ir.AttrTensor("value", tensor)], num_outputs=1, name=producer.name)
     made = node.outputs[0]
-    made.name = value.name
-    made.type, made.shape = value.type, value.shape
     known.set_constant(made, array)
     graph.insert_before(producer, node)
-    value.replace_all_uses_with(made, replace_graph_outputs=True)
+    replace_value(value, made, "")
 
 
 def empty_bodies(node: ir.Node) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from dmlprep.precision.half import FP16_MAX, cast_tensor, pieces
-from dmlprep.precision.view import MOVES, View, constant_tensor
+from dmlprep.precision.view import MOVES, View, constant_tensor, set_constant_tensor
 
 __all__ = ["MASK", "Mask", "agreed", "from_big_constant", "lower", "mask_of", "side_of"]
 
@@ -97,10 +97,7 @@ def lower(masks: Mapping[ir.Value, float]) -> None:
             found = constant_tensor(producer)
             assert found is not None
             tensor = found
-            for name in ("value_float", "value_floats"):
-                producer.attributes.pop(name, None)
-        lowered = cast_tensor(tensor, tensor.dtype, limit=None, clamp=limit)
-        producer.attributes["value"] = ir.AttrTensor("value", lowered)
+        set_constant_tensor(producer, cast_tensor(tensor, tensor.dtype, limit=None, clamp=limit))
 
 
 def mask_of(view: View, value: ir.Value, side: int, kept: Collection[ir.Node]) -> Mask | None:

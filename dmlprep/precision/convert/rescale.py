@@ -19,6 +19,7 @@ import onnx_ir as ir
 from dmlprep.precision.convert.gains import HOMOGENEOUS, allowed_gain, gain, reciprocal_peak
 from dmlprep.precision.half import FP16_MAX, FP16_NORMAL, CastTensor, Loss, cast_tensor, measure
 from dmlprep.precision.view import View, constant_tensor
+from dmlprep.rewriting.builder import GraphBuilder, replace_value
 from dmlprep.rewriting.names import Names
 
 __all__ = ["RELATIVE_LOSS", "RESTORES", "Division", "Rescale", "in_range", "plan_rescale", "rescale"]
@@ -279,33 +280,17 @@ def _multiply(node: ir.Node, index: int, exponent: int, names: Names) -> None:
     if len(list(value.uses())) == 1 and producer is None and not value.is_graph_output():
         value.const_value = scaled
         return
-    copy = ir.Value(
-        name=names.value(f"{value.name}_scaled"),
-        type=ir.TensorType(tensor.dtype),
-        shape=ir.Shape(tensor.shape.numpy()),
-    )
-    scaled.name = copy.name
-    copy.const_value = scaled
-    graph = node.graph
-    assert isinstance(graph, ir.Graph)
-    graph.register_initializer(copy)
-    node.replace_input_with(index, copy)
+    node.replace_input_with(index, GraphBuilder(node.graph, names).initializer(scaled, f"{value.name}_scaled"))
 
 
 def _divide_here(one: Rescale, names: Names) -> None:
     """A Mul by the reciprocal takes over the name, the readers and the place among the graph's outputs."""
     value, node = one.division.on_the_way[0], one.node
-    graph = node.graph
-    assert isinstance(graph, ir.Graph)
+    assert node.graph is not None
+    builder = GraphBuilder(node.graph, names)
     kind = value.type if isinstance(value.type, ir.TensorType) else ir.TensorType(one.dtype)
-    factor = ir.Value(name=names.value(f"{value.name}_scale"), type=ir.TensorType(kind.dtype), shape=ir.Shape([]))
-    number = np.asarray(2.0**-one.result, np.float64)
-    factor.const_value = ir.tensor(number.astype(kind.dtype.numpy()), dtype=kind.dtype, name=factor.name)
-    graph.register_initializer(factor)
-    made = ir.Value(name=value.name, type=kind, shape=value.shape.copy() if value.shape is not None else None)
-    value.name = names.value(f"{made.name}_scaled")
-    value.replace_all_uses_with(made, replace_graph_outputs=True)
-    label = names.node(f"{node.name or node.op_type}_restore")
-    restore = ir.Node("", "Mul", [value, factor], outputs=[made], name=label)
+    factor = builder.constant(np.asarray(2.0**-one.result, kind.dtype.numpy()), f"{value.name}_scale")
+    made = ir.Value(type=kind)
+    restore = builder.new_node("Mul", [value, factor], [made], f"{node.name or node.op_type}_restore")
     restore.meta[RESTORES] = one.division.size
-    graph.insert_after(node, restore)
+    replace_value(value, made, builder.value_name(f"{value.name}_scaled"), [restore])

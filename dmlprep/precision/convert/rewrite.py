@@ -14,7 +14,8 @@ from dmlprep.precision.convert.plan import Plan
 from dmlprep.precision.half import FP16_MAX, WIDE, cast_tensor
 from dmlprep.precision.signature import Port
 from dmlprep.precision.types import FROM_ATTRIBUTE
-from dmlprep.precision.view import UNTYPED, constant_tensor
+from dmlprep.precision.view import UNTYPED, constant_tensor, set_constant_tensor
+from dmlprep.rewriting.builder import as_initializer, inherit, insert_behind, replace_outputs
 from dmlprep.rewriting.names import Names
 
 __all__ = ["rewrite"]
@@ -212,10 +213,8 @@ class _Rewriter:
             if value.is_graph_input():  # of IR 3
                 continue
             copy = self._like(value, other)
-            copy.shape = ir.Shape(tensor.shape.numpy())
-            copy.const_value = cast_tensor(tensor, other, name=copy.name, limit=self._limit(value))
-            graph.register_initializer(copy)
-            self.casts[value, other] = copy
+            cast = cast_tensor(tensor, other, name=copy.name, limit=self._limit(value))
+            self.casts[value, other] = as_initializer(graph, copy, cast)
 
     def _limit(self, value: ir.Value) -> float:
         return self.plan.constants.limits.get(value, FP16_MAX)
@@ -246,7 +245,7 @@ class _Rewriter:
             given = node.attributes.get("value")
             tensor = given.as_tensor() if given is not None else ir.tensor([0.0], dtype=_SINGLE)
             if tensor.dtype != home:
-                node.attributes["value"] = ir.AttrTensor("value", cast_tensor(tensor, home, limit=self._limit(value)))
+                set_constant_tensor(node, cast_tensor(tensor, home, limit=self._limit(value)))
                 self.changed = True
         elif op in FROM_ATTRIBUTE and self._original(value) != home:
             name = FROM_ATTRIBUTE[op][0]
@@ -258,24 +257,16 @@ class _Rewriter:
         if tensor is None:
             return
         if tensor.dtype != home:
-            self._set_constant(node, cast_tensor(tensor, home, limit=self._limit(value)))
+            set_constant_tensor(node, cast_tensor(tensor, home, limit=self._limit(value)))
+            self.changed = True
         if {_HALF, _SINGLE} <= self._demands(value):
             copy = self._like(value, _HALF)
             twin = ir.Node("", "Constant", [], outputs=[copy], name=self.names.node(f"{copy.name}_constant"))
             half = cast_tensor(tensor, _HALF, name=copy.name, limit=self._limit(value))
-            twin.attributes["value"] = ir.AttrTensor("value", half)
-            graph = node.graph
-            assert graph is not None
-            graph.insert_after(node, twin)
+            set_constant_tensor(twin, half)
+            insert_behind(value, twin)
             self.casts[value, _HALF] = copy
             self.changed = True
-
-    def _set_constant(self, node: ir.Node, tensor: ir.TensorProtocol) -> None:
-        for name in ("value_float", "value_floats"):
-            if name in node.attributes:
-                del node.attributes[name]
-        node.attributes["value"] = ir.AttrTensor("value", tensor)
-        self.changed = True
 
     # -- edges ----------------------------------------------------------------------------------------------------
 
@@ -302,15 +293,7 @@ class _Rewriter:
             if dtype == _HALF and self._home(source) == _HALF:
                 return source  # it was FP16 before it was cast up
         new = self._like(value, dtype)
-        node = self._cast_node(value, new)
-        graph = value.graph
-        assert graph is not None
-        if producer is not None:
-            graph.insert_after(producer, node)
-        elif len(graph):
-            graph.insert_before(next(iter(graph)), node)
-        else:
-            graph.append(node)
+        insert_behind(value, self._cast_node(value, new))
         self.casts[value, dtype] = new
         return new
 
@@ -341,39 +324,20 @@ class _Rewriter:
             for value in graph.inputs:
                 if value in self.home:
                     self._set_type(value, self.home[value])
-            again: dict[ir.Value, ir.Value] = {}  # a value may be listed twice: both are the one new output
-            for index, value in enumerate(list(graph.outputs)):
-                if value in again:
-                    graph.outputs[index] = again[value]
-                    continue
+            for value in dict.fromkeys(graph.outputs):  # a value may be listed twice: both are the one new output
                 wanted = next(iter(self.ends.get(value, set())), None)
-                if wanted is None or self.home.get(value) == wanted:
-                    continue
-                self._output(graph, index, value, wanted)
-                again[value] = graph.outputs[index]
+                if wanted is not None and self.home.get(value) != wanted:
+                    self._output(graph, value, wanted)
 
-    def _output(self, graph: ir.Graph, index: int, value: ir.Value, wanted: ir.DataType) -> None:
+    def _output(self, graph: ir.Graph, value: ir.Value, wanted: ir.DataType) -> None:
         """The output keeps its name: what made it gets another, and a cast takes over."""
-        if (
-            value.producer() is None or value.graph is not graph
-        ):  # nothing here makes it: a body's outputs may be renamed
-            new = self._like(value, wanted)
-            graph.append(self._cast_node(value, new))
-            graph.outputs[index] = new
-            return
-        name, shape = value.name or "output", value.shape
-        denotation = value.type.denotation if isinstance(value.type, ir.TensorType) else None
-        graph.outputs[index] = new = ir.Value(
-            name=None,
-            shape=shape,
-            type=ir.TensorType(wanted, denotation=denotation),
-            metadata_props=dict(value.metadata_props) or None,
-        )
-        new.doc_string = value.doc_string
-        value.shape = shape.copy() if shape is not None else None
-        value.name = self.names.value(f"{name}_{'fp16' if self.home[value] == _HALF else 'fp32'}")
-        new.name = name
-        self.home[new] = wanted
+        made_here = value.producer() is not None and value.graph is graph
+        # What nothing here makes keeps its name; it is a body's output then, and those may change theirs.
+        new = ir.Value() if made_here else self._like(value, wanted)
+        replace_outputs(graph, value, new)
+        if made_here:
+            inherit(value, new, self.names.value(f"{value.name}_{'fp16' if self.home[value] == _HALF else 'fp32'}"))
+            self._set_type(new, wanted)
         graph.append(self._cast_node(value, new))
 
     def _drop_idle_casts(self) -> None:

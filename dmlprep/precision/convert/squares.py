@@ -20,6 +20,7 @@ from dmlprep.model import Model
 from dmlprep.precision.convert.plan import make_plan
 from dmlprep.precision.policy.rules import Level
 from dmlprep.precision.view import View, scalar
+from dmlprep.rewriting.builder import GraphBuilder, replace_value
 from dmlprep.rewriting.names import Names
 from dmlprep.targets import Target
 
@@ -53,7 +54,7 @@ def sum_squares(model: Model, keep: Mapping[int, str], target: Target | None, le
         return False
     shapes = Inference.of(model.ir)
     full = make_plan(view, level=level, keep=keep).full
-    names = Names(model.ir)
+    builder = GraphBuilder(model.ir.graph, Names(model.ir))
     changed = False
     for one in found:
         producer = one.square.inputs[0].producer() if one.square.inputs[0] is not None else None
@@ -61,7 +62,7 @@ def sum_squares(model: Model, keep: Mapping[int, str], target: Target | None, le
             continue  # what is squared may itself be out of range
         size = _size(shapes, one.mean)
         if size:
-            _rewrite(model.ir.graph, names, view, one, size)
+            _rewrite(builder, view, one, size)
             changed = True
     return changed
 
@@ -130,44 +131,30 @@ def _size(shapes: Inference, mean: ir.Node) -> int | None:
     return math.prod(d for d in sizes if isinstance(d, int)) if is_static(sizes) else None
 
 
-def _number(graph: ir.Graph, names: Names, wish: str, number: float) -> ir.Value:
-    tensor = ir.Tensor(np.asarray(number, np.float32), name=names.value(wish))
-    value = ir.Value(name=tensor.name, type=ir.TensorType(tensor.dtype), shape=ir.Shape([]), const_value=tensor)
-    graph.register_initializer(value)
-    return value
-
-
-def _rewrite(graph: ir.Graph, names: Names, view: View, one: _Root, size: int) -> None:
+def _rewrite(builder: GraphBuilder, view: View, one: _Root, size: int) -> None:
     factor = 2.0 ** -(int(math.log2(size)) // 2)
     share = size * factor * factor
     value = one.square.inputs[0]
     assert value is not None
     if factor != 1.0:
         wish = f"{one.square.name or 'square'}_scaled"
-        less = ir.Value(name=names.value(wish), type=ir.TensorType(ir.DataType.FLOAT), shape=_copied(value.shape))
-        graph.insert_before(one.square, _times(graph, names, value, factor, less, wish))
+        less = builder.new_value(wish, ir.TensorType(ir.DataType.FLOAT), value.shape)
+        builder.graph.insert_before(one.square, _times(builder, value, factor, less, wish))
         value = less
     one.mean.replace_input_with(0, value)
     one.mean.op_type = "ReduceSumSquare"
-    graph.remove(one.square, safe=True)
+    builder.graph.remove(one.square, safe=True)
     if share != 1.0:
         epsilon = scalar(view.constant(one.add.inputs[one.epsilon]))
         assert epsilon is not None
-        number = _number(graph, names, f"{one.add.name or 'add'}_epsilon", epsilon * share)
+        number = builder.constant(np.asarray(epsilon * share, np.float32), f"{one.add.name or 'add'}_epsilon")
         one.add.replace_input_with(one.epsilon, number)
-        result = one.root.outputs[0]
-        scaled = ir.Value(name=result.name, type=result.type, shape=_copied(result.shape))
-        result.name = names.value(f"{scaled.name or 'root'}_of_sum")
-        result.replace_all_uses_with(scaled, replace_graph_outputs=True)
-        wish = f"{one.root.name or 'root'}_of_mean"
-        graph.insert_after(one.root, _times(graph, names, result, share**-0.5, scaled, wish))
+        result, scaled = one.root.outputs[0], ir.Value()
+        back = _times(builder, result, share**-0.5, scaled, f"{one.root.name or 'root'}_of_mean")
+        replace_value(result, scaled, builder.value_name(f"{result.name or 'root'}_of_sum"), [back])
 
 
-def _copied(shape: ir.Shape | None) -> ir.Shape | None:
-    return shape.copy() if shape is not None else None
-
-
-def _times(graph: ir.Graph, names: Names, value: ir.Value, number: float, out: ir.Value, wish: str) -> ir.Node:
+def _times(builder: GraphBuilder, value: ir.Value, number: float, out: ir.Value, wish: str) -> ir.Node:
     """``out`` as a multiple of ``value``; the node is in no graph yet."""
-    factor = _number(graph, names, f"{wish}_factor", number)
-    return ir.Node("", "Mul", [value, factor], outputs=[out], name=names.node(wish))
+    factor = builder.constant(np.asarray(number, np.float32), f"{wish}_factor")
+    return builder.new_node("Mul", [value, factor], [out], wish)

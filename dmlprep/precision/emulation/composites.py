@@ -37,21 +37,7 @@ def decompose(node: ir.Node, builder: Builder, *, everywhere: bool) -> bool:
         builder.made = []
         return False
     value = node.outputs[0]
-    uses, outputs = list(value.uses()), list(builder.graph.outputs)
-    rounded = builder.round(result, like=value)
-    rounded.shape = value.shape
-    made = list(builder.made)
-    builder.place_after(node)
-    inside = set(made)
-    name = value.name
-    value.name = builder.names.value(f"{name}_replaced")
-    rounded.name = name
-    for use in uses:
-        if use.node not in inside:
-            use.node.replace_input_with(use.idx, rounded)
-    for index, output in enumerate(outputs):
-        if output is value:
-            builder.graph.outputs[index] = rounded
+    builder.replace(value, builder.round(result, like=value), "replaced")
     builder.graph.remove(node, safe=True)
     return True
 

@@ -23,7 +23,8 @@ from dmlprep.precision.emulation import composites
 from dmlprep.precision.emulation.rounding import Builder, Constants, Rounding
 from dmlprep.precision.half import cast_tensor
 from dmlprep.precision.types import Types, solve_types
-from dmlprep.precision.view import MOVES, constant_tensor
+from dmlprep.precision.view import MOVES, constant_tensor, set_constant_tensor
+from dmlprep.rewriting.builder import insert_behind, move_readers
 from dmlprep.rewriting.names import Names
 
 __all__ = ["Accumulation", "Rounding", "emulate", "forget_symbolic_shapes"]
@@ -88,17 +89,10 @@ def _round_inputs(graph: ir.Graph, half: set[ir.Value], builder: Builder) -> Non
     for value in list(graph.inputs):
         if value not in half or value.is_initializer():
             continue
-        uses = list(value.uses())
         rounded = builder.round(value)
-        made = set(builder.made)
-        for use in uses:
-            if use.node not in made:
-                use.node.replace_input_with(use.idx, rounded)
-    first = next(iter(graph), None)
-    if first is not None and builder.made:
-        builder.place_before(first)
-    else:
-        builder.place_last()
+        move_readers(value, rounded, but=set(builder.made))
+    if builder.made:
+        insert_behind(graph.inputs[0], builder.made)
 
 
 def _node(node: ir.Node, half: set[ir.Value], types: Types, builder: Builder, mode: Accumulation) -> None:
@@ -113,7 +107,7 @@ def _node(node: ir.Node, half: set[ir.Value], types: Types, builder: Builder, mo
     if composites.decompose(node, builder, everywhere=mode == "everywhere"):
         return
     for value in outputs:
-        _round_output(node, value, builder)
+        builder.replace(value, builder.round(value), "unrounded")
 
 
 def _same_type(node: ir.Node, types: Types) -> None:
@@ -126,21 +120,6 @@ def _same_type(node: ir.Node, types: Types) -> None:
         node.attributes.clear()
 
 
-def _round_output(node: ir.Node, value: ir.Value, builder: Builder) -> None:
-    """What computes the value gets another name; the rounded value takes over its name and its readers."""
-    uses, outputs = list(value.uses()), list(builder.graph.outputs)
-    rounded = builder.round(value)
-    name = value.name
-    value.name = builder.names.value(f"{name}_unrounded")
-    rounded.name, rounded.doc_string = name, value.doc_string
-    for use in uses:
-        use.node.replace_input_with(use.idx, rounded)
-    for index, output in enumerate(outputs):
-        if output is value:
-            builder.graph.outputs[index] = rounded
-    builder.place_after(node)
-
-
 def _attributes(node: ir.Node, half_outputs: list[ir.Value]) -> None:
     for name in _DTYPE_ATTRIBUTES:
         given = node.attributes.get(name)
@@ -149,7 +128,7 @@ def _attributes(node: ir.Node, half_outputs: list[ir.Value]) -> None:
     if node.op_type in ("Constant", "ConstantOfShape") and half_outputs:
         tensor = constant_tensor(node)
         if tensor is not None and tensor.dtype == _HALF:
-            node.attributes["value"] = ir.AttrTensor("value", cast_tensor(tensor, _SINGLE))
+            set_constant_tensor(node, cast_tensor(tensor, _SINGLE))
 
 
 def forget_symbolic_shapes(model: Model) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from dmlprep.precision.half import FP16_MAX
+from dmlprep.rewriting.builder import GraphBuilder, replace_value
 from dmlprep.rewriting.names import Names
 
 __all__ = ["Builder", "Rounding"]
@@ -20,12 +21,13 @@ exceeded (what DirectML on a CPU Vulkan driver does; facts measured on 1.24.4)."
 _HALF, _SINGLE = ir.DataType.FLOAT16, ir.DataType.FLOAT
 
 
-class Builder:
-    """Adds FP32 nodes to one graph, each batch before or behind a given node."""
+class Builder(GraphBuilder):
+    """Adds FP32 nodes to one graph, a batch at a time."""
+
+    graph: ir.Graph
 
     def __init__(self, graph: ir.Graph, names: Names, opset: int, rounding: Rounding, constants: Constants) -> None:
-        self.graph = graph
-        self.names = names
+        super().__init__(graph, names)
         self.opset = opset
         self.rounding = rounding
         self.constants = constants
@@ -35,13 +37,8 @@ class Builder:
         self, op_type: str, inputs: Sequence[ir.Value | None], *, like: ir.Value | None = None, **attributes: object
     ) -> ir.Value:
         """A new node with one output; ``like`` lends its shape."""
-        out = ir.Value(
-            name=self.names.value("emulation_value"),
-            type=ir.TensorType(_SINGLE),
-            shape=like.shape.copy() if like is not None and like.shape is not None else None,
-        )
-        attrs = [_attribute(k, v) for k, v in attributes.items()]
-        self.made.append(ir.Node("", op_type, inputs, attrs, outputs=[out], name=self.names.node("emulation")))
+        out = self.new_value("emulation_value", ir.TensorType(_SINGLE), like.shape if like is not None else None)
+        self.made.append(self.new_node(op_type, inputs, [out], "emulation", attributes))
         return out
 
     def number(self, value: float) -> ir.Value:
@@ -80,14 +77,9 @@ class Builder:
         half.type = ir.TensorType(_HALF)
         return self.op("Cast", [half], like=like, to=_SINGLE.value)
 
-    def place_after(self, node: ir.Node) -> None:
-        """Put what was made right behind a node."""
-        self.graph.insert_after(node, self.made)
-        self.made = []
-
-    def place_before(self, node: ir.Node) -> None:
-        """Put what was made right before a node."""
-        self.graph.insert_before(node, self.made)
+    def replace(self, old: ir.Value, new: ir.Value, suffix: str) -> None:
+        """Put what was made right behind what makes ``old``; its result ``new`` takes the name and place of ``old``."""
+        replace_value(old, new, self.value_name(f"{old.name}_{suffix}"), self.made)
         self.made = []
 
     def place_last(self) -> None:
@@ -96,12 +88,11 @@ class Builder:
         self.made = []
 
 
-class Constants:
+class Constants(GraphBuilder):
     """Small constants of the main graph, each stored once; subgraphs read them from there."""
 
     def __init__(self, main: ir.Graph, names: Names) -> None:
-        self._main = main
-        self._names = names
+        super().__init__(main, names)
         self._known: dict[object, ir.Value] = {}
 
     def scalar(self, value: float) -> ir.Value:
@@ -118,20 +109,5 @@ class Constants:
 
     def _get(self, key: object, array: np.ndarray) -> ir.Value:
         if key not in self._known:
-            tensor = ir.Tensor(array, name=self._names.value("emulation_constant"))
-            value = ir.Value(
-                name=tensor.name, type=ir.TensorType(tensor.dtype), shape=ir.Shape(array.shape), const_value=tensor
-            )
-            self._main.register_initializer(value)
-            self._known[key] = value
+            self._known[key] = self.constant(array, "emulation_constant")
         return self._known[key]
-
-
-def _attribute(name: str, value: object) -> ir.Attr:
-    if isinstance(value, int):
-        return ir.AttrInt64(name, int(value))
-    if isinstance(value, float):
-        return ir.AttrFloat32(name, value)
-    if isinstance(value, list):
-        return ir.AttrInt64s(name, value)
-    raise TypeError(f"attribute {name}: {type(value).__name__}")
