@@ -123,6 +123,7 @@ class _WindowsMl(msgspec.Struct):
     package: str
     carries: str
     like: str
+    compared: str
     served: str = ""
 
 
@@ -186,7 +187,7 @@ def _load(name: str) -> Target:
             sources=(
                 f"ort_version: metadata of {one.package} on pypi.org",
                 "served: learn.microsoft.com, Windows App SDK release channels: a stable release is served for a year",
-                f"max_opset, max_ir and all else: {one.like}, whose kernels and limits it was read to have",
+                f"max_opset, max_ir, kernels and all else: {one.like}; read from both packages: {one.compared}",
             ),
         )
     data = (resources.files("dmlprep.targets") / "data" / f"{name}.json").read_bytes()
