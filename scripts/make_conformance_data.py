@@ -6,7 +6,8 @@ Run by maintainers when a release comes out, with its runtime installed::
     python -m tests.benchmarks.quirks_by_release 1.24.4 --out T/quirks.json
     python scripts/make_conformance_data.py T
 
-T is a folder with a table of conformance.py for each release, and the table of quirks_by_release.py. Of ONNX's node
+T is a folder with a table of conformance.py for each release that is new, and the table of quirks_by_release.py; what
+was found on other releases stays. Of ONNX's node
 tests only those are kept that are the provider's fault: their nodes are DirectML's on that release, and the CPU
 provider gives the suite's results. Each stands with what happened, the figure (max |d| / max |reference|), and the
 quirk that explains it; a fault that no quirk explains must be named in ``UNEXPLAINED``, or nothing is written.
@@ -150,9 +151,12 @@ def measured(quirk: Quirk, shown: dict[str, dict[str, list[str]]], cases: dict[s
 def main(folder: Path) -> int:
     models = {case.name: case.model for case in collect_testcases(None) if case.model is not None}
     shown: dict[str, dict[str, list[str]]] = json.loads((folder / "quirks.json").read_text())
-    cases: dict[str, dict[str, list[Any]]] = {}
-    heads: dict[str, dict[str, Any]] = {}
-    for path in sorted(folder.glob("1.*.json"), key=lambda p: [int(n) for n in p.stem.split(".")]):
+    known = json.loads((DATA / "conformance.json").read_text(encoding="utf-8"))
+    heads: dict[str, dict[str, Any]] = known["releases"]
+    cases: dict[str, dict[str, list[Any]]] = {
+        release: {name: rows[release] for name, rows in known["faults"].items() if release in rows} for release in heads
+    }
+    for path in folder.glob("1.*.json"):
         release = path.stem
         record = json.loads(path.read_text())
         target = find_target("ort-" + ".".join(release.split(".")[:2]))
@@ -165,6 +169,7 @@ def main(folder: Path) -> int:
             "right": sum(r["result"] == "match" for r in ran),
             "faults": len(cases[release]),
         }
+    heads = {release: heads[release] for release in sorted(heads, key=minor)}
     strange = [f"{r}: {n} {f}" for r, rows in cases.items() for n, f in rows.items() if not f[2] and not reason(n)]
     strange += contradictions(shown)
     if strange:
@@ -195,8 +200,7 @@ def write(heads: dict[str, dict[str, Any]], cases: dict[str, dict[str, list[Any]
     """One case a line, its fault by release: ``[outcome, figure, quirk]``."""
     names = sorted({name for rows in cases.values() for name in rows})
     lines = [
-        f"{json.dumps(name)}: {json.dumps({r: rows[name] for r, rows in cases.items() if name in rows})}"
-        for name in names
+        f"{json.dumps(name)}: {json.dumps({r: cases[r][name] for r in heads if name in cases[r]})}" for name in names
     ]
     explained = {n: reason(n) for n in names if any(n in rows and not rows[n][2] for rows in cases.values())}
     text = [
