@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
@@ -138,6 +139,12 @@ def compare_candidate(
             return unsaid(f"there is no DirectML adapter {options.device_id} ({failure.hresult})", made.device)
         if candidate.ours:
             return unsaid(f"it does not run on the CPU: {failure.message}", made.device)
+        if too_new := _TOO_NEW.search(failure.message):
+            return unsaid(
+                f"the ONNX Runtime of this environment loads opset {too_new[2]} at most, the candidate is of opset "
+                f"{too_new[1]}: install a newer one, or prepare for an older release (dmlprep target list)",
+                made.device,
+            )
         text = f"the candidate does not run: {failure}"
         return made.failed(text, 0, [finding("DP704", text, severity="error", kind=failure.kind)])
     except CheckNotRun as error:
@@ -183,6 +190,10 @@ def _answers(reference: Reference, made: _Made, options: SessionOptions, progres
                 break
             answered.comparison.add(reference.outputs(index), outputs)
     return answered
+
+
+_TOO_NEW = re.compile(r"Opset (\d+) is under development.* till opset (\d+)", re.DOTALL)
+"""In ONNX Runtime's refusal of a model that is not at fault."""
 
 
 class _Made:

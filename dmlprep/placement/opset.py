@@ -29,8 +29,9 @@ def choose_opset(model: Model, target: Target) -> int:
     nearest to the model's own.
 
     Supposes that the model is converted with each operator kept: a node counts by the version that its operator has at
-    the candidate. An operator that a candidate opset does not have yet counts as off DirectML, so that no candidate is
-    chosen to which it could not be lowered, unless it leaves DirectML at every opset.
+    the candidate. An operator that a candidate opset does not have yet counts by the function body that replaces it
+    (Gelu below opset 20); one without a body counts as off DirectML, so that no candidate is chosen to which it could
+    not be lowered, unless it leaves DirectML at every opset.
 
     Raises:
         UsageError: the target's kernels are not known.
@@ -76,7 +77,9 @@ def _off_dml(nodes: list[NodeFacts], opset: int, target: Target) -> tuple[int, i
 def _on_dml(node: NodeFacts, opset: int, target: Target) -> bool:
     written_since, written_opset = node.since, node.opset
     since = since_version("", node.op, opset)
-    if since == 0 or (since < node.since and not _keeps_attributes(node, opset)):
+    if since == 0:
+        return _body_on_dml(node, opset, target)
+    if since < node.since and not _keeps_attributes(node, opset):
         return False
     node.since, node.opset = since, opset
     try:

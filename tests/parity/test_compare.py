@@ -61,6 +61,17 @@ def test_a_candidate_that_does_not_load_fails(tmp_path: Path) -> None:
     assert verdict.findings[0].facts["kind"] == "load"
 
 
+def test_a_candidate_of_an_opset_that_is_too_new_here_is_not_run(tmp_path: Path) -> None:
+    graph = "g (float[2] x) => (float[2] y) { y = Relu (x) }"
+    paths = {}
+    for opset in (17, 28):
+        paths[opset] = tmp_path / f"{opset}.onnx"
+        onnx.save(onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : {opset}]>{graph}'), paths[opset])
+    verdict = compare(paths[17], paths[28])
+    assert verdict.outcome == "not-run"
+    assert "the candidate is of opset 28: install a newer one" in verdict.reason
+
+
 def test_a_candidate_that_hangs_fails_in_time(tmp_path: Path) -> None:
     slow = parse(
         """g (float[4] x, int64 n) => (float[4] y) {
