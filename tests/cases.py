@@ -117,7 +117,7 @@ def run_again(case: Case, model: Model) -> Outcome:
 
 def _step(case: Case, model: Model, options: dict[str, Any]) -> Outcome:
     before = model.snapshot()
-    context = Context(find_target())
+    context = Context(find_target(case.head.get("directml", {}).get("target", "latest")))
     try:
         record = run_step(case.head["pass"], make_pass(case.head["pass"], options), model, context, options)
     except DmlprepError as error:

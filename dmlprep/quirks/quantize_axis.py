@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import onnx_ir as ir
 
@@ -40,28 +42,46 @@ def _matches(node: NodeFacts) -> str:
 
 
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:
-    """Write the arithmetic of the operator, in FP32, as ONNX defines it.
-
-    A Transpose to the last axis, which the kernel does right, does not work: ONNX Runtime's optimizer removes it.
-    """
+    """The arithmetic: ONNX Runtime's optimizer removes a Transpose to the last axis, which the kernel does right."""
     axis, x = _per_axis(facts), facts.input(0)
     if axis is None or x is None or x.rank is None:
         return "its axis or rank is not known"
-    return (
-        _quantize(facts, edit, axis, x.rank) if facts.op == "QuantizeLinear" else _dequantize(facts, edit, axis, x.rank)
-    )
+    trailing = x.rank - axis - 1
+    return rewrite(facts, edit, Layout(scale=(-1, *[1] * trailing) if trailing else ()))
 
 
-def _along(edit: Edit, value: ir.Value, kind: str, axis: int, rank: int) -> ir.Value:
-    """A vector in FP32, shaped so that it is broadcast along ``axis``."""
-    single = edit.single(value, kind)
-    trailing = rank - axis - 1
-    if not trailing:
-        return single
-    return edit.before("Reshape", [single, edit.integers([-1] + [1] * trailing, "along")], dtype=ir.DataType.FLOAT)
+@dataclass(frozen=True)
+class Layout:
+    """How scales and data must lie for plain arithmetic to broadcast them.
+
+    Attributes:
+        data: shape of the data; empty where it stays.
+        scale: shape of scale and zero point; empty where it stays.
+        result: shape of the result; empty where it stays.
+    """
+
+    data: tuple[int, ...] = ()
+    scale: tuple[int, ...] = ()
+    result: tuple[int, ...] = ()
+
+    def single(self, edit: Edit, value: ir.Value, kind: str, shape: tuple[int, ...]) -> ir.Value:
+        """``value`` in FP32 and in ``shape``."""
+        return reshaped(edit, edit.single(value, kind), shape)
 
 
-def _dequantize(facts: NodeFacts, edit: Edit, axis: int, rank: int) -> str:
+def reshaped(edit: Edit, value: ir.Value, shape: tuple[int, ...]) -> ir.Value:
+    """``value`` in FP32 in another shape; itself where there is none."""
+    if not shape:
+        return value
+    return edit.before("Reshape", [value, edit.integers(shape, "along")], dtype=ir.DataType.FLOAT)
+
+
+def rewrite(facts: NodeFacts, edit: Edit, layout: Layout) -> str:
+    """Write the arithmetic of the operator, in FP32, as ONNX defines it."""
+    return (_quantize if facts.op == "QuantizeLinear" else _dequantize)(facts, edit, layout)
+
+
+def _dequantize(facts: NodeFacts, edit: Edit, layout: Layout) -> str:
     """(x - zero point) * scale."""
     x, scale, zero = facts.input(0), facts.input(1), facts.input(2)
     out = facts.output()
@@ -71,11 +91,12 @@ def _dequantize(facts: NodeFacts, edit: Edit, axis: int, rank: int) -> str:
     if x.type not in _WHOLE or (zero is not None and x.type not in _EXACT):
         return f"{x.type} has no exact form in FP32"
     old = edit.node.outputs[0]
-    value = edit.single(data, x.type)
+    value = layout.single(edit, data, x.type, layout.data)
     if zero is not None and edit.node.inputs[2] is not None:
-        shift = _along(edit, edit.node.inputs[2], zero.type, axis, rank)
+        shift = layout.single(edit, edit.node.inputs[2], zero.type, layout.scale)
         value = edit.before("Sub", [value, shift], dtype=ir.DataType.FLOAT)
-    value = edit.before("Mul", [value, _along(edit, factor, scale.type, axis, rank)], dtype=ir.DataType.FLOAT)
+    scales = layout.single(edit, factor, scale.type, layout.scale)
+    value = reshaped(edit, edit.before("Mul", [value, scales], dtype=ir.DataType.FLOAT), layout.result)
     if out.type == "float16":
         value = edit.before("Cast", [value], {"to": int(ir.DataType.FLOAT16)}, like=old)
     edit.replace_output(value)
@@ -83,7 +104,7 @@ def _dequantize(facts: NodeFacts, edit: Edit, axis: int, rank: int) -> str:
     return ""
 
 
-def _quantize(facts: NodeFacts, edit: Edit, axis: int, rank: int) -> str:
+def _quantize(facts: NodeFacts, edit: Edit, layout: Layout) -> str:
     """saturate(round(x / scale) + zero point), rounded to nearest even."""
     x, scale, zero, out = facts.input(0), facts.input(1), facts.input(2), facts.output()
     data, factor = edit.node.inputs[:2]
@@ -96,13 +117,15 @@ def _quantize(facts: NodeFacts, edit: Edit, axis: int, rank: int) -> str:
     old = edit.node.outputs[0]
     limits = np.iinfo(ir.DataType[out.type.upper()].numpy())
     single = ir.DataType.FLOAT
-    value = edit.before("Div", [edit.single(data, x.type), _along(edit, factor, scale.type, axis, rank)], dtype=single)
+    scaled = [layout.single(edit, data, x.type, layout.data), layout.single(edit, factor, scale.type, layout.scale)]
+    value = edit.before("Div", scaled, dtype=single)
     value = edit.before("Round", [value], dtype=single)
     if zero is not None and edit.node.inputs[2] is not None:
-        value = edit.before("Add", [value, _along(edit, edit.node.inputs[2], zero.type, axis, rank)], dtype=single)
+        shift = layout.single(edit, edit.node.inputs[2], zero.type, layout.scale)
+        value = edit.before("Add", [value, shift], dtype=single)
     low = edit.constant(np.array(limits.min, np.float32), "lowest")
     high = edit.constant(np.array(limits.max, np.float32), "highest")
-    value = edit.before("Clip", [value, low, high], dtype=single)
+    value = reshaped(edit, edit.before("Clip", [value, low, high], dtype=single), layout.result)
     edit.replace_output(edit.before("Cast", [value], {"to": int(ir.DataType[out.type.upper()])}, like=old))
     edit.remove()
     return ""
@@ -115,6 +138,7 @@ QUIRK = Quirk(
     ops=("QuantizeLinear", "DequantizeLinear"),
     outcome="run fails",
     first="1.20",
+    last="1.24",
     measured_on=("1.20.1", "1.21.1", "1.22.0", "1.23.0", "1.24.4"),
     sources=(MEASURED,),
     matches=_matches,
