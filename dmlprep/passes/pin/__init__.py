@@ -6,7 +6,7 @@ import msgspec
 import onnx_ir as ir
 
 from dmlprep.analysis.annotate import write_types
-from dmlprep.analysis.known import dims_of
+from dmlprep.analysis.knowledge import dims_of
 from dmlprep.analysis.shapes import Inference
 from dmlprep.errors import ModelRefused
 from dmlprep.model import Model

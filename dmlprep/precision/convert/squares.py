@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
-from dmlprep.analysis.known import is_static
+from dmlprep.analysis.knowledge import is_static
 from dmlprep.analysis.shapes import Inference
 from dmlprep.model import Model
 from dmlprep.precision.convert.plan import make_plan
