@@ -26,7 +26,6 @@ from dmlprep.analysis.knowledge import (
     constant_of,
     declared,
     dims_of,
-    is_static,
     shape_numbers,
     tensor_type,
 )
@@ -215,8 +214,8 @@ class Inference(Known):
 
     def _fold(self, node: ir.Node) -> None:
         if node.op_type in ("Shape", "Size"):
-            dims = self.dims(node.inputs[0]) if node.inputs else None
-            numbers = shape_numbers(node, dims) if dims is not None and is_static(dims) else None
+            dims = self.static_shape(node.inputs[0]) if node.inputs else None
+            numbers = shape_numbers(node, dims) if dims is not None else None
             if numbers is not None:
                 self.set_constant(node.outputs[0], numbers)
                 return
