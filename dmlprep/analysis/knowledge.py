@@ -33,6 +33,7 @@ __all__ = [
     "is_static",
     "shape_numbers",
     "tensor_type",
+    "type_of",
 ]
 
 HINT_BYTES = 4096
@@ -62,6 +63,11 @@ def tensor_type(elem_type: int, dims: Sequence[Dim] | None) -> onnx.TypeProto:
     return onnx.helper.make_tensor_type_proto(elem_type, dims)
 
 
+def type_of(tensor: ir.TensorProtocol) -> onnx.TypeProto:
+    """The type of a tensor."""
+    return tensor_type(int(tensor.dtype), [int(d) for d in tensor.shape.numpy()])
+
+
 def is_static(dims: Sequence[Dim] | None) -> bool:
     """Whether every size is a number."""
     return dims is not None and all(isinstance(d, int) for d in dims)
@@ -71,7 +77,7 @@ def declared(value: ir.Value) -> onnx.TypeProto | None:
     """The type that the model writes for a value; for a constant, that of its tensor."""
     tensor = value.const_value
     if tensor is not None:
-        return tensor_type(int(tensor.dtype), [int(d) for d in tensor.shape.numpy()])
+        return type_of(tensor)
     if value.type is None:
         return None
     proto = ir.serde.serialize_type(value.type)

@@ -28,6 +28,7 @@ from dmlprep.analysis.knowledge import (
     dims_of,
     shape_numbers,
     tensor_type,
+    type_of,
 )
 from dmlprep.analysis.known import Known
 from dmlprep.analysis.schemas import schema_of
@@ -76,16 +77,15 @@ class Inference(Known):
         self.walks += 1
         if isinstance(graph, ir.Graph):
             for value in graph.initializers.values():
-                if value.const_value is None:
-                    continue
-                self.set_type(value, declared(value))
-                tensor = constant_of(value, self.model.ir_version)
-                if tensor is not None:
-                    self._note(value, tensor)
+                if value.const_value is not None:
+                    self._set_tensor(value, value.const_value)
         for node in graph:
             self.visit(node, depth)
 
-    def _note(self, value: ir.Value, tensor: ir.TensorProtocol) -> None:
+    def _set_tensor(self, value: ir.Value, tensor: ir.TensorProtocol) -> None:
+        self.set_type(value, type_of(tensor))
+        if constant_of(value, self.model.ir_version) is None:
+            return
         dtype = NUMPY_TYPES.get(int(tensor.dtype))
         # Larger int8 and int16 tensors are quantised weights, larger floats are weights: nothing that shapes depend on.
         most = CONSTANT_BYTES if dtype is not None and dtype.name in ("int32", "int64", "bool") else HINT_BYTES
@@ -96,7 +96,9 @@ class Inference(Known):
     def visit(self, node: ir.Node, depth: int = 0) -> None:
         """Infer the outputs of one node."""
         if node.domain in ("", "ai.onnx"):
-            if node.op_type == "Constant" and self._constant(node):
+            tensor = constant_tensor(node) if node.op_type == "Constant" else None
+            if tensor is not None:
+                self._set_tensor(node.outputs[0], tensor)
                 return
             if node.op_type in flow.BODIES and flow.infer(self, node, depth, self.walk):
                 return
@@ -145,15 +147,6 @@ class Inference(Known):
             if size is not None:
                 dim.dim_value = size
         self.assumed.add(output)
-
-    def _constant(self, node: ir.Node) -> bool:
-        value = node.outputs[0]
-        tensor = constant_tensor(node)
-        if tensor is None:
-            return False
-        self.set_type(value, tensor_type(int(tensor.dtype), [int(d) for d in tensor.shape.numpy()]))
-        self._note(value, tensor)
-        return True
 
     def _by_onnx(self, node: ir.Node) -> dict[str, onnx.TypeProto]:
         if (node.domain, node.op_type, node.overload) in self.model.functions:

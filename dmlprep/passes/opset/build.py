@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from dmlprep.analysis.knowledge import INFERENCE_ERRORS, Knowledge, tensor_type
+from dmlprep.analysis.knowledge import INFERENCE_ERRORS, Knowledge, type_of
 from dmlprep.analysis.schemas import domain_of, schema_at, type_string
 from dmlprep.model.walk import attribute_graphs, label
 from dmlprep.passes.opset.refusal import CannotLower
@@ -185,7 +185,7 @@ class Builder(GraphBuilder):
             value = node.outputs[0]
             value.name = self.names.new(f"{name}/output")
             self._insert(node, self.target)
-        self.values.set_type(value, tensor_type(tensor.dtype.value, list(tensor.shape.numpy())))
+        self.values.set_type(value, type_of(tensor))
         if key is not None:
             self._constants[key] = value
         return value
