@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from dmlprep.analysis.known import Known, dims_of
+from dmlprep.analysis.knowledge import dims_of
+from dmlprep.analysis.known import Known
 from dmlprep.model.dims import with_dims
 from dmlprep.model.walk import main_graphs
 

@@ -135,7 +135,7 @@ def _instance_norm(known: Known, node: ir.Node) -> str:
 
 
 def _gather(known: Known, node: ir.Node) -> str:
-    data, indices = _sizes(known, node, 0), known.constants.get(node.inputs[1]) if node.inputs[1] is not None else None
+    data, indices = _sizes(known, node, 0), known.constant(node.inputs[1])
     if data is None or indices is None or not indices.size or indices.dtype.kind not in "iu":
         return ""
     axis = node.attributes.get_int("axis", 0)
@@ -146,7 +146,7 @@ def _gather(known: Known, node: ir.Node) -> str:
 
 
 def _gather_nd(known: Known, node: ir.Node) -> str:
-    data, indices = _sizes(known, node, 0), known.constants.get(node.inputs[1]) if node.inputs[1] is not None else None
+    data, indices = _sizes(known, node, 0), known.constant(node.inputs[1])
     batch = node.attributes.get_int("batch_dims", 0)
     if data is None or indices is None or not indices.size or indices.ndim < 1:
         return ""

@@ -58,8 +58,7 @@ def infer(known: Known, node: ir.Node) -> list[Output | None]:
 
 
 def _elem(known: Known, node: ir.Node, index: int = 0) -> int:
-    value = node.inputs[index]
-    return known.types[value].tensor_type.elem_type if value is not None and value in known.types else 0
+    return known.dtype(node.inputs[index])
 
 
 def _dims(known: Known, node: ir.Node, index: int = 0) -> Dims:

@@ -100,9 +100,9 @@ def _body(node: ir.Node, name: str) -> ir.Graph | None:
 
 def chosen_branch(known: Known, node: ir.Node) -> ir.Graph | None:
     """The branch of an If that is taken whatever the data; ``None`` where it depends on data, or for another node."""
-    if node.op_type != "If" or node.domain not in ("", "ai.onnx") or not node.inputs or node.inputs[0] is None:
+    if node.op_type != "If" or node.domain not in ("", "ai.onnx") or not node.inputs:
         return None
-    condition = known.constants.get(node.inputs[0])
+    condition = known.constant(node.inputs[0])
     if condition is None:
         return None
     return _body(node, "then_branch" if condition.all() else "else_branch") if condition.size == 1 else None
@@ -173,7 +173,7 @@ def _loop(known: Known, node: ir.Node, depth: int, walk: Walk) -> bool:
     carried = list(body.inputs[2:])
     given = list(node.inputs[2:])
     for inner, outer in zip(carried, given, strict=False):
-        known.set_type(inner, known.types.get(outer) if outer is not None else None)
+        known.set_type(inner, known.type(outer))
     finals = list(body.outputs[1 : 1 + len(carried)])
     _settle(known, body, carried, finals, depth, walk)
     for output, inner in zip(node.outputs, carried, strict=False):
@@ -186,7 +186,7 @@ def _loop(known: Known, node: ir.Node, depth: int, walk: Walk) -> bool:
 
 def _trips(known: Known, node: ir.Node, body: ir.Graph) -> int | None:
     """How often a loop runs, where that is certain: a constant count, and nothing that ends it early."""
-    count = known.constants.get(node.inputs[0]) if node.inputs[0] is not None else None
+    count = known.constant(node.inputs[0])
     start = node.inputs[1]
     begins = start is None or bool(np.all(known.constants.get(start, np.array(False))))
     end = body.outputs[0]
@@ -208,7 +208,7 @@ def _scan(known: Known, node: ir.Node, depth: int, walk: Walk) -> bool:
     axes = list(node.attributes.get_ints("scan_input_axes", [0] * scans) or [0] * scans)
     length: int | None = None
     for index, (inner, outer) in enumerate(zip(body.inputs, node.inputs, strict=True)):
-        proto = known.types.get(outer) if outer is not None else None
+        proto = known.type(outer)
         if index >= states and proto is not None and proto.tensor_type.HasField("shape"):
             axis, rank = axes[index - states], len(proto.tensor_type.shape.dim)
             if not -rank <= axis < rank:
@@ -217,7 +217,7 @@ def _scan(known: Known, node: ir.Node, depth: int, walk: Walk) -> bool:
             length = dim.dim_value if dim.HasField("dim_value") else length
             rest = [d for i, d in enumerate(proto.tensor_type.shape.dim) if i != axis % rank]
             proto = onnx.TypeProto()
-            proto.tensor_type.elem_type = known.types[outer].tensor_type.elem_type  # type: ignore[index]
+            proto.tensor_type.elem_type = known.dtype(outer)
             proto.tensor_type.shape.SetInParent()
             proto.tensor_type.shape.dim.extend(rest)
         known.set_type(inner, proto)

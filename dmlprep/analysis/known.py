@@ -1,18 +1,18 @@
-"""What is known of the values of one model: the state of shape inference, which its rules read and fill."""
+"""The state of shape inference node by node, which its rules read and fill."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import onnx
 import onnx_ir as ir
 
 from dmlprep.analysis.folding import NUMPY_TYPES, Array
+from dmlprep.analysis.knowledge import Knowledge, tensor_type
 from dmlprep.analysis.polynomial import Polynomial
-from dmlprep.model.dims import Dim
 
-__all__ = ["Element", "Elements", "Known", "declared", "dims_of", "is_static", "tensor_type"]
+__all__ = ["Element", "Elements", "Known"]
 
 Element = Polynomial | None
 Elements = tuple[bool, tuple[Element, ...]]
@@ -22,74 +22,36 @@ _ALL_BYTES = 256 << 20  # of all values together that are held at once; small on
 _SMALL_BYTES = 4096
 
 
-def dims_of(proto: onnx.TypeProto | None) -> tuple[Dim, ...] | None:
-    """Dims of a tensor type; ``None`` where its rank is unknown or it is no tensor."""
-    if proto is None or not proto.HasField("tensor_type") or not proto.tensor_type.HasField("shape"):
-        return None
-    return tuple(
-        d.dim_value if d.HasField("dim_value") and d.dim_value >= 0 else (d.dim_param or None)
-        for d in proto.tensor_type.shape.dim
-    )
-
-
-def tensor_type(elem_type: int, dims: Sequence[Dim] | None) -> onnx.TypeProto:
-    """A tensor type."""
-    return onnx.helper.make_tensor_type_proto(elem_type, dims)
-
-
-def is_static(dims: Sequence[Dim] | None) -> bool:
-    """Whether every size is a number."""
-    return dims is not None and all(isinstance(d, int) for d in dims)
-
-
-def declared(value: ir.Value) -> onnx.TypeProto | None:
-    """The type that the model writes for a value; for a constant, that of its tensor."""
-    tensor = value.const_value
-    if tensor is not None:
-        return tensor_type(int(tensor.dtype), [int(d) for d in tensor.shape.numpy()])
-    if value.type is None:
-        return None
-    proto = ir.serde.serialize_type(value.type)
-    if value.shape is not None:
-        ir.serde.serialize_shape_into(proto, value.shape)
-    return proto
-
-
 @dataclass
-class Known:
-    """What is known of the values of one model.
+class Known(Knowledge):
+    """What is known of the values of one model from the nodes that were walked so far, and from nowhere else.
 
     Attributes:
-        types: the type of each value that has one, shapes included.
-        constants: the values that are known numbers; those of large tensors are not read.
         partial: small integer values of which some elements are free sizes.
         assumed: values whose shape is only declared by the model: their operator is not onnx's.
         substitute: the size of a named dimension, for what is declared and cannot be inferred.
         walks: how many graphs were walked so far, bodies once for each round.
     """
 
-    model: ir.Model
-    types: dict[ir.Value, onnx.TypeProto] = field(default_factory=dict)
-    constants: dict[ir.Value, Array] = field(default_factory=dict)
     partial: dict[ir.Value, Elements] = field(default_factory=dict)
     assumed: set[ir.Value] = field(default_factory=set)
     substitute: Callable[[str], int | None] = field(default=lambda name: None)
     walks: int = 0
     _held: int = 0
 
-    def dims(self, value: ir.Value | None) -> tuple[Dim, ...] | None:
-        """Dims of a value, ``None`` where its rank is unknown."""
-        return dims_of(self.types.get(value)) if value is not None else None
+    def type(self, value: ir.Value | None) -> onnx.TypeProto | None:
+        """The value's type, ``None`` where it is not known: what is declared counts where a rule says so."""
+        return self.types.get(value) if value is not None else None
+
+    def constant(self, value: ir.Value | None) -> Array | None:
+        """The numbers of a value, ``None`` where they are not known."""
+        return self.constants.get(value) if value is not None else None
 
     def set_type(self, value: ir.Value, proto: onnx.TypeProto | None) -> None:
         """Note what type a value has; whatever was known of it is forgotten."""
-        self.constants.pop(value, None)
+        super().set_type(value, proto)
         self.partial.pop(value, None)
         self.assumed.discard(value)
-        if proto is None:
-            self.types.pop(value, None)
-        else:
-            self.types[value] = proto
 
     def set_constant(self, value: ir.Value, array: Array) -> None:
         """Note what numbers a value is."""

@@ -13,6 +13,7 @@ from typing import TypeVar
 import onnx
 import onnx_ir as ir
 
+from dmlprep.analysis.knowledge import Knowledge
 from dmlprep.analysis.shapes import Inference
 from dmlprep.model.frozen import Frozen, thaw
 from dmlprep.model.model import Model
@@ -48,11 +49,15 @@ def _reads(node: ir.Node) -> Iterator[ir.Value]:
             yield from body.outputs
 
 
-def segments(model: Model, piece_bytes: int = PIECE_BYTES) -> list[Segment]:
-    """Where to cut: greedily by weights, and only where every value that crosses is a tensor of known type."""
+def segments(model: Model, piece_bytes: int = PIECE_BYTES, known: Knowledge | None = None) -> list[Segment]:
+    """Where to cut: greedily by weights, and only where every value that crosses is a tensor of known type.
+
+    Args:
+        known: what is known of the model's values, where it has been inferred.
+    """
     graph = model.ir.graph
     nodes = list(graph)
-    types = Inference.of(model.ir).types
+    inferred = known or Inference.of(model.ir)
     made = {v: i for i, node in enumerate(nodes) for v in node.outputs}
     given = {v for v in graph.inputs if v.name not in graph.initializers}
     reads = [
@@ -64,10 +69,6 @@ def segments(model: Model, piece_bytes: int = PIECE_BYTES) -> list[Segment]:
     for value in graph.outputs:
         last[value] = len(nodes)
 
-    def crosses(value: ir.Value) -> bool:
-        proto = types.get(value)
-        return proto is not None and proto.HasField("tensor_type") and proto.tensor_type.elem_type != 0
-
     found: list[Segment] = []
     start = 0
     live: set[ir.Value] = set()
@@ -75,7 +76,7 @@ def segments(model: Model, piece_bytes: int = PIECE_BYTES) -> list[Segment]:
     for i, node in enumerate(nodes):
         new = {v: v.const_value.nbytes for v in reads[i] if v.is_initializer() and v.const_value is not None}
         total = sum({**weights, **new}.values())
-        if i > start and total > piece_bytes and all(crosses(v) for v in live):
+        if i > start and total > piece_bytes and all(map(inferred.dtype, live)):
             found.append(_segment(nodes, reads, made, given, last, start, i, graph))
             start, weights = i, {}
         weights.update(new)
@@ -142,11 +143,11 @@ def run_segments(
     Raises:
         ModelRefused: as ``run`` does, and where shapes contradict each other.
     """
-    cuts = segments(model, piece_bytes)
+    known = Inference.of(model.ir)
+    cuts = segments(model, piece_bytes, known)
     if len(cuts) == 1:
         return run(model, feeds)
-    known = Inference.of(model.ir).types
-    types = {v.name: proto for v, proto in known.items() if v.name}
+    types = {v.name: proto for v, proto in known.types.items() if v.name}
     for value in model.ir.graph.outputs:
         if value.name and value.name not in types and value.type is not None:
             types[value.name] = ir.serde.serialize_type(value.type)

@@ -7,9 +7,9 @@ over ``CONSTANT_BYTES`` only type and dims are known.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import onnx
@@ -19,8 +19,18 @@ from onnx import shape_inference
 from dmlprep.analysis import contradictions, contrib, flow, symbolic
 from dmlprep.analysis.attributes import constant_tensor, plain_attributes
 from dmlprep.analysis.expressions import ANONYMOUS
-from dmlprep.analysis.folding import EVALUATORS, NUMPY_TYPES, Array, evaluate
-from dmlprep.analysis.known import Known, declared, dims_of, is_static, tensor_type
+from dmlprep.analysis.folding import EVALUATORS, NUMPY_TYPES, evaluate
+from dmlprep.analysis.knowledge import (
+    HINT_BYTES,
+    INFERENCE_ERRORS,
+    constant_of,
+    declared,
+    dims_of,
+    shape_numbers,
+    tensor_type,
+    type_of,
+)
+from dmlprep.analysis.known import Known
 from dmlprep.analysis.schemas import schema_of
 from dmlprep.errors import ModelRefused
 from dmlprep.model.dims import Dim
@@ -32,7 +42,6 @@ CONSTANT_BYTES = 1 << 20
 """Integer and boolean values of at most so many bytes are computed (a 512 x 512 mask of int32)."""
 
 _FLOAT_BYTES = 1 << 18
-_HINT_BYTES = 4096  # constants that onnx's rules look at are shapes, axes, scales: a few numbers
 
 
 @dataclass
@@ -67,29 +76,29 @@ class Inference(Known):
         """Infer the nodes of a graph whose inputs are known by now."""
         self.walks += 1
         if isinstance(graph, ir.Graph):
-            inputs = set(graph.inputs)
             for value in graph.initializers.values():
-                if value.const_value is None:
-                    continue
-                self.set_type(value, declared(value))
-                # From IR 4 on, an initializer that is also an input is only a default: its numbers may change.
-                if value not in inputs or self.model.ir_version < 4:
-                    self._read(value, value.const_value)
+                if value.const_value is not None:
+                    self._set_tensor(value, value.const_value)
         for node in graph:
             self.visit(node, depth)
 
-    def _read(self, value: ir.Value, tensor: ir.TensorProtocol) -> None:
+    def _set_tensor(self, value: ir.Value, tensor: ir.TensorProtocol) -> None:
+        self.set_type(value, type_of(tensor))
+        if constant_of(value, self.model.ir_version) is None:
+            return
         dtype = NUMPY_TYPES.get(int(tensor.dtype))
         # Larger int8 and int16 tensors are quantised weights, larger floats are weights: nothing that shapes depend on.
-        most = CONSTANT_BYTES if dtype is not None and dtype.name in ("int32", "int64", "bool") else _HINT_BYTES
+        most = CONSTANT_BYTES if dtype is not None and dtype.name in ("int32", "int64", "bool") else HINT_BYTES
         if dtype is not None and tensor.nbytes <= most:
             array = np.asarray(tensor.numpy())
-            self.hold(value, array.copy() if array.nbytes <= _HINT_BYTES else array)
+            self.hold(value, array.copy() if array.nbytes <= HINT_BYTES else array)
 
     def visit(self, node: ir.Node, depth: int = 0) -> None:
         """Infer the outputs of one node."""
         if node.domain in ("", "ai.onnx"):
-            if node.op_type == "Constant" and self._constant(node):
+            tensor = constant_tensor(node) if node.op_type == "Constant" else None
+            if tensor is not None:
+                self._set_tensor(node.outputs[0], tensor)
                 return
             if node.op_type in flow.BODIES and flow.infer(self, node, depth, self.walk):
                 return
@@ -139,15 +148,6 @@ class Inference(Known):
                 dim.dim_value = size
         self.assumed.add(output)
 
-    def _constant(self, node: ir.Node) -> bool:
-        value = node.outputs[0]
-        tensor = constant_tensor(node)
-        if tensor is None:
-            return False
-        self.set_type(value, tensor_type(int(tensor.dtype), [int(d) for d in tensor.shape.numpy()]))
-        self._read(value, tensor)
-        return True
-
     def _by_onnx(self, node: ir.Node) -> dict[str, onnx.TypeProto]:
         if (node.domain, node.op_type, node.overload) in self.model.functions:
             return self._by_model(node)
@@ -158,29 +158,9 @@ class Inference(Known):
         if schema is None:
             outputs = zip(node.outputs, contrib.infer(self, node), strict=False)
             return {v.name or "": tensor_type(*output) for v, output in outputs if output is not None and output[0]}
-        types: dict[str, onnx.TypeProto] = {}
-        data: dict[str, onnx.TensorProto] = {}
-        for value in node.inputs:
-            if value is None:
-                continue
-            if value not in self.types:
-                return {}
-            name = value.name or ""
-            types[name] = self.types[value]
-            array = self.constants.get(value)
-            if array is not None and array.nbytes <= _HINT_BYTES:
-                data[name] = onnx.numpy_helper.from_array(array, name)
-        imports = [onnx.helper.make_opsetid(domain, version)]
         try:
-            found = shape_inference.infer_node_outputs(
-                schema,
-                proto,
-                types,
-                data,
-                opset_imports=imports,
-                ir_version=self.model.ir_version,
-            )
-        except (shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError) as error:
+            found = self.by_rule(schema, proto, node.inputs, version)
+        except INFERENCE_ERRORS as error:
             raise self._contradiction(node, str(error)) from error
         with_body = any(getattr(schema, f"has_{kind}", False) for kind in ("function", "context_dependent_function"))
         if with_body and (not found or None in map(dims_of, found.values())):
@@ -201,7 +181,7 @@ class Inference(Known):
         graph = onnx.GraphProto(name="call", node=[ir.serde.serialize_node(node)])
         for value in dict.fromkeys(given):
             array = self.constants.get(value)
-            if array is not None and array.nbytes <= _HINT_BYTES:
+            if array is not None and array.nbytes <= HINT_BYTES:
                 graph.initializer.append(onnx.numpy_helper.from_array(array, value.name))
             else:
                 graph.input.append(onnx.ValueInfoProto(name=value.name, type=self.types[value]))
@@ -212,7 +192,7 @@ class Inference(Known):
         )
         try:
             done = shape_inference.infer_shapes(proto, strict_mode=True, data_prop=True)
-        except (shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError) as error:
+        except INFERENCE_ERRORS as error:
             raise self._contradiction(node, str(error)) from error
         return {o.name: o.type for o in done.graph.output}
 
@@ -227,9 +207,10 @@ class Inference(Known):
 
     def _fold(self, node: ir.Node) -> None:
         if node.op_type in ("Shape", "Size"):
-            dims = self.dims(node.inputs[0]) if node.inputs else None
-            if dims is not None and is_static(dims) and (node.op_type == "Shape" or _count(dims) < 2**63):
-                self.set_constant(node.outputs[0], _shape_value(node, dims))
+            dims = self.static_shape(node.inputs[0]) if node.inputs else None
+            numbers = shape_numbers(node, dims) if dims is not None else None
+            if numbers is not None:
+                self.set_constant(node.outputs[0], numbers)
                 return
         elif node.op_type in EVALUATORS and all(v is None or v in self.constants for v in node.inputs):
             self._compute(node)
@@ -254,30 +235,13 @@ class Inference(Known):
         if node.op_type == "NonZero":
             return True  # at most rank x size of an input that is bounded itself
         for output in node.outputs:
-            proto = self.types.get(output)
-            dims = dims_of(proto)
-            dtype = NUMPY_TYPES.get(proto.tensor_type.elem_type) if proto is not None else None
-            if dims is None or not is_static(dims) or dtype is None:
+            dims, dtype = self.static_shape(output), NUMPY_TYPES.get(self.dtype(output))
+            if dims is None or dtype is None:
                 return False
-            if _count(dims) * dtype.itemsize > (CONSTANT_BYTES if dtype.kind != "f" else _FLOAT_BYTES):
+            if math.prod(dims) * dtype.itemsize > (CONSTANT_BYTES if dtype.kind != "f" else _FLOAT_BYTES):
                 return False
         return True
 
 
-def _count(dims: Sequence[Any]) -> int:
-    total = 1
-    for dim in dims:
-        total *= int(dim)
-    return total
-
-
 def _text(dims: Sequence[Dim] | None) -> str:
     return "unknown rank" if dims is None else "[" + ", ".join("?" if d is None else str(d) for d in dims) + "]"
-
-
-def _shape_value(node: ir.Node, dims: Sequence[Dim]) -> Array:
-    if node.op_type == "Size":
-        return np.array(_count(dims), np.int64)
-    start = node.attributes.get_int("start", 0)
-    end = node.attributes.get_int("end", len(dims))
-    return np.array(list(dims)[start:end], np.int64)

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import onnx_ir as ir
 
+from dmlprep.analysis.attributes import constant_tensor as any_constant_tensor
+from dmlprep.analysis.knowledge import constant_of
 from dmlprep.model.walk import attribute_graphs, nodes
 from dmlprep.precision.half import WIDE
 from dmlprep.precision.signature import Port, Signature, operator_key, signature
@@ -26,6 +28,8 @@ MOVES = frozenset(
     """.split()  # noqa: SIM905 - a list of a hundred names reads better as words
 )
 """Operators that move values and change none."""
+
+_FLOATS = WIDE | {ir.DataType.FLOAT16}
 
 UNTYPED = frozenset({"Cast", "Shape", "Size"})
 """Operators that read any type, and whose result does not depend on it."""
@@ -88,15 +92,9 @@ class View:
 
     def constant(self, value: ir.Value | None) -> ir.TensorProtocol | None:
         """The tensor of an initializer that no caller can replace, or of a Constant node."""
-        if value is None:
-            return None
-        if value.is_initializer():
-            overridable = value.is_graph_input() and self.model.ir_version >= 4
-            return None if overridable else value.const_value
-        producer = value.producer()
-        if producer is not None and producer.op_type == "Constant" and producer.domain in ("", "ai.onnx"):
-            return constant_tensor(producer)
-        return None
+        tensor = constant_of(value, self.model.ir_version)
+        by_node = value is not None and value.producer() is not None
+        return None if by_node and tensor is not None and tensor.dtype not in _FLOATS else tensor
 
     def half_kernel(self, node: ir.Node, label: str) -> bool:
         """Whether DirectML's kernel takes FP16 for a type variable; true where nothing is known."""
@@ -129,14 +127,8 @@ class View:
 
 def constant_tensor(node: ir.Node) -> ir.TensorProtocol | None:
     """The floating tensor of a Constant node, ``None`` where it holds something else."""
-    value = node.attributes.get("value")
-    if value is not None and value.type == ir.AttributeType.TENSOR:
-        tensor = value.as_tensor()
-        return tensor if tensor.dtype in WIDE or tensor.dtype == ir.DataType.FLOAT16 else None
-    for name in ("value_float", "value_floats"):
-        if name in node.attributes:
-            return ir.Tensor(np.asarray(node.attributes[name].value, np.float32))
-    return None
+    tensor = any_constant_tensor(node)
+    return tensor if tensor is not None and tensor.dtype in _FLOATS else None
 
 
 def set_constant_tensor(node: ir.Node, tensor: ir.TensorProtocol) -> None:

@@ -9,12 +9,10 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from dmlprep.analysis.known import tensor_type
+from dmlprep.analysis.knowledge import INFERENCE_ERRORS, Knowledge, type_of
 from dmlprep.analysis.schemas import domain_of, schema_at, type_string
-from dmlprep.model.dims import Dim
 from dmlprep.model.walk import attribute_graphs, label
 from dmlprep.passes.opset.refusal import CannotLower
-from dmlprep.passes.opset.values import Values
 from dmlprep.rewriting.builder import GraphBuilder, as_attribute
 from dmlprep.rewriting.names import Names
 
@@ -66,11 +64,9 @@ class Builder(GraphBuilder):
         node: ir.Node,
         version: int,
         target: int,
-        values: Values,
+        values: Knowledge,
         names: Names,
         wrote: Callable[[ir.Node], None],
-        *,
-        ir_version: int = 10,
     ) -> None:
         assert node.graph is not None
         super().__init__(node.graph, names)
@@ -80,7 +76,6 @@ class Builder(GraphBuilder):
         self.values = values
         self.written: list[ir.Node] = []
         self._wrote = wrote
-        self._ir_version = ir_version
         self.base = node.name or label(node).replace("(", "_").replace(")", "")
         self._constants: dict[tuple[Any, ...], ir.Value] = {}
 
@@ -154,10 +149,6 @@ class Builder(GraphBuilder):
             raise CannotLower(f"{what} ({value.name!r}) is not a constant", in_function=True)
         return found
 
-    def shape(self, value: ir.Value) -> list[Dim] | None:
-        """The dimensions of a value, ``None`` where the rank is not known."""
-        return self.values.shape(value)
-
     # Writing
 
     def const(self, array: Any, dtype: Any = None) -> ir.Value:
@@ -194,7 +185,7 @@ class Builder(GraphBuilder):
             value = node.outputs[0]
             value.name = self.names.new(f"{name}/output")
             self._insert(node, self.target)
-        self.values.note(value, tensor_type(tensor.dtype.value, list(tensor.shape.numpy())))
+        self.values.set_type(value, type_of(tensor))
         if key is not None:
             self._constants[key] = value
         return value
@@ -259,28 +250,9 @@ class Builder(GraphBuilder):
         if any(True for _ in attribute_graphs(node)):
             self._infer_with_bodies(node, version)
             return
-        types: dict[str, onnx.TypeProto] = {}
-        data: dict[str, onnx.TensorProto] = {}
-        for value in node.inputs:
-            if value is None or not value.name:
-                continue
-            known = self.values.type(value)
-            if known is None:
-                return
-            types[value.name] = known
-            constant = self.values.constant(value)
-            if constant is not None:
-                data[value.name] = ir.serde.serialize_tensor(ir.tensor(constant, name=value.name))
         try:
-            inferred = onnx.shape_inference.infer_node_outputs(
-                schema,
-                ir.serde.serialize_node(node),
-                types,
-                data,
-                opset_imports=[onnx.helper.make_operatorsetid("", version)],
-                ir_version=self._ir_version,
-            )
-        except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError) as error:
+            inferred = self.values.by_rule(schema, ir.serde.serialize_node(node), node.inputs, version)
+        except INFERENCE_ERRORS as error:
             first = str(error).strip().splitlines()
             raise CannotLower(f"its rewriting does not type: {first[0] if first else error}") from error
         for output in node.outputs:
@@ -302,7 +274,7 @@ class Builder(GraphBuilder):
         outputs = [onnx.ValueInfoProto(name=v.name) for v in node.outputs if v.name]
         graph_proto = onnx.helper.make_graph([proto], "one", infos, outputs)
         opsets = [onnx.helper.make_operatorsetid("", version)]
-        model = onnx.helper.make_model(graph_proto, opset_imports=opsets, ir_version=self._ir_version)
+        model = onnx.helper.make_model(graph_proto, opset_imports=opsets, ir_version=self.values.model.ir_version)
         try:
             inferred = onnx.shape_inference.infer_shapes(model)
         except (onnx.shape_inference.InferenceError, RuntimeError):
@@ -314,7 +286,7 @@ class Builder(GraphBuilder):
 
     def set_type(self, value: ir.Value, proto: onnx.TypeProto) -> None:
         """Say what a new value is."""
-        self.values.note(value, proto)
+        self.values.set_type(value, proto)
         value.type = ir.serde.deserialize_type_proto_for_type(proto)
         value.shape = ir.serde.deserialize_type_proto_for_shape(proto)
 

@@ -52,7 +52,7 @@ def _rotary_embedding(b: Builder) -> list[ir.Value | None] | None:
     if rank not in (3, 4) or cache_rank != (3 if positions is None else 2):
         return None
     if positions is None:
-        half = b.shape(cos) or [None]
+        half = b.values.dims(cos) or [None]
         if not isinstance(half[-1], int):
             return None
         long = b.ints(-1, half[-1])
@@ -64,7 +64,7 @@ def _rotary_embedding(b: Builder) -> list[ir.Value | None] | None:
     partial = b.attr("rotary_embedding_dim", 0)
     heads = b.attr("num_heads", 0)
     if partial and not heads:
-        heads = (b.shape(x) or [None, None])[1] if rank == 4 else None
+        heads = (b.values.dims(x) or [None, None])[1] if rank == 4 else None
         if not isinstance(heads, int):
             return None
     return [
@@ -89,7 +89,7 @@ def _attention(b: Builder) -> list[ir.Value | None] | None:
     if b.attr("softcap", 0.0) or b.attr("left_window_size", -1) != -1 or b.attr("right_window_size", -1) != -1:
         return None
     q, k, v = b.need(0), b.need(1), b.need(2)
-    shapes = [b.values.shape(x) for x in (q, k, v)]
+    shapes = [b.values.dims(x) for x in (q, k, v)]
     if any(s is None or len(s) != len(shapes[0] or []) for s in shapes):
         return None
     rank = len(shapes[0] or [])
@@ -105,7 +105,7 @@ def _attention(b: Builder) -> list[ir.Value | None] | None:
     if bias is False:
         return None
     empty = _empty_rows(b, bias)
-    if empty is not None and rank == 3 and (b.shape(empty) or [None, None])[1] != 1:
+    if empty is not None and rank == 3 and (b.values.dims(empty) or [None, None])[1] != 1:
         return None
     if empty is not None:
         bias = b.op("Where", empty, b.like(0, q), bias)
@@ -153,7 +153,7 @@ def _empty_rows(b: Builder, bias: ir.Value | None) -> ir.Value | None:
 
 
 def _attention_bias(
-    b: Builder, q: ir.Value, k: ir.Value, rank: int, shapes: list[list[Any] | None]
+    b: Builder, q: ir.Value, k: ir.Value, rank: int, shapes: list[tuple[Any, ...] | None]
 ) -> ir.Value | Literal[False] | None:
     """Mask and causality as one bias [1 or batch, 1 or heads, queries, keys]; ``False`` where there is no such form."""
     at = rank - 2
@@ -161,8 +161,8 @@ def _attention_bias(
     mask = b.input(3)
     bias: ir.Value | None = None
     if mask is not None:
-        shape = b.values.shape(mask)
-        if shape is None or None in (queries, keys) or shape[-2:] != [queries, keys] or len(shape) > 4:
+        shape = b.values.dims(mask)
+        if shape is None or None in (queries, keys) or shape[-2:] != (queries, keys) or len(shape) > 4:
             return False
         lead = [1, 1, *shape][-4:-2]
         heads = (shapes[0] or [])[1] if rank == 4 else b.attr("q_num_heads")

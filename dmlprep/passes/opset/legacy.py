@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
+from dmlprep.analysis.knowledge import Knowledge
 from dmlprep.analysis.schemas import domain_of
 from dmlprep.errors import ModelRefused
 from dmlprep.model import Model
 from dmlprep.model.walk import label, nodes
-from dmlprep.passes.opset.values import Values
 from dmlprep.rewriting.names import Names
 
 __all__ = ["align_broadcasts", "resizes_of_opset_10"]
@@ -24,7 +24,7 @@ def align_broadcasts(model: Model) -> None:
     Raises:
         ModelRefused: the rank of an operand is not known.
     """
-    values, names = Values(model), Names(model.ir)
+    values, names = Knowledge.swept(model.ir), Names(model.ir)
     for node in list(nodes(model.ir)):
         if domain_of(node) != "" or node.op_type not in _BROADCAST or "axis" not in node.attributes:
             continue
@@ -61,7 +61,7 @@ def resizes_of_opset_10(model: Model) -> dict[str, dict[str, str]]:
     Raises:
         ModelRefused: a Resize grows one dimension and shrinks another, or does not say which.
     """
-    values = Values(model)
+    values = Knowledge.swept(model.ir)
     found: dict[str, dict[str, str]] = {}
     for node in nodes(model.ir):
         if domain_of(node) != "" or node.op_type not in ("Upsample", "Resize") or not node.outputs[0].name:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import onnx_ir as ir
 from onnx.defs import OpSchema
 
-from dmlprep.analysis.schemas import allowed_types, domain_of, rejects, schema_at, since_versions
+from dmlprep.analysis.knowledge import Knowledge
+from dmlprep.analysis.schemas import allowed_types, domain_of, rejects, schema_at, since_versions, type_string
 from dmlprep.errors import ModelRefused
 from dmlprep.model import Model
 from dmlprep.model.walk import graphs, label
@@ -18,7 +20,6 @@ from dmlprep.passes.opset.build import Builder
 from dmlprep.passes.opset.contrib import as_contrib
 from dmlprep.passes.opset.handling import REFUSED, STEPS, WIDENED, relabels_upward
 from dmlprep.passes.opset.refusal import CannotLower, InlineFirst
-from dmlprep.passes.opset.values import Values
 from dmlprep.passes.opset.widths import through_wider_type
 from dmlprep.rewriting.builder import replace_value
 from dmlprep.rewriting.names import Names
@@ -75,7 +76,7 @@ class _Lowering:
         self.target = target
         self.prefer_contrib = prefer_contrib
         self.inline = inline
-        self.values = Values(model)
+        self.values = Knowledge.swept(model.ir)
         self.names = Names(model.ir)
         self.handled = Handled()
         self.todo: list[tuple[ir.Node, _Origin]] = []
@@ -244,7 +245,12 @@ class _Lowering:
     def _may_matter(self, node: ir.Node, since: int) -> bool:
         """Whether a value of unknown type may have one that the older version lacks: one that this model uses."""
         name = str(node.op_type)
-        return bool((allowed_types(name, since) - allowed_types(name, since - 1)) & self.values.seen())
+        return bool((allowed_types(name, since) - allowed_types(name, since - 1)) & self._types_seen)
+
+    @cached_property
+    def _types_seen(self) -> frozenset[str]:
+        """Every type that some value of the model is known to have."""
+        return frozenset(map(type_string, self.values.types.values()))
 
     def _raise(self, node: ir.Node, version: int) -> None:
         """Relabel a node upward: every version of its operator on the way must only have widened."""
@@ -263,7 +269,6 @@ class _Lowering:
             self.values,
             self.names,
             lambda new: self.todo.append((new, origin)),
-            ir_version=self.model.ir.ir_version,
         )
 
     def _replace(self, node: ir.Node, outputs: Sequence[ir.Value | None]) -> None:
@@ -299,7 +304,7 @@ class _Lowering:
         new.meta.update(old.meta)
         known = self.values.type(old)
         if known is not None:
-            self.values.note(new, known)
+            self.values.set_type(new, known)
             if new.type is None:
                 new.type = ir.serde.deserialize_type_proto_for_type(known)
             if new.shape is None:

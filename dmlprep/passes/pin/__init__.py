@@ -6,7 +6,6 @@ import msgspec
 import onnx_ir as ir
 
 from dmlprep.analysis.annotate import write_types
-from dmlprep.analysis.known import dims_of
 from dmlprep.analysis.shapes import Inference
 from dmlprep.errors import ModelRefused
 from dmlprep.model import Model
@@ -110,7 +109,7 @@ def _set_inputs(graph: ir.Graph, sizes: Sizes, unranked: dict[str, list[int]]) -
 def _note_corrections(graph: ir.Graph, known: Inference, sizes: Sizes, context: Context) -> None:
     """A model that declares an output with a wrong size runs on the CPU with a warning and fails on DirectML."""
     for value in graph.outputs:
-        dims, old = dims_of(known.types.get(value)), value.shape
+        dims, old = known.dims(value), value.shape
         if dims is None or old is None:
             continue
         said = [d if isinstance(d, int) else sizes.by_name(d.value or "") for d in old]

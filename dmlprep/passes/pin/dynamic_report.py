@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from dmlprep.analysis.known import Known, is_static
+from dmlprep.analysis.knowledge import is_static
+from dmlprep.analysis.known import Known
 from dmlprep.model.walk import label, main_graphs
 from dmlprep.passes.base import Context
 from dmlprep.passes.pin.sizes import input_dims

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
-from dmlprep.analysis.known import is_static
+from dmlprep.analysis.knowledge import is_static
 from dmlprep.analysis.shapes import Inference
 from dmlprep.model import Model
 from dmlprep.precision.convert.plan import make_plan
@@ -123,7 +123,7 @@ def _size(shapes: Inference, mean: ir.Node) -> int | None:
     axes = mean.attributes.get("axes")
     chosen: list[int] | None = list(axes.as_ints()) if axes is not None else None
     if len(mean.inputs) > 1 and mean.inputs[1] is not None:
-        known = shapes.constants.get(mean.inputs[1])
+        known = shapes.constant(mean.inputs[1])
         chosen = [int(a) for a in known.reshape(-1)] if known is not None else None
     if source is None or not chosen:
         return None

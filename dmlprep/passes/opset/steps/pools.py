@@ -48,7 +48,7 @@ def ceil_22(b: Builder) -> list[ir.Value | None] | None:
     if not b.attr("ceil_mode", 0) or b.attr("auto_pad", "NOTSET") != "NOTSET":
         return None
     window = _Window(b)
-    shape = b.shape(b.need(0))
+    shape = b.values.dims(b.need(0))
     cut: dict[int, int] = {}
     for axis in range(window.rank):
         if window.end[axis] + window.strides[axis] <= window.span[axis]:

@@ -122,7 +122,7 @@ def _by_sum(b: Builder, x: ir.Value, axes: ir.Value, noop: bool) -> ir.Value:
 
 def _never_empty(b: Builder, x: ir.Value, one_axis: str) -> ir.Value:
     """``x`` with a neutral element after each dimension that may be empty: what reducing over nothing gives."""
-    shape = b.shape(x) or []
+    shape = b.values.dims(x) or ()
     pads = [0] * len(shape) + [0 if isinstance(d, int) and d > 0 else 1 for d in shape]
     if not any(pads) or one_axis == "ReduceMean":
         return x

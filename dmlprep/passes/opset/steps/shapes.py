@@ -135,7 +135,7 @@ def split_18(b: Builder) -> list[ir.Value | None] | None:
         return None
     x = b.need(0)
     axis = b.attr("axis", 0)
-    shape = b.shape(x)
+    shape = b.values.dims(x)
     size = shape[axis] if shape is not None else None
     if isinstance(size, int):
         piece = -(-size // count)

@@ -58,7 +58,7 @@ def _run_time_axis(b: Builder, x: ir.Value, axis: ir.Value, rank: int) -> list[i
 def dft_17(b: Builder) -> list[ir.Value | None]:
     """Products with constant matrices of cosines and sines; the transformed size must be known."""
     x, length = b.need(0), b.input(1)
-    shape = b.values.shape(x)
+    shape = b.values.dims(x)
     if shape is None:
         raise CannotLower("the rank of its input is not known", in_function=True)
     axis = b.attr("axis", 1) % len(shape)
@@ -75,7 +75,7 @@ def dft_17(b: Builder) -> list[ir.Value | None]:
 def transform(b: Builder, x: ir.Value, axis: int, size: int, points: int, *, inverse: bool, onesided: bool) -> ir.Value:
     """DFT of ``points`` points along ``axis`` of x [..., size, ..., 1 or 2]."""
     rank = b.need_rank(x)
-    parts = (b.shape(x) or [None])[-1]
+    parts = (b.values.dims(x) or [None])[-1]
     if parts not in (1, 2):
         raise CannotLower("whether its input is complex is not known")
     dtype = b.need_dtype(x)
@@ -109,7 +109,7 @@ def transform(b: Builder, x: ir.Value, axis: int, size: int, points: int, *, inv
 def stft_17(b: Builder) -> list[ir.Value | None]:
     """Gather the frames, multiply them by the window, and take the DFT of each."""
     signal, step, window, length = b.need(0), b.need(1), b.input(2), b.input(3)
-    shape = b.values.shape(signal)
+    shape = b.values.dims(signal)
     samples = shape[1] if shape is not None else None
     if not isinstance(samples, int):
         raise CannotLower("the length of its signal is not known", in_function=True)

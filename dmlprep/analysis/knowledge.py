@@ -1,0 +1,279 @@
+"""What is known of the values of a model: types with shapes, and constants.
+
+``Knowledge.swept`` takes types from onnx's inference over the whole graph, and reads or folds a constant when it is
+asked for. ``shapes.Inference`` walks node by node instead: it refuses contradictions and carries sizes that are free.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+from onnx import shape_inference
+
+from dmlprep.analysis.attributes import constant_tensor, plain_attributes
+from dmlprep.analysis.folding import EVALUATORS, NUMPY_TYPES, Array, evaluate
+from dmlprep.analysis.schemas import NEWEST, type_string
+from dmlprep.model.checking import infer_shapes
+from dmlprep.model.dims import Dim
+from dmlprep.model.walk import attribute_graphs
+
+__all__ = [
+    "HINT_BYTES",
+    "INFERENCE_ERRORS",
+    "Knowledge",
+    "constant_of",
+    "declared",
+    "dims_of",
+    "is_static",
+    "shape_numbers",
+    "tensor_type",
+    "type_of",
+]
+
+HINT_BYTES = 4096
+"""Constants that onnx's rules look at are shapes, axes, scales: a few numbers."""
+
+INFERENCE_ERRORS = (shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError)
+"""What onnx raises for types and shapes that contradict each other."""
+
+_DEEPEST = 50  # nodes of shape arithmetic behind one constant
+_LARGEST = 1024  # elements that are folded: shapes, axes and masks' corners, no weights
+_MADE = frozenset({"ConstantOfShape", "Range"})
+_GROWING = frozenset({"Expand", "Pad", "Tile"})  # what makes much of little stays a node
+
+
+def dims_of(proto: onnx.TypeProto | None) -> tuple[Dim, ...] | None:
+    """Dims of a tensor type; ``None`` where its rank is unknown or it is no tensor."""
+    if proto is None or not proto.HasField("tensor_type") or not proto.tensor_type.HasField("shape"):
+        return None
+    return tuple(
+        d.dim_value if d.HasField("dim_value") and d.dim_value >= 0 else (d.dim_param or None)
+        for d in proto.tensor_type.shape.dim
+    )
+
+
+def tensor_type(elem_type: int, dims: Sequence[Dim] | None) -> onnx.TypeProto:
+    """A tensor type."""
+    return onnx.helper.make_tensor_type_proto(elem_type, dims)
+
+
+def type_of(tensor: ir.TensorProtocol) -> onnx.TypeProto:
+    """The type of a tensor."""
+    return tensor_type(int(tensor.dtype), [int(d) for d in tensor.shape.numpy()])
+
+
+def is_static(dims: Sequence[Dim] | None) -> bool:
+    """Whether every size is a number."""
+    return dims is not None and all(isinstance(d, int) for d in dims)
+
+
+def declared(value: ir.Value) -> onnx.TypeProto | None:
+    """The type that the model writes for a value; for a constant, that of its tensor."""
+    tensor = value.const_value
+    if tensor is not None:
+        return type_of(tensor)
+    if value.type is None:
+        return None
+    proto = ir.serde.serialize_type(value.type)
+    if value.shape is not None:
+        ir.serde.serialize_shape_into(proto, value.shape)
+    return proto
+
+
+def constant_of(value: ir.Value | None, ir_version: int) -> ir.TensorProtocol | None:
+    """The tensor of an initializer that no caller can replace, or of a Constant node."""
+    if value is None:
+        return None
+    if value.is_initializer():
+        # From IR 4 on, an initializer that is also an input is only a default: its numbers may change.
+        return None if value.is_graph_input() and ir_version >= 4 else value.const_value
+    node = value.producer()
+    held = node is not None and node.op_type == "Constant" and node.domain in ("", "ai.onnx")
+    return constant_tensor(node) if node is not None and held else None
+
+
+def shape_numbers(node: ir.Node, dims: Sequence[Dim]) -> Array | None:
+    """What a Shape or Size computes of ``dims``; ``None`` where a size that it reads is free."""
+    if node.op_type == "Size":
+        count = math.prod(d if isinstance(d, int) else 2**63 for d in dims)
+        return np.array(count, np.int64) if count < 2**63 else None
+    part = dims[node.attributes.get_int("start", 0) : node.attributes.get_int("end", len(dims))]
+    return np.array(part, np.int64) if is_static(part) else None
+
+
+@dataclass
+class Knowledge:
+    """What is known of the values of one model.
+
+    Attributes:
+        types: the type of each value that has one, shapes included.
+        constants: the values that are known numbers; those of large tensors are not read.
+    """
+
+    model: ir.Model
+    types: dict[ir.Value, onnx.TypeProto] = field(default_factory=dict)
+    constants: dict[ir.Value, Array] = field(default_factory=dict)
+    _asked: set[ir.Value] = field(default_factory=set)
+    _depth: int = 0
+
+    @classmethod
+    def swept(cls, model: ir.Model) -> Knowledge:
+        """Types as onnx infers them over the whole graph; where it cannot, what the model declares."""
+        found = cls(model)
+        try:
+            inferred = infer_shapes(model)
+        except (*INFERENCE_ERRORS, ValueError):
+            return found
+        found._take(model.graph, inferred.graph)
+        for value in (*model.graph.inputs, *model.graph.initializers.values()):
+            found.type(value)
+        return found
+
+    def _take(self, graph: ir.Graph, proto: onnx.GraphProto) -> None:
+        named = {v.name: v.type for part in (proto.value_info, proto.input, proto.output) for v in part}
+        for node, node_proto in zip(graph, proto.node, strict=True):
+            for output in node.outputs:
+                found = named.get(output.name or "")
+                if found is not None and type_string(found):
+                    self.types[output] = found
+            self.take_bodies(node, node_proto)
+
+    def take_bodies(self, node: ir.Node, proto: onnx.NodeProto) -> None:
+        """Take the types of the values inside a node's subgraphs from the same node after inference."""
+        protos = [g for a in proto.attribute for g in ([a.g] if a.HasField("g") else a.graphs)]
+        for (_, sub), sub_proto in zip(attribute_graphs(node), protos, strict=True):
+            for value, info in zip(sub.inputs, sub_proto.input, strict=True):
+                if type_string(info.type):
+                    self.types[value] = info.type
+            self._take(sub, sub_proto)
+
+    # Types
+
+    def type(self, value: ir.Value | None) -> onnx.TypeProto | None:
+        """The value's type, ``None`` where it is not known."""
+        if value is None:
+            return None
+        if value not in self.types:
+            proto = declared(value)
+            if proto is None or not type_string(proto):
+                return None
+            self.types[value] = proto
+        return self.types[value]
+
+    def dtype(self, value: ir.Value | None) -> int:
+        """The element type of a tensor (``onnx.TensorProto.FLOAT`` ...), 0 where it is not known."""
+        proto = self.type(value)
+        return proto.tensor_type.elem_type if proto is not None and proto.HasField("tensor_type") else 0
+
+    def dims(self, value: ir.Value | None) -> tuple[Dim, ...] | None:
+        """Dims of a value, ``None`` where its rank is unknown."""
+        return dims_of(self.type(value))
+
+    def rank(self, value: ir.Value | None) -> int | None:
+        """The number of dimensions."""
+        dims = self.dims(value)
+        return None if dims is None else len(dims)
+
+    def static_shape(self, value: ir.Value | None) -> list[int] | None:
+        """The dimensions where all of them are fixed."""
+        sizes = [d for d in self.dims(value) or () if isinstance(d, int)]
+        return sizes if len(sizes) == self.rank(value) else None
+
+    def set_type(self, value: ir.Value, proto: onnx.TypeProto | None) -> None:
+        """Note what type a value has; whatever was known of it is forgotten."""
+        self.constants.pop(value, None)
+        self._asked.discard(value)
+        if proto is None:
+            self.types.pop(value, None)
+        else:
+            self.types[value] = proto
+
+    def by_rule(
+        self, schema: Any, node: onnx.NodeProto, inputs: Sequence[ir.Value | None], opset: int
+    ) -> dict[str, onnx.TypeProto]:
+        """What onnx's rule of an operator says of a node's outputs, by name; nothing where an input has no known type.
+
+        Raises:
+            one of ``INFERENCE_ERRORS``: types or shapes contradict each other.
+        """
+        types: dict[str, onnx.TypeProto] = {}
+        data: dict[str, onnx.TensorProto] = {}
+        for value in inputs:
+            if value is None:
+                continue
+            proto, name = self.type(value), value.name or ""
+            if proto is None:
+                return {}
+            types[name] = proto
+            array = self.constant(value)
+            if array is not None and array.nbytes <= HINT_BYTES:
+                data[name] = onnx.numpy_helper.from_array(array, name)
+        imports = [onnx.helper.make_opsetid("" if node.domain == "ai.onnx" else node.domain, opset)]
+        return shape_inference.infer_node_outputs(
+            schema, node, types, data, opset_imports=imports, ir_version=self.model.ir_version
+        )
+
+    # Constants
+
+    def constant(self, value: ir.Value | None) -> Array | None:
+        """The elements of a small constant, ``None`` for everything else."""
+        if value is None:
+            return None
+        if value not in self._asked:
+            self._asked.add(value)  # before it is read: a chain that comes back to itself has no value
+            found = self._read(value)
+            if found is not None:
+                self.constants[value] = found
+        return self.constants.get(value)
+
+    def _read(self, value: ir.Value) -> Array | None:
+        node, tensor = value.producer(), constant_of(value, self.model.ir_version)
+        if tensor is None and node is not None and node.domain in ("", "ai.onnx"):
+            return self.fold(node)
+        if tensor is None or tensor.dtype == ir.DataType.STRING or tensor.nbytes > HINT_BYTES:
+            return None
+        return np.asarray(tensor.numpy())
+
+    def fold(self, node: ir.Node) -> Array | None:
+        """The output of a node of shape arithmetic, ``None`` where it is not one or an input is not known.
+
+        Function bodies of ONNX compute with Shape, Gather, Concat ... what a model with fixed shapes already knows.
+        """
+        if any(a.is_ref() for a in node.attributes.values()) or self._depth >= _DEEPEST:
+            return None
+        self._depth += 1
+        try:
+            found = self._folded(node)
+        finally:
+            self._depth -= 1
+        return found if found is not None and found.size <= _LARGEST else None
+
+    def _folded(self, node: ir.Node) -> Array | None:
+        if node.op_type in ("Shape", "Size"):
+            dims = self.dims(node.inputs[0] if node.inputs else None)
+            return None if dims is None else shape_numbers(node, dims)
+        op_type, read, attributes = node.op_type, list(node.inputs), plain_attributes(node)
+        if op_type == "CastLike":
+            op_type, read, attributes = "Cast", read[:1], {"to": self.dtype(read[1])}
+        if op_type not in EVALUATORS or op_type in _GROWING:
+            return None
+        known = [self.constant(value) for value in read]
+        arrays = [a for a in known if a is not None and a.size <= _LARGEST and a.dtype in NUMPY_TYPES.values()]
+        if len(arrays) < len(read) or (op_type in _MADE and _made(op_type, arrays) > _LARGEST):
+            return None
+        found = evaluate(op_type, NEWEST, arrays, attributes, len(node.outputs))
+        return found[0] if found else None
+
+
+def _made(op_type: str, inputs: list[Array]) -> float:
+    """How many elements a node makes whose inputs are numbers of elements; asked before it makes them."""
+    numbers = [float(n) for array in inputs for n in array.reshape(-1)]
+    if op_type == "Range":
+        return abs((numbers[1] - numbers[0]) / numbers[2]) if len(numbers) == 3 and numbers[2] else 0
+    return math.prod(numbers)
