@@ -7,8 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from dmlprep.passes import CATALOG, find_pass
 from dmlprep.quirks import codes
 from dmlprep.recipe import apply_settings, builtin_names, load_recipe, make_plan
@@ -17,7 +15,7 @@ from dmlprep.targets import target_names
 
 TOP = Path(__file__).resolve().parents[1]
 CODE_PAGES = sorted((TOP / "docs" / "codes").glob("DP*.md"))
-DOCS = sorted((TOP / "docs").rglob("*.md"))
+PAGES = [*sorted((TOP / "docs").rglob("*.md")), TOP / "README.md"]
 
 
 def test_every_code_has_a_page_and_every_page_a_code() -> None:
@@ -25,14 +23,17 @@ def test_every_code_has_a_page_and_every_page_a_code() -> None:
     assert set(CODES) <= pages <= set(codes())  # a quirk without a page says what it knows itself
 
 
-@pytest.mark.parametrize("page", CODE_PAGES, ids=lambda p: p.stem)
-def test_a_code_page_says_what_why_how_and_where_from(page: Path) -> None:
-    text = page.read_text(encoding="utf-8")
-    assert text.startswith(f"# {page.stem}: ")
-    headings = re.findall(r"^## (.+)$", text, re.MULTILINE)
-    assert headings == ["What", "Why", "How to fix", "Source"]
-    for section in re.split(r"^## .+$", text, flags=re.MULTILINE)[1:]:
-        assert section.strip(), "an empty section"
+def test_a_code_page_says_what_why_how_and_where_from() -> None:
+    wrong = []
+    for page in CODE_PAGES:
+        text = page.read_text(encoding="utf-8")
+        if not text.startswith(f"# {page.stem}: "):
+            wrong.append(f"{page.name}: another title")
+        if re.findall(r"^## (.+)$", text, re.MULTILINE) != ["What", "Why", "How to fix", "Source"]:
+            wrong.append(f"{page.name}: other sections")
+        if not all(section.strip() for section in re.split(r"^## .+$", text, flags=re.MULTILINE)[1:]):
+            wrong.append(f"{page.name}: an empty section")
+    assert wrong == []
 
 
 def test_a_code_in_the_hundred_of_its_file() -> None:
@@ -49,8 +50,8 @@ def test_a_code_in_the_hundred_of_its_file() -> None:
         "8": runtime,
         "9": recipe,
     }
-    for hundred, part in parts.items():
-        assert all(re.fullmatch(rf"DP{hundred}\d\d", code) for code in part.ROWS)
+    wrong = [c for hundred, part in parts.items() for c in part.ROWS if not re.fullmatch(rf"DP{hundred}\d\d", c)]
+    assert wrong == []
 
 
 def test_codes_named_in_the_source_exist() -> None:
@@ -64,9 +65,7 @@ def test_codes_named_in_the_source_exist() -> None:
 
 def test_codes_named_in_the_docs_exist() -> None:
     named = {
-        (code, path.name)
-        for path in [*DOCS, TOP / "README.md"]
-        for code in re.findall(r"\bDP\d{3}\b", path.read_text(encoding="utf-8"))
+        (code, path.name) for path in PAGES for code in re.findall(r"\bDP\d{3}\b", path.read_text(encoding="utf-8"))
     }
     assert [item for item in sorted(named) if item[0] not in codes()] == []
 
@@ -83,46 +82,53 @@ def test_catalog_modules_and_pages_are_the_same_passes() -> None:
     assert {p.stem for p in (folder.parents[1] / "docs" / "passes").glob("*.md")} == set(CATALOG)
 
 
-@pytest.mark.parametrize("name", CATALOG)
-def test_a_pass_is_what_the_catalog_says(name: str) -> None:
-    cls = find_pass(name)
-    assert cls.name == name
-    assert cls.summary
-    assert "\n" not in cls.summary
-    page = (TOP / "docs" / "passes" / f"{name}.md").read_text(encoding="utf-8")
-    for field in cls.options_type.__struct_fields__:
-        assert f"`{field}`" in page, f"option {field} of {name} is not documented"
+def test_a_pass_is_what_the_catalog_says() -> None:
+    wrong = []
+    for name in CATALOG:
+        cls = find_pass(name)
+        if cls.name != name or not cls.summary or "\n" in cls.summary:
+            wrong.append(f"{name}: its name or its summary")
+        page = (TOP / "docs" / "passes" / f"{name}.md").read_text(encoding="utf-8")
+        fields = cls.options_type.__struct_fields__
+        wrong += [f"{name}: option {field} is not documented" for field in fields if f"`{field}`" not in page]
+    assert wrong == []
 
 
-@pytest.mark.parametrize("name", CATALOG)
-def test_a_pass_has_cases(name: str) -> None:
-    assert list((TOP / "fixtures" / "cases" / name.replace("-", "_")).glob("*.case"))
+def test_a_pass_has_cases() -> None:
+    folder = TOP / "fixtures" / "cases"
+    assert [name for name in CATALOG if not list((folder / name.replace("-", "_")).glob("*.case"))] == []
 
 
-@pytest.mark.parametrize("name", builtin_names())
-def test_every_recipe_loads_plans_and_is_described(name: str) -> None:
-    recipe = load_recipe(name)
-    assert recipe.doc.endswith(".")
-    assert make_plan(recipe).target.name in target_names()
-    assert name in (TOP / "docs" / "recipes.md").read_text(encoding="utf-8")
-    for target in target_names():
-        assert make_plan(apply_settings(recipe, [f'target="{target}"']))
+def test_every_recipe_loads_plans_and_is_described() -> None:
+    described = (TOP / "docs" / "recipes.md").read_text(encoding="utf-8")
+    assert [name for name in builtin_names() if name not in described] == []
+    for name in builtin_names():
+        recipe = load_recipe(name)
+        assert recipe.doc.endswith("."), name
+        assert make_plan(recipe).target.name in target_names(), name
+        for target in target_names():
+            assert make_plan(apply_settings(recipe, [f'target="{target}"'])), (name, target)
 
 
-@pytest.mark.parametrize("path", [*DOCS, TOP / "README.md"], ids=lambda p: p.name)
-def test_links_lead_somewhere(path: Path) -> None:
-    text = path.read_text(encoding="utf-8")
-    for link in re.findall(r"\]\(([^)#\s]+)[^)]*\)", text):
-        if "://" not in link:
-            assert (path.parent / link).exists(), link
-    for named in re.findall(r"`((?:docs|dmlprep|recipes|fixtures|tests)/[\w./-]+\.(?:md|py|toml|onnx|json))`", text):
-        assert "NAME" in named or (TOP / named).exists(), named
+def test_links_lead_somewhere() -> None:
+    wrong = []
+    for path in PAGES:
+        text = path.read_text(encoding="utf-8")
+        links = [link for link in re.findall(r"\]\(([^)#\s]+)[^)]*\)", text) if "://" not in link]
+        files = re.findall(r"`((?:docs|dmlprep|recipes|fixtures|tests)/[\w./-]+\.(?:md|py|toml|onnx|json))`", text)
+        wrong += [f"{path.name}: {link}" for link in links if not (path.parent / link).exists()]
+        wrong += [f"{path.name}: {file}" for file in files if "NAME" not in file and not (TOP / file).exists()]
+    assert wrong == []
 
 
-@pytest.mark.parametrize("path", [*DOCS, TOP / "README.md"], ids=lambda p: p.name)
-def test_recipes_named_in_the_docs_exist(path: Path) -> None:
-    for name in re.findall(r"(?<![\w/.])@([a-z]+(?:-[a-z0-9]+)+)\b", path.read_text(encoding="utf-8")):
-        assert f"@{name}" in builtin_names()
+def test_recipes_named_in_the_docs_exist() -> None:
+    wrong = [
+        f"{path.name}: @{name}"
+        for path in PAGES
+        for name in re.findall(r"(?<![\w/.])@([a-z]+(?:-[a-z0-9]+)+)\b", path.read_text(encoding="utf-8"))
+        if f"@{name}" not in builtin_names()
+    ]
+    assert wrong == []
 
 
 def test_the_list_of_modules_is_that_of_the_docstrings() -> None:

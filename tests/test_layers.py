@@ -8,8 +8,6 @@ from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
-import pytest
-
 PACKAGE = Path(__file__).resolve().parents[1] / "dmlprep"
 
 FLOORS: dict[str, int] = {
@@ -79,21 +77,16 @@ def _imports(path: Path) -> Iterator[tuple[int, str]]:
                 yield node.lineno, str(node.args[0].value)
 
 
-def name(path: Path) -> str:
-    return path.relative_to(PACKAGE).as_posix()
-
-
 def test_every_room_has_a_floor() -> None:
     assert {room(p) for p in FILES} <= set(FLOORS)
 
 
-@pytest.mark.parametrize("path", FILES, ids=name)
-def test_a_file_imports_from_its_own_room_and_the_floors_below(path: Path) -> None:
-    own = room(path)
+def test_a_file_imports_from_its_own_room_and_the_floors_below() -> None:
     wrong = []
     # What stands for types alone counts too: a room that names a type from above knows of it.
-    for line, imported in imports(path):
-        parts = imported.split(".")
+    every = [(path, *found) for path in FILES for found in imports(path)]
+    for path, line, imported in every:
+        own, parts = room(path), imported.split(".")
         if parts[0] != "dmlprep" or len(parts) < 2 or parts[1] not in FLOORS:
             continue
         other = parts[1]
@@ -103,10 +96,13 @@ def test_a_file_imports_from_its_own_room_and_the_floors_below(path: Path) -> No
     assert wrong == []
 
 
-@pytest.mark.parametrize("own", ["passes", "precision"])
-def test_passes_and_precision_never_open_sessions(own: str) -> None:
+def test_passes_and_precision_never_open_sessions() -> None:
     wrong = [
-        f"{p}:{line}" for p in FILES if room(p) == own for line, i in imports(p) if i.startswith("dmlprep.runtime")
+        f"{path}:{line}"
+        for path in FILES
+        if room(path) in ("passes", "precision")
+        for line, imported in imports(path)
+        if imported.startswith("dmlprep.runtime")
     ]
     assert wrong == []
 
@@ -149,21 +145,33 @@ def circle(edges: Mapping[str, Iterable[str]]) -> list[str]:
     return []
 
 
-@pytest.mark.parametrize("tool", DOORS)
-def test_a_tool_comes_in_by_its_door(tool: str) -> None:
+def test_a_tool_comes_in_by_its_door() -> None:
     wrong = [
         f"{path}:{line}: {imported}"
+        for tool, rooms in DOORS.items()
         for path in FILES
-        if room(path) not in DOORS[tool]
+        if room(path) not in rooms
         for line, imported in imports(path)
         if imported == tool or imported.startswith(f"{tool}.")
     ]
     assert wrong == []
 
 
-@pytest.mark.parametrize("path", FILES, ids=name)
-def test_no_file_is_called_after_nothing(path: Path) -> None:
-    assert not {"utils", "util", "helpers", "helper", "manager", "common", "misc"} & set(path.with_suffix("").parts)
+def test_no_file_is_called_after_nothing() -> None:
+    empty = {"utils", "util", "helpers", "helper", "manager", "common", "misc"}
+    assert [str(path) for path in FILES if empty & set(path.with_suffix("").parts)] == []
+
+
+def test_folders_of_tests_are_those_of_the_package() -> None:
+    """``tests/passes/pin/`` holds the tests of ``dmlprep/passes/pin/``, or of a module ``dmlprep/passes/pin.py``."""
+    tests = PACKAGE.parent / "tests"
+    folders = {path.parent.relative_to(tests) for path in tests.rglob("test_*.py")}
+    unknown = [
+        folder.as_posix()
+        for folder in sorted(folders)
+        if not (PACKAGE / folder).is_dir() and not (PACKAGE / folder).with_suffix(".py").is_file()
+    ]
+    assert unknown == []
 
 
 def test_no_environment_switches() -> None:

@@ -11,9 +11,3 @@ def test_ci_runs_the_second_command_of_the_readme() -> None:
     commands = [line for line in (_ROOT / "README.md").read_text().splitlines() if line.startswith("python3 -m venv")]
     assert len(commands) == 2
     assert commands[1] in (_ROOT / ".ci" / "run").read_text().splitlines()
-
-
-def test_links_of_the_readme_lead_somewhere() -> None:
-    text = (_ROOT / "README.md").read_text()
-    targets = [part.split(")")[0] for part in text.split("](")[1:]]
-    assert all((_ROOT / target).exists() for target in targets if not target.startswith("http")), targets

@@ -14,9 +14,8 @@ import onnx_ir as ir
 import pytest
 
 from dmlprep.errors import OutputError
-from dmlprep.model import Model, freeze, thaw
+from dmlprep.model import Model
 from dmlprep.model.saving import write_file
-from dmlprep.model.walk import tensors
 from tests.model.conftest import mlp
 
 
@@ -116,26 +115,6 @@ def test_full_disk_is_said_before_the_work(mlp_path: Path, tmp_path: Path, monke
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=10))
     with pytest.raises(OutputError, match="disk is full"):
         Model.open(mlp_path).save(tmp_path / "out" / "model.onnx")
-
-
-def test_freeze_and_thaw_share_tensors(mlp_path: Path) -> None:
-    model = Model.open(mlp_path)
-    before = freeze(model.ir)
-    again = thaw(before)
-    assert freeze(again).same_as(before)
-    ids = {id(t) for t in tensors(model.ir) if t.nbytes > 1024}
-    assert {id(t) for t in tensors(again) if t.nbytes > 1024} == ids
-
-
-def test_a_snapshot_does_not_move_with_the_model(mlp_path: Path) -> None:
-    model = Model.open(mlp_path)
-    snapshot = model.snapshot()
-    next(iter(model.ir.graph)).name = "renamed"
-    model.ir.graph.initializers["b"].const_value = ir.tensor(np.ones(64, np.float32), name="b")
-    assert not model.snapshot().same_as(snapshot)
-    model.restore(snapshot)
-    assert model.snapshot().same_as(snapshot)
-    assert next(iter(model.ir.graph)).name == "constant"
 
 
 def test_a_tensor_shared_by_two_initializers_is_written_once(mlp_path: Path, tmp_path: Path) -> None:

@@ -46,6 +46,30 @@ def run(
     return dict(zip(names, session.run(names, given), strict=True))
 
 
+def deep(layers: int, planted: int) -> tuple[str, dict[str, np.ndarray]]:
+    """A residual network; at one layer a square leaves the range of FP16, and its root brings it back."""
+    rng = np.random.default_rng(0)
+    lines, weights, value = [], {"two": np.float32(2), "big": np.float32(900), "less": np.float32(1 / 900)}, "x"
+    for i in range(layers):
+        weights[f"w{i}"] = (rng.standard_normal((16, 16)) / 8).astype(np.float32)
+        if i == planted:
+            lines += [
+                f"[grow] p0 = Mul({value}, big)",
+                "[square] p1 = Pow(p0, two)",
+                "[root] p2 = Sqrt(p1)",
+                "[back] p3 = Mul(p2, less)",
+            ]
+            value = "p3"
+        lines += [
+            f"[mm{i}] a{i} = MatMul({value}, w{i})",
+            f"[relu{i}] b{i} = Relu(a{i})",
+            f"[add{i}] c{i} = Add(b{i}, {value})",
+        ]
+        value = f"c{i}"
+    body = "\n".join([*lines, f"y = Tanh({value})"])
+    return f'<ir_version: 8, opset_import: ["" : 17]> g (float[2,16] x) => (float[2,16] y) {{ {body} }}', weights
+
+
 class InProcess:
     """A ``Runner`` without child processes, which counts its runs."""
 

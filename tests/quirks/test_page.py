@@ -16,21 +16,23 @@ PAGES = Path(__file__).resolve().parents[2] / "docs" / "codes"
 CODES = sorted({quirk.code for quirk in quirks()})
 
 
-@pytest.mark.parametrize("code", CODES)
-def test_it_has_the_sections_of_a_page(code: str) -> None:
-    text = page(code)
-    assert text.startswith(f"# {code}: {code_row(code).title}\n")
-    assert re.findall(r"^## (.+)$", text, re.MULTILINE) == ["What", "Why", "How to fix", "Source"]
-    assert all(body.strip() for body in re.split(r"^## .+$", text, flags=re.MULTILINE)[1:])
-    assert "None" not in text
+def test_it_has_the_sections_of_a_page() -> None:
+    for code in CODES:
+        text = page(code)
+        assert text.startswith(f"# {code}: {code_row(code).title}\n")
+        assert re.findall(r"^## (.+)$", text, re.MULTILINE) == ["What", "Why", "How to fix", "Source"], code
+        assert all(body.strip() for body in re.split(r"^## .+$", text, flags=re.MULTILINE)[1:]), code
+        assert "None" not in text
 
 
-@pytest.mark.parametrize("code", [code for code in CODES if (PAGES / f"{code}.md").exists()])
-def test_a_page_that_somebody_wrote_names_the_same_releases(code: str) -> None:
-    written = (PAGES / f"{code}.md").read_text(encoding="utf-8").partition("Releases: ")[2]
-    if written:
+def test_a_page_that_somebody_wrote_names_the_same_releases() -> None:
+    wrong = []
+    for code in (code for code in CODES if (PAGES / f"{code}.md").exists()):
+        written = (PAGES / f"{code}.md").read_text(encoding="utf-8").partition("Releases: ")[2]
         line = releases([quirk for quirk in quirks() if quirk.code == code])
-        assert f"Releases: {written}".partition("\n\n")[0] == line
+        if written and f"Releases: {written}".partition("\n\n")[0] != line:
+            wrong.append(f"{code}.md: not {line!r}")
+    assert wrong == []
 
 
 def test_a_quirk_that_nobody_measured_says_so() -> None:

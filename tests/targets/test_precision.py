@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 
-import pytest
 from click.testing import CliRunner
 
 from dmlprep.cli.target import command
@@ -23,10 +22,9 @@ def test_every_row_says_why_and_where_from() -> None:
         assert all(limit > 0 for limit in row.limits.values())
 
 
-@pytest.mark.parametrize("name", target_names())
-def test_faults_of_a_release(name: str) -> None:
-    found = precision_faults(find_target(name))
-    assert {"normalisation", "running-sum", "exponential"} <= {row.id for row in found}
+def test_faults_of_every_release() -> None:
+    found = {name: {row.id for row in precision_faults(find_target(name))} for name in target_names()}
+    assert [name for name, rows in found.items() if not {"normalisation", "running-sum", "exponential"} <= rows] == []
 
 
 def test_a_fault_ends_with_its_last_release() -> None:

@@ -5,11 +5,7 @@ from __future__ import annotations
 import onnx
 import onnx_ir as ir
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from dmlprep.analysis.expressions import parse, solve
-from dmlprep.analysis.polynomial import of_name, of_number
 from dmlprep.errors import ModelRefused, UsageError
 from dmlprep.model import Model
 from dmlprep.passes import Context
@@ -96,93 +92,6 @@ def test_static_is_promised_where_it_is_demanded():
     m.ir.graph.inputs[0].shape = None
     with pytest.raises(ModelRefused, match="input x has no known rank"):
         pin(m, require_static=True)
-
-
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
-        ("past + seq", 7),
-        ("past+seq", 7),
-        ("2*past - seq", 8),
-        ("2*(past - 1)//seq", 4),
-        ("(past + seq) // 2", 3),
-        ("past / 5", 1),
-        ("past % 3", 2),
-        ("Max(past, 9)", 9),
-        ("min(past, seq, 1)", 1),
-        ("-past + 9", 4),
-        ("past_plus_seq", 7),
-    ],
-)
-def test_expressions(text, value):
-    expression = parse(text)
-    assert expression is not None
-    assert expression.value({"past": 5, "seq": 2}) == value
-    assert expression.value({"past": 5}) is None or "seq" not in expression.names
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        *("batch", "7", "", "a b", "a +", "(a", "a)", "__import__('os')", "a**b", "a;b", "f(x)"),
-        "(" * 99 + "a" + ")" * 99,
-        "a+" * 200 + "a",
-        "a" + "-" * 99 + "a",
-    ],
-)
-def test_what_is_no_expression(text):
-    assert parse(text) is None
-
-
-def test_one_missing_part_is_solved():
-    assert solve(parse("past + seq"), 9, {"seq": 1}) == ("past", 8)
-    assert solve(parse("2*s0 + 1"), 9, {}) == ("s0", 4)
-    assert solve(parse("2*s0 + 1"), 8, {}) is None
-    assert solve(parse("s0*s0"), 9, {}) is None
-    assert solve(parse("s0//2"), 4, {}) is None
-    assert solve(parse("past + seq"), 1, {"seq": 2}) is None
-
-
-names = st.sampled_from(["a", "b", "c"])
-numbers = st.integers(0, 9)
-trees = st.recursive(
-    st.one_of(names, numbers.map(str)),
-    lambda inner: st.tuples(inner, st.sampled_from(["+", "-", "*", "//"]), inner).map(
-        lambda t: f"({t[0]} {t[1]} {t[2]})"
-    ),
-    max_leaves=8,
-)
-
-
-@given(trees, st.fixed_dictionaries({n: st.integers(0, 7) for n in "abc"}))
-def test_a_normal_form_has_the_value_of_the_expression(text, sizes):
-    """Where a polynomial stands for an expression, both have one value for every size."""
-    expression, polynomial = parse(text), of_name(text)
-    if expression is None or polynomial is None:
-        return
-    value = expression.value(sizes)
-    normal = parse(str(polynomial))
-    found = (
-        polynomial.number
-        if polynomial.number is not None
-        else normal.value(sizes)
-        if normal
-        else sizes.get(str(polynomial))
-    )
-    if value is not None and found is not None:
-        assert found == value
-        if polynomial.at_least is not None and str(polynomial) != text:
-            assert value >= polynomial.at_least
-
-
-def test_polynomials():
-    a, b = of_name("a"), of_name("b")
-    assert str(a * b + of_number(2) * a) == "2*a + a*b"
-    assert (a + b) - b == a
-    assert (a * b * of_number(6)).divided(b * of_number(3)) == of_number(2) * a
-    assert (a + b).divided(of_number(2)) is None
-    assert (a - b).at_least is None
-    assert (a + of_number(3)).at_least == 3
 
 
 def test_what_stands_for_no_name_is_pinned_by_what_it_says():

@@ -1,11 +1,10 @@
-"""The rules, the constants, and the user's selection."""
+"""The rules and the constants."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from dmlprep.errors import RecipeError
 from dmlprep.precision import LEVELS, RULES, Selection, convert, select
 from dmlprep.targets import find_target
 from dmlprep.targets.precision import precision_faults
@@ -165,40 +164,3 @@ def test_a_flushed_bias_does_no_harm():
         {**W, "b": np.full(16, 1e-9, np.float32)},
     )
     assert not convert(model, find_target()).kept
-
-
-CHAIN = (
-    '<ir_version: 8, opset_import: ["" : 17]> g (float[2,16] x) => (float[2,16] y) '
-    "{ [one] a = MatMul(x, w) [two] b = Relu(a) [three] c = MatMul(b, w) d = Neg(c) [five] y = Tanh(d) }"
-)
-
-
-@pytest.mark.parametrize(
-    ("selection", "expected"),
-    [
-        (Selection(nodes=("two",)), {"two"}),
-        (Selection(nodes=("Neg(d)",)), {"Neg(d)", "five"}),  # Tanh brings it into range before the cast
-        (Selection(operators=("MatMul",)), {"one", "three"}),
-        (Selection(patterns=("^t",)), {"two", "three"}),
-        (Selection(between=(("a", "c"),)), {"two", "three"}),
-        (Selection(between=(("x", "b"),)), {"one", "two"}),
-    ],
-)
-def test_selection(selection, expected):
-    model = model_of(CHAIN, W)
-    done = convert(model, find_target(), keep=select(model, selection, "keep"))
-    assert set(done.kept) == expected
-
-
-@pytest.mark.parametrize(
-    ("selection", "says"),
-    [
-        (Selection(nodes=("twoo",)), "did you mean 'two'"),
-        (Selection(patterns=("(",)), "no regular expression"),
-        (Selection(between=(("a", "nowhere"),)), "no value 'nowhere'"),
-        (Selection(between=(("d", "a"),)), "no node lies between"),
-    ],
-)
-def test_selection_refuses(selection, says):
-    with pytest.raises(RecipeError, match=says):
-        select(model_of(CHAIN, W), selection, "keep")

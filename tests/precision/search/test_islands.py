@@ -1,4 +1,4 @@
-"""The range profile and the search for the smallest FP32 islands."""
+"""The search for the smallest FP32 islands."""
 
 from __future__ import annotations
 
@@ -7,79 +7,15 @@ import pytest
 
 from dmlprep.errors import InputError
 from dmlprep.model.walk import nodes
-from dmlprep.precision import Setting, convert, find_islands, profile
+from dmlprep.precision import Setting, convert, find_islands
 from dmlprep.targets import find_target
 from tests.precision.emulation.test_emulate import OVERFLOW, OVERFLOW_WEIGHTS
-from tests.precision.graphs import InProcess, feeds_for, model_of, relative, run
+from tests.precision.graphs import InProcess, deep, feeds_for, model_of, relative, run
 from tests.precision.traps import TRAPS, W
 
 
 def _fast(model, keep):
     convert(model, find_target(), level="fast", keep=keep)
-
-
-def _deep(layers: int, planted: int) -> tuple[str, dict[str, np.ndarray]]:
-    """A residual network; at one layer a square leaves the range of FP16, and its root brings it back."""
-    rng = np.random.default_rng(0)
-    lines, weights, value = [], {"two": np.float32(2), "big": np.float32(900), "less": np.float32(1 / 900)}, "x"
-    for i in range(layers):
-        weights[f"w{i}"] = (rng.standard_normal((16, 16)) / 8).astype(np.float32)
-        if i == planted:
-            lines += [
-                f"[grow] p0 = Mul({value}, big)",
-                "[square] p1 = Pow(p0, two)",
-                "[root] p2 = Sqrt(p1)",
-                "[back] p3 = Mul(p2, less)",
-            ]
-            value = "p3"
-        lines += [
-            f"[mm{i}] a{i} = MatMul({value}, w{i})",
-            f"[relu{i}] b{i} = Relu(a{i})",
-            f"[add{i}] c{i} = Add(b{i}, {value})",
-        ]
-        value = f"c{i}"
-    body = "\n".join([*lines, f"y = Tanh({value})"])
-    return f'<ir_version: 8, opset_import: ["" : 17]> g (float[2,16] x) => (float[2,16] y) {{ {body} }}', weights
-
-
-def test_profile_measures_ranges():
-    model = model_of(OVERFLOW, OVERFLOW_WEIGHTS)
-    feeds = [feeds_for(model, seed) for seed in (0, 1)]
-    found = profile(model, InProcess(feeds), feeds)
-    assert set(found) == {"b", "sq", "v", "ve", "sd", "y"}
-    truth = [run(_with_outputs(), f) for f in feeds]
-    for name in ("b", "sq", "v"):
-        assert found[name].peak == pytest.approx(max(np.abs(t[name]).max() for t in truth))
-    assert found["b"].minimum == pytest.approx(min(t["b"].min() for t in truth))
-    assert {n for n, r in found.items() if r.overflows} == {"sq", "v", "ve"}
-
-
-def _with_outputs():
-    return model_of(
-        OVERFLOW.replace("(float[2,16] y)", "(float[2,16] y, float[2,16] b, float[2,16] sq, float[2,1] v)"),
-        OVERFLOW_WEIGHTS,
-    )
-
-
-def test_profile_counts_what_falls_below_the_normal_range():
-    model = model_of(
-        '<ir_version: 8, opset_import: ["" : 17]> g (float[n,4] x) => (float[n,4] y) { y = Mul(x, k) }',
-        {"k": np.array([1, 1e-6, 1e-6, 0], np.float32)},
-    )
-    feed = {"x": np.ones((2, 4), np.float32)}
-    assert profile(model, InProcess([feed]), [feed])["y"].small == 0.5
-
-
-def test_profile_in_chunks_and_with_empty_tensors():
-    text, weights = _deep(6, 3)
-    model = model_of(text, weights)
-    feed = feeds_for(model)
-    runner = InProcess([feed])
-    whole = profile(model, runner, [feed])
-    assert profile(model, runner, [feed], chunk=5) == whole
-    empty = model_of('<ir_version: 8, opset_import: ["" : 17]> g (float[n,4] x) => (float[n,4] y) { y = Relu(x) }')
-    nothing = {"x": np.zeros((0, 4), np.float32)}
-    assert profile(empty, InProcess([nothing]), [nothing])["y"].peak == 0
 
 
 def test_at_most_three_nodes_for_a_square_in_the_middle():
@@ -100,7 +36,7 @@ def test_at_most_three_nodes_for_a_square_in_the_middle():
 
 @pytest.mark.parametrize("planted", [0, 13, 29])
 def test_a_planted_overflow_is_found_in_few_trials(planted):
-    text, weights = _deep(30, planted)
+    text, weights = deep(30, planted)
     model = model_of(text, weights)
     feeds = [feeds_for(model, seed) for seed in range(2)]
     found = find_islands(model, _fast, InProcess(feeds), feeds, Setting(5e-3))
@@ -137,7 +73,7 @@ def test_nothing_to_keep():
 
 
 def test_a_search_goes_on_where_it_was(tmp_path):
-    text, weights = _deep(12, 5)
+    text, weights = deep(12, 5)
     model = model_of(text, weights)
     feeds = [feeds_for(model)]
     journal = tmp_path / "islands.json"
@@ -178,7 +114,7 @@ def test_what_cannot_be_met_is_said():
 def test_recipe_lines_are_toml():
     import tomllib
 
-    text, weights = _deep(4, 2)
+    text, weights = deep(4, 2)
     model = model_of(text, weights)
     feeds = [feeds_for(model)]
     found = find_islands(model, _fast, InProcess(feeds), feeds, Setting(5e-3))
