@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from dmlprep.pipeline import Observer
     from dmlprep.recipe import Plan
     from dmlprep.runtime import Adapter
-    from dmlprep.runtime.types import Optimization
+    from dmlprep.runtime.types import OpenBy, Optimization
 
 __all__ = [
     "Device",
@@ -159,6 +159,7 @@ def compare(
     sizes: Mapping[str, int] | None = None,
     seeds: int = 2,
     time_limit: float = 600.0,
+    open_by: OpenBy = "provider",
 ) -> Verdict:
     """Compare the outputs of ``candidate`` on a device with those of ``reference`` on the CPU.
 
@@ -168,6 +169,8 @@ def compare(
         sizes: sizes for free dimensions, by name.
         seeds: how many seeded feeds where none are given.
         time_limit: seconds for one load or run.
+        open_by: how DirectML is chosen, on Windows: by ``provider``, as classic applications do, or by ``device`` or
+            ``policy``, as applications of Windows ML do.
 
     Returns:
         the verdict: ``passed``, ``failed`` or ``not-run``, with the device that answered.
@@ -184,7 +187,9 @@ def compare(
         Path(candidate),
         feeds=feeds,
         device=device,
-        session=SessionOptions(device_id=choose_adapter(adapter, device_id, on=device), time_limit=time_limit),
+        session=SessionOptions(
+            device_id=choose_adapter(adapter, device_id, on=device), time_limit=time_limit, open_by=open_by
+        ),
         tolerance=tolerance,
         sizes=dict(sizes or {}),
         seeds=seeds,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -15,6 +16,9 @@ from dmlprep.cli.options import (
     time_limit_option,
 )
 from dmlprep.cli.output import print_json
+
+if TYPE_CHECKING:
+    from dmlprep.runtime import OpenBy
 
 __all__ = ["command"]
 
@@ -38,6 +42,13 @@ __all__ = ["command"]
     metavar="NAME",
     help="Named tolerance (docs/parity.md); auto goes by the candidate's weights.",
 )
+@click.option(
+    "--open-by",
+    type=click.Choice(["provider", "device", "policy"]),
+    default="provider",
+    show_default=True,
+    help="How DirectML is chosen on Windows: as classic applications do, or as those of Windows ML do.",
+)
 @sizes_option
 @click.option(
     "--seeds", type=click.IntRange(1), default=2, show_default=True, help="Seeded feeds where none are given."
@@ -52,6 +63,7 @@ def command(
     device_id: int | None,
     adapter: str | None,
     tolerance: str,
+    open_by: OpenBy,
     sizes: tuple[str, ...],
     seeds: int,
     time_limit: float,
@@ -74,6 +86,7 @@ def command(
         sizes=read_pins(sizes),
         seeds=seeds,
         time_limit=time_limit,
+        open_by=open_by,
     )
     if output_format == "json":
         print_json(verdict)

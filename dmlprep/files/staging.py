@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import tempfile
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 from dmlprep.files.exchange import held
@@ -38,11 +40,15 @@ def staging_folder(folder: Path) -> Iterator[Path]:
     except OSError as error:
         fix = "check the folder and its permissions, or choose another with -o"
         raise unwritable(error, folder, fix) from error
+    # At the end of the program, too: a signal can come between this function and the block of its caller.
+    clear = partial(remove_tree, staging, ignore_errors=True)
+    atexit.register(clear)
     try:
         with held(staging):
             yield staging
     finally:
-        remove_tree(staging, ignore_errors=True)
+        clear()
+        atexit.unregister(clear)
         for path in made:  # folders that this run made and left empty
             with contextlib.suppress(OSError):
                 path.rmdir()

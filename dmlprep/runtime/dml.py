@@ -54,6 +54,8 @@ def dml_status(release: str = "", *, again: bool = False, session: SessionOption
             "number 0, lavapipe",
             fix="leave --device-id out",
         )
+    if session.open_by != "provider":
+        return DmlStatus(False, f"opening by {session.open_by} needs Windows", fix="leave --open-by out")
     return _status_on_linux(release or release_for(session.release), again)
 
 

@@ -10,7 +10,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["adapter_number", "config_entries", "provider_options", "providers", "session_settings"]
+__all__ = [
+    "adapter_number",
+    "choose_device",
+    "config_entries",
+    "provider_options",
+    "providers",
+    "session_settings",
+]
 
 _LEVEL = {
     "disabled": "ORT_DISABLE_ALL",
@@ -68,6 +75,30 @@ def providers(options: Mapping[str, str], device: str) -> list[Any]:
     dml = ("DmlExecutionProvider", provider_options(options))
     # With the fallback disabled, naming the CPU provider as well would make session creation fail for that alone.
     return [dml, "CPUExecutionProvider"] if _flag(options, "cpu_fallback") else [dml]
+
+
+def choose_device(ort: Any, settings: Any, options: Mapping[str, str]) -> None:
+    """Choose DirectML as applications of Windows ML do: by a device of ONNX Runtime, or by a policy.
+
+    Args:
+        ort: the package ``onnxruntime``.
+        settings: its ``SessionOptions``.
+
+    Raises:
+        ValueError: this ONNX Runtime cannot, or has no such device.
+    """
+    if not hasattr(ort, "get_ep_devices"):
+        raise ValueError(f"onnxruntime {ort.__version__} opens no session by device or policy; 1.23 does")
+    if options["open_by"] == "policy":
+        settings.set_provider_selection_policy(ort.OrtExecutionProviderDevicePolicy.PREFER_GPU)
+        return
+    number = str(adapter_number(options) or 0)
+    dml = [one for one in ort.get_ep_devices() if one.ep_name == "DmlExecutionProvider"]
+    found = [one for one in dml if one.device.metadata.get("DxgiAdapterNumber") == number]
+    if not found:
+        raise ValueError(f"ONNX Runtime lists no DirectML device with the number {number}")
+    more = {"disable_metacommands": "true"} if _flag(options, "disable_metacommands") else {}
+    settings.add_provider_for_devices(found[:1], more)
 
 
 def session_settings(settings: Any, options: Mapping[str, str], device: str, profile: str, levels: Any) -> None:

@@ -139,6 +139,8 @@ def _option_lines(options: SessionOptions) -> list[list[str]]:
     lines += [["option", name, "1" if getattr(options, name) else "0"] for name in flags]
     if options.device_id is not None:
         lines.append(["option", "device_id", str(options.device_id)])
+    if options.open_by != "provider":
+        lines.append(["option", "open_by", options.open_by])
     if options.performance_preference != "default":
         lines.append(["option", "performance_preference", options.performance_preference])
     lines += [["option", f"dim:{name}", str(size)] for name, size in options.free_dimensions.items()]

@@ -17,7 +17,7 @@ import numpy as np
 
 from dmlprep.runtime.memory import die_with_parent, prefer_as_victim
 from dmlprep.runtime.offsite.process import no_crash_dialog
-from dmlprep.runtime.ortoptions import providers, session_settings
+from dmlprep.runtime.ortoptions import choose_device, providers, session_settings
 from dmlprep.runtime.types import DATA_FOLDER
 from dmlprep.runtime.wire import decode, dims_to_fields, encode, numpy_dtype, read_tensor
 
@@ -96,9 +96,12 @@ class Worker:
         try:
             source = self.source(Path(model), options)
             session_settings(settings, options, self.device, str(prefix), self.ort.GraphOptimizationLevel)
-            chosen = providers(options, self.device)
+            chosen = {"providers": providers(options, self.device)}
+            if options.get("open_by", "provider") != "provider":
+                choose_device(self.ort, settings, options)
+                chosen = {}
             # Else the package opens the session anew on the CPU, and replaces the provider's error by one of its own.
-            session = self.ort.InferenceSession(source, settings, providers=chosen, enable_fallback=False)
+            session = self.ort.InferenceSession(source, settings, **chosen, enable_fallback=False)
         except Exception as error:
             raise Refused("load", _message(error)) from error
         if self.device == "dml" and "DmlExecutionProvider" not in session.get_providers():

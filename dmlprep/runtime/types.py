@@ -18,6 +18,7 @@ __all__ = [
     "DmlStatus",
     "NodePlacement",
     "NodeTiming",
+    "OpenBy",
     "Optimization",
     "Preference",
     "RunValue",
@@ -40,6 +41,8 @@ Optimization = Literal["disabled", "basic", "extended", "all"]
 
 Preference = Literal["default", "high_performance", "minimum_power"]
 """The provider's ``performance_preference``."""
+
+OpenBy = Literal["provider", "device", "policy"]
 
 
 @dataclass(frozen=True)
@@ -64,6 +67,9 @@ class SessionOptions:
         profile: record the time of each node, for ``Session.timings``.
         record_placement: record which provider each node went to, for ``Session.placement``.
         log_level: least severity that ONNX Runtime writes to the log of the worker, 0 (verbose) to 4 (fatal).
+        open_by: how DirectML is chosen, on Windows: by ``provider``, the list of a session; by ``device``, that of ONNX
+            Runtime with the adapter's number; or by ``policy``, ONNX Runtime's own choice that prefers a GPU. The last
+            two, which applications of Windows ML use, need ONNX Runtime 1.23.
         release: of ONNX Runtime, for DirectML on Linux: the installed one that is nearest (``release_for``); empty for
             the default one. Elsewhere there is one.
     """
@@ -83,6 +89,7 @@ class SessionOptions:
     profile: bool = False
     record_placement: bool = False
     log_level: int = 3
+    open_by: OpenBy = "provider"
     release: str = ""
 
 

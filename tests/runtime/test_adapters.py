@@ -9,13 +9,23 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
 import dmlprep
 from dmlprep.cli.doctor import command as doctor
 from dmlprep.errors import CheckNotRun, UsageError
-from dmlprep.runtime import DmlStatus, SessionHost, SessionOptions, choose_adapter, dml, dml_host, dml_status
+from dmlprep.runtime import (
+    DmlStatus,
+    OpenBy,
+    SessionHost,
+    SessionOptions,
+    choose_adapter,
+    dml,
+    dml_host,
+    dml_status,
+)
 from dmlprep.runtime.environment import dml_finding
 from dmlprep.runtime.offsite import device, dxgi
 from dmlprep.runtime.offsite.dxgi import AdapterDesc, Dxgi
@@ -330,6 +340,27 @@ def test_a_session_names_the_adapter_of_its_number(session_here: DmlStatus, add_
                 assert session.device.name == f"dml on windows: {first.name}"
                 assert {"adapter 0", f"driver {first.driver}"} <= set(session.device.details)
                 assert str(session.device) == str(session_here.device)
+
+
+@pytest.mark.dml
+@WINDOWS
+@pytest.mark.parametrize("way", ["device", "policy"])
+def test_a_session_is_opened_as_windows_ml_opens_it(session_here: DmlStatus, add_relu: Path, way: OpenBy) -> None:
+    plain = SessionOptions(optimization="disabled", record_placement=True)
+    with dml_host() as host, host.open(add_relu, plain) as classic:
+        feed = {value.name: np.full([2, 3], 2, np.float32) for value in classic.inputs}
+        want = classic.run(feed)
+        with host.open(add_relu, replace(plain, open_by=way)) as session:
+            assert {node.provider for node in session.placement()} == {"DmlExecutionProvider"}
+            assert {name: value.tolist() for name, value in session.run(feed).items()} == {
+                name: value.tolist() for name, value in want.items()
+            }
+
+
+def test_devices_are_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "platform", "linux")
+    status = dml_status(session=SessionOptions(open_by="device"))
+    assert (status.available, status.fix) == (False, "leave --open-by out")
 
 
 @pytest.mark.dml
