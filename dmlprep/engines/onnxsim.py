@@ -67,8 +67,9 @@ class _Simplifier:
             if len(model) + len(result) > _LARGE:
                 child.close()
             else:
-                before.unlink()
-                after.unlink()
+                with contextlib.suppress(OSError):  # on Windows a scanner may look at them; they go with the folder
+                    before.unlink()
+                    after.unlink()
                 self._idle = threading.Timer(_IDLE, self._end_idle)
                 self._idle.daemon = True
                 self._idle.start()
