@@ -40,7 +40,7 @@ def list_(output_format: str) -> int:
             best = "not known" if t.opset_only else str(t.dml_opset)
             versions = (t.ort_version or "-", t.directml_version or "-", t.max_opset, t.max_ir, best)
             echo(row.format(t.name, *versions, t.package or "Windows"))
-    echo("where they come from, from which Windows on, and who fixes them:")
+    echo("packages, the oldest Windows that each runs on, and its fixes:")
     for t in {t.package: t for targets in kinds.values() for t in targets}.values():
         echo(f"  {t.package or 'Windows'}: {t.windows}; {t.served}")
     echo(f"latest is {latest_target()}, the newest release of ONNX Runtime with DirectML")
@@ -112,7 +112,7 @@ def show(name: str, op: str | None, output_format: str) -> int:
             f"ONNX Runtime {target.ort_version}, DirectML {target.directml_version}, feature level "
             f"{target.feature_level or 'not known'}"
         )
-    echo(f"package: {target.package or 'Windows'}, from {target.windows} on; fixes: {target.served}")
+    echo(f"package: {target.package or 'Windows'}, from {target.windows} on; {target.served}")
     echo(f"loads opset <= {target.max_opset}, IR <= {target.max_ir}")
     if not target.opset_only:
         rows = sum(map(len, kernels.values()))

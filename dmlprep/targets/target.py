@@ -41,7 +41,7 @@ class Target:
         feature_level: of that DirectML.dll.
         package: where it comes from (``onnxruntime-windowsml``); empty for Windows itself.
         windows: the oldest Windows that its package runs on.
-        served: who fixes it, and until when, as a phrase.
+        served: where its fixes come from, or until when, as a phrase.
         carries: the target whose kernels it has; empty for its own.
         options: the provider's options, and those of its sessions; empty where they were not read.
         opset_only: only opset and IR version are known (Windows ML in the box), no kernels.
@@ -182,7 +182,7 @@ def _load(name: str) -> Target:
             ort_version=".".join(one.carries.split(".")[:3]),
             package=one.package,
             windows=package.windows,
-            served=one.served or f"fixed for a year from the release of Windows App SDK {version}",
+            served=one.served or f"fixes for a year from the release of Windows App SDK {version}",
             carries=one.like,
             sources=(
                 f"ort_version: metadata of {one.package} on pypi.org",
