@@ -73,4 +73,4 @@ def infer_shapes(model: ir.Model, *, strict: bool = False) -> onnx.ModelProto:
     Raises:
         onnx.shape_inference.InferenceError: with ``strict``, where types or shapes contradict each other.
     """
-    return shape_inference.infer_shapes(weightless(model), check_type=True, strict_mode=strict, data_prop=True)
+    return shape_inference.infer_shapes(weightless(model), check_type=strict, strict_mode=strict, data_prop=True)

@@ -1,15 +1,15 @@
 """Types and shapes behind com.microsoft operators, where onnx's own inference stops.
 
-Taken from the model room's inference, which goes on through them. Inside inlined functions only what follows from the
-first input (onnxruntime/core/graph/contrib_ops); the rest stays unknown, which the rules take as "not static".
+Taken from the node-by-node inference, which goes on through them; where that refuses the model, only what follows from
+the first input (onnxruntime/core/graph/contrib_ops). The rest stays unknown, which the rules take as "not static".
 """
 
 from __future__ import annotations
 
+import onnx_ir as ir
+
 from dmlprep.analysis.shapes import Inference
 from dmlprep.errors import ModelRefused
-from dmlprep.model import Model
-from dmlprep.model.walk import graphs
 from dmlprep.targets.building import set_type
 from dmlprep.targets.facts import GraphFacts, NodeFacts
 
@@ -38,7 +38,7 @@ _LIKE_FIRST = frozenset(
 _TYPE_OF: dict[str, int] = {"DequantizeLinear": 1, "QuantizeLinear": 2, "EmbedLayerNormalization": 2, "QAttention": 2}
 
 
-def infer_contrib(model: Model, graph: GraphFacts) -> None:
+def infer_contrib(model: ir.Model, graph: GraphFacts) -> None:
     """Fill in what onnx did not infer, in place. A model without such operators costs one look at each node."""
     nodes = (n for inner in graph.all_graphs() for n in inner.nodes)
     stops = any(
@@ -53,19 +53,14 @@ def infer_contrib(model: Model, graph: GraphFacts) -> None:
                 _infer(node)
 
 
-def _fill(model: Model, graph: GraphFacts) -> None:
+def _fill(model: ir.Model, graph: GraphFacts) -> None:
     try:
-        known = Inference.of(model.ir)
+        known = Inference.of(model)
     except ModelRefused:  # shapes that contradict each other: the checker's finding says so
         return
-    by_path = {inner.path: inner for inner in graph.all_graphs()}
-    for path, body in graphs(model.ir):
-        inner = by_path.get(path)
-        if inner is None:
-            continue
-        for node in body:
-            for output in node.outputs:
-                facts = inner.values.get(output.name or "")
+    for inner in graph.all_graphs():
+        for node in inner.nodes:
+            for output, facts in zip(node.ir.outputs, node.outputs, strict=True):
                 proto = known.types.get(output)
                 if facts is not None and proto is not None and not facts.static:
                     set_type(facts, proto)
