@@ -18,7 +18,6 @@ QUIRK = Quirk(
     ops=("GridSample",),
     outcome="run fails",
     first="1.15",
-    measured_on=("1.24.4",),
     sources=(
         MEASURED,
         ORT_SOURCE + "onnxruntime/core/providers/dml/DmlExecutionProvider/src/Operators/DmlGridSample.h",

@@ -139,7 +139,6 @@ QUIRK = Quirk(
     outcome="run fails",
     first="1.20",
     last="1.24",
-    measured_on=("1.20.1", "1.21.1", "1.22.0", "1.23.0", "1.24.4"),
     sources=(MEASURED,),
     matches=_matches,
     rewrite=_rewrite,

@@ -67,20 +67,6 @@ QUIRK = Quirk(
     ops=("Mul",),
     outcome="wrong numbers",
     first="1.15",
-    measured_on=(
-        "1.19.2",
-        "1.20.1",
-        "1.21.1",
-        "1.22.0",
-        "1.23.0",
-        "1.24.4",
-        "1.25.2",
-        "1.26.0",
-        "1.27.1",
-        "1.28.3",
-        "1.29.0",
-        "1.30.0",
-    ),
     sources=(
         "measured on onnxruntime-directml 1.19.2 to 1.24.4: a conformer in FP32 is 1.05 off; the product is "
         "b * sigmoid(b) in place of a * sigmoid(b)",
