@@ -7,7 +7,7 @@ asked for. ``shapes.Inference`` walks node by node instead: it refuses contradic
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -218,6 +218,31 @@ class Knowledge:
         return shape_inference.infer_node_outputs(
             schema, node, types, data, opset_imports=imports, ir_version=self.model.ir_version
         )
+
+    def alone(
+        self, node: ir.Node, opsets: Mapping[str, int], functions: Iterable[onnx.FunctionProto] = (), *, strict: bool
+    ) -> onnx.GraphProto:
+        """A graph of one node, whose inputs are what the node and its bodies read, after onnx's inference.
+
+        Raises:
+            one of ``INFERENCE_ERRORS``: types or shapes contradict each other, where ``strict``.
+        """
+        bodies = [graph for _, graph in attribute_graphs(node)]
+        inner = [n for graph in bodies for n in graph.all_nodes()]
+        made = {v for n in inner for v in n.outputs} | {v for graph in bodies for v in graph.inputs}
+        graph = onnx.GraphProto(name="alone", node=[ir.serde.serialize_node(node)])
+        read = {v.name: v for n in (node, *inner) for v in n.inputs if v is not None and v.name and v not in made}
+        for name, value in read.items():
+            array, known = self.constant(value), self.type(value)
+            if array is not None and array.nbytes <= HINT_BYTES:
+                graph.initializer.append(onnx.numpy_helper.from_array(array, name))
+            elif known is not None:
+                graph.input.append(onnx.ValueInfoProto(name=name, type=known))
+        graph.output.extend(onnx.ValueInfoProto(name=v.name) for v in node.outputs if v.name)
+        imports = [onnx.helper.make_opsetid(domain, version) for domain, version in opsets.items()]
+        version = self.model.ir_version
+        model = onnx.ModelProto(ir_version=version, graph=graph, opset_import=imports, functions=functions)
+        return shape_inference.infer_shapes(model, strict_mode=strict, data_prop=True).graph
 
     # Constants
 

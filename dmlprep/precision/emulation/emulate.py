@@ -59,7 +59,7 @@ def emulate(model: Model, mode: Accumulation = "storage", rounding: Rounding = "
     types = solve_types(shadow.ir)
     half = {v for v, kind in types.items() if isinstance(kind, ir.TensorType) and kind.dtype == _HALF}
     names = Names(shadow.ir)
-    constants = Constants(shadow.ir.graph, names)
+    constants = Constants(shadow.ir, names)
     opset = shadow.opset
     order = [(graph, list(graph)) for _, graph in graphs(shadow.ir) if isinstance(graph, ir.Graph)]
     for graph, _ in order:
