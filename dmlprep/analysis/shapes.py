@@ -94,7 +94,7 @@ class Inference(Known):
 
     def visit(self, node: ir.Node, depth: int = 0) -> None:
         """Infer the outputs of one node."""
-        if node.domain in ("", "ai.onnx"):
+        if not node.domain:
             tensor = constant_tensor(node) if node.op_type == "Constant" else None
             if tensor is not None:
                 self._set_tensor(node.outputs[0], tensor)
@@ -108,7 +108,7 @@ class Inference(Known):
                 self.set_type(output, proto)
             else:
                 self._assume(output)
-        standard = node.domain in ("", "ai.onnx") and all(not a.is_ref() for a in node.attributes.values())
+        standard = not node.domain and all(not a.is_ref() for a in node.attributes.values())
         if standard and node.outputs:
             self._refine(node)
             why = contradictions.contradiction(self, node) if node.inputs else ""

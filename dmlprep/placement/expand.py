@@ -13,6 +13,7 @@ import onnx_ir as ir
 from onnx import AttributeProto
 
 from dmlprep.analysis.schemas import schema_of
+from dmlprep.model import protos
 from dmlprep.model.dims import Dim
 from dmlprep.model.frozen import freeze, thaw
 from dmlprep.targets.facts import GraphFacts, NodeFacts, Value
@@ -130,9 +131,8 @@ def _expand_graph(
     changed = False
     kept: list[onnx.NodeProto] = []
     for node in graph.node:
-        for attribute in node.attribute:
-            for inner in [attribute.g] if attribute.type == AttributeProto.GRAPH else attribute.graphs:
-                changed = _expand_graph(inner, body_of, origins) or changed
+        for inner in protos.bodies(node):
+            changed = _expand_graph(inner, body_of, origins) or changed
         body = body_of(node)
         if body is None:
             kept.append(node)
@@ -183,6 +183,13 @@ def _rewrite(node: onnx.NodeProto, rename: Rename, attributes: Mapping[str, Attr
     del node.input[:], node.output[:]
     node.input.extend(inputs)
     node.output.extend(outputs)
+    for graph in protos.bodies(node):
+        for value in [*graph.input, *graph.output, *graph.value_info]:
+            value.name = rename(value.name)
+        for tensor in graph.initializer:
+            tensor.name = rename(tensor.name)
+        for inner in graph.node:
+            _rewrite(inner, rename, attributes)
     kept: list[AttributeProto] = []
     for attribute in node.attribute:
         if attribute.ref_attr_name:
@@ -193,13 +200,6 @@ def _rewrite(node: onnx.NodeProto, rename: Rename, attributes: Mapping[str, Attr
             copy.name = attribute.name
             kept.append(copy)
             continue
-        for graph in [attribute.g] if attribute.type == AttributeProto.GRAPH else attribute.graphs:
-            for value in [*graph.input, *graph.output, *graph.value_info]:
-                value.name = rename(value.name)
-            for tensor in graph.initializer:
-                tensor.name = rename(tensor.name)
-            for inner in graph.node:
-                _rewrite(inner, rename, attributes)
         kept.append(AttributeProto.FromString(attribute.SerializeToString()))
     del node.attribute[:]
     node.attribute.extend(kept)

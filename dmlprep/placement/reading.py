@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from functools import partial
 
+import onnx_ir as ir
+
 from dmlprep.analysis.knowledge import Knowledge
+from dmlprep.analysis.shapes import Inference
+from dmlprep.errors import ModelRefused
 from dmlprep.model import Model
-from dmlprep.placement.contrib import infer_contrib
 from dmlprep.placement.expand import MAX_ROUNDS, expand, expand_local
-from dmlprep.targets.building import build
+from dmlprep.targets.building import build, set_type
 from dmlprep.targets.facts import GraphFacts, NodeFacts
 from dmlprep.targets.kernels import Tables
 from dmlprep.targets.support import node_support
@@ -27,12 +30,35 @@ def read_facts(model: Model, tables: Tables | None = None) -> GraphFacts:
     read = expand_local(model.ir, origins)
     for _ in range(MAX_ROUNDS):
         graph = build(read, Knowledge.swept(read), origins)
-        infer_contrib(read, graph)
+        _infer_contrib(read, graph)
         inlined = expand(read, graph, partial(_inlined, tables), origins) if tables is not None else None
         if inlined is None:
             return graph
         read = inlined
     return graph
+
+
+def _infer_contrib(model: ir.Model, graph: GraphFacts) -> None:
+    """Types and shapes behind com.microsoft operators, where onnx's inference of the whole graph stops.
+
+    The node-by-node inference goes on through them. A model without such operators costs one look at each node.
+    """
+    nodes = [node for inner in graph.all_graphs() for node in inner.nodes]
+    stops = (
+        (n.domain == "com.microsoft" or n.since == 1) and any(v is not None and v.shape is None for v in n.outputs)
+        for n in nodes
+    )
+    if not any(stops):
+        return
+    try:
+        known = Inference.of(model)
+    except ModelRefused:  # shapes that contradict each other: the checker's finding says so
+        return
+    for node in nodes:
+        for output, facts in zip(node.ir.outputs, node.outputs, strict=True):
+            proto = known.types.get(output)
+            if facts is not None and proto is not None and not facts.static:
+                set_type(facts, proto)
 
 
 def _inlined(tables: Tables, node: NodeFacts) -> bool:

@@ -29,9 +29,7 @@ def _rewrite(facts: NodeFacts, edit: Edit) -> str:
     assert data is not None
     zero = edit.constant(np.zeros((), ir.DataType[x.type.upper()].numpy()), "zero")
     equal = edit.before("Equal", [data, zero], dtype=ir.DataType.BOOL)
-    edit.replace_output(edit.before("Not", [equal], like=old))
-    edit.remove()
-    return ""
+    return edit.become(edit.before("Not", [equal], like=old))
 
 
 QUIRK = Quirk(
@@ -41,7 +39,6 @@ QUIRK = Quirk(
     severity="warning",
     ops=("Cast",),
     outcome="wrong numbers",
-    first="1.15",
     sources=(MEASURED,),
     matches=_matches,
     rewrite=_rewrite,

@@ -68,7 +68,6 @@ QUIRK = Quirk(
     title="a constant output that nodes read",
     ops=(),
     outcome="empty output",
-    first="1.15",
     sources=(MEASURED,),
     matches=_matches,
     rewrite=_rewrite,

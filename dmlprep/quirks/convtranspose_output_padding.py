@@ -37,9 +37,7 @@ def _rewrite(facts: NodeFacts, edit: Edit) -> str:
         if facts.has(name):
             edit.set(name, [1, *facts.attribute(name)])
     flat = edit.twin()
-    edit.replace_output(edit.squeeze(flat, 2, facts.opset))
-    edit.remove()
-    return ""
+    return edit.become(edit.squeeze(flat, 2, facts.opset))
 
 
 QUIRK = Quirk(
@@ -48,7 +46,6 @@ QUIRK = Quirk(
     title="ConvTranspose in one dimension with output_padding",
     ops=("ConvTranspose",),
     outcome="create fails",
-    first="1.15",
     last="1.29",
     sources=(MEASURED, "https://github.com/hexgrad/kokoro/issues/79 (a model of this form)"),
     matches=_matches,

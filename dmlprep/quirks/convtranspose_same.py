@@ -50,7 +50,6 @@ QUIRK = Quirk(
     title="ConvTranspose with SAME padding and a stride",
     ops=("ConvTranspose",),
     outcome="run fails",
-    first="1.15",
     sources=(MEASURED, "https://github.com/microsoft/onnxruntime/issues/16384"),
     matches=_matches,
     rewrite=_rewrite,

@@ -33,7 +33,6 @@ QUIRK = Quirk(
     title="DequantizeLinear of an int32 vector without axis",
     ops=("DequantizeLinear",),
     outcome="run fails",
-    first="1.15",
     sources=(MEASURED,),
     matches=_matches,
     rewrite=_rewrite,

@@ -54,7 +54,6 @@ QUIRK = Quirk(
     severity="note",
     ops=("DynamicQuantizeLinear",),
     outcome="wrong numbers",
-    first="1.15",
     sources=(MEASURED, "onnx_backend_test_series_filters.jsonc (dynamicquantizelinear)"),
     matches=_matches,
     rewrite=_rewrite,

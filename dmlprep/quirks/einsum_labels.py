@@ -53,9 +53,7 @@ def _rewrite(facts: NodeFacts, edit: Edit) -> str:
     value = work.ordered(labels, value, wanted)
     if value in values:
         value = edit.before("Identity", [value], like=old)
-    edit.replace_output(value)
-    edit.remove()
-    return ""
+    return edit.become(value)
 
 
 def _read(facts: NodeFacts) -> tuple[list[_Labels], _Labels, dict[str, int]] | str:
@@ -148,7 +146,6 @@ QUIRK = Quirk(
     title="Einsum of five labels that sums one",
     ops=("Einsum",),
     outcome="wrong numbers",
-    first="1.15",
     sources=(MEASURED + ": 240 random equations",),
     matches=_matches,
     rewrite=_rewrite,

@@ -91,9 +91,7 @@ def _rewrite_scatter(facts: NodeFacts, edit: Edit) -> str:
         rest = _slice(edit, data, dims, {**near, far: (size, END)})
         sizes[far] = dims[far]
         made = edit.before("Concat", [made, rest], {"axis": far}, like=data, shape=sizes)
-    edit.replace_output(made)
-    edit.remove()
-    return ""
+    return edit.become(made)
 
 
 GATHER_NARROW = Quirk(
@@ -102,7 +100,6 @@ GATHER_NARROW = Quirk(
     title="GatherElements or ScatterElements with narrower indices",
     ops=("GatherElements",),
     outcome="create fails",
-    first="1.15",
     sources=(MEASURED, DIRECTML_API + "ns-directml-dml_gather_elements_operator_desc"),
     matches=_matches,
     rewrite=_rewrite_gather,

@@ -37,7 +37,6 @@ QUIRK = Quirk(
     title="an empty output among others",
     ops=(),
     outcome="empty output",
-    first="1.15",
     last="1.27",
     sources=(
         MEASURED,

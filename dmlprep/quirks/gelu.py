@@ -134,10 +134,7 @@ def _rewrite_sum(facts: NodeFacts, edit: Edit) -> str:
     kind = facts.input(0)
     dtype = ir.DataType[kind.type.upper()].numpy() if kind is not None else np.dtype(np.float32)
     minus = anchor.constant(np.array(-1.0, dtype), "minus_one")
-    result = anchor.before("Sub", [edit.node.outputs[0], minus], like=reader.outputs[0])
-    anchor.replace_output(result)
-    anchor.remove()
-    return ""
+    return anchor.become(anchor.before("Sub", [edit.node.outputs[0], minus], like=reader.outputs[0]))
 
 
 def _rewrite_fast_gelu(facts: NodeFacts, edit: Edit) -> str:
@@ -156,9 +153,7 @@ def _rewrite_fast_gelu(facts: NodeFacts, edit: Edit) -> str:
     cube = made("Mul", made("Mul", x, x, "square"), x, "cube")
     inner = made("Mul", made("Add", x, made("Mul", cube, 0.044715, "cubic"), "inner"), (2 / np.pi) ** 0.5, "scale")
     gate = made("Sub", edit.before("Tanh", [inner], like=old), -1.0, "minus_one")
-    edit.replace_output(made("Mul", made("Mul", x, 0.5, "half"), gate, "gate"))
-    edit.remove()
-    return ""
+    return edit.become(made("Mul", made("Mul", x, 0.5, "half"), gate, "gate"))
 
 
 GELU_TANH = Quirk(

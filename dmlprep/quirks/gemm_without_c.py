@@ -33,7 +33,6 @@ QUIRK = Quirk(
     title="Gemm without C before an activation",
     ops=("Gemm",),
     outcome="create fails",
-    first="1.15",
     sources=(MEASURED, GRAPH_TRANSFORMER),
     matches=_matches,
     rewrite=_rewrite,

@@ -17,7 +17,6 @@ QUIRK = Quirk(
     title="GridSample of volumes",
     ops=("GridSample",),
     outcome="run fails",
-    first="1.15",
     sources=(
         MEASURED,
         ORT_SOURCE + "onnxruntime/core/providers/dml/DmlExecutionProvider/src/Operators/DmlGridSample.h",

@@ -23,9 +23,7 @@ def _rewrite(facts: NodeFacts, edit: Edit) -> str:
         return "the rank of its first operand is not known"
     column = edit.unsqueeze(b, 1, facts.opset)
     product = edit.before("MatMul", [a, column], like=edit.node.outputs[0])
-    edit.replace_output(edit.squeeze(product, axis, facts.opset))
-    edit.remove()
-    return ""
+    return edit.become(edit.squeeze(product, axis, facts.opset))
 
 
 QUIRK = Quirk(
@@ -34,7 +32,6 @@ QUIRK = Quirk(
     title="MatMul with a vector as second operand",
     ops=("MatMul",),
     outcome="wrong numbers",
-    first="1.15",
     sources=(
         MEASURED,
         "onnxruntime/test/testdata/onnx_backend_test_series_filters.jsonc (matmul_1d_1d, matmul_4d_1d)",

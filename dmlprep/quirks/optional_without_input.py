@@ -15,9 +15,7 @@ def _matches(node: NodeFacts) -> str:
 
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:
     """Write the constant false."""
-    edit.replace_output(edit.constant(np.array(False), "false"))
-    edit.remove()
-    return ""
+    return edit.become(edit.constant(np.array(False), "false"))
 
 
 QUIRK = Quirk(
@@ -27,7 +25,6 @@ QUIRK = Quirk(
     severity="warning",
     ops=("OptionalHasElement",),
     outcome="crash",
-    first="1.15",
     sources=(MEASURED,),
     matches=_matches,
     rewrite=_rewrite,

@@ -39,9 +39,7 @@ def _rewrite(facts: NodeFacts, edit: Edit) -> str:
     )
     edit.graph.insert_before(edit.node, new)
     move_readers(old, inner)
-    edit.replace_output(edit.before("Identity", [inner], like=old))
-    edit.remove()
-    return ""
+    return edit.become(edit.before("Identity", [inner], like=old))
 
 
 QUIRK = Quirk(
@@ -60,7 +58,6 @@ QUIRK = Quirk(
         "Sum",
     ),
     outcome="empty output",
-    first="1.15",
     sources=(MEASURED, GRAPH_TRANSFORMER),
     matches=_matches,
     rewrite=_rewrite,

@@ -60,7 +60,6 @@ QUIRK = Quirk(
     title="Pad that crops",
     ops=("Pad",),
     outcome="wrong numbers",
-    first="1.15",
     sources=(
         MEASURED,
         ORT_SOURCE + "onnxruntime/core/providers/dml/DmlExecutionProvider/src/Operators/DmlOperatorPadding.cpp",

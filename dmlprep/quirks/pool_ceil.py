@@ -121,9 +121,7 @@ def _rewrite_average(facts: NodeFacts, edit: Edit) -> str:
     factor = edit.constant(parts.astype(np.float32 if x.type == "float" else np.float16), "data")
     average = edit.before(facts.op, list(edit.node.inputs), edit.node.attributes, dtype=old.dtype)
     edit.forget_shapes(old)
-    edit.replace_output(edit.before("Mul", [average, factor], dtype=old.dtype))
-    edit.remove()
-    return ""
+    return edit.become(edit.before("Mul", [average, factor], dtype=old.dtype))
 
 
 def _data_part(row: tuple[int, int, int, int, int, int], kernel: int) -> np.ndarray[Any, np.dtype[np.float64]]:
@@ -142,7 +140,6 @@ POOL_CEIL_EARLY = Quirk(
     title="pooling window that starts in the padding",
     ops=("MaxPool", "AveragePool", "LpPool"),
     outcome="create fails",
-    first="1.15",
     last="1.20",
     sources=("measured on onnxruntime-directml 1.20.1 with DirectML 1.15.2",),
     matches=_starts_in_padding,

@@ -32,7 +32,6 @@ QUIRK = Quirk(
     severity="warning",
     ops=("QuantizeLinear", "DequantizeLinear"),
     outcome="run fails",
-    first="1.15",
     confidence="environment",
     sources=(MEASURED + ", on a CPU driver",),
     matches=_matches,

@@ -56,7 +56,7 @@ class Quirk:
     severity: Severity = "error"
     ops: tuple[str, ...]
     outcome: Literal["create fails", "run fails", "crash", "wrong numbers", "empty output", "runs on the CPU"]
-    first: str
+    first: str = "1.15"
     last: str | None = None
     confidence: Literal["measured", "source", "reported", "environment"] = "measured"
     measured_on: tuple[str, ...] = ()

@@ -36,7 +36,6 @@ QUIRK = Quirk(
     title="Reshape with allowzero and -1",
     ops=("Reshape",),
     outcome="run fails",
-    first="1.15",
     sources=(MEASURED, "https://github.com/microsoft/onnxruntime/issues/18666"),
     matches=_matches,
     rewrite=_rewrite,

@@ -115,9 +115,7 @@ def _rewrite(facts: NodeFacts, edit: Edit) -> str:
         value = edit.before("Cast", [value], {"to": int(ir.DataType.FLOAT16)}, like=old)
     if value is data:
         value = edit.before("Identity", [value], like=old)
-    edit.replace_output(value)
-    edit.remove()
-    return ""
+    return edit.become(value)
 
 
 def _axes(facts: NodeFacts) -> list[_Axis] | str:
@@ -265,7 +263,6 @@ RESIZE_FORMS = Quirk(
     title="Resize in a form that DirectML computes wrongly",
     ops=("Resize",),
     outcome="wrong numbers",
-    first="1.15",
     sources=(MEASURED, "onnxruntime/test/onnx/TestCase.cc (resize_downsample_sizes_linear_pytorch_half_pixel)"),
     matches=_computed_otherwise,
     rewrite=_rewrite,

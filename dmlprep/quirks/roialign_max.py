@@ -16,7 +16,6 @@ QUIRK = Quirk(
     title="RoiAlign in mode max",
     ops=("RoiAlign",),
     outcome="wrong numbers",
-    first="1.15",
     sources=(MEASURED,),
     matches=_matches,
 )

@@ -24,7 +24,6 @@ QUIRK = Quirk(
     title="ScatterElements with more updates than places",
     ops=("ScatterElements",),
     outcome="create fails",
-    first="1.15",
     sources=(MEASURED, DIRECTML_API + "ns-directml-dml_scatter_operator_desc"),
     matches=_matches,
 )

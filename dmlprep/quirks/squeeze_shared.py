@@ -29,7 +29,6 @@ QUIRK = Quirk(
     severity="note",
     ops=("Squeeze", "Unsqueeze"),
     outcome="create fails",
-    first="1.15",
     sources=(MEASURED,),
     matches=_matches,
     rewrite=_rewrite,

@@ -46,11 +46,13 @@ class _Builder:
             found.graph_input = True
             facts.inputs.append(found)
         in_order = True
-        for index, node in enumerate(graph):
+        for node in graph:
             in_order = in_order and self.values.keys().isdisjoint(node.outputs)
-            self._node(node, index, facts)
+            self._node(node, facts)
         if not in_order:
             facts.nodes = _sorted(facts.nodes)
+        for index, made in enumerate(facts.nodes):
+            made.index = index
         for value in graph.outputs:
             found = self._value(value, path)
             found.graph_output = True
@@ -74,8 +76,8 @@ class _Builder:
         if tensor is not None and (tensor.dtype == ir.DataType.STRING or tensor.nbytes <= _TENSOR_BYTES):
             facts.tensor = tensor
 
-    def _node(self, node: ir.Node, index: int, graph: GraphFacts) -> None:
-        facts = NodeFacts(node, graph.path, index, self.opsets.get(node.domain, 1))
+    def _node(self, node: ir.Node, graph: GraphFacts) -> None:
+        facts = NodeFacts(node, graph.path, self.opsets.get(node.domain, 1))
         for output in node.outputs:
             made = self._value(output, graph.path) if output.name else None
             if made is not None:

@@ -127,6 +127,7 @@ class NodeFacts:
         key: ``Conv`` for ai.onnx, ``com.microsoft::Gelu`` for others.
         since: since_version of the operator at the model's opset, 0 where ONNX has none.
         opset: version of the operator's domain that the model imports.
+        index: its place in the topological order of its graph, Constant nodes left out.
         inputs: explicit inputs, ``None`` for one left out.
         implicit: outer values that its subgraphs read.
         outputs: ``None`` for one left out.
@@ -151,10 +152,10 @@ class NodeFacts:
         "subgraphs",
     )
 
-    def __init__(self, node: ir.Node, graph: str, index: int, opset: int) -> None:
+    def __init__(self, node: ir.Node, graph: str, opset: int) -> None:
         self.ir = node
         self.graph = graph
-        self.index = index
+        self.index = 0
         self.name = node.name or ""
         self.op = node.op_type
         self.domain = node.domain

@@ -39,7 +39,7 @@ def test_a_constant_node_is_an_initializer(held: str) -> None:
 def test_nodes_come_in_topological_order() -> None:
     graph = read("g (float[2] x) => (float[2] y) { y = Relu (b)  b = Neg (a)  a = Abs (x) }")
     assert [node.op for node in graph.nodes] == ["Abs", "Neg", "Relu"]
-    assert [node.index for node in graph.nodes] == [2, 1, 0]
+    assert [node.index for node in graph.nodes] == [0, 1, 2]
 
 
 def test_a_value_that_a_subgraph_reads_is_an_implicit_input() -> None:

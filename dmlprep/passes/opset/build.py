@@ -10,7 +10,7 @@ import onnx
 import onnx_ir as ir
 
 from dmlprep.analysis.knowledge import INFERENCE_ERRORS, Knowledge, type_of
-from dmlprep.analysis.schemas import domain_of, schema_at, type_string
+from dmlprep.analysis.schemas import schema_at, type_string
 from dmlprep.model.walk import attribute_graphs, label
 from dmlprep.passes.opset.refusal import CannotLower
 from dmlprep.rewriting.builder import GraphBuilder, as_attribute
@@ -90,7 +90,7 @@ class Builder(GraphBuilder):
         found = attribute(self.node, name)
         if found is not None:
             return found
-        schema = schema_at(self.node.op_type, self.version, domain_of(self.node))
+        schema = schema_at(self.node.op_type, self.version, self.node.domain)
         if schema is not None and name in schema.attributes:
             proto = schema.attributes[name].default_value
             if proto.type:
@@ -218,7 +218,7 @@ class Builder(GraphBuilder):
         self, node: ir.Node, version: int | None, *, hint: str = "", asked: Sequence[bool] | None = None
     ) -> list[ir.Value]:
         """Put a node before the one that is rewritten, name it and type its outputs."""
-        if domain_of(node) == "" and len(node.outputs) == 1:
+        if not node.domain and len(node.outputs) == 1:
             folded = self.values.fold(node)
             if folded is not None:
                 for i in range(len(node.inputs)):
@@ -244,7 +244,7 @@ class Builder(GraphBuilder):
             self._wrote(inner)
 
     def _infer(self, node: ir.Node, version: int | None) -> None:
-        schema = schema_at(node.op_type, version) if domain_of(node) == "" and version is not None else None
+        schema = schema_at(node.op_type, version) if not node.domain and version is not None else None
         if schema is None or version is None or any(a.is_ref() for a in node.attributes.values()):
             return
         if any(True for _ in attribute_graphs(node)):

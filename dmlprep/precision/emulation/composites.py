@@ -28,7 +28,7 @@ def decompose(node: ir.Node, builder: Builder, *, everywhere: bool) -> bool:
     Returns:
         whether the node was replaced; what else reads it reads the replacement.
     """
-    if node.domain not in ("", "ai.onnx"):
+    if node.domain:
         return False
     recipe = _NORMALISATIONS.get(node.op_type) or (_SUMS.get(node.op_type) if everywhere else None)
     if recipe is None:

@@ -98,7 +98,7 @@ def _round_inputs(graph: ir.Graph, half: set[ir.Value], builder: Builder) -> Non
 def _node(node: ir.Node, half: set[ir.Value], types: Types, builder: Builder, mode: Accumulation) -> None:
     outputs = [v for v in node.outputs if v in half and v.name]  # an output left out has no name
     _attributes(node, outputs)
-    if not outputs or (node.op_type in _EXACT and node.domain in ("", "ai.onnx")):
+    if not outputs or (node.op_type in _EXACT and not node.domain):
         if node.op_type == "Cast" and node.inputs[0] in half:
             _same_type(node, types)
         return
