@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dmlprep.analysis.operators import RANDOM
 from dmlprep.metrics import holds_fp16, holds_rare_floats
 from dmlprep.model import Model
 from dmlprep.model.walk import label, nodes
@@ -25,10 +26,6 @@ if TYPE_CHECKING:
 __all__ = ["Reference", "flatten"]
 
 Array = np.ndarray[Any, Any]
-
-_RANDOM = frozenset(
-    ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
-)
 
 _SPILL = 4 << 20
 """Bytes from which an output goes to disk until it is compared."""
@@ -186,7 +183,7 @@ class Reference:
         """
         from dmlprep.runtime import SessionFailure, SessionOptions
 
-        drawing = [n for n in nodes(self.model.ir) if n.op_type in _RANDOM and "seed" not in n.attributes]
+        drawing = [n for n in nodes(self.model.ir) if n.op_type in RANDOM and "seed" not in n.attributes]
         if not drawing or not self._outputs:
             return ""
         try:

@@ -14,9 +14,8 @@ from onnx import AttributeProto
 
 from dmlprep.analysis.schemas import schema_of
 from dmlprep.model import protos
-from dmlprep.model.dims import Dim
 from dmlprep.model.frozen import freeze, thaw
-from dmlprep.targets.facts import GraphFacts, NodeFacts, Value
+from dmlprep.targets.facts import GraphFacts, NodeFacts
 
 __all__ = ["MAX_ROUNDS", "expand", "expand_local", "schema_body"]
 
@@ -83,9 +82,10 @@ def schema_body(node: NodeFacts) -> onnx.FunctionProto | None:
     versions = [v for v in schema.context_dependent_function_opset_versions if v <= node.opset]
     if not schema.has_context_dependent_function or not versions:
         return None
-    types = [_type_proto(value) for value in node.inputs]
+    # An input that is left out has an empty type; one whose type is not known would crash onnx's builders.
+    types = [onnx.TypeProto() if value is None else value.proto for value in node.inputs]
     if any(t is None for t in types):
-        return None  # onnx's builders read the types without asking
+        return None
     try:
         data = schema.get_context_dependent_function_with_opset_version(
             max(versions),
@@ -95,28 +95,6 @@ def schema_body(node: NodeFacts) -> onnx.FunctionProto | None:
     except (RuntimeError, ValueError, onnx.defs.SchemaError):
         return None
     return onnx.FunctionProto.FromString(data) if data else None
-
-
-def _type_proto(value: Value | None) -> onnx.TypeProto | None:
-    """The type of an input; an empty one for an input left out, ``None`` where it is not known."""
-    if value is None:
-        return onnx.TypeProto()
-    return _parse_type(value.type, value.shape)
-
-
-def _parse_type(text: str, shape: tuple[Dim, ...] | None) -> onnx.TypeProto | None:
-    for prefix, make in (
-        ("seq(", onnx.helper.make_sequence_type_proto),
-        ("optional(", onnx.helper.make_optional_type_proto),
-        ("tensor(", None),
-    ):
-        if text.startswith(prefix):
-            inner = _parse_type(text[len(prefix) : -1], None)
-            return inner if make is None or inner is None else make(inner)
-    if text.upper() not in onnx.TensorProto.DataType.keys():  # noqa: SIM118 - a protobuf enum, no dict
-        return None
-    number = onnx.TensorProto.DataType.Value(text.upper())
-    return onnx.helper.make_tensor_type_proto(number, None if shape is None else list(shape))
 
 
 def _label(node: onnx.NodeProto) -> str:

@@ -140,6 +140,7 @@ def _set_constant(node: NodeFacts) -> None:
 
 def set_type(value: Value, proto: onnx.TypeProto) -> None:
     """Note the type, as kernel tables write it (a plain tensor is its element type), and the shape where it has one."""
+    value.proto = proto
     text = type_string(proto)
     value.type = text[len("tensor(") : -1] if text.startswith("tensor(") else text
     dims = dims_of(proto)

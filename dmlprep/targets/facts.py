@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import onnx
 import onnx_ir as ir
 
 from dmlprep.analysis.schemas import schema_of
@@ -38,6 +39,7 @@ class Value:
 
     Attributes:
         type: element type, ``""`` where unknown.
+        proto: the type as ONNX writes it, ``None`` where unknown.
         shape: sizes, ``None`` where not even the rank is known.
         constant: an initializer or the output of Constant that nothing can override.
         initializer: an initializer, also one that is a graph input as well.
@@ -58,6 +60,7 @@ class Value:
         "initializer",
         "name",
         "producer",
+        "proto",
         "shape",
         "tensor",
         "type",
@@ -67,6 +70,7 @@ class Value:
         self.name = name
         self.graph = graph
         self.type = ""
+        self.proto: onnx.TypeProto | None = None
         self.shape: tuple[Dim, ...] | None = None
         self.constant = False
         self.initializer = False
@@ -75,6 +79,11 @@ class Value:
         self.producer: NodeFacts | None = None
         self.consumers: list[NodeFacts] = []
         self.tensor: ir.TensorProtocol | None = None
+
+    @property
+    def dtype(self) -> ir.DataType | None:
+        """Element type of a tensor; ``None`` where it is not known, or where the value is no tensor."""
+        return ir.DataType[self.type.upper()] if self.type and "(" not in self.type else None
 
     @property
     def rank(self) -> int | None:

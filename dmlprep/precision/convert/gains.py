@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from dmlprep.analysis.operators import MOVES
 from dmlprep.precision.half import FP16_MAX, Loss, pieces
-from dmlprep.precision.view import MOVES, View, scalar
+from dmlprep.precision.view import View, scalar
 
 __all__ = ["HOMOGENEOUS", "allowed_gain", "gain", "reciprocal_peak"]
 
