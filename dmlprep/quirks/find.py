@@ -36,7 +36,7 @@ class Hit:
             code=self.quirk.code,
             severity="warning" if UNSURE in self.detail else row.severity,
             message=f"{self.detail}: {self.quirk.outcome}",
-            node=f"{self.node.graph}/{self.node.label}" if self.node.graph else self.node.label,
+            node=self.node.path,
             facts={
                 "op": self.node.key,
                 "quirk": self.quirk.id,

@@ -11,7 +11,7 @@ import onnx_ir as ir
 from dmlprep.analysis.attributes import constant_tensor
 from dmlprep.analysis.knowledge import Knowledge, constant_of, dims_of, type_of
 from dmlprep.analysis.schemas import type_string
-from dmlprep.model.walk import attribute_graphs
+from dmlprep.model.walk import attribute_graphs, join_path
 from dmlprep.targets.facts import GraphFacts, NodeFacts, Value
 
 __all__ = ["build", "set_type"]
@@ -95,7 +95,7 @@ class _Builder:
             if found is not None and (not found.consumers or found.consumers[-1] is not facts):
                 found.consumers.append(facts)
         for name, body in attribute_graphs(node):
-            path = f"{graph.path}/{facts.label}/{name}" if graph.path else f"{facts.label}/{name}"
+            path = join_path(facts.path, name)
             facts.subgraphs[name] = self.graph(body, path, facts)
         if facts.subgraphs:
             _note_implicit(facts)

@@ -16,6 +16,7 @@ import onnx_ir as ir
 
 from dmlprep.analysis.schemas import schema_of
 from dmlprep.model.dims import Dim
+from dmlprep.model.walk import join_path
 
 __all__ = ["INTERNAL_SINCE", "GraphFacts", "NodeFacts", "Value", "since_version"]
 
@@ -183,6 +184,11 @@ class NodeFacts:
         if self.name:
             return self.name
         return f"{self.op}({next((o.name for o in self.outputs if o is not None), '')})"
+
+    @property
+    def path(self) -> str:
+        """Its label with the path of its graph."""
+        return join_path(self.graph, self.label)
 
     def has(self, name: str) -> bool:
         """Whether the attribute is written."""

@@ -262,8 +262,7 @@ def _variances(view: View, value: ir.Value, readers: list[ir.Node], found: Const
         scale, variance = (view.constant(node.inputs[i]) for i in (1, 4))
         if scale is None or variance is None:
             continue
-        given = node.attributes.get("epsilon")
-        epsilon = given.as_float() if given is not None else 1e-5
+        epsilon = node.attributes.get_float("epsilon", 1e-5)
         arrays = [np.asarray(t.numpy(), np.float64) for t in (scale, variance)]
         with np.errstate(all="ignore"):
             factor, rounded = (

@@ -76,7 +76,7 @@ def gain(node: ir.Node, index: int, tensor: ir.TensorProtocol, loss: Loss) -> fl
         inner = math.prod(shape[1:])
         if node.op_type == "Conv":
             return _largest_sum(tensor, shape[0], lambda flat: flat // inner)
-        groups = node.attributes["group"].as_int() if "group" in node.attributes else 1
+        groups = node.attributes.get_int("group", 1)
         each, window = max(1, shape[0] // groups), math.prod(shape[2:])
         return _largest_sum(
             tensor, groups * shape[1], lambda flat: flat // inner // each * shape[1] + flat // window % shape[1]
