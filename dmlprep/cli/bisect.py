@@ -12,7 +12,7 @@ from dmlprep.cli.options import (
     feeds_option,
     format_option,
     optimization_option,
-    read_pins,
+    read_sizes,
     sizes_option,
     time_limit_option,
 )
@@ -94,7 +94,7 @@ def command(
         device_id=device_id,
         adapter=adapter,
         tolerance=tolerance,
-        sizes=read_pins(sizes),
+        sizes=read_sizes(sizes),
         optimization=cast("Optimization", optimization),
         unfused=unfused,
         matrix=matrix,

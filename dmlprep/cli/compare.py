@@ -11,7 +11,7 @@ from dmlprep.cli.options import (
     adapter_options,
     feeds_option,
     format_option,
-    read_pins,
+    read_sizes,
     sizes_option,
     time_limit_option,
 )
@@ -83,7 +83,7 @@ def command(
         device_id=device_id,
         adapter=adapter,
         tolerance=tolerance,
-        sizes=read_pins(sizes),
+        sizes=read_sizes(sizes),
         seeds=seeds,
         time_limit=time_limit,
         open_by=open_by,

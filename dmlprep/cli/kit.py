@@ -11,7 +11,7 @@ from dmlprep.cli.options import (
     feeds_option,
     format_option,
     optimization_option,
-    read_pins,
+    read_sizes,
     sizes_option,
     time_limit_option,
 )
@@ -99,7 +99,7 @@ def pack(
         raise UsageError(
             "an adapter's name and its number are given", where="--adapter", fix="leave one of the two out"
         )
-    session = {"optimization": optimization, **{f"dim:{n}": str(s) for n, s in read_pins(free).items()}}
+    session = {"optimization": optimization, **{f"dim:{n}": str(s) for n, s in read_sizes(free).items()}}
     if device_id is not None:
         session["device_id"] = str(device_id)
     if adapter is not None:
@@ -113,7 +113,7 @@ def pack(
         reference=reference,
         feeds=list(feeds),
         tolerance=tolerance,
-        sizes=read_pins(sizes),
+        sizes=read_sizes(sizes),
         seeds=seeds,
         session=session,
         warm_up=warm_up,
