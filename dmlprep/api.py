@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from dmlprep.kit import Packed
+    from dmlprep.model.pinned import Value
     from dmlprep.parity.finding import Bisection
     from dmlprep.pipeline import Observer
     from dmlprep.recipe import Plan
@@ -57,7 +58,7 @@ Device = Literal["auto", "cpu", "dml"]
 def plan(
     recipe: str | Path = "@static-fp32",
     *,
-    pins: Mapping[str, int] | None = None,
+    pins: Mapping[str, Value] | None = None,
     target: str | None = None,
     settings: Sequence[str] = (),
 ) -> Plan:
@@ -65,7 +66,8 @@ def plan(
 
     Args:
         recipe: a built-in recipe (``@vision-fp16``) or a path.
-        pins: sizes by dimension name (``batch``) or input and axis (``pixel_values:0``), in elements.
+        pins: sizes by dimension name (``batch``) or input and axis (``pixel_values:0``), in elements; values by input
+            and a colon (``sr:``), as a number, a truth value, a text, or lists of them.
         target: a name of ``dmlprep target list`` in place of the recipe's.
         settings: overrides as on the command line (``step.fp16.keep_io=false``).
 
@@ -86,7 +88,7 @@ def prepare(
     *,
     out: str | Path,
     recipe: str | Path = "@static-fp32",
-    pins: Mapping[str, int] | None = None,
+    pins: Mapping[str, Value] | None = None,
     target: str | None = None,
     settings: Sequence[str] = (),
     feeds: Sequence[str | Path | Mapping[str, np.ndarray[Any, Any]]] = (),

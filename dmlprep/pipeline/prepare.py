@@ -219,7 +219,8 @@ def _check_result(model: Model, source: Path) -> None:
 def _feeds(request: PrepareRequest) -> RunFeeds:
     original = Model.open(request.source)
     rough = "fp16" in request.plan.facts or holds_fp16(original)
-    return RunFeeds(original, request.feeds, request.plan.recipe.parity.sizes, rough=rough)
+    plan = request.plan
+    return RunFeeds(original, request.feeds, plan.recipe.parity.sizes, values=plan.values, rough=rough)
 
 
 def _run_steps(model: Model, request: PrepareRequest, feeds: RunFeeds, record: RunRecord, host: SessionHost) -> None:

@@ -9,11 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dmlprep._version import __version__
+from dmlprep.analysis.branches import deciding_inputs
 from dmlprep.errors import InputError, UsageError
 from dmlprep.files.outputs import windows_name_problem
 from dmlprep.model import Model
 from dmlprep.model.checking import check
 from dmlprep.model.collector import paused_collector
+from dmlprep.model.pinned import pinned_values, short_value
 from dmlprep.model.tensors import as_mapped
 from dmlprep.model.walk import tensors
 from dmlprep.parity.feeds import make_feeds
@@ -136,8 +138,21 @@ def examine(model: Model, target: Target) -> Examined:
 def _file_findings(model: Model) -> list[Finding]:
     wrong = check(model.ir)
     found = [finding("DP003", wrong, node=str(model.path or ""))] if wrong else []
+    found += _value_findings(model)
     if model.path is not None:
         found += _name_findings(model, model.path.parent.resolve())
+    return found
+
+
+def _value_findings(model: Model) -> list[Finding]:
+    """Inputs whose value decides a branch, and those whose value was pinned."""
+    pinned = pinned_values(model.ir)
+    found = [
+        finding("DP207", f"input {name} is pinned to {short_value(value)}", node=name) for name, value in pinned.items()
+    ]
+    for name, value in deciding_inputs(model.ir).items():
+        text = f"the value of input {name} decides a branch: --pin {name}:={value} leaves the one taken"
+        found.append(finding("DP209", text, node=name))
     return found
 
 
