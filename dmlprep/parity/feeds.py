@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
@@ -13,7 +14,7 @@ from dmlprep.errors import CheckNotRun, InputError
 from dmlprep.model import Model
 from dmlprep.model.pinned import pinned_values
 from dmlprep.parity.feedfiles import GivenFeed, load_feeds
-from dmlprep.parity.legal import batch_count, region_extent, reshape_target
+from dmlprep.parity.legal import batch_count, compared_with, region_extent, reshape_target
 from dmlprep.parity.roles import index_limit, role
 from dmlprep.parity.sizes import Input, graph_inputs, resolve_shapes
 
@@ -47,7 +48,8 @@ def make_feeds(
 
     Token ids lie within the rows of the table they index; masks are ones, with a padded tail in one row; positions
     count on from the cache; token types are zero; images have unit variance and are smooth, with some noise; caches are
-    small. The same seed and shapes give the same arrays, whatever the order of inputs.
+    small; a lone number that the graph compares with a constant is that constant. The same seed and shapes give the
+    same arrays, whatever the order of inputs.
 
     Args:
         sizes: sizes for free dimensions by name (``batch``) or by input and axis (``x:0``); small defaults else.
@@ -63,13 +65,25 @@ def make_feeds(
     inputs, fixed = graph_inputs(model), values or {}
     shapes = resolve_shapes(inputs, sizes or {})
     limits = {one.name: _index_limit(model, like, one.name) for one in inputs}
+    lone = {one.name: _compared(model, one) for one in inputs if math.prod(shapes[one.name]) == 1}
 
     def made(one: Input, seed: int) -> Array:
         if one.name in fixed:
             return fixed[one.name]
+        if (compared := lone.get(one.name)) is not None:
+            return np.full(shapes[one.name], compared, _numpy_type(one))
         return _fill(one, shapes, inputs, limits[one.name], seed, rough=rough)
 
     return [{one.name: made(one, seed + number) for one in inputs} for number in range(count)]
+
+
+def _compared(model: Model, one: Input) -> int | float | None:
+    """The constant that a number is compared with, where its type can hold it."""
+    if one.dtype is None or not (one.dtype.is_integer() or one.dtype.is_floating_point()):
+        return None
+    found, kind = compared_with(one.value, model.ir.functions), _numpy_type(one)
+    fits = found is not None and (kind.kind == "f" or np.iinfo(kind).min <= found <= np.iinfo(kind).max)
+    return found if fits else None
 
 
 def _index_limit(model: Model, like: Model | None, name: str) -> int | None:
