@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from dmlprep.errors import DmlprepError
+from dmlprep.record.shares import percent
 
 __all__ = ["echo", "open_streams", "print_error", "print_json", "print_json_text", "progress_line", "say"]
 
@@ -70,4 +71,4 @@ def _escape(found: re.Match[str]) -> str:
 def progress_line(share: float, text: str) -> None:
     """Write the share done (0 to 1) over the line before, where stderr is a terminal; at 1 the line goes."""
     if sys.stderr.isatty():
-        echo("\r\x1b[K" + (f"{share:4.0%} {text}" if share < 1 else ""), nl=False, err=True)
+        echo("\r\x1b[K" + (f"{percent(share, 0):>5} {text}" if share < 1 else ""), nl=False, err=True)

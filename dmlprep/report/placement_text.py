@@ -7,17 +7,13 @@ from collections import Counter
 from dmlprep.placement import Placement
 from dmlprep.placement.placement import PlacedNode
 from dmlprep.record import CODES, SEVERITIES, Finding, RunRecord
+from dmlprep.record.shares import percent
 from dmlprep.report.units import bytes_text
 from dmlprep.targets import Target
 
 __all__ = ["by_release", "lines"]
 
 _FREE_SHOWN = 12
-
-
-def _percent(share: float) -> str:
-    # Never round a share below 1 up to 100 %.
-    return "100 %" if share >= 1 else f"{min(100 * share, 99.9):.1f} %"
 
 
 def lines(record: RunRecord, placement: Placement | None, target: Target) -> list[str]:
@@ -43,10 +39,9 @@ def lines(record: RunRecord, placement: Placement | None, target: Target) -> lis
 
 def _summary(placement: Placement) -> list[str]:
     total = len(placement.nodes)
-    share = f"on DirectML: {placement.dml_nodes} of {total} nodes ({_percent(placement.node_share)})"
+    share = f"on DirectML: {placement.dml_nodes} of {total} nodes ({percent(placement.node_share)})"
     if placement.flop_share is not None:
-        known = "" if all(n.flops is not None for n in placement.nodes) else ", where shapes are known"
-        share += f", {_percent(placement.flop_share)} of floating-point operations{known}"
+        share += f", {percent(placement.flop_share)} of floating-point operations"
     fused = sum(n.partition is not None for n in placement.nodes)
     count = len(placement.crossings)
     unknown = sum(c.nbytes is None for c in placement.crossings)
@@ -133,7 +128,7 @@ def by_release(path: str, rows: list[tuple[Target, RunRecord, Placement | None]]
             continue
         away = len(placement.compute_on_cpu)
         found.append(
-            f"{target.name:<14} {'yes' if loads else 'no':<6} {_percent(placement.node_share):>12} {away:>15} "
+            f"{target.name:<14} {'yes' if loads else 'no':<6} {percent(placement.node_share):>12} {away:>15} "
             f"{placement.partitions:>11} {len(placement.crossings):>10}"
         )
         if loads and away == 0:
