@@ -140,4 +140,6 @@ def describe(metrics: OutputMetrics, tolerance: Tolerance) -> str:
         return f"output {name!r}: max|d|/max|ref| is {metrics.max_rel:.3g}, {tolerance.max_rel:g} is allowed"
     if metrics.cosine < tolerance.cosine:
         return f"output {name!r}: cosine is {metrics.cosine:.6f}, {tolerance.cosine:g} is asked for"
-    return f"output {name!r}: {percent(metrics.out_of_tolerance, 2)} of the elements are infinite or NaN on one side only"
+    return (
+        f"output {name!r}: {percent(metrics.out_of_tolerance, 2)} of the elements are infinite or NaN on one side only"
+    )

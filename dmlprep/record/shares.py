@@ -1,4 +1,4 @@
-"""Shares of a whole as records hold them and as people read them: never all where one is missing, never none of some."""
+"""Shares of a whole, in records and for readers: never all where one is missing, never none where there is one."""
 
 from __future__ import annotations
 

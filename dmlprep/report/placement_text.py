@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 
+import msgspec
+
+from dmlprep.pipeline.outlook import Outlook
 from dmlprep.placement import Placement
 from dmlprep.placement.placement import PlacedNode
 from dmlprep.record import CODES, SEVERITIES, Finding, RunRecord
 from dmlprep.record.shares import percent
+from dmlprep.report.outlook_text import in_short
 from dmlprep.report.units import bytes_text
 from dmlprep.targets import Target
 
@@ -25,11 +30,19 @@ def lines(record: RunRecord, placement: Placement | None, target: Target) -> lis
     found = [f"{record.input}: opset {versions}, IR {record.ir_before}", f"target {target.name}: {release}"]
     if placement is not None:
         found += _summary(placement)
-        found += _groups(placement, {f.code: f.remedy for f in record.findings if "count" in f.facts})
+        remedies: dict[tuple[object, ...], str] = {
+            (f.facts.get("op"), f.facts.get("since_version"), f.code): f.remedy for f in record.findings
+        }
+        found += _groups(placement, remedies)
     rest = [f for f in record.findings if not _shown_above(f)]
     if rest:
         found.append("")
     found += _findings(rest)
+    if "prepare" in record.facts:
+        ahead = in_short(msgspec.convert(record.facts["prepare"], Outlook), record.input)
+        found += ["", *ahead] if ahead else []
+    if "prepare_fails" in record.facts:
+        found += ["", f"prepare would fail on this model: {record.facts['prepare_fails']}"]
     for verdict in record.verdicts:
         found += ["", f"{verdict.check}: {verdict.outcome}, {verdict.reason or verdict.tolerance}"]
         found += [f"  by {verdict.device}"] if verdict.device is not None else []
@@ -61,7 +74,7 @@ def _shown_above(finding: Finding) -> bool:
     )
 
 
-def _groups(placement: Placement, remedies: dict[str, str]) -> list[str]:
+def _groups(placement: Placement, remedies: Mapping[tuple[object, ...], str]) -> list[str]:
     away: Counter[tuple[str, int, str, str]] = Counter()
     reason: dict[tuple[str, int, str, str], PlacedNode] = {}
     loose: Counter[str] = Counter()
@@ -80,7 +93,7 @@ def _groups(placement: Placement, remedies: dict[str, str]) -> list[str]:
         for key in sorted(compute, key=lambda k: -away[k]):
             op, since, code, _ = key
             found.append(f"  {away[key]:>5} x {op}-{since}  {code} {reason[key].reason}")
-            found.append(f"          {remedies.get(code) or CODES[code].remedy}")
+            found.append(f"          {remedies.get(key[:3]) or CODES[code].remedy}")
     shapes = sum(count for key, count in away.items() if key[2] == "DP506")
     if other or shapes:
         found += ["", "on the CPU, no compute:"]

@@ -31,7 +31,8 @@ def test_percent(share: float, digits: int, text: str) -> None:
 
 
 def test_rounded_shares_reach_the_ends_only_there() -> None:
-    assert rounded_share(24_999 / 25_000) == 0.9999 and rounded_share(1e-7) == 0.0001
+    assert rounded_share(24_999 / 25_000) == 0.9999
+    assert rounded_share(1e-7) == 0.0001
     assert (rounded_share(0), rounded_share(1), rounded_share(0.12341)) == (0, 1, 0.1234)
 
 
