@@ -18,9 +18,10 @@ from dmlprep.model import Model
 from dmlprep.model.collector import paused_collector
 from dmlprep.model.walk import nodes
 from dmlprep.parity.sizes import graph_inputs, is_anonymous, resolve_shapes
-from dmlprep.passes import Context, Pass
+from dmlprep.passes import Pass
+from dmlprep.pipeline.placing import context_for
 from dmlprep.pipeline.transaction import run_step
-from dmlprep.placement import Placement, choose_opset, place
+from dmlprep.placement import Placement, place
 from dmlprep.placement.placement import PlacedNode
 from dmlprep.recipe import Plan, PlannedStep
 from dmlprep.record import StepRecord
@@ -130,7 +131,7 @@ def _run(model: Model, plan: Plan, before: Placement) -> Outlook:
                 step.name,
                 _without_runs(step),
                 work,
-                Context(plan.target, choose_opset=lambda m: choose_opset(m, plan.target)),
+                context_for(plan.target),
                 step.options,
                 within_target=any("opset" in s.pass_.promises() for s in plan.steps[: len(steps)]),
             )
