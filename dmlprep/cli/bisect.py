@@ -12,7 +12,7 @@ from dmlprep.cli.options import (
     feeds_option,
     format_option,
     optimization_option,
-    read_pins,
+    read_sizes,
     sizes_option,
     time_limit_option,
 )
@@ -69,7 +69,7 @@ def command(reference: Path, candidate: Path | None, sizes: tuple[str, ...], out
     """
     from dmlprep import api
 
-    found = api.bisect(reference, candidate, sizes=read_pins(sizes), progress=progress_line, **options)
+    found = api.bisect(reference, candidate, sizes=read_sizes(sizes), progress=progress_line, **options)
     progress_line(1.0, "done")
     _show(found, output_format)
     return found.exit_code

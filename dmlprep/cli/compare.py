@@ -11,7 +11,7 @@ from dmlprep.cli.options import (
     adapter_options,
     feeds_option,
     format_option,
-    read_pins,
+    read_sizes,
     sizes_option,
     time_limit_option,
 )
@@ -59,6 +59,6 @@ def command(reference: Path, candidate: Path, sizes: tuple[str, ...], output_for
     """
     from dmlprep import api
 
-    verdict = api.compare(reference, candidate, sizes=read_pins(sizes), **options)
+    verdict = api.compare(reference, candidate, sizes=read_sizes(sizes), **options)
     show_verdict(verdict, output_format)
     return verdict.exit_code

@@ -12,7 +12,7 @@ from dmlprep.cli.options import (
     feeds_option,
     format_option,
     optimization_option,
-    read_pins,
+    read_sizes,
     sizes_option,
     time_limit_option,
 )
@@ -92,7 +92,7 @@ def pack(
         raise UsageError(
             "an adapter's name and its number are given", where="--adapter", fix="leave one of the two out"
         )
-    session = {"optimization": optimization, **{f"dim:{n}": str(s) for n, s in read_pins(free).items()}}
+    session = {"optimization": optimization, **{f"dim:{n}": str(s) for n, s in read_sizes(free).items()}}
     if device_id is not None:
         session["device_id"] = str(device_id)
     if adapter is not None:
@@ -100,7 +100,7 @@ def pack(
         session["adapter"] = adapter
     if disable_metacommands:
         session["disable_metacommands"] = "1"
-    packed = api.pack_kit(model, sizes=read_pins(sizes), session=session, progress=progress_line, **options)
+    packed = api.pack_kit(model, sizes=read_sizes(sizes), session=session, progress=progress_line, **options)
     progress_line(1.0, "done")
     made = packed.manifest
     if output_format == "json":

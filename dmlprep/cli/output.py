@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dmlprep.errors import DmlprepError
+from dmlprep.record.shares import percent
 
 if TYPE_CHECKING:
     from dmlprep.record import Verdict
@@ -94,4 +95,4 @@ def show_verdict(verdict: Verdict, output_format: str) -> None:
 def progress_line(share: float, text: str) -> None:
     """Write the share done (0 to 1) over the line before, where stderr is a terminal; at 1 the line goes."""
     if sys.stderr.isatty():
-        echo("\r\x1b[K" + (f"{share:4.0%} {text}" if share < 1 else ""), nl=False, err=True)
+        echo("\r\x1b[K" + (f"{percent(share, 0):>5} {text}" if share < 1 else ""), nl=False, err=True)

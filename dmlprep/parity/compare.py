@@ -25,7 +25,7 @@ from dmlprep.metrics import (
     tells_something,
 )
 from dmlprep.model import Model
-from dmlprep.parity.candidate import Candidate, Device, file_candidate, usable_device
+from dmlprep.parity.candidate import Candidate, Device, file_candidate, software_device, usable_device
 from dmlprep.parity.feeds import fit_shapes
 from dmlprep.parity.optimization_levels import Lowered, at_some_level
 from dmlprep.parity.reference import Reference
@@ -137,6 +137,8 @@ def compare_candidate(
     except SessionFailure as failure:
         if options.device_id is not None and _NO_ADAPTER in failure.hresult:
             return unsaid(f"there is no DirectML adapter {options.device_id} ({failure.hresult})", made.device)
+        if failure.kind == "timeout" and software_device(candidate.device, made.device or info):
+            return unsaid(f"out of time: {failure.message}", made.device or info)
         if candidate.ours:
             return unsaid(f"it does not run on the CPU: {failure.message}", made.device)
         if too_new := _TOO_NEW.search(failure.message):

@@ -13,6 +13,7 @@ import numpy as np
 from dmlprep.analysis.operators import RANDOM
 from dmlprep.metrics import holds_fp16, holds_rare_floats
 from dmlprep.model import Model
+from dmlprep.model.pinned import pinned_values
 from dmlprep.model.walk import label, nodes
 from dmlprep.parity.feeds import Feed
 from dmlprep.parity.optimization_levels import Lowered, at_some_level, lower_levels
@@ -82,7 +83,7 @@ class Reference:
         """A reference with the user's feeds, or with seeded ones.
 
         Args:
-            like: a prepared model whose fixed sizes the seeded feeds take, and the limits of indices seen there.
+            like: a prepared model whose fixed sizes and values the feeds take, and the limits of indices seen there.
             sizes: sizes for dimensions that stay free, by name or by ``input:axis``.
 
         Raises:
@@ -90,7 +91,9 @@ class Reference:
             CheckNotRun: feeds cannot be made up for an input.
         """
         model = Model.open(path)
-        return cls.fed(model, RunFeeds(model, feeds or (), sizes), like or model, seeds, time_limit)
+        like = like or model
+        values = pinned_values(like.ir, model.ir.graph.inputs)
+        return cls.fed(model, RunFeeds(model, feeds or (), sizes, values=values), like, seeds, time_limit)
 
     @classmethod
     def fed(
