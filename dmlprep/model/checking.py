@@ -16,9 +16,9 @@ from dmlprep.model.frozen import freeze, stub_index
 __all__ = ["check", "infer_shapes", "weightless"]
 
 
-def weightless(model: ir.Model, threshold: int = 1024) -> onnx.ModelProto:
-    """The model with every initializer of more than ``threshold`` bytes turned into an input of the main graph."""
-    proto = freeze(model, threshold, attributes=False).proto
+def weightless(model: ir.Model) -> onnx.ModelProto:
+    """The model with every initializer of more than 1024 bytes turned into an input of the main graph."""
+    proto = freeze(model, attributes=False).proto
     # Before IR 4 every initializer is an input as well; a weight that is taken out would leave a plain input, as here.
     known = {i.name for i in proto.graph.input}
     for graph in protos.graphs(proto):
