@@ -6,7 +6,6 @@ No session is handed out before the self-test has passed on this very set of pie
 from __future__ import annotations
 
 import contextlib
-import json
 import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -143,7 +142,7 @@ def _status_on_linux(release: str, again: bool) -> DmlStatus:
     from dmlprep.runtime.linux import sandbox
     from dmlprep.runtime.linux.host import linux_host
     from dmlprep.runtime.linux.install import fingerprint, last_test, missing_piece
-    from dmlprep.runtime.linux.layout import Layout
+    from dmlprep.runtime.linux.layout import Layout, write_json
 
     try:
         layout = Layout.of_user()
@@ -167,9 +166,7 @@ def _status_on_linux(release: str, again: bool) -> DmlStatus:
         if known["lasting"]:
             # A cache folder of another user's, which cannot be written, serves as well: the test runs each time.
             with contextlib.suppress(OSError):
-                layout.checks.mkdir(parents=True, exist_ok=True)
-                text = json.dumps({**known, "fingerprint": key}, indent=1, sort_keys=True)
-                (layout.checks / f"{release}.json").write_text(text + "\n")
+                write_json(layout.checks / f"{release}.json", {**known, "fingerprint": key})
     from dmlprep.runtime.linux.host import describe
 
     return _status_from(known, describe)
