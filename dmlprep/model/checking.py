@@ -11,14 +11,20 @@ from onnx import shape_inference
 from onnx.checker import ValidationError
 
 from dmlprep.model import protos
-from dmlprep.model.frozen import freeze, stub_index
+from dmlprep.model.frozen import Frozen, freeze, stub_index
 
 __all__ = ["check", "infer_shapes", "weightless"]
 
 
-def weightless(model: ir.Model) -> onnx.ModelProto:
-    """The model with every initializer of more than 1024 bytes turned into an input of the main graph."""
-    proto = freeze(model, attributes=False).proto
+def weightless(model: ir.Model | Frozen) -> onnx.ModelProto:
+    """The model with every initializer of more than 1024 bytes turned into an input of the main graph, to be read."""
+    frozen = freeze(model, attributes=False) if isinstance(model, ir.Model) else model
+    proto = frozen.proto
+    if not frozen.tensors:
+        return proto
+    if frozen is model:
+        proto = onnx.ModelProto()
+        proto.CopyFrom(frozen.proto)
     # Before IR 4 every initializer is an input as well; a weight that is taken out would leave a plain input, as here.
     known = {i.name for i in proto.graph.input}
     for graph in protos.graphs(proto):
@@ -53,7 +59,7 @@ def check(model: ir.Model, *, full: bool = True) -> str:
     return ""
 
 
-def infer_shapes(model: ir.Model, *, strict: bool = False) -> onnx.ModelProto:
+def infer_shapes(model: ir.Model | Frozen, *, strict: bool = False) -> onnx.ModelProto:
     """onnx's shape inference with data propagation, through subgraphs and functions.
 
     Returns:

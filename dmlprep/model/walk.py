@@ -46,8 +46,9 @@ def _below(path: str, graph: GraphLike) -> Iterator[tuple[str, GraphLike]]:
         yield path, graph
         inner: list[tuple[str, GraphLike]] = []
         for node in graph:
-            for name, sub in attribute_graphs(node):
-                inner.append((join_path(path, f"{label(node)}/{name}"), sub))
+            if node.attributes:  # most nodes have none, and a generator for each of them costs more than the walk
+                for name, sub in attribute_graphs(node):
+                    inner.append((join_path(path, f"{label(node)}/{name}"), sub))
         stack.extend(reversed(inner))
 
 
