@@ -90,7 +90,7 @@ def plan_model(
     path: str | Path,
     recipe: str | Path = "@static-fp32",
     *,
-    pins: Mapping[str, int] | None = None,
+    pins: Mapping[str, Value] | None = None,
     target: str | None = None,
     settings: Sequence[str] = (),
 ) -> Outlook:
