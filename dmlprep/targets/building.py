@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 
 import numpy as np
 import onnx
@@ -65,7 +65,7 @@ class _Builder:
         infos = {info.name: info for info in proto.value_info}
         infos.update((info.name, info) for info in proto.output)
         chain = [*scopes, values]
-        for index, node in enumerate(_sorted(proto)):
+        for index, node in enumerate(proto.node):
             self._node(node, index, graph, chain, infos)
         for info in proto.output:
             found = self._find(info.name, chain) or values.setdefault(info.name, Value(info.name, path))
@@ -141,53 +141,6 @@ def _note_implicit(node: NodeFacts, path: str) -> None:
                     node.implicit.append(value)
                     if not any(c is node for c in value.consumers[-1:]):
                         value.consumers.append(node)
-
-
-def _sorted(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
-    """The nodes in topological order: as they stand where that is one."""
-    nodes = list(graph.node)
-    made: set[str] = {o for n in nodes for o in n.output if o}
-    if len(made) == 0:
-        return nodes
-    done: set[str] = set()
-    needs: list[set[str]] = []
-    in_order = True
-    for node in nodes:
-        need = {i for i in _reads(node) if i in made}
-        needs.append(need)
-        in_order = in_order and need <= done
-        done.update(node.output)
-    if in_order:
-        return nodes
-    readers: dict[str, list[int]] = {}
-    waiting = [len(need) for need in needs]
-    for i, need in enumerate(needs):
-        for name in need:
-            readers.setdefault(name, []).append(i)
-    ready = [i for i in range(len(nodes) - 1, -1, -1) if waiting[i] == 0]
-    ordered: list[onnx.NodeProto] = []
-    while ready:
-        i = ready.pop()
-        ordered.append(nodes[i])
-        for name in nodes[i].output:
-            for reader in readers.get(name, ()):
-                waiting[reader] -= 1
-                if waiting[reader] == 0:
-                    ready.append(reader)
-    return ordered if len(ordered) == len(nodes) else nodes
-
-
-def _reads(node: onnx.NodeProto) -> Iterator[str]:
-    """Names that a node reads, from inside its subgraphs as well."""
-    yield from (i for i in node.input if i)
-    for attribute in node.attribute:
-        bodies = [attribute.g] if attribute.type == onnx.AttributeProto.GRAPH else attribute.graphs
-        for body in bodies:
-            own = {i.name for i in body.input} | {o for n in body.node for o in n.output}
-            own |= {t.name for t in body.initializer}
-            for inner in body.node:
-                yield from (name for name in _reads(inner) if name not in own)
-            yield from (o.name for o in body.output if o.name not in own)
 
 
 def _set_tensor(value: Value, tensor: onnx.TensorProto) -> None:
