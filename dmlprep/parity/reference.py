@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dmlprep.analysis.operators import RANDOM
 from dmlprep.metrics import holds_fp16, holds_rare_floats
 from dmlprep.model import Model
+from dmlprep.model.drawing import draws
 from dmlprep.model.pinned import pinned_values
 from dmlprep.model.walk import label, nodes
 from dmlprep.parity.feeds import Feed
@@ -53,6 +54,7 @@ class Reference:
         feeds: checked feeds.
         device: what computed the outputs, ``None`` until then.
         lowered: the optimisation level it had to be run at, where that is not the default.
+        mended: whether ONNX Runtime ran it as it was mended, because it does not load the file.
     """
 
     def __init__(
@@ -66,6 +68,7 @@ class Reference:
         self._folder = tempfile.TemporaryDirectory(prefix="dmlprep-reference-")
         self.device: DeviceInfo | None = None
         self.lowered: Lowered | None = None
+        self.mended = False
         self._outputs: list[dict[str, Array]] = []
         self._again: Callable[[], list[Feed]] = list
 
@@ -158,8 +161,20 @@ class Reference:
                 found.append({n: self._keep(index, i, a) for i, (n, a) in enumerate(flatten(outputs).items())})
         return found
 
+    def _open_mended(self, options: SessionOptions) -> AbstractContextManager[Session]:
+        from dmlprep.runtime import DATA_FOLDER, open_cpu
+
+        path = Path(self._folder.name) / "mended.onnx"
+        data = self.model.save_linked(path)
+        linked = replace(options, config={**options.config, DATA_FOLDER: str(data)})
+        session = open_cpu(path, linked, self._host)
+        self.mended = True
+        return session
+
     def _open(self, options: SessionOptions) -> AbstractContextManager[Session]:
         """A session on the CPU; in onnx's evaluator where ONNX Runtime is too old for the model, or lacks its kernels.
+
+        A file that does not load as it is, and was mended when it was opened, is run as it was mended.
 
         Raises:
             SessionFailure: neither loads it.
@@ -169,6 +184,9 @@ class Reference:
         try:
             return open_cpu(self.path, options, self._host)
         except SessionFailure as failure:
+            if failure.kind == "load" and self.model.notes:
+                with suppress(SessionFailure):
+                    return self._open_mended(options)
             newest = find_target()
             too_new = self.model.opset > newest.max_opset or self.model.ir.ir_version > newest.max_ir
             if failure.kind != "load" or not (too_new or holds_rare_floats(self.model)):
@@ -186,7 +204,7 @@ class Reference:
         """
         from dmlprep.runtime import SessionFailure, SessionOptions
 
-        drawing = [n for n in nodes(self.model.ir) if n.op_type in RANDOM and "seed" not in n.attributes]
+        drawing = [n for n in nodes(self.model.ir) if draws(n)]
         if not drawing or not self._outputs:
             return ""
         try:

@@ -126,6 +126,7 @@ def _run(request: PrepareRequest, record: RunRecord, began: float) -> None:
     model = Model.open(request.source)
     record.input_sha256 = model.digest()
     record.opset_before, record.ir_before = _versions(model)
+    record.findings += model.notes
     record.facts["files"] = _files(model, request)
     _check_input(model, request.source)
     _check_device(request, record)
