@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import click
 
@@ -11,14 +11,11 @@ from dmlprep.cli.options import (
     adapter_options,
     feeds_option,
     format_option,
-    read_pins,
+    read_sizes,
     sizes_option,
     time_limit_option,
 )
-from dmlprep.cli.output import print_json
-
-if TYPE_CHECKING:
-    from dmlprep.runtime import OpenBy
+from dmlprep.cli.output import show_verdict
 
 __all__ = ["command"]
 
@@ -55,45 +52,13 @@ __all__ = ["command"]
 )
 @time_limit_option(600.0, "For one load or run.")
 @format_option("text", "json")
-def command(
-    reference: Path,
-    candidate: Path,
-    feeds: tuple[str, ...],
-    device: str,
-    device_id: int | None,
-    adapter: str | None,
-    tolerance: str,
-    open_by: OpenBy,
-    sizes: tuple[str, ...],
-    seeds: int,
-    time_limit: float,
-    output_format: str,
-) -> int:
+def command(reference: Path, candidate: Path, sizes: tuple[str, ...], output_format: str, **options: Any) -> int:
     """Compare the outputs of CANDIDATE with those of REFERENCE, on the same inputs.
 
     Exit codes: 0 within the tolerance; 1 not; 2 bad input; 3 the comparison could not run.
     """
     from dmlprep import api
 
-    verdict = api.compare(
-        reference,
-        candidate,
-        feeds=list(feeds),
-        device="dml" if device == "dml" else "cpu",
-        device_id=device_id,
-        adapter=adapter,
-        tolerance=tolerance,
-        sizes=read_pins(sizes),
-        seeds=seeds,
-        time_limit=time_limit,
-        open_by=open_by,
-    )
-    if output_format == "json":
-        print_json(verdict)
-    else:
-        from dmlprep.cli.console import out
-        from dmlprep.report.text import show_findings, show_verdicts
-
-        show_verdicts([verdict], out())
-        show_findings(verdict.findings, out())
+    verdict = api.compare(reference, candidate, sizes=read_sizes(sizes), **options)
+    show_verdict(verdict, output_format)
     return verdict.exit_code

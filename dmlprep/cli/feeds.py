@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from dmlprep.cli.options import format_option, read_pins, sizes_option
+from dmlprep.cli.options import format_option, read_sizes, sizes_option
 from dmlprep.cli.output import echo, print_json
 from dmlprep.errors import UsageError
 
@@ -54,7 +54,7 @@ def _values(texts: tuple[str, ...]) -> dict[str, np.ndarray[Any, Any]]:
 @click.argument("sources", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("-o", "--out", type=click.Path(path_type=Path), required=True, help="Folder for the .npz files.")
 @click.option("--count", type=click.IntRange(1), default=4, show_default=True, help="How many feeds.")
-@click.option("--input", "name", default="", metavar="NAME", help="The input that takes them, if several could.")
+@click.option("--input", default="", metavar="NAME", help="The input that takes them, if several could.")
 @sizes_option
 @click.option(
     "--set", "values", multiple=True, metavar="NAME=VALUE", help="Value of another input: numbers, or file.npy."
@@ -85,8 +85,6 @@ def command(
     model: Path,
     sources: tuple[Path, ...],
     out: Path,
-    count: int,
-    name: str,
     sizes: tuple[str, ...],
     values: tuple[str, ...],
     layout: str | None,
@@ -95,10 +93,8 @@ def command(
     scale: float,
     colour: str,
     fit: str,
-    rate: int | None,
-    tokenizer: Path | None,
-    force: bool,
     output_format: str,
+    **options: Any,
 ) -> int:
     """Make inputs for MODEL from your pictures, sound or text, for --feeds of other commands.
 
@@ -113,18 +109,9 @@ def command(
     from dmlprep import api
     from dmlprep.parity.sources import Pictures
 
+    pictures = Pictures(cast(Any, layout or ""), mean, deviation, scale, cast(Any, colour), cast(Any, fit))
     made = api.make_feeds(
-        model,
-        list(sources),
-        out=out,
-        count=count,
-        input=name,
-        sizes=read_pins(sizes),
-        values=_values(values),
-        pictures=Pictures(cast(Any, layout or ""), mean, deviation, scale, cast(Any, colour), cast(Any, fit)),
-        rate=rate,
-        tokenizer=tokenizer,
-        force=force,
+        model, list(sources), out=out, sizes=read_sizes(sizes), values=_values(values), pictures=pictures, **options
     )
     if output_format == "json":
         print_json({**asdict(made), "files": [str(file) for file in made.files]})

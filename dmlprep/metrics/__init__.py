@@ -2,10 +2,12 @@
 
 from dmlprep.metrics.comparison import Comparison, OutputGroup, describe
 from dmlprep.metrics.data_dependent import data_dependent
+from dmlprep.metrics.degenerate import degenerate
 from dmlprep.metrics.error import output_error
 from dmlprep.metrics.groups import output_groups
 from dmlprep.metrics.integer_images import integer_images
 from dmlprep.metrics.measure import Tolerance, measure, tells_something
+from dmlprep.metrics.noise import noise_of, nudged
 from dmlprep.metrics.precision_traits import holds_fp16, holds_rare_floats, quantizes
 from dmlprep.metrics.tolerances import TOLERANCES, choose_tolerance, find_tolerance, proves
 
@@ -16,12 +18,15 @@ __all__ = [
     "Tolerance",
     "choose_tolerance",
     "data_dependent",
+    "degenerate",
     "describe",
     "find_tolerance",
     "holds_fp16",
     "holds_rare_floats",
     "integer_images",
     "measure",
+    "noise_of",
+    "nudged",
     "output_error",
     "output_groups",
     "proves",

@@ -10,11 +10,17 @@ of ONNX Runtime 1.24.4 (2026-11):
   mobilenetv2 0.017 and resnet50 0.018 (random weights, no averaging over training).
 - FP16 files on DirectML with rounding to nearest even: minilm 0.0011, whisper encoder 0.0015, superres 0.0010,
   mobilenetv2 0.0125, resnet50 0.022.
+- Steep outputs, FP16 emulation on photographs and lines of text: the map of a text detector overlaps by 0.9977 and its
+  masks by 0.9979 at least, 3.3 % of its active elements are out of bounds, one is 0.17 from all around it; the rows of
+  a text reader overlap by 0.994, and 0.18 of the worst row moves. A front end that FP16 does break (log of a power
+  spectrum): the map overlaps by 0.94.
 - QDQ models: a rounding boundary crossed moves an activation by one step, 1/255 of its range. That is arithmetic; the
   one measurement (``fixtures/models/quantized_cnn.onnx``, fused integer kernels against node by node) shows 0.
 """
 
 from __future__ import annotations
+
+from typing import TypedDict
 
 from dmlprep.errors import UsageError
 from dmlprep.metrics.measure import Tolerance
@@ -23,12 +29,29 @@ from dmlprep.record import DeviceInfo
 __all__ = ["TOLERANCES", "choose_tolerance", "find_tolerance", "proves"]
 
 
+class _Steep(TypedDict):
+    overlap: float
+    outside: float
+    stray: float
+
+
+_FINE: _Steep = {"overlap": 0.9999, "outside": 0.001, "stray": 0.01}
+_STEEP: _Steep = {"overlap": 0.99, "outside": 0.1, "stray": 0.25}
+_WIDE: _Steep = {"overlap": 0.985, "outside": 0.15, "stray": 0.3}
+_LOOSE: _Steep = {"overlap": 0.95, "outside": 0.2, "stray": 0.5}
+
 TOLERANCES: dict[str, Tolerance] = {
     t.name: t
     for t in (
         Tolerance("exact", 0.0, 0.0, 1.0, 1.0, "a step that only moves or names things changes no bit"),
         Tolerance(
-            "fp32-cpu", 1e-5, 0.999999, 1.0, 0.99, "FP32 sums in another order move by 9e-7 at most; ten times that"
+            "fp32-cpu",
+            1e-5,
+            0.999999,
+            1.0,
+            0.99,
+            "FP32 sums in another order move by 9e-7 at most; ten times that",
+            **_FINE,
         ),
         Tolerance(
             "fp32-dml",
@@ -37,6 +60,7 @@ TOLERANCES: dict[str, Tolerance] = {
             1.0,
             0.99,
             "FP32 on DirectML is 9e-7 off at most; ten times that, for other GPUs",
+            **_FINE,
         ),
         Tolerance(
             "fp16-cpu",
@@ -45,6 +69,7 @@ TOLERANCES: dict[str, Tolerance] = {
             0.98,
             0.9,
             "weights rounded to FP16 move random-weight resnet50 by 0.018, minilm by 7e-4",
+            **_STEEP,
         ),
         Tolerance(
             "fp16-dml",
@@ -53,6 +78,7 @@ TOLERANCES: dict[str, Tolerance] = {
             0.98,
             0.9,
             "FP16 on DirectML moves random-weight resnet50 by 0.022, minilm by 0.0011",
+            **_WIDE,
         ),
         Tolerance(
             "fp16-emulation",
@@ -61,6 +87,7 @@ TOLERANCES: dict[str, Tolerance] = {
             0.98,
             0.9,
             "FP16 moves minilm by 0.001, mobilenetv2 by 0.010; random-weight resnet50 on noise, 0.021, is out",
+            **_STEEP,
         ),
         Tolerance(
             "quantized",
@@ -69,9 +96,16 @@ TOLERANCES: dict[str, Tolerance] = {
             0.95,
             0.9,
             "one step of 8-bit activations is 0.004 of their range, and steps add up",
+            **_WIDE,
         ),
         Tolerance(
-            "loose", 0.1, 0.99, 0.9, 0.8, "for models known to be sensitive; says that outputs are alike, not equal"
+            "loose",
+            0.1,
+            0.99,
+            0.9,
+            0.8,
+            "for models known to be sensitive; says that outputs are alike, not equal",
+            **_LOOSE,
         ),
     )
 }

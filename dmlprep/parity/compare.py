@@ -34,7 +34,7 @@ from dmlprep.record import DeviceInfo, Finding, OutputMetrics, Verdict, finding
 if TYPE_CHECKING:
     from dmlprep.runtime import SessionHost, SessionOptions
 
-__all__ = ["compare", "compare_candidate", "difference", "not_run"]
+__all__ = ["compare", "compare_candidate", "difference", "no_output", "not_run", "why_failed"]
 
 _NO_ADAPTER = "887A0002"
 """DXGI_ERROR_NOT_FOUND (winerror.h): what asking for an adapter that is not there gives."""
@@ -148,17 +148,17 @@ def compare_candidate(
                 made.device,
             )
         text = f"the candidate does not run: {failure}"
-        return made.failed(text, 0, [finding("DP704", text, severity="error", kind=failure.kind)])
+        return made.failed(finding("DP704", text, severity="error", kind=failure.kind))
     except CheckNotRun as error:
         return unsaid(str(error), made.device)
     if lowered is not None:
         made.lowered(lowered)
     if answered.missing:
-        return made.failed(f"the candidate has no output {answered.missing!r}", answered.feeds)
+        return made.failed(no_output("the candidate", answered.missing, candidate.code), answered.feeds)
     results = answered.comparison.results()
     left_out = set(reference.outputs(0)) - {m.output for m in results}
     if left_out:
-        return made.failed(f"output {min(left_out)!r} was not compared", 0)
+        return made.failed(no_output("the comparison", min(left_out), candidate.code))
     if not all(m.passed for m in results) and (drawn := reference.random_node()):
         return unsaid(
             f"the original draws random numbers ({drawn}), and gives other outputs on the same feed each time",
@@ -233,16 +233,12 @@ class _Made:
 
     def judged(self, results: list[OutputMetrics], feeds: int) -> Verdict:
         """``passed`` where every output is within the tolerance."""
-        failed = [m for m in results if not m.passed]
-        reason = describe(failed[0], self.tolerance) if failed else ""
-        if len(failed) > 1:
-            reason += f" (and {len(failed) - 1} more outputs)"
-        return self._verdict(reason, feeds, [self._differs(m) for m in failed], results)
+        findings = [self._differs(m) for m in results if not m.passed]
+        return self._verdict(why_failed(results, self.tolerance), feeds, findings, results)
 
-    def failed(self, reason: str, feeds: int, findings: list[Finding] | None = None) -> Verdict:
+    def failed(self, found: Finding, feeds: int = 0) -> Verdict:
         """``failed`` for another reason than a number."""
-        code = self.candidate.code or "DP701"
-        return self._verdict(reason, feeds, findings if findings is not None else [finding(code, reason)], [])
+        return self._verdict(found.message, feeds, [found], [])
 
     def _differs(self, metrics: OutputMetrics) -> Finding:
         one = difference(metrics, self.tolerance)
@@ -266,6 +262,18 @@ class _Made:
             findings=[*findings, *self._findings],
             decides=self.candidate.decides,
         )
+
+
+def why_failed(results: Sequence[OutputMetrics], tolerance: Tolerance) -> str:
+    """The first output that is out of tolerance, and how many more are; empty where none is."""
+    failed = [m for m in results if not m.passed]
+    more = f" (and {len(failed) - 1} more outputs)" if len(failed) > 1 else ""
+    return describe(failed[0], tolerance) + more if failed else ""
+
+
+def no_output(who: str, name: str, code: str = "") -> Finding:
+    """The finding on an output that is not there; ``code`` where it is not DP701."""
+    return finding(code or "DP701", f"{who} has no output {name!r}")
 
 
 def difference(metrics: OutputMetrics, tolerance: Tolerance) -> Finding:

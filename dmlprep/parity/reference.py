@@ -6,7 +6,6 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
@@ -14,6 +13,7 @@ import numpy as np
 
 from dmlprep.metrics import holds_fp16, holds_rare_floats
 from dmlprep.model import Model
+from dmlprep.model.pinned import pinned_values
 from dmlprep.model.walk import label, nodes
 from dmlprep.parity.feeds import Feed
 from dmlprep.parity.optimization_levels import Lowered, at_some_level, lower_levels
@@ -90,7 +90,7 @@ class Reference:
         """A reference with the user's feeds, or with seeded ones.
 
         Args:
-            like: a prepared model whose fixed sizes the seeded feeds take, and the limits of indices seen there.
+            like: a prepared model whose fixed sizes and values the feeds take, and the limits of indices seen there.
             sizes: sizes for dimensions that stay free, by name or by ``input:axis``.
 
         Raises:
@@ -98,7 +98,9 @@ class Reference:
             CheckNotRun: feeds cannot be made up for an input.
         """
         model = Model.open(path)
-        return cls.fed(model, RunFeeds(model, feeds or (), sizes), like or model, seeds, time_limit)
+        like = like or model
+        values = pinned_values(like.ir, model.ir.graph.inputs)
+        return cls.fed(model, RunFeeds(model, feeds or (), sizes, values=values), like, seeds, time_limit)
 
     @classmethod
     def fed(
@@ -236,7 +238,5 @@ class Reference:
     def __enter__(self) -> Reference:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
