@@ -18,7 +18,7 @@ from dmlprep.model.walk import label, nodes
 from dmlprep.parity.feeds import Feed
 from dmlprep.parity.optimization_levels import Lowered, at_some_level, lower_levels
 from dmlprep.parity.run_feeds import RunFeeds
-from dmlprep.record import MADE_INPUTS, DeviceInfo, Verdict
+from dmlprep.record import REAL_INPUTS, DeviceInfo, Verdict
 from dmlprep.targets import find_target
 
 if TYPE_CHECKING:
@@ -193,7 +193,12 @@ class Reference:
         Where the original did not run on inputs that were made, the reason says how to give others.
         """
         if self.inputs == "seeded" and verdict.outcome == "not-run" and self._refused:
-            verdict = msgspec.structs.replace(verdict, reason=f"{verdict.reason}; {MADE_INPUTS}")
+            findings = [
+                msgspec.structs.replace(one, remedy=f"the inputs were made: {REAL_INPUTS}") for one in verdict.findings
+            ]
+            verdict = msgspec.structs.replace(
+                verdict, reason=f"{verdict.reason}; the inputs were made from a seed: {REAL_INPUTS}", findings=findings
+            )
         return verdict.on(self.inputs, remind=remind)
 
     def outputs(self, index: int) -> dict[str, Array]:

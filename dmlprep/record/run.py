@@ -12,16 +12,14 @@ from dmlprep.files import HOW_TO_SAVE, NotUtf8, read_text, unreadable
 from dmlprep.record.findings import Finding, finding
 from dmlprep.record.output_metrics import OutputMetrics
 
-__all__ = ["MADE_INPUTS", "DeviceInfo", "RunRecord", "StepRecord", "Verdict"]
+__all__ = ["REAL_INPUTS", "DeviceInfo", "RunRecord", "StepRecord", "Verdict"]
 
 FORMAT = 1
 """Version of the JSON form. Raised when a field changes its meaning or goes away."""
 
 
-MADE_INPUTS = (
-    "the inputs were made from a seed, and prove less than real ones: give real ones with --feeds; "
-    "dmlprep feeds makes them from pictures, sound or text"
-)
+REAL_INPUTS = "give real ones with --feeds; dmlprep feeds makes them from pictures, sound or text"
+"""What to do about inputs that were made."""
 
 
 class DeviceInfo(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -76,7 +74,8 @@ class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
         verdict = msgspec.structs.replace(self, inputs=inputs)
         if not (verdict.on_made_inputs and remind):
             return verdict
-        return msgspec.structs.replace(verdict, findings=[*self.findings, finding("DP710", MADE_INPUTS, remedy="")])
+        text = f"the inputs were made from a seed, and prove less than real ones: {REAL_INPUTS}"
+        return msgspec.structs.replace(verdict, findings=[*self.findings, finding("DP710", text, remedy="")])
 
     @property
     def on_made_inputs(self) -> bool:

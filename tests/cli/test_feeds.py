@@ -45,6 +45,18 @@ def test_verdicts_on_made_inputs_say_so_and_how_to_give_real_ones(model: Path, r
     assert [one["code"] for one in said["findings"]] == ["DP710"]
 
 
+def test_an_original_that_does_not_run_on_made_inputs(tmp_path: Path, run: Run) -> None:
+    text = "g (float[n, 4] x) => (float[1, 12] y) { s = Constant<value = int64[2] {1, 12}>() y = Reshape(x, s) }"
+    path = parse(text, tmp_path / "fixed.onnx")
+    done = run("compare", path, path, "--size", "n=2")
+    assert done.code == 3
+    assert "the inputs were made from a seed: give real ones with --feeds; dmlprep feeds makes them" in done.out
+    np.savez(tmp_path / "real.npz", x=np.ones((2, 4), np.float32))
+    given = run("compare", path, path, "--feeds", tmp_path / "real.npz")
+    assert given.code == 3
+    assert "made from a seed" not in given.out
+
+
 def test_values_of_other_inputs(model: Path, tmp_path: Path, run: Run) -> None:
     np.save(tmp_path / "gain.npy", np.array(3, np.float32))
     for number, value in enumerate(("2.5", str(tmp_path / "gain.npy"))):
