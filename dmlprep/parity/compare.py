@@ -138,7 +138,7 @@ def compare_candidate(
         if options.device_id is not None and _NO_ADAPTER in failure.hresult:
             return unsaid(f"there is no DirectML adapter {options.device_id} ({failure.hresult})", made.device)
         if failure.kind == "timeout" and software_device(candidate.device, made.device or info):
-            return unsaid(f"out of time: {failure.message}", made.device or info)
+            return unsaid(f"out of time: {failure.message}; {failure.next_step}", made.device or info)
         if candidate.ours:
             return unsaid(f"it does not run on the CPU: {failure.message}", made.device)
         if too_new := _TOO_NEW.search(failure.message):
