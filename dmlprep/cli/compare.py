@@ -11,6 +11,7 @@ from dmlprep.cli.options import (
     adapter_options,
     feeds_option,
     format_option,
+    metric_options,
     read_pins,
     sizes_option,
     time_limit_option,
@@ -43,6 +44,14 @@ __all__ = ["command"]
     help="Named tolerance (docs/parity.md); auto goes by the candidate's weights.",
 )
 @click.option(
+    "--measure",
+    "measures",
+    multiple=True,
+    metavar="OUTPUT=KIND",
+    help="How an output is read: elements, map, classes or logits; seen in what makes it else.",
+)
+@metric_options
+@click.option(
     "--open-by",
     type=click.Choice(["provider", "device", "policy"]),
     default="provider",
@@ -63,6 +72,9 @@ def command(
     device_id: int | None,
     adapter: str | None,
     tolerance: str,
+    measures: tuple[str, ...],
+    metric: str | None,
+    metric_bound: float | None,
     open_by: OpenBy,
     sizes: tuple[str, ...],
     seeds: int,
@@ -87,6 +99,9 @@ def command(
         seeds=seeds,
         time_limit=time_limit,
         open_by=open_by,
+        measures=_kinds(measures),
+        metric=metric,
+        metric_bound=metric_bound,
     )
     if output_format == "json":
         print_json(verdict)
@@ -97,3 +112,19 @@ def command(
         show_verdicts([verdict], out())
         show_findings(verdict.findings, out())
     return verdict.exit_code
+
+
+def _kinds(measures: tuple[str, ...]) -> dict[str, str]:
+    from dmlprep.errors import UsageError
+
+    found = {}
+    for measure in measures:
+        name, _, kind = measure.rpartition("=")
+        if not name or kind not in ("elements", "map", "classes", "logits"):
+            raise UsageError(
+                f"{measure!r} is no measure",
+                where="--measure",
+                fix="write OUTPUT=KIND; kinds: elements, map, classes, logits",
+            )
+        found[name] = kind
+    return found

@@ -7,7 +7,7 @@ from typing import cast
 
 import click
 
-from dmlprep.cli.options import device_options, feeds_option, format_option, recipe_options
+from dmlprep.cli.options import device_options, feeds_option, format_option, metric_options, recipe_options
 from dmlprep.cli.output import print_json_text
 
 __all__ = ["command"]
@@ -25,6 +25,7 @@ __all__ = ["command"]
 @recipe_options
 @feeds_option
 @device_options
+@metric_options
 @click.option("--force", is_flag=True, help="Replace files that are there.")
 @click.option(
     "--record",
@@ -51,6 +52,8 @@ def command(
     device_id: int | None,
     adapter: str | None,
     require_dml: bool,
+    metric: str | None,
+    metric_bound: float | None,
     force: bool,
     record_to: Path | None,
     depfile: Path | None,
@@ -88,6 +91,8 @@ def command(
             device_id=device_id,
             adapter=adapter,
             require_dml=require_dml,
+            metric=metric,
+            metric_bound=metric_bound,
             force=force,
             observer=observer,
         )

@@ -68,7 +68,8 @@ def from_record(model: Path, digest: str) -> FromRecord:
     for verdict in record.verdicts:
         if verdict.check == "parity on cpu" and verdict.tolerance:
             name = verdict.tolerance.partition(": ")[0]
-            asked = "auto" if name in _BY_AUTO else name
+            base, comma, bounds = name.partition(",")
+            asked = f"auto{comma}{bounds}" if base in _BY_AUTO else name
             count = verdict.feeds or count
     return FromRecord(path, original, asked, count, _sizes(record.recipe))
 

@@ -6,20 +6,23 @@ import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
+import msgspec
 import numpy as np
 
 from dmlprep.errors import CheckNotRun
 from dmlprep.metrics import (
     Comparison,
     Tolerance,
+    UserMetric,
+    bounds_used,
     choose_tolerance,
+    degenerate,
     describe,
     holds_fp16,
-    output_groups,
     proves,
     quantizes,
     tells_something,
@@ -29,6 +32,7 @@ from dmlprep.parity.candidate import Candidate, Device, file_candidate, usable_d
 from dmlprep.parity.feeds import fit_shapes
 from dmlprep.parity.optimization_levels import Lowered, at_some_level
 from dmlprep.parity.reference import Reference
+from dmlprep.parity.yardstick import Yardstick
 from dmlprep.record import DeviceInfo, Finding, OutputMetrics, Verdict, finding
 
 if TYPE_CHECKING:
@@ -57,6 +61,7 @@ def compare(
     progress: Progress = lambda share, text: None,
     retreat: bool = True,
     host: SessionHost | None = None,
+    yardstick: Yardstick = Yardstick(),  # noqa: B008 - frozen
 ) -> Verdict:
     """Compare ``candidate`` on a device with ``reference`` on the CPU, feed by feed and output by output.
 
@@ -73,11 +78,13 @@ def compare(
         seeds: how many feeds are made.
         retreat: on the CPU, try an FP16 candidate that does not run at the default optimisation at lower levels.
         host: serves the candidate where the device is the CPU; without one it has a worker of its own.
+        yardstick: what the user says of how outputs are judged. A ``Reference`` has its own.
 
     Returns:
         ``passed`` only where every output of every feed was compared and is within the tolerance; ``failed`` also where
-        the candidate does not load, crashes, hangs or is killed; ``not-run`` where the device, the reference or a feed
-        is not to be had.
+        the candidate does not load, crashes, hangs or is killed; ``not-proven`` where the original's outputs on these
+        feeds prove nothing (``metrics.degenerate``); ``not-run`` where the device, the reference or a feed is not to be
+        had.
 
     Raises:
         InputError: a model cannot be read, or a feed of the user's does not fit.
@@ -89,7 +96,9 @@ def compare(
     if isinstance(reference, Reference):
         return compare_candidate(reference, compared, tolerance, time_limit, session, progress)
     try:
-        made = Reference.of(reference, feeds, like=opened, sizes=sizes, seeds=seeds, time_limit=time_limit)
+        made = Reference.of(
+            reference, feeds, like=opened, sizes=sizes, seeds=seeds, time_limit=time_limit, yardstick=yardstick
+        )
     except CheckNotRun as error:
         return not_run(compared.check, str(error), None, began)
     with made:
@@ -128,11 +137,15 @@ def compare_candidate(
         return unsaid("the model has no outputs")
     if not any(tells_something(a) for index in range(len(reference.feeds)) for a in reference.outputs(index).values()):
         return unsaid("every output of the original is empty, NaN or infinite: there is no number to compare")
+    noise, unmeasured = reference.noise(progress) if chosen.max_rel > 0 else ({}, "")
     made = _Made(candidate, chosen, began)
+    made.weak = degenerate(
+        reference.groups(), [reference.outputs(i) for i in range(len(reference.feeds))], noise, chosen
+    )
     options = replace(session or SessionOptions(), time_limit=time_limit)
     try:
         answered, lowered = at_some_level(
-            lambda asked: _answers(reference, made, asked, progress), options, candidate.lower
+            lambda asked: _answers(reference, made, noise, asked, progress), options, candidate.lower
         )
     except SessionFailure as failure:
         if options.device_id is not None and _NO_ADAPTER in failure.hresult:
@@ -164,21 +177,28 @@ def compare_candidate(
         )
     if not results:
         return unsaid("no output was compared", made.device)
-    made.describe(fp16, reference, options.release)
-    return made.judged(results, len(reference.feeds))
+    made.describe(fp16, reference, options.release, unmeasured)
+    metric = reference.yardstick.metric
+    if metric is not None:
+        return made.judged_by(metric, answered.values, results)
+    return made.judged(results, answered.comparison.errors)
 
 
 @dataclass
 class _Answered:
-    """What a candidate answered: its outputs compared so far, and the first output that it does not have."""
+    """What a candidate answered: its outputs compared so far, what the user's metric says of each feed, and the first
+    output that it does not have."""
 
     comparison: Comparison
+    values: list[tuple[float, bool]] = field(default_factory=list)
     missing: str = ""
     feeds: int = 0
 
 
-def _answers(reference: Reference, made: _Made, options: SessionOptions, progress: Progress) -> _Answered:
-    answered = _Answered(Comparison(output_groups(reference.model), made.tolerance))
+def _answers(
+    reference: Reference, made: _Made, noise: Mapping[str, float], options: SessionOptions, progress: Progress
+) -> _Answered:
+    answered = _Answered(Comparison(reference.groups(), made.tolerance, noise))
     total = len(reference.feeds)
     with closing(made.candidate.answers(reference.feeds, options)) as answers:
         for index in range(total):
@@ -189,6 +209,8 @@ def _answers(reference: Reference, made: _Made, options: SessionOptions, progres
                 answered.missing, answered.feeds = missing[0], index
                 break
             answered.comparison.add(reference.outputs(index), outputs)
+            if (metric := reference.yardstick.metric) is not None:
+                answered.values.append(metric.judge(reference.outputs(index), outputs))
     return answered
 
 
@@ -196,8 +218,16 @@ _TOO_NEW = re.compile(r"Opset (\d+) is under development.* till opset (\d+)", re
 """In ONNX Runtime's refusal of a model that is not at fault."""
 
 
+_FEW, _CLOSE = 6, 4.0
+"""Below so many feeds, a spread between them is taken to go on, up to so many times."""
+
+
 class _Made:
-    """A verdict in the making."""
+    """A verdict in the making.
+
+    Attributes:
+        weak: why an output proves nothing on these inputs, by name.
+    """
 
     def __init__(self, candidate: Candidate, tolerance: Tolerance, began: float) -> None:
         self.candidate = candidate
@@ -205,6 +235,7 @@ class _Made:
         self.device: DeviceInfo | None = None
         self._began = began
         self._findings: list[Finding] = []
+        self.weak: dict[str, str] = {}
 
     def _say(self, *details: str) -> None:
         if self.device is not None:
@@ -217,8 +248,9 @@ class _Made:
             text = f"{self.candidate.check} ran at {how}"
             self._findings.append(finding("DP707", text, level=how.level, kind=how.failure.kind))
 
-    def describe(self, fp16: bool, reference: Reference, release: str) -> None:
-        """Add what the device proves, who computed the reference, and that DirectML is of another release."""
+    def describe(self, fp16: bool, reference: Reference, release: str, unmeasured: str) -> None:
+        """Add what the device proves, who computed the reference, that DirectML is of another release, and why the
+        original's own noise was not measured."""
         if self.device is None:
             return
         from dmlprep.runtime import another_release
@@ -227,15 +259,57 @@ class _Made:
         by = f"reference by {other}" if other is not None else ""
         at = f"the original at {reference.lowered}" if reference.lowered is not None else ""
         other_release = another_release(self.device, release) if self.candidate.device == "dml" else ""
-        self._say(proves(fp16, self.device), by, at, other_release)
+        noise = f"the original's own noise was not measured: {unmeasured}" if unmeasured else ""
+        self._say(proves(fp16, self.device), by, at, other_release, noise)
 
-    def judged(self, results: list[OutputMetrics], feeds: int) -> Verdict:
-        """``passed`` where every output is within the tolerance."""
-        failed = [m for m in results if not m.passed]
-        reason = describe(failed[0], self.tolerance) if failed else ""
-        if len(failed) > 1:
-            reason += f" (and {len(failed) - 1} more outputs)"
-        return self._verdict(reason, feeds, [self._differs(m) for m in failed], results)
+    def judged(self, results: list[OutputMetrics], errors: list[float]) -> Verdict:
+        """``passed`` where every output is within the tolerance, and at least one of them proves something.
+
+        Args:
+            errors: of each feed, the largest error as a share of its bound.
+        """
+        feeds = len(errors)
+        failed = [m for m in results if not m.passed and m.output not in self.weak]
+        if failed:
+            reason = describe(failed[0], self.tolerance)
+            if len(failed) > 1:
+                reason += f" (and {len(failed) - 1} more outputs)"
+            return self._verdict(reason, feeds, [self._differs(m) for m in failed], results)
+        weak = [self._proves_nothing(m) for m in results if m.output in self.weak]
+        if weak and (len(weak) == len(results) or not all(m.passed for m in results)):
+            reason = f"not proven by these inputs: {weak[0].message}"
+            return self._verdict(reason, feeds, weak, results, "not-proven")
+        return self._verdict("", feeds, [*weak, *self._close(errors)], results)
+
+    def judged_by(self, metric: UserMetric, values: list[tuple[float, bool]], results: list[OutputMetrics]) -> Verdict:
+        """``passed`` where the user's metric says so of every feed."""
+        code = self.candidate.code or "DP701"
+        bound = "" if metric.bound is None else f", {metric.bound:g} is allowed"
+        wrong = [
+            finding(code, f"metric {metric.name}: {value:.4g} on feed {number}{bound}", value=value)
+            for number, (value, passed) in enumerate(values, 1)
+            if not passed
+        ]
+        reason = wrong[0].message if wrong else ""
+        made = self._verdict(reason, len(values), wrong, results)
+        said = f"metric {metric.name}" + ("" if metric.bound is None else f" <= {metric.bound:g}")
+        return msgspec.structs.replace(made, tolerance=said, metric=metric.name, values=[value for value, _ in values])
+
+    def _proves_nothing(self, metrics: OutputMetrics) -> Finding:
+        text = f"output {metrics.output!r}: {self.weak[metrics.output]}"
+        return finding("DP709", text, node=metrics.output, error=metrics.error, noise=metrics.noise)
+
+    def _close(self, errors: list[float]) -> list[Finding]:
+        """A word on a verdict that other inputs may turn: few feeds, far apart, and the worst near to the bound."""
+        worst, least = max(errors), min(errors)
+        spread = min(_CLOSE, max(2.0, worst / least if least > 0 else _CLOSE))
+        if len(errors) >= _FEW or worst * spread <= 1.0:
+            return []
+        shares = ", ".join(f"{share:.0%}" for share in errors)
+        text = (
+            f"{self.candidate.check}: the feeds take {shares} of what is allowed; others may take more than all of it"
+        )
+        return [finding("DP711", text, shares=list(errors))]
 
     def failed(self, reason: str, feeds: int, findings: list[Finding] | None = None) -> Verdict:
         """``failed`` for another reason than a number."""
@@ -251,13 +325,20 @@ class _Made:
         facts: dict[str, Any] = one.facts
         return finding(self.candidate.code, text, node=one.node, severity=severity, **facts)
 
-    def _verdict(self, reason: str, feeds: int, findings: list[Finding], outputs: list[OutputMetrics]) -> Verdict:
+    def _verdict(
+        self,
+        reason: str,
+        feeds: int,
+        findings: list[Finding],
+        outputs: list[OutputMetrics],
+        outcome: Literal["failed", "not-proven"] = "failed",
+    ) -> Verdict:
         return Verdict(
             check=self.candidate.check,
-            outcome="failed" if reason else "passed",
+            outcome=outcome if reason else "passed",
             reason=reason,
             device=self.device,
-            tolerance=str(self.tolerance),
+            tolerance=bounds_used(self.tolerance, outputs),
             feeds=feeds,
             seconds=round(time.perf_counter() - self._began, 3),
             outputs=outputs,
