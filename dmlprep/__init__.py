@@ -1,8 +1,8 @@
 """Prepare ONNX models for ONNX Runtime's DirectML execution provider, and prove the result.
 
-The public surface is what the command line does: ``check``, ``verify_placement`` and ``explain``; ``plan`` and
-``prepare``; ``compare`` and ``bisect``; for a Windows machine without dmlprep ``pack_kit`` and ``verify_kit``;
-``adapters``; and ``render_record``, ``write_record`` and ``write_depfile`` for records. Errors are in
+The public surface is what the command line does: ``check``, ``verify_placement`` and ``explain``; ``plan``,
+``plan_model`` and ``prepare``; ``compare`` and ``bisect``; for a Windows machine without dmlprep ``pack_kit`` and
+``verify_kit``; ``adapters``; and ``render_record``, ``write_record`` and ``write_depfile`` for records. Errors are in
 ``dmlprep.errors``, records in ``dmlprep.record``.
 """
 
@@ -15,6 +15,7 @@ from dmlprep.api import (
     explain,
     pack_kit,
     plan,
+    plan_model,
     prepare,
     render_record,
     verify_kit,
@@ -32,6 +33,7 @@ __all__ = [
     "explain",
     "pack_kit",
     "plan",
+    "plan_model",
     "prepare",
     "render_record",
     "verify_kit",

@@ -1,6 +1,7 @@
 """The whole public surface: what the command line does, from Python.
 
-``check``, ``verify_placement`` and ``explain`` look at a model; ``plan`` and ``prepare`` make it ready; ``compare`` and
+``check``, ``verify_placement`` and ``explain`` look at a model; ``plan_model`` says what ``prepare`` would do to it;
+``plan`` and ``prepare`` make it ready; ``compare`` and
 ``bisect`` hold two models against each other; ``pack_kit`` and ``verify_kit`` do so on another machine; ``adapters``
 lists the GPUs; ``render_record``, ``write_record`` and ``write_depfile`` give records a form.
 
@@ -29,8 +30,10 @@ if TYPE_CHECKING:
 
     from dmlprep.kit import Packed
     from dmlprep.metrics import UserMetric
+    from dmlprep.model.pinned import Value
     from dmlprep.parity.finding import Bisection
     from dmlprep.pipeline import Observer
+    from dmlprep.pipeline.outlook import Outlook
     from dmlprep.recipe import Plan
     from dmlprep.runtime import Adapter
     from dmlprep.runtime.types import OpenBy, Optimization
@@ -44,6 +47,7 @@ __all__ = [
     "explain",
     "pack_kit",
     "plan",
+    "plan_model",
     "prepare",
     "render_record",
     "verify_kit",
@@ -61,7 +65,7 @@ Metric = Callable[[dict[str, Any], dict[str, Any]], object]
 def plan(
     recipe: str | Path = "@static-fp32",
     *,
-    pins: Mapping[str, int] | None = None,
+    pins: Mapping[str, Value] | None = None,
     target: str | None = None,
     settings: Sequence[str] = (),
 ) -> Plan:
@@ -69,7 +73,8 @@ def plan(
 
     Args:
         recipe: a built-in recipe (``@vision-fp16``) or a path.
-        pins: sizes by dimension name (``batch``) or input and axis (``pixel_values:0``), in elements.
+        pins: sizes by dimension name (``batch``) or input and axis (``pixel_values:0``), in elements; values by input
+            and a colon (``sr:``), as a number, a truth value, a text, or lists of them.
         target: a name of ``dmlprep target list`` in place of the recipe's.
         settings: overrides as on the command line (``step.fp16.keep_io=false``).
 
@@ -85,12 +90,41 @@ def plan(
     return make_plan(loaded, dict(pins or {}))
 
 
+def plan_model(
+    path: str | Path,
+    recipe: str | Path = "@static-fp32",
+    *,
+    pins: Mapping[str, int] | None = None,
+    target: str | None = None,
+    settings: Sequence[str] = (),
+) -> Outlook:
+    """Say what ``prepare`` would do to a model: sizes to give, nodes that come to DirectML, fused graphs, copies.
+
+    The steps run on a copy of the graph in memory. Nothing is written, and the model itself is not run.
+
+    Args:
+        recipe, pins, target, settings: as in ``plan``.
+
+    Returns:
+        what each step would do, and the placement before and after; ``refused`` says why where a step refuses.
+
+    Raises:
+        InputError: the model cannot be read.
+        RecipeError, UsageError: as in ``plan``; a size does not fit the model, or the target's kernels are not known.
+    """
+    from dmlprep.model import Model
+    from dmlprep.pipeline.outlook import look_ahead
+
+    made = plan(recipe, pins=pins, target=target, settings=settings)
+    return look_ahead(Model.open(Path(path)), made)
+
+
 def prepare(
     path: str | Path,
     *,
     out: str | Path,
     recipe: str | Path = "@static-fp32",
-    pins: Mapping[str, int] | None = None,
+    pins: Mapping[str, Value] | None = None,
     target: str | None = None,
     settings: Sequence[str] = (),
     feeds: Sequence[str | Path | Mapping[str, np.ndarray[Any, Any]]] = (),
@@ -313,7 +347,7 @@ def check(path: str | Path, *, target: str = "latest", fail_on_cpu: bool = False
         InputError: the model cannot be read.
         UsageError: unknown target, or ``fail_on_cpu`` for one whose kernels are not known.
     """
-    from dmlprep.placement.report import check_model
+    from dmlprep.pipeline.check import check_model
     from dmlprep.targets import find_target
 
     return check_model(Path(path), [find_target(target)], fail_on_cpu=fail_on_cpu)[0].record
@@ -336,7 +370,7 @@ def verify_placement(
         UsageError: unknown target, one whose kernels are not known, or ``adapter`` names no adapter, or several.
         CheckNotRun: no DirectML session can be had here.
     """
-    from dmlprep.placement.report import check_model
+    from dmlprep.pipeline.check import check_model
     from dmlprep.runtime import choose_adapter
     from dmlprep.targets import find_target
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import click
 
@@ -12,14 +12,11 @@ from dmlprep.cli.options import (
     feeds_option,
     format_option,
     metric_options,
-    read_pins,
+    read_sizes,
     sizes_option,
     time_limit_option,
 )
-from dmlprep.cli.output import print_json
-
-if TYPE_CHECKING:
-    from dmlprep.runtime import OpenBy
+from dmlprep.cli.output import show_verdict
 
 __all__ = ["command"]
 
@@ -67,19 +64,10 @@ __all__ = ["command"]
 def command(
     reference: Path,
     candidate: Path,
-    feeds: tuple[str, ...],
-    device: str,
-    device_id: int | None,
-    adapter: str | None,
-    tolerance: str,
-    measures: tuple[str, ...],
-    metric: str | None,
-    metric_bound: float | None,
-    open_by: OpenBy,
     sizes: tuple[str, ...],
-    seeds: int,
-    time_limit: float,
+    measures: tuple[str, ...],
     output_format: str,
+    **options: Any,
 ) -> int:
     """Compare the outputs of CANDIDATE with those of REFERENCE, on the same inputs.
 
@@ -87,30 +75,8 @@ def command(
     """
     from dmlprep import api
 
-    verdict = api.compare(
-        reference,
-        candidate,
-        feeds=list(feeds),
-        device="dml" if device == "dml" else "cpu",
-        device_id=device_id,
-        adapter=adapter,
-        tolerance=tolerance,
-        sizes=read_pins(sizes),
-        seeds=seeds,
-        time_limit=time_limit,
-        open_by=open_by,
-        measures=_kinds(measures),
-        metric=metric,
-        metric_bound=metric_bound,
-    )
-    if output_format == "json":
-        print_json(verdict)
-    else:
-        from dmlprep.cli.console import out
-        from dmlprep.report.text import show_findings, show_verdicts
-
-        show_verdicts([verdict], out())
-        show_findings(verdict.findings, out())
+    verdict = api.compare(reference, candidate, sizes=read_sizes(sizes), measures=_kinds(measures), **options)
+    show_verdict(verdict, output_format)
     return verdict.exit_code
 
 

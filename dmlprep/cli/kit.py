@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -11,11 +12,11 @@ from dmlprep.cli.options import (
     feeds_option,
     format_option,
     optimization_option,
-    read_pins,
+    read_sizes,
     sizes_option,
     time_limit_option,
 )
-from dmlprep.cli.output import echo, print_json, progress_line
+from dmlprep.cli.output import echo, print_json, progress_line, show_verdict
 
 __all__ = ["command"]
 
@@ -70,22 +71,14 @@ def command() -> None:
 @format_option("text", "json")
 def pack(
     model: Path,
-    out: Path,
-    reference: Path | None,
-    feeds: tuple[str, ...],
-    tolerance: str,
     sizes: tuple[str, ...],
-    seeds: int | None,
     free: tuple[str, ...],
     device_id: int | None,
     adapter: str | None,
     disable_metacommands: bool,
     optimization: str,
-    warm_up: int,
-    runs: int,
-    time_limit: float,
-    force: bool,
     output_format: str,
+    **options: Any,
 ) -> int:
     """Pack MODEL with feeds, expected outputs and a runner.
 
@@ -99,7 +92,7 @@ def pack(
         raise UsageError(
             "an adapter's name and its number are given", where="--adapter", fix="leave one of the two out"
         )
-    session = {"optimization": optimization, **{f"dim:{n}": str(s) for n, s in read_pins(free).items()}}
+    session = {"optimization": optimization, **{f"dim:{n}": str(s) for n, s in read_sizes(free).items()}}
     if device_id is not None:
         session["device_id"] = str(device_id)
     if adapter is not None:
@@ -107,21 +100,7 @@ def pack(
         session["adapter"] = adapter
     if disable_metacommands:
         session["disable_metacommands"] = "1"
-    packed = api.pack_kit(
-        model,
-        out=out,
-        reference=reference,
-        feeds=list(feeds),
-        tolerance=tolerance,
-        sizes=read_pins(sizes),
-        seeds=seeds,
-        session=session,
-        warm_up=warm_up,
-        runs=runs,
-        time_limit=time_limit,
-        force=force,
-        progress=progress_line,
-    )
+    packed = api.pack_kit(model, sizes=read_sizes(sizes), session=session, progress=progress_line, **options)
     progress_line(1.0, "done")
     made = packed.manifest
     if output_format == "json":
@@ -161,16 +140,9 @@ def verify(
     from dmlprep import api
 
     verdict, merged = api.verify_kit(result, kit=kit, model=model, record=record)
-    if output_format == "json":
-        print_json(verdict)
-    else:
-        from dmlprep.cli.console import out
-        from dmlprep.report.text import show_findings, show_verdicts
-
-        show_verdicts([verdict], out())
-        show_findings(verdict.findings, out())
-        if merged is not None:
-            echo(f"the verdict is in {merged}")
+    show_verdict(verdict, output_format)
+    if merged is not None and output_format == "text":
+        echo(f"the verdict is in {merged}")
     if require_dml and not verdict.check.startswith("parity on dml"):
         echo("no DirectML ran, and one was required", err=True)
         return 3

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import cast
+from typing import Any
 
 import click
 
@@ -42,23 +42,12 @@ __all__ = ["command"]
 @format_option("text", "json")
 def command(
     model: Path,
-    out: Path,
-    recipe: str,
     pins: tuple[str, ...],
-    settings: tuple[str, ...],
-    target: str | None,
-    feeds: tuple[str, ...],
-    device: str,
-    device_id: int | None,
-    adapter: str | None,
-    require_dml: bool,
-    metric: str | None,
-    metric_bound: float | None,
-    force: bool,
     record_to: Path | None,
     depfile: Path | None,
     quiet: bool,
     output_format: str,
+    **options: Any,
 ) -> int:
     """Make MODEL ready for DirectML, prove that it still computes the same, and write it.
 
@@ -79,23 +68,7 @@ def command(
     for path in filter(None, (record_to, depfile)):
         check_output(path, force=True)
     with ProgressObserver(quiet) as observer:
-        record = api.prepare(
-            model,
-            recipe=recipe,
-            pins=read_pins(pins),
-            out=out,
-            target=target,
-            settings=list(settings),
-            feeds=list(feeds),
-            device=cast(api.Device, device),
-            device_id=device_id,
-            adapter=adapter,
-            require_dml=require_dml,
-            metric=metric,
-            metric_bound=metric_bound,
-            force=force,
-            observer=observer,
-        )
+        record = api.prepare(model, pins=read_pins(pins), observer=observer, **options)
     if record_to is not None:
         api.write_record(record, record_to)
     if depfile is not None and record.exit_code == 0:

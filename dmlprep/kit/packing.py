@@ -39,7 +39,8 @@ Progress = Callable[[float, str], None]
 _TRAVELS = (
     *(f"runtime/offsite/{name}" for name in ("__init__", "device", "dxgi", "integrity", "main", "process", "work")),
     *("runtime/hresult", "runtime/ortoptions", "files/replacing"),
-    *("metrics/comparison", "metrics/measure", "metrics/rows", "metrics/steep", "record/output_metrics"),
+    *("metrics/comparison", "metrics/measure", "metrics/rows", "metrics/steep"),
+    *("record/output_metrics", "record/shares"),
 )
 """The runner's modules. Most are dmlprep's own: they import each other, numpy and onnxruntime alone."""
 

@@ -16,9 +16,9 @@ from dmlprep.files import unreadable
 from dmlprep.kit.archive import Bundle, read_array
 from dmlprep.kit.forms import Manifest, Result, read_manifest, read_result
 from dmlprep.kit.found import record_beside
-from dmlprep.metrics import Comparison, Tolerance, describe, proves
+from dmlprep.metrics import Comparison, Tolerance, proves
 from dmlprep.model.saving import write_file
-from dmlprep.parity.compare import difference
+from dmlprep.parity.compare import difference, no_output, why_failed
 from dmlprep.record import DeviceInfo, Finding, OutputMetrics, RunRecord, Verdict, finding
 from dmlprep.runtime.offsite.integrity import MANIFEST, file_digest
 
@@ -159,14 +159,11 @@ def _judge(manifest: Manifest, name: str, result: Result, kit: Bundle, returned:
         if n not in got.outputs
     ]
     if lost:
-        what = f"the session has no output {lost[0]!r}"
-        return said("failed", what, [finding("DP701", what)], [])
+        absent = no_output("the session", lost[0])
+        return said("failed", absent.message, [absent], [])
     outputs = _measured(manifest, result, kit, returned, tolerance)
-    wrong = [m for m in outputs if not m.passed]
-    reason = describe(wrong[0], tolerance) if wrong else ""
-    if len(wrong) > 1:
-        reason += f" (and {len(wrong) - 1} more outputs)"
-    return said("failed" if wrong else "passed", reason, [difference(m, tolerance) for m in wrong], outputs)
+    wrong = [difference(m, tolerance) for m in outputs if not m.passed]
+    return said("failed" if wrong else "passed", why_failed(outputs, tolerance), wrong, outputs)
 
 
 def _not_run(result: Result, on_dml: bool) -> str:

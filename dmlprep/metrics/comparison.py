@@ -13,6 +13,7 @@ from dmlprep.metrics.measure import Tolerance, measure
 from dmlprep.metrics.rows import match_rows, ranked_rows
 from dmlprep.metrics.steep import STEEP, steep_error
 from dmlprep.record.output_metrics import OutputMetrics
+from dmlprep.record.shares import percent
 
 if TYPE_CHECKING:
     import numpy as np
@@ -192,11 +193,13 @@ def describe(metrics: OutputMetrics, tolerance: Tolerance) -> str:
     if metrics.note:
         return f"output {name!r}: {metrics.note}"
     if metrics.share_equal < 1:
-        asked = f"{tolerance.share_equal:.0%} are asked for"
-        return f"output {name!r}: {metrics.share_equal:.2%} of the elements are equal, {asked}"
+        asked = f"{percent(tolerance.share_equal)} are asked for"
+        return f"output {name!r}: {percent(metrics.share_equal, 2)} of the elements are equal, {asked}"
     bound = metrics.bound or tolerance.max_rel
     if metrics.max_rel > bound:
         return f"output {name!r}: max|d|/max|ref| is {metrics.max_rel:.3g}, {bound:g} is allowed"
     if metrics.cosine < tolerance.cosine:
         return f"output {name!r}: cosine is {metrics.cosine:.6f}, {tolerance.cosine:g} is asked for"
-    return f"output {name!r}: {metrics.out_of_tolerance:.2%} of the elements are infinite or NaN on one side only"
+    return (
+        f"output {name!r}: {percent(metrics.out_of_tolerance, 2)} of the elements are infinite or NaN on one side only"
+    )

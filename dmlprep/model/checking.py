@@ -5,26 +5,15 @@ Large initializers stand as graph inputs meanwhile, so that a 5 GB model is chec
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import onnx
 import onnx_ir as ir
 from onnx import shape_inference
 from onnx.checker import ValidationError
 
+from dmlprep.model import protos
 from dmlprep.model.frozen import freeze, stub_index
 
 __all__ = ["check", "infer_shapes", "weightless"]
-
-
-def _graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
-    yield graph
-    for node in graph.node:
-        for attribute in node.attribute:
-            if attribute.HasField("g"):
-                yield from _graphs(attribute.g)
-            for inner in attribute.graphs:
-                yield from _graphs(inner)
 
 
 def weightless(model: ir.Model, threshold: int = 1024) -> onnx.ModelProto:
@@ -32,7 +21,7 @@ def weightless(model: ir.Model, threshold: int = 1024) -> onnx.ModelProto:
     proto = freeze(model, threshold, attributes=False).proto
     # Before IR 4 every initializer is an input as well; a weight that is taken out would leave a plain input, as here.
     known = {i.name for i in proto.graph.input}
-    for graph in _graphs(proto.graph):
+    for graph in protos.graphs(proto):
         kept = []
         for tensor in graph.initializer:
             if stub_index(tensor) is None:
@@ -73,4 +62,4 @@ def infer_shapes(model: ir.Model, *, strict: bool = False) -> onnx.ModelProto:
     Raises:
         onnx.shape_inference.InferenceError: with ``strict``, where types or shapes contradict each other.
     """
-    return shape_inference.infer_shapes(weightless(model), check_type=True, strict_mode=strict, data_prop=True)
+    return shape_inference.infer_shapes(weightless(model), check_type=strict, strict_mode=strict, data_prop=True)

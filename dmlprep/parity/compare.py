@@ -28,7 +28,7 @@ from dmlprep.metrics import (
     tells_something,
 )
 from dmlprep.model import Model
-from dmlprep.parity.candidate import Candidate, Device, file_candidate, usable_device
+from dmlprep.parity.candidate import Candidate, Device, file_candidate, software_device, usable_device
 from dmlprep.parity.feeds import fit_shapes
 from dmlprep.parity.optimization_levels import Lowered, at_some_level
 from dmlprep.parity.reference import Reference
@@ -38,7 +38,7 @@ from dmlprep.record import DeviceInfo, Finding, OutputMetrics, Verdict, finding
 if TYPE_CHECKING:
     from dmlprep.runtime import SessionHost, SessionOptions
 
-__all__ = ["compare", "compare_candidate", "difference", "not_run"]
+__all__ = ["compare", "compare_candidate", "difference", "no_output", "not_run", "why_failed"]
 
 _NO_ADAPTER = "887A0002"
 """DXGI_ERROR_NOT_FOUND (winerror.h): what asking for an adapter that is not there gives."""
@@ -150,6 +150,8 @@ def compare_candidate(
     except SessionFailure as failure:
         if options.device_id is not None and _NO_ADAPTER in failure.hresult:
             return unsaid(f"there is no DirectML adapter {options.device_id} ({failure.hresult})", made.device)
+        if failure.kind == "timeout" and software_device(candidate.device, made.device or info):
+            return unsaid(f"out of time: {failure.message}", made.device or info)
         if candidate.ours:
             return unsaid(f"it does not run on the CPU: {failure.message}", made.device)
         if too_new := _TOO_NEW.search(failure.message):
@@ -159,17 +161,17 @@ def compare_candidate(
                 made.device,
             )
         text = f"the candidate does not run: {failure}"
-        return made.failed(text, 0, [finding("DP704", text, severity="error", kind=failure.kind)])
+        return made.failed(finding("DP704", text, severity="error", kind=failure.kind))
     except CheckNotRun as error:
         return unsaid(str(error), made.device)
     if lowered is not None:
         made.lowered(lowered)
     if answered.missing:
-        return made.failed(f"the candidate has no output {answered.missing!r}", answered.feeds)
+        return made.failed(no_output("the candidate", answered.missing, candidate.code), answered.feeds)
     results = answered.comparison.results()
     left_out = set(reference.outputs(0)) - {m.output for m in results}
     if left_out:
-        return made.failed(f"output {min(left_out)!r} was not compared", 0)
+        return made.failed(no_output("the comparison", min(left_out), candidate.code))
     if not all(m.passed for m in results) and (drawn := reference.random_node()):
         return unsaid(
             f"the original draws random numbers ({drawn}), and gives other outputs on the same feed each time",
@@ -271,10 +273,7 @@ class _Made:
         feeds = len(errors)
         failed = [m for m in results if not m.passed and m.output not in self.weak]
         if failed:
-            reason = describe(failed[0], self.tolerance)
-            if len(failed) > 1:
-                reason += f" (and {len(failed) - 1} more outputs)"
-            return self._verdict(reason, feeds, [self._differs(m) for m in failed], results)
+            return self._verdict(why_failed(failed, self.tolerance), feeds, [self._differs(m) for m in failed], results)
         weak = [self._proves_nothing(m) for m in results if m.output in self.weak]
         if weak and (len(weak) == len(results) or not all(m.passed for m in results)):
             reason = f"not proven by these inputs: {weak[0].message}"
@@ -311,10 +310,9 @@ class _Made:
         )
         return [finding("DP711", text, shares=list(errors))]
 
-    def failed(self, reason: str, feeds: int, findings: list[Finding] | None = None) -> Verdict:
+    def failed(self, found: Finding, feeds: int = 0) -> Verdict:
         """``failed`` for another reason than a number."""
-        code = self.candidate.code or "DP701"
-        return self._verdict(reason, feeds, findings if findings is not None else [finding(code, reason)], [])
+        return self._verdict(found.message, feeds, [found], [])
 
     def _differs(self, metrics: OutputMetrics) -> Finding:
         one = difference(metrics, self.tolerance)
@@ -345,6 +343,18 @@ class _Made:
             findings=[*findings, *self._findings],
             decides=self.candidate.decides,
         )
+
+
+def why_failed(results: Sequence[OutputMetrics], tolerance: Tolerance) -> str:
+    """The first output that is out of tolerance, and how many more are; empty where none is."""
+    failed = [m for m in results if not m.passed]
+    more = f" (and {len(failed) - 1} more outputs)" if len(failed) > 1 else ""
+    return describe(failed[0], tolerance) + more if failed else ""
+
+
+def no_output(who: str, name: str, code: str = "") -> Finding:
+    """The finding on an output that is not there; ``code`` where it is not DP701."""
+    return finding(code or "DP701", f"{who} has no output {name!r}")
 
 
 def difference(metrics: OutputMetrics, tolerance: Tolerance) -> Finding:

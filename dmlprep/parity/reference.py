@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,6 +14,7 @@ import onnx_ir as ir
 
 from dmlprep.metrics import OutputGroup, holds_fp16, holds_rare_floats, noise_of, nudged, output_groups
 from dmlprep.model import Model
+from dmlprep.model.pinned import pinned_values
 from dmlprep.model.walk import label, nodes
 from dmlprep.parity.feeds import Feed
 from dmlprep.parity.optimization_levels import Lowered, at_some_level, lower_levels
@@ -104,7 +104,7 @@ class Reference:
         """A reference with the user's feeds, or with seeded ones.
 
         Args:
-            like: a prepared model whose fixed sizes the seeded feeds take, and the limits of indices seen there.
+            like: a prepared model whose fixed sizes and values the feeds take, and the limits of indices seen there.
             sizes: sizes for dimensions that stay free, by name or by ``input:axis``.
 
         Raises:
@@ -112,7 +112,10 @@ class Reference:
             CheckNotRun: feeds cannot be made up for an input.
         """
         model = Model.open(path)
-        return cls.fed(model, RunFeeds(model, feeds or (), sizes), like or model, seeds, time_limit, None, yardstick)
+        like = like or model
+        values = pinned_values(like.ir, model.ir.graph.inputs)
+        made = RunFeeds(model, feeds or (), sizes, values=values)
+        return cls.fed(model, made, like, seeds, time_limit, None, yardstick)
 
     @classmethod
     def fed(
@@ -287,7 +290,5 @@ class Reference:
     def __enter__(self) -> Reference:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()

@@ -47,7 +47,7 @@ _PASS_ON = frozenset(
         "Where",
     )
 )
-_INDEXES = frozenset(("Gather", "GatherElements", "ScatterElements"))
+_INDEXES = frozenset(("Gather", "GatherBlockQuantized", "GatherElements", "ScatterElements"))
 
 
 def index_limit(model: Model, value: ir.Value) -> int | None:
@@ -81,7 +81,8 @@ def index_limit(model: Model, value: ir.Value) -> int | None:
 
 
 def _rows(node: ir.Node, position: int) -> int | None:
-    if node.domain == "" and node.op_type in _INDEXES and position == 1:
+    if node.op_type in _INDEXES and position == 1:
+        # Both Gathers' default is axis 0 (ONNX operators; contrib operators of ONNX Runtime).
         axis = node.attributes["axis"].as_int() if "axis" in node.attributes else 0
         return _size(node.inputs[0], axis)
     if node.domain == "" and node.op_type in ("GatherND", "ScatterND") and position == 1:
@@ -99,6 +100,10 @@ def _size(table: ir.Value | None, axis: int) -> int | None:
     """A size of a table, where it is known without reading values."""
     if table is None or table.shape is None:
         producer = table.producer() if table is not None else None
+        if producer is not None and producer.op_type == "Constant":
+            values = ir.convenience.get_const_tensor(producer.outputs[0])
+            sizes = values.shape.numpy() if values is not None else ()
+            return sizes[axis] if -len(sizes) <= axis < len(sizes) else None
         if producer is not None and producer.op_type in ("DequantizeLinear", "Cast", "Identity") and producer.inputs:
             return _size(producer.inputs[0], axis)
         return None

@@ -26,8 +26,8 @@ from dmlprep.model.saving import Saved
 from dmlprep.model.tensors import as_mapped
 from dmlprep.model.walk import tensors
 from dmlprep.parity import RunFeeds
-from dmlprep.passes import Context
 from dmlprep.pipeline.observer import Observer
+from dmlprep.pipeline.placing import context_for
 from dmlprep.pipeline.proof import missing_device, prove
 from dmlprep.pipeline.runner import CpuRunner
 from dmlprep.pipeline.transaction import run_step
@@ -224,23 +224,17 @@ def _check_result(model: Model, source: Path) -> None:
 def _feeds(request: PrepareRequest) -> RunFeeds:
     original = Model.open(request.source)
     rough = "fp16" in request.plan.facts or holds_fp16(original)
-    return RunFeeds(original, request.feeds, request.plan.recipe.parity.sizes, rough=rough)
+    plan = request.plan
+    return RunFeeds(original, request.feeds, plan.recipe.parity.sizes, values=plan.values, rough=rough)
 
 
 def _run_steps(model: Model, request: PrepareRequest, feeds: RunFeeds, record: RunRecord, host: SessionHost) -> None:
-    from dmlprep.placement import choose_opset
-
     plan = request.plan
     within = False
     with CpuRunner(feeds.of, plan.recipe.parity.time_limit, host) as runner:
         for index, step in enumerate(plan.steps, 1):
             request.observer.step_started(step.name, index, len(plan.steps))
-            context = Context(
-                plan.target,
-                runner=runner,
-                choose_opset=lambda m: choose_opset(m, plan.target),
-                progress=request.observer.step_progress,
-            )
+            context = context_for(plan.target, runner=runner, progress=request.observer.step_progress)
             done = run_step(step.name, step.pass_, model, context, step.options, within_target=within)
             runner.release()
             within = within or "opset" in step.pass_.promises()

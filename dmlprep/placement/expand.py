@@ -1,7 +1,7 @@
 """Inline functions as ONNX Runtime does before it places nodes.
 
 Model-local functions always; operators that ONNX defines by a function body where no provider has a kernel for this
-node (GroupNormalization, Mish; Gelu in FP16). Works on a ModelProto; remembers which node each new one comes from.
+node (GroupNormalization, Mish; Gelu in FP16). Works on a copy; remembers which node each new one comes from.
 """
 
 from __future__ import annotations
@@ -9,10 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 import onnx
+import onnx_ir as ir
 from onnx import AttributeProto
 
 from dmlprep.analysis.schemas import schema_of
+from dmlprep.model import protos
 from dmlprep.model.dims import Dim
+from dmlprep.model.frozen import freeze, thaw
 from dmlprep.targets.facts import GraphFacts, NodeFacts, Value
 
 __all__ = ["MAX_ROUNDS", "expand", "expand_local", "schema_body"]
@@ -23,31 +26,34 @@ MAX_ROUNDS = 16
 Rename = Callable[[str], str]
 
 
-def expand_local(model: onnx.ModelProto, origins: dict[str, str]) -> None:
-    """Inline every call of a model-local function, in place; ``origins`` gets first output -> label of the call."""
-    functions = {(f.domain, f.name, f.overload): f for f in model.functions}
-    if not functions:
-        return
+def expand_local(model: ir.Model, origins: dict[str, str]) -> ir.Model:
+    """The model with its own functions inlined; ``origins`` gets first output -> label of the call."""
+    if not model.functions:
+        return model
+    frozen = freeze(model)
+    proto = frozen.proto
+    functions = {(f.domain, f.name, f.overload): f for f in proto.functions}
 
     def body_of(node: onnx.NodeProto) -> onnx.FunctionProto | None:
         return functions.get((node.domain, node.op_type, node.overload))
 
-    imported = {o.domain for o in model.opset_import}
-    for function in model.functions:
+    imported = {o.domain for o in proto.opset_import}
+    for function in proto.functions:
         for opset in function.opset_import:
             if opset.domain not in imported:
                 imported.add(opset.domain)
-                model.opset_import.append(opset)
+                proto.opset_import.append(opset)
     for _ in range(MAX_ROUNDS):
-        if not _expand_graph(model.graph, body_of, origins):
+        if not _expand_graph(proto.graph, body_of, origins):
             break
-    del model.functions[:]
+    del proto.functions[:]
+    return thaw(frozen)
 
 
 def expand(
-    model: onnx.ModelProto, graph: GraphFacts, wanted: Callable[[NodeFacts], bool], origins: dict[str, str]
-) -> bool:
-    """Inline the nodes of ``graph`` (built from ``model``) that are ``wanted``, in place; whether there were any."""
+    model: ir.Model, graph: GraphFacts, wanted: Callable[[NodeFacts], bool], origins: dict[str, str]
+) -> ir.Model | None:
+    """The model with the nodes of ``graph`` inlined that are ``wanted``; ``None`` where there are none."""
     bodies: dict[str, onnx.FunctionProto] = {}
     for inner in graph.all_graphs():
         for node in inner.nodes:
@@ -57,12 +63,13 @@ def expand(
                 if body is not None:
                     bodies[first] = body
     if not bodies:
-        return False
+        return None
+    frozen = freeze(model)
 
     def body_of(node: onnx.NodeProto) -> onnx.FunctionProto | None:
         return bodies.get(next((o for o in node.output if o), ""))
 
-    return _expand_graph(model.graph, body_of, origins)
+    return thaw(frozen) if _expand_graph(frozen.proto.graph, body_of, origins) else None
 
 
 def schema_body(node: NodeFacts) -> onnx.FunctionProto | None:
@@ -81,7 +88,9 @@ def schema_body(node: NodeFacts) -> onnx.FunctionProto | None:
         return None  # onnx's builders read the types without asking
     try:
         data = schema.get_context_dependent_function_with_opset_version(
-            max(versions), node.proto.SerializeToString(), [t.SerializeToString() for t in types if t is not None]
+            max(versions),
+            ir.serde.serialize_node(node.ir).SerializeToString(),
+            [t.SerializeToString() for t in types if t is not None],
         )
     except (RuntimeError, ValueError, onnx.defs.SchemaError):
         return None
@@ -122,9 +131,8 @@ def _expand_graph(
     changed = False
     kept: list[onnx.NodeProto] = []
     for node in graph.node:
-        for attribute in node.attribute:
-            for inner in [attribute.g] if attribute.type == AttributeProto.GRAPH else attribute.graphs:
-                changed = _expand_graph(inner, body_of, origins) or changed
+        for inner in protos.bodies(node):
+            changed = _expand_graph(inner, body_of, origins) or changed
         body = body_of(node)
         if body is None:
             kept.append(node)
@@ -175,6 +183,13 @@ def _rewrite(node: onnx.NodeProto, rename: Rename, attributes: Mapping[str, Attr
     del node.input[:], node.output[:]
     node.input.extend(inputs)
     node.output.extend(outputs)
+    for graph in protos.bodies(node):
+        for value in [*graph.input, *graph.output, *graph.value_info]:
+            value.name = rename(value.name)
+        for tensor in graph.initializer:
+            tensor.name = rename(tensor.name)
+        for inner in graph.node:
+            _rewrite(inner, rename, attributes)
     kept: list[AttributeProto] = []
     for attribute in node.attribute:
         if attribute.ref_attr_name:
@@ -185,13 +200,6 @@ def _rewrite(node: onnx.NodeProto, rename: Rename, attributes: Mapping[str, Attr
             copy.name = attribute.name
             kept.append(copy)
             continue
-        for graph in [attribute.g] if attribute.type == AttributeProto.GRAPH else attribute.graphs:
-            for value in [*graph.input, *graph.output, *graph.value_info]:
-                value.name = rename(value.name)
-            for tensor in graph.initializer:
-                tensor.name = rename(tensor.name)
-            for inner in graph.node:
-                _rewrite(inner, rename, attributes)
         kept.append(AttributeProto.FromString(attribute.SerializeToString()))
     del node.attribute[:]
     node.attribute.extend(kept)

@@ -16,7 +16,7 @@ import numpy as np
 import onnx_ir as ir
 
 from dmlprep.model import chunks
-from dmlprep.model.tensors import as_mapped
+from dmlprep.model.tensors import AsArray, as_mapped
 
 __all__ = [
     "FP16_MAX",
@@ -158,7 +158,7 @@ def pieces(tensor: ir.TensorProtocol) -> Iterator[np.ndarray[Any, Any]]:
 _PLAIN = frozenset({ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.FLOAT16})
 
 
-class CastTensor:
+class CastTensor(AsArray):
     """A floating tensor of [dims] elements in another floating type, cast piece by piece while it is read or saved.
 
     Args:
@@ -229,16 +229,6 @@ class CastTensor:
             flat[at : at + part.size] = part
             at += part.size
         return flat.reshape(tuple(self.shape.numpy()))
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
-        array = self.numpy()
-        return array if dtype is None else array.astype(dtype)
-
-    def __dlpack__(self, *, stream: Any = None) -> Any:
-        return self.numpy().__dlpack__()
-
-    def __dlpack_device__(self) -> tuple[int, int]:
-        return self.numpy().__dlpack_device__()
 
     def tobytes(self) -> bytes:
         """All values, little-endian."""

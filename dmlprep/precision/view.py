@@ -92,9 +92,7 @@ class View:
 
     def constant(self, value: ir.Value | None) -> ir.TensorProtocol | None:
         """The tensor of an initializer that no caller can replace, or of a Constant node."""
-        tensor = constant_of(value, self.model.ir_version)
-        by_node = value is not None and value.producer() is not None
-        return None if by_node and tensor is not None and tensor.dtype not in _FLOATS else tensor
+        return constant_of(value, self.model.ir_version)
 
     def half_kernel(self, node: ir.Node, label: str) -> bool:
         """Whether DirectML's kernel takes FP16 for a type variable; true where nothing is known."""

@@ -137,6 +137,12 @@ class Edit(GraphBuilder):
         """Let ``new`` stand for an output of the node everywhere, under its name."""
         replace_value(self.node.outputs[index], new, self.value_name("before"))
 
+    def become(self, new: ir.Value, index: int = 0) -> str:
+        """Let ``new`` stand for the output that is used, and remove the node; the answer of a rewrite that is done."""
+        self.replace_output(new, index)
+        self.remove()
+        return ""
+
     def forget_shapes(self, value: ir.Value) -> None:
         """Drop the shapes noted for ``value`` and for what is computed from it; graph outputs keep theirs."""
         stack, seen = [value], {id(value)}

@@ -41,7 +41,8 @@ class Quirk:
         last: newest release concerned, ``None`` while it lasts.
         confidence: ``measured`` on the real provider, of ``measured_on``; ``source``: read in the provider's source;
             ``reported`` by users; ``environment``: measured, but the CPU driver may be the cause.
-        measured_on: releases on which it was seen. Others between ``first`` and ``last`` are inferred.
+        measured_on: releases on which it was seen, from ``measured.json``. Others between ``first`` and ``last`` are
+            inferred.
         sources: where each statement comes from.
         matches: says in one clause what makes a node a quirk; ``""`` where it is not one. It gets only nodes that run
             on DirectML.
@@ -55,13 +56,18 @@ class Quirk:
     severity: Severity = "error"
     ops: tuple[str, ...]
     outcome: Literal["create fails", "run fails", "crash", "wrong numbers", "empty output", "runs on the CPU"]
-    first: str
+    first: str = "1.15"
     last: str | None = None
     confidence: Literal["measured", "source", "reported", "environment"] = "measured"
-    measured_on: tuple[str, ...]
+    measured_on: tuple[str, ...] = ()
     sources: tuple[str, ...]
     matches: Callable[[NodeFacts], str]
     rewrite: Callable[[NodeFacts, Edit], str] | None = None
+
+    @property
+    def key(self) -> str:
+        """Its name in ``measured.json``: some ids stand once for each span of releases."""
+        return f"{self.id} from {self.first}"
 
     @property
     def code_row(self) -> Code:

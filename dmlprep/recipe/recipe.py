@@ -13,7 +13,16 @@ from dmlprep.errors import RecipeError
 from dmlprep.files import HOW_TO_SAVE, NotUtf8, explain, read_text
 from dmlprep.passes.catalog import suggest, wrong_value
 
-__all__ = ["ParitySettings", "Recipe", "apply_settings", "builtin_names", "load_recipe", "parse_recipe", "recipe_text"]
+__all__ = [
+    "ParitySettings",
+    "Recipe",
+    "apply_settings",
+    "builtin_names",
+    "load_recipe",
+    "parse_recipe",
+    "read_value",
+    "recipe_text",
+]
 
 
 class ParitySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -183,11 +192,12 @@ def apply_settings(recipe: Recipe, settings: list[str]) -> Recipe:
                 raise RecipeError(
                     f"{key!r} has no fields", where=f"--set {setting}", fix="see docs/recipes.md", code="DP901"
                 )
-        at[keys[-1]] = _value(text.strip())
+        at[keys[-1]] = read_value(text.strip())
     return _convert(data, recipe.name)
 
 
-def _value(text: str) -> Any:
+def read_value(text: str) -> Any:
+    """A value as TOML writes it; a bare word stands for a string."""
     try:
         return tomllib.loads(f"v = {text}")["v"]
     except tomllib.TOMLDecodeError:

@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dmlprep.record import SEVERITIES, Finding, RunRecord, StepRecord, Verdict
+from dmlprep.record.shares import percent
 from dmlprep.report.units import bytes_text
 
 __all__ = ["PIPED", "render_text", "show_findings", "show_record", "show_verdicts"]
@@ -145,7 +146,7 @@ def show_half(record: RunRecord, console: Console) -> None:
         for worst in half.worst[:_WORST]:
             beyond = ", beyond FP16" if worst.overflows else ""
             console.print(
-                Text(f"  {worst.value}: peak {worst.peak:.3g}{beyond}, {worst.small:.1%} below the normal range")
+                Text(f"  {worst.value}: peak {worst.peak:.3g}{beyond}, {percent(worst.small)} below the normal range")
             )
 
 
@@ -161,7 +162,7 @@ def show_placement(before: object, after: object, console: Console) -> None:
         table.add_row(
             name,
             f"{placed.get('dml_nodes', 0)} of {placed['nodes']} nodes",
-            "" if share is None else f"{100 * share:.0f} %",
+            "not known" if share is None else percent(share),
             str(placed.get("partitions", 0)),
             str(placed["crossings"]),
         )

@@ -89,7 +89,7 @@ def _type(value: ir.Value, tensor: ir.TensorProtocol) -> None:
 
 
 def _large_constant(node: ir.Node, kept_bytes: int) -> ir.TensorProtocol | None:
-    if node.op_type != "Constant" or node.domain not in ("", "ai.onnx"):
+    if node.op_type != "Constant" or node.domain:
         return None
     attr = node.attributes.get("value")
     if attr is None or attr.is_ref():
@@ -178,7 +178,7 @@ def _restore_values(model: ir.Model, original: ir.Model) -> None:
             value.doc_string = old.doc_string
             value.metadata_props.update(old.metadata_props)
             producer = value.producer()
-            if value in ends or (producer is not None and producer.domain not in ("", "ai.onnx")):
+            if value in ends or (producer is not None and producer.domain):
                 value.type = old.type or value.type
                 value.shape = copy_shape(old.shape) if old.shape is not None else None
             elif old.shape is not None and value.shape is not None and len(old.shape) == len(value.shape):

@@ -20,7 +20,7 @@ from dmlprep.record import DeviceInfo
 from dmlprep.runtime.child import Child
 from dmlprep.runtime.failure import SessionFailure
 from dmlprep.runtime.selftest import Fp16Traits, SelfTest, failures_text, self_test
-from dmlprep.runtime.served import ServedSession, SessionHost
+from dmlprep.runtime.served import Session, SessionHost
 from dmlprep.runtime.session import open_on, python_worker
 from dmlprep.runtime.types import DmlStatus, Preference, SessionOptions
 
@@ -105,7 +105,7 @@ def _code(status: DmlStatus) -> str:
     return "DP804" if "DP804" in status.reason else "DP803"
 
 
-def open_dml(path: Path, options: SessionOptions | None = None, host: SessionHost | None = None) -> ServedSession:
+def open_dml(path: Path, options: SessionOptions | None = None, host: SessionHost | None = None) -> Session:
     """Load a model on DirectML, in a child process.
 
     Args:
@@ -236,7 +236,7 @@ class _TestedHost(SessionHost):
         which = facts.get("adapter number") or facts.get("preference", "")
         return describe(facts, next((traits for one, traits in self._traits.items() if str(one) == which), ()))
 
-    def open(self, path: Path, options: SessionOptions | None = None) -> ServedSession:
+    def open(self, path: Path, options: SessionOptions | None = None) -> Session:
         options = options or SessionOptions()
         which = _adapter(options)
         if which not in self._traits:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from types import TracebackType
-from typing import Literal, Protocol
+from typing import Literal
 
 import numpy as np
 
@@ -22,7 +20,6 @@ __all__ = [
     "Optimization",
     "Preference",
     "RunValue",
-    "Session",
     "SessionOptions",
     "ValueInfo",
 ]
@@ -154,42 +151,3 @@ class DmlStatus:
     fp16_overflow: Literal["infinity", "saturates", "unknown"] = "unknown"
     fp16_denormals: Literal["kept", "flushed", "unknown"] = "unknown"
     native_fp16: bool | None = None
-
-
-class Session(Protocol):
-    """A loaded model that answers. Every method may raise ``SessionFailure``."""
-
-    @property
-    def device(self) -> DeviceInfo: ...
-
-    @property
-    def path(self) -> Path: ...
-
-    @property
-    def inputs(self) -> tuple[ValueInfo, ...]: ...
-
-    @property
-    def outputs(self) -> tuple[ValueInfo, ...]: ...
-
-    def run(self, feeds: Mapping[str, np.ndarray], outputs: Sequence[str] | None = None) -> dict[str, np.ndarray]:
-        """Outputs by name, all of them unless named. Refuses outputs that are no tensors: see ``run_any``."""
-
-    def run_any(
-        self, feeds: Mapping[str, np.ndarray | list[np.ndarray]], outputs: Sequence[str] | None = None
-    ) -> dict[str, RunValue]:
-        """As ``run``, with sequences and optionals on both sides."""
-
-    def placement(self) -> tuple[NodePlacement, ...]:
-        """Which provider each node went to, before fusion; needs ``record_placement``."""
-
-    def timings(self) -> tuple[NodeTiming, ...]:
-        """Time of each kernel over all runs so far; needs ``profile``. Ends the profiling."""
-
-    def close(self) -> None:
-        """Release the model; ends the worker when it was made for this session alone."""
-
-    def __enter__(self) -> Session: ...
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...

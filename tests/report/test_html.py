@@ -76,7 +76,7 @@ def test_placement_is_told_before_and_after() -> None:
     record.facts = {"placement_before": {**placed, "flop_share": None}, "placement_after": placed}
     page = render_html(record)
     assert page.count("7 of 9") == 2
-    assert "50 %" in page
+    assert "50.0 %" in page
     assert "not known" in page
 
 

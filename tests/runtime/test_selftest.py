@@ -12,7 +12,7 @@ import pytest
 from dmlprep.runtime import cpu_host
 from dmlprep.runtime.dml import _status_from, _test
 from dmlprep.runtime.selftest import Fp16Traits, self_test
-from dmlprep.runtime.served import ServedSession, SessionHost
+from dmlprep.runtime.served import Session, SessionHost
 from dmlprep.runtime.types import SessionOptions
 
 
@@ -22,7 +22,7 @@ class Bent:
     def __init__(self, host: SessionHost, bend: Any) -> None:
         self.host, self.bend, self.facts = host, bend, {"adapter": "bent", "native fp16": "no"}
 
-    def open(self, path: Path, options: SessionOptions | None = None) -> ServedSession:
+    def open(self, path: Path, options: SessionOptions | None = None) -> Session:
         session = self.host.open(path, options)
         honest = session.run
 
@@ -71,7 +71,7 @@ def test_truncation_and_saturation_are_told() -> None:
         return a
 
     class Truncating(Bent):
-        def open(self, path: Path, options: SessionOptions | None = None) -> ServedSession:
+        def open(self, path: Path, options: SessionOptions | None = None) -> Session:
             session = super().open(path, options)
             honest = session.run
 

@@ -48,7 +48,7 @@ def ceiling(view: View, value: ir.Value) -> float:
     """A bound of a value's magnitude: what its producer implies, else all that FP16 holds."""
     for _ in range(_FARTHEST):
         node = value.producer()
-        if node is None or node.domain not in ("", "ai.onnx"):
+        if node is None or node.domain:
             break
         if node.op_type in _LIMITED:
             return _LIMITED[node.op_type]

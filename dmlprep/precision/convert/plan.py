@@ -92,7 +92,7 @@ COMPRESSES = frozenset({"Sqrt", "Log", "Tanh", "Sigmoid", "Erf", "Atan", "Sign",
 
 def _compress_first(view: View, full: dict[ir.Node, Reason]) -> None:
     for node in view.order:
-        if node.op_type in COMPRESSES and node not in full and node.domain in ("", "ai.onnx"):
+        if node.op_type in COMPRESSES and node not in full and not node.domain:
             value = node.inputs[0]
             producer = value.producer() if value is not None else None
             if producer is not None and producer in full and view.wide(value) and full[producer].rule == "user":
@@ -110,7 +110,7 @@ def _follow(plan: Plan) -> None:
         wide.update(node.outputs)
     moved: list[ir.Node] = []
     for node in view.order:
-        if node in full or node.domain not in ("", "ai.onnx"):
+        if node in full or node.domain:
             continue
         if node.op_type in _FILLS and view.is_float(node):
             moved.append(node)

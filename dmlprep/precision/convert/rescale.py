@@ -104,7 +104,7 @@ def plan_rescale(
     if view.model.ir_version < 4:  # every constant would have to be an input as well
         return None
     node, index = uses[0].node, uses[0].idx
-    if node.domain not in ("", "ai.onnx") or index not in _PRODUCTS.get(node.op_type, ()):
+    if node.domain or index not in _PRODUCTS.get(node.op_type, ()):
         return None
     operand = node.inputs[1 - index]
     if operand is None or not view.wide(operand) or view.constant(operand) is not None:
@@ -177,7 +177,7 @@ def _division(view: View, value: ir.Value, result: int, size: float) -> Division
         if len(uses) != 1 or value.is_graph_output():
             return here
         reader, index = uses[0].node, uses[0].idx
-        if reader.graph is not value.graph or reader.domain not in ("", "ai.onnx"):
+        if reader.graph is not value.graph or reader.domain:
             return here
         folded = _folded(view, reader, index, result, size)
         if folded is not None:

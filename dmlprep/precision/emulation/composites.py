@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import onnx_ir as ir
 
+from dmlprep.analysis.knowledge import constant_of
 from dmlprep.precision.emulation.rounding import Builder
 
 __all__ = ["decompose"]
@@ -27,7 +28,7 @@ def decompose(node: ir.Node, builder: Builder, *, everywhere: bool) -> bool:
     Returns:
         whether the node was replaced; what else reads it reads the replacement.
     """
-    if node.domain not in ("", "ai.onnx"):
+    if node.domain:
         return False
     recipe = _NORMALISATIONS.get(node.op_type) or (_SUMS.get(node.op_type) if everywhere else None)
     if recipe is None:
@@ -192,12 +193,12 @@ def _conv(node: ir.Node, builder: Builder) -> ir.Value | None:
     return _accumulate(builder, parts, node.outputs[0])
 
 
-def _axes(node: ir.Node, rank: int) -> list[int] | None:
+def _axes(node: ir.Node, rank: int, ir_version: int) -> list[int] | None:
     given = node.attributes.get("axes")
     if given is not None:
         return [a % rank for a in given.as_ints()]
     if len(node.inputs) > 1 and node.inputs[1] is not None:
-        constant = node.inputs[1].const_value
+        constant = constant_of(node.inputs[1], ir_version)
         return [int(a) % rank for a in constant.numpy().reshape(-1)] if constant is not None else None
     return list(range(rank))
 
@@ -206,7 +207,7 @@ def _reduce(node: ir.Node, builder: Builder) -> ir.Value | None:
     """ReduceSum and ReduceMean over one static axis."""
     value = node.inputs[0]
     rank = _rank(value)
-    axes = _axes(node, rank) if rank else None
+    axes = _axes(node, rank, builder.constants.ir_version) if rank else None
     if value is None or axes is None or len(axes) != 1 or not _int(node, "keepdims", 1):
         return None
     size = _size(value, axes[0])

@@ -59,7 +59,7 @@ def emulate(model: Model, mode: Accumulation = "storage", rounding: Rounding = "
     types = solve_types(shadow.ir)
     half = {v for v, kind in types.items() if isinstance(kind, ir.TensorType) and kind.dtype == _HALF}
     names = Names(shadow.ir)
-    constants = Constants(shadow.ir.graph, names)
+    constants = Constants(shadow.ir, names)
     opset = shadow.opset
     order = [(graph, list(graph)) for _, graph in graphs(shadow.ir) if isinstance(graph, ir.Graph)]
     for graph, _ in order:
@@ -98,7 +98,7 @@ def _round_inputs(graph: ir.Graph, half: set[ir.Value], builder: Builder) -> Non
 def _node(node: ir.Node, half: set[ir.Value], types: Types, builder: Builder, mode: Accumulation) -> None:
     outputs = [v for v in node.outputs if v in half and v.name]  # an output left out has no name
     _attributes(node, outputs)
-    if not outputs or (node.op_type in _EXACT and node.domain in ("", "ai.onnx")):
+    if not outputs or (node.op_type in _EXACT and not node.domain):
         if node.op_type == "Cast" and node.inputs[0] in half:
             _same_type(node, types)
         return

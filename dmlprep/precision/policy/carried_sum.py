@@ -38,8 +38,7 @@ def find(view: View, fault: PrecisionFault) -> Found:
 def _turns(view: View, node: ir.Node) -> int | None:
     """How often a body runs, where that is written in the model."""
     if node.op_type == "Loop":
-        count = node.inputs[0]
-        tensor = count.const_value if count is not None and count.is_initializer() else None
+        tensor = view.constant(node.inputs[0])
         return int(tensor.numpy().reshape(-1)[0]) if tensor is not None and tensor.size == 1 else None
     scanned, axes = node.inputs[-1], node.attributes.get("scan_input_axes")
     if scanned is None or scanned.shape is None or axes is not None:

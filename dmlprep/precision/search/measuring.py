@@ -35,7 +35,7 @@ class Probe:
     def __init__(self, model: ir.Model, opset: int, wanted: Mapping[str, list[str]]) -> None:
         self._model, self._opset, self._wanted = model, opset, wanted
         self._names = Names(model)
-        self._constants = Constants(model.graph, self._names)
+        self._constants = Constants(model, self._names)
         self.order: list[str] = []
 
     def run(self) -> ir.Value:

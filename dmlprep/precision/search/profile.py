@@ -123,7 +123,7 @@ def _measurable(model: Model) -> dict[str, tuple[str, str, str]]:
             for value in node.outputs:
                 if value.name and node.op_type not in ("Constant", "ConstantOfShape") and is_wide(types.get(value)):
                     found[join_path(path, value.name)] = path, value.name, join_path(path, label(node))
-            if node.op_type in ("If", "Loop", "Scan") and node.domain in ("", "ai.onnx"):
+            if node.op_type in ("If", "Loop", "Scan") and not node.domain:
                 here = join_path(path, label(node))
                 stack += [(f"{here}/{name}", body) for name, body in attribute_graphs(node)]
     return found

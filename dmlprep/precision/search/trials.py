@@ -23,6 +23,7 @@ from dmlprep.precision.emulation.emulate import Accumulation, Rounding, emulate
 from dmlprep.precision.node_paths import join_path, nodes_by_path
 from dmlprep.precision.types import is_wide, solve_types
 from dmlprep.precision.view import UNTYPED
+from dmlprep.record.shares import percent
 
 if TYPE_CHECKING:
     from dmlprep.model.runner import Runner
@@ -201,7 +202,7 @@ class Trials:
 
     def say(self, share: float, text: str) -> None:
         """Tell of a measurement between trials, ``share`` done."""
-        self.setting.progress(self._share, f"{text}, {share:.0%} done")
+        self.setting.progress(self._share, f"{text}, {percent(share, 0)} done")
 
     @property
     def _share(self) -> float:
