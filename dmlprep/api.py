@@ -180,7 +180,7 @@ def prepare(
         overrides.append('parity.dml="off"')
     made = plan(recipe, pins=pins, target=target, settings=overrides)
     if metric is None and (theirs := made.recipe.parity.metric):
-        (observer or Observer()).check_started(f"metric {theirs}: code that the recipe names, and that runs now")
+        (observer or Observer()).told(f"the recipe names the metric {theirs}: its code runs now")
     request = PrepareRequest(
         source=Path(path),
         out=Path(out),
@@ -420,6 +420,8 @@ def pack_kit(
     warm_up: int = 1,
     runs: int = 5,
     time_limit: float = 1800.0,
+    measures: Mapping[str, str] | None = None,
+    metric: str = "",
     force: bool = False,
     progress: Callable[[float, str], None] = lambda share, text: None,
 ) -> Packed:
@@ -435,6 +437,8 @@ def pack_kit(
         session: session options (``device_id``, ``adapter``, ``disable_metacommands``, ``optimization``, ``dim:NAME``).
         warm_up, runs: runs of each feed before the timed ones, and timed ones.
         time_limit: seconds for everything on the other machine.
+        measures: as in ``compare``.
+        metric: name of your own measure (``file.py:function``), for whoever verifies; it is neither packed nor run.
 
     Raises:
         DmlprepError: it cannot be packed, or the reference does not run.
@@ -455,6 +459,8 @@ def pack_kit(
             warm_up=warm_up,
             runs=runs,
             time_limit=time_limit,
+            measures=dict(measures or {}),
+            metric=metric,
             force=force,
             progress=progress,
         )
@@ -462,7 +468,13 @@ def pack_kit(
 
 
 def verify_kit(
-    result: str | Path, *, kit: str | Path, model: str | Path | None = None, record: str | Path | None = None
+    result: str | Path,
+    *,
+    kit: str | Path,
+    model: str | Path | None = None,
+    record: str | Path | None = None,
+    metric: str | Metric | None = None,
+    metric_bound: float | None = None,
 ) -> tuple[Verdict, Path | None]:
     """Judge what came back from a kit, and put the verdict into the record of the model.
 
@@ -471,6 +483,7 @@ def verify_kit(
         kit: the ``kit.zip`` that was sent.
         model: the model that the kit should hold; the record beside it takes the verdict.
         record: another record to take the verdict.
+        metric, metric_bound: as in ``prepare``. A metric that the kit names is not run unless it is given.
 
     Returns:
         the verdict, and the record that took it.
@@ -486,6 +499,7 @@ def verify_kit(
             Path(kit),
             Path(model) if model is not None else None,
             Path(record) if record is not None else None,
+            _metric(metric, metric_bound),
         )
     )
 

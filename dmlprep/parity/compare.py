@@ -6,22 +6,18 @@ import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
 
 from dmlprep.errors import CheckNotRun
 from dmlprep.metrics import (
-    Comparison,
     Tolerance,
-    UserMetric,
-    bounds_used,
     choose_tolerance,
     degenerate,
-    describe,
     holds_fp16,
     proves,
     quantizes,
@@ -30,6 +26,7 @@ from dmlprep.metrics import (
 from dmlprep.model import Model
 from dmlprep.parity.candidate import Candidate, Device, file_candidate, software_device, usable_device
 from dmlprep.parity.feeds import fit_shapes
+from dmlprep.parity.judging import Judge, difference, no_output
 from dmlprep.parity.optimization_levels import Lowered, at_some_level
 from dmlprep.parity.reference import Reference
 from dmlprep.parity.yardstick import Yardstick
@@ -38,7 +35,7 @@ from dmlprep.record import DeviceInfo, Finding, OutputMetrics, Verdict, finding
 if TYPE_CHECKING:
     from dmlprep.runtime import SessionHost, SessionOptions
 
-__all__ = ["compare", "compare_candidate", "difference", "no_output", "not_run", "why_failed"]
+__all__ = ["compare", "compare_candidate", "not_run"]
 
 _NO_ADAPTER = "887A0002"
 """DXGI_ERROR_NOT_FOUND (winerror.h): what asking for an adapter that is not there gives."""
@@ -138,14 +135,12 @@ def compare_candidate(
     if not any(tells_something(a) for index in range(len(reference.feeds)) for a in reference.outputs(index).values()):
         return unsaid("every output of the original is empty, NaN or infinite: there is no number to compare")
     noise, unmeasured = reference.noise(progress) if chosen.max_rel > 0 else ({}, "")
+    weak = degenerate(reference.groups(), [reference.outputs(i) for i in range(len(reference.feeds))], noise, chosen)
     made = _Made(candidate, chosen, began)
-    made.weak = degenerate(
-        reference.groups(), [reference.outputs(i) for i in range(len(reference.feeds))], noise, chosen
-    )
     options = replace(session or SessionOptions(), time_limit=time_limit)
     try:
         answered, lowered = at_some_level(
-            lambda asked: _answers(reference, made, noise, asked, progress), options, candidate.lower
+            lambda asked: _answers(reference, made, noise, weak, asked, progress), options, candidate.lower
         )
     except SessionFailure as failure:
         if options.device_id is not None and _NO_ADAPTER in failure.hresult:
@@ -168,11 +163,11 @@ def compare_candidate(
         made.lowered(lowered)
     if answered.missing:
         return made.failed(no_output("the candidate", answered.missing, candidate.code), answered.feeds)
-    results = answered.comparison.results()
+    results = answered.judge.results
     left_out = set(reference.outputs(0)) - {m.output for m in results}
     if left_out:
         return made.failed(no_output("the comparison", min(left_out), candidate.code))
-    if not all(m.passed for m in results) and (drawn := reference.random_node()):
+    if not answered.judge.decided and (drawn := reference.random_node()):
         return unsaid(
             f"the original draws random numbers ({drawn}), and gives other outputs on the same feed each time",
             made.device,
@@ -180,27 +175,27 @@ def compare_candidate(
     if not results:
         return unsaid("no output was compared", made.device)
     made.describe(fp16, reference, options.release, unmeasured)
-    metric = reference.yardstick.metric
-    if metric is not None:
-        return made.judged_by(metric, answered.values, results)
-    return made.judged(results, answered.comparison.errors)
+    return made.judged(answered.judge, len(reference.feeds))
 
 
 @dataclass
 class _Answered:
-    """What a candidate answered: its outputs compared so far, what the user's metric says of each feed, and the first
-    output that it does not have."""
+    """What a candidate answered: its outputs compared so far, and the first output that it does not have."""
 
-    comparison: Comparison
-    values: list[tuple[float, bool]] = field(default_factory=list)
+    judge: Judge
     missing: str = ""
     feeds: int = 0
 
 
 def _answers(
-    reference: Reference, made: _Made, noise: Mapping[str, float], options: SessionOptions, progress: Progress
+    reference: Reference,
+    made: _Made,
+    noise: Mapping[str, float],
+    weak: Mapping[str, str],
+    options: SessionOptions,
+    progress: Progress,
 ) -> _Answered:
-    answered = _Answered(Comparison(reference.groups(), made.tolerance, noise))
+    answered = _Answered(Judge(reference.groups(), made.tolerance, noise, weak, reference.yardstick.metric))
     total = len(reference.feeds)
     with closing(made.candidate.answers(reference.feeds, options)) as answers:
         for index in range(total):
@@ -210,9 +205,7 @@ def _answers(
             if missing:
                 answered.missing, answered.feeds = missing[0], index
                 break
-            answered.comparison.add(reference.outputs(index), outputs)
-            if (metric := reference.yardstick.metric) is not None:
-                answered.values.append(metric.judge(reference.outputs(index), outputs))
+            answered.judge.add(reference.outputs(index), outputs)
     return answered
 
 
@@ -220,16 +213,8 @@ _TOO_NEW = re.compile(r"Opset (\d+) is under development.* till opset (\d+)", re
 """In ONNX Runtime's refusal of a model that is not at fault."""
 
 
-_FEW, _CLOSE = 6, 4.0
-"""Below so many feeds, a spread between them is taken to go on, up to so many times."""
-
-
 class _Made:
-    """A verdict in the making.
-
-    Attributes:
-        weak: why an output proves nothing on these inputs, by name.
-    """
+    """A verdict in the making."""
 
     def __init__(self, candidate: Candidate, tolerance: Tolerance, began: float) -> None:
         self.candidate = candidate
@@ -237,7 +222,6 @@ class _Made:
         self.device: DeviceInfo | None = None
         self._began = began
         self._findings: list[Finding] = []
-        self.weak: dict[str, str] = {}
 
     def _say(self, *details: str) -> None:
         if self.device is not None:
@@ -264,51 +248,12 @@ class _Made:
         noise = f"the original's own noise was not measured: {unmeasured}" if unmeasured else ""
         self._say(proves(fp16, self.device), by, at, other_release, noise)
 
-    def judged(self, results: list[OutputMetrics], errors: list[float]) -> Verdict:
-        """``passed`` where every output is within the tolerance, and at least one of them proves something.
-
-        Args:
-            errors: of each feed, the largest error as a share of its bound.
-        """
-        feeds = len(errors)
-        failed = [m for m in results if not m.passed and m.output not in self.weak]
-        if failed:
-            return self._verdict(why_failed(failed, self.tolerance), feeds, [self._differs(m) for m in failed], results)
-        weak = [self._proves_nothing(m) for m in results if m.output in self.weak]
-        if weak and (len(weak) == len(results) or not all(m.passed for m in results)):
-            reason = f"not proven by these inputs: {weak[0].message}"
-            return self._verdict(reason, feeds, weak, results, "not-proven")
-        return self._verdict("", feeds, [*weak, *self._close(errors)], results)
-
-    def judged_by(self, metric: UserMetric, values: list[tuple[float, bool]], results: list[OutputMetrics]) -> Verdict:
-        """``passed`` where the user's metric says so of every feed."""
-        code = self.candidate.code or "DP701"
-        bound = "" if metric.bound is None else f", {metric.bound:g} is allowed"
-        wrong = [
-            finding(code, f"metric {metric.name}: {value:.4g} on feed {number}{bound}", value=value)
-            for number, (value, passed) in enumerate(values, 1)
-            if not passed
-        ]
-        reason = wrong[0].message if wrong else ""
-        made = self._verdict(reason, len(values), wrong, results)
-        said = f"metric {metric.name}" + ("" if metric.bound is None else f" <= {metric.bound:g}")
-        return msgspec.structs.replace(made, tolerance=said, metric=metric.name, values=[value for value, _ in values])
-
-    def _proves_nothing(self, metrics: OutputMetrics) -> Finding:
-        text = f"output {metrics.output!r}: {self.weak[metrics.output]}"
-        return finding("DP709", text, node=metrics.output, error=metrics.error, noise=metrics.noise)
-
-    def _close(self, errors: list[float]) -> list[Finding]:
-        """A word on a verdict that other inputs may turn: few feeds, far apart, and the worst near to the bound."""
-        worst, least = max(errors), min(errors)
-        spread = min(_CLOSE, max(2.0, worst / least if least > 0 else _CLOSE))
-        if len(errors) >= _FEW or worst * spread <= 1.0:
-            return []
-        shares = ", ".join(f"{share:.0%}" for share in errors)
-        text = (
-            f"{self.candidate.check}: the feeds take {shares} of what is allowed; others may take more than all of it"
-        )
-        return [finding("DP711", text, shares=list(errors))]
+    def judged(self, judge: Judge, feeds: int) -> Verdict:
+        """What the outputs amount to."""
+        judged = judge.judged(self.candidate.check, self._differs, self.candidate.code or "DP701")
+        facts = {f.name: getattr(judged, f.name) for f in fields(judged)}
+        made = self._verdict(judged.reason, feeds, judged.findings, judged.outputs)
+        return msgspec.structs.replace(made, **{**facts, "findings": made.findings})
 
     def failed(self, found: Finding, feeds: int = 0) -> Verdict:
         """``failed`` for another reason than a number."""
@@ -323,45 +268,19 @@ class _Made:
         facts: dict[str, Any] = one.facts
         return finding(self.candidate.code, text, node=one.node, severity=severity, **facts)
 
-    def _verdict(
-        self,
-        reason: str,
-        feeds: int,
-        findings: list[Finding],
-        outputs: list[OutputMetrics],
-        outcome: Literal["failed", "not-proven"] = "failed",
-    ) -> Verdict:
+    def _verdict(self, reason: str, feeds: int, findings: list[Finding], outputs: list[OutputMetrics]) -> Verdict:
         return Verdict(
             check=self.candidate.check,
-            outcome=outcome if reason else "passed",
+            outcome="failed" if reason else "passed",
             reason=reason,
             device=self.device,
-            tolerance=bounds_used(self.tolerance, outputs),
+            tolerance=str(self.tolerance),
             feeds=feeds,
             seconds=round(time.perf_counter() - self._began, 3),
             outputs=outputs,
             findings=[*findings, *self._findings],
             decides=self.candidate.decides,
         )
-
-
-def why_failed(results: Sequence[OutputMetrics], tolerance: Tolerance) -> str:
-    """The first output that is out of tolerance, and how many more are; empty where none is."""
-    failed = [m for m in results if not m.passed]
-    more = f" (and {len(failed) - 1} more outputs)" if len(failed) > 1 else ""
-    return describe(failed[0], tolerance) + more if failed else ""
-
-
-def no_output(who: str, name: str, code: str = "") -> Finding:
-    """The finding on an output that is not there; ``code`` where it is not DP701."""
-    return finding(code or "DP701", f"{who} has no output {name!r}")
-
-
-def difference(metrics: OutputMetrics, tolerance: Tolerance) -> Finding:
-    """The finding on an output that is out of tolerance."""
-    facts = {name: number for name, number in asdict(metrics).items() if name not in ("output", "passed", "note")}
-    code = "DP702" if metrics.non_finite else "DP701"
-    return finding(code, describe(metrics, tolerance), node=metrics.output, **facts)
 
 
 def not_run(

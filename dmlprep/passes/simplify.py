@@ -136,16 +136,20 @@ class SimplifyPass(Pass[SimplifyOptions]):
                 wrong = [m for m in found if not m.passed and m.max_rel > NOISE_FACTOR * noise.get(m.output, 0.0)]
                 if wrong:
                     return f"the outputs differ: {describe(wrong[0], _BOUND)}"
-                said = f"within the model's own noise, {max(noise.values()):.3g},"
+                said = f"within the model's own noise, {max(noise.values(), default=0.0):.3g},"
             worst = max([worst, *(m.max_rel for m in found)])
         context.facts["guard_on_values"] = f"{said} on {len(feeds)} feed(s), largest difference {worst:.3g}"
         return ""
 
 
 def _noise(model: Model, feed: Mapping[str, Any], reference: Mapping[str, Any], runner: Runner) -> dict[str, float]:
-    """The model's own noise on one feed (``metrics.noise_of``)."""
-    plain = run_segments(partial(runner.run, optimized=False), model, feed)
-    return noise_of(output_groups(model), reference, [plain, run_segments(runner.run, model, nudged(feed))])
+    """The model's own noise on one feed (``metrics.noise_of``); none where it does not run without optimisation."""
+    try:
+        plain = run_segments(partial(runner.run, optimized=False), model, feed)
+        moved = run_segments(runner.run, model, nudged(feed))
+    except ModelRefused:
+        return {}
+    return noise_of(output_groups(model), reference, [plain, moved])
 
 
 def _unlike(model: Model, result: Model) -> str:

@@ -26,7 +26,7 @@ class Runner:
         self.bend = bend
         self.runs = 0
 
-    def run(self, model, feeds, outputs=None):
+    def run(self, model, feeds, outputs=None, *, optimized=True):
         options = ort.SessionOptions()
         options.intra_op_num_threads = 1
         session = ort.InferenceSession(ir.to_proto(model.ir).SerializeToString(), options)
