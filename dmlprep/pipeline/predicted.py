@@ -48,7 +48,7 @@ def hold_against(measured: Verdict, predicted: Verdict | None, rounding: Roundin
         return measured
     expected = {output.output: output for output in predicted.outputs}
     told = msgspec.structs.replace(measured, predicted=max(output.max_rel for output in predicted.outputs))
-    if rounding == "nearest" or measured.outcome != "failed":
+    if rounding == "nearest" or measured.outcome != "failed" or measured.metric:
         return told
     outputs = [_judged(output, expected.get(output.output)) for output in measured.outputs]
     if not all(output.passed for output in outputs):
