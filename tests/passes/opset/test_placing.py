@@ -23,7 +23,8 @@ DEFORM = (
 )
 SCATTER = (
     '<ir_version: 10, opset_import: ["" : 18]> g (float[4,3] x, int64[2,1] i, float[2,3] u) => '
-    '(float[4,3] y, float[4,3] z) { y = ScatterND <reduction: string = "add"> (x, i, u) [same] z = ScatterND (x, i, u) }'
+    '(float[4,3] y, float[4,3] z) { y = ScatterND <reduction: string = "add"> (x, i, u) '
+    "[same] z = ScatterND (x, i, u) }"
 )
 CUMULATED = (
     '<ir_version: 10, opset_import: ["" : 26]> g (int32[3,4] x) => (int32[3,4] y) <int64 axis = {1}>'
@@ -106,3 +107,67 @@ def test_a_model_that_cannot_be_lowered_stays_where_it_is() -> None:
         " { y = Cast <to = 25> (x) z = Relu (x) }"
     )
     assert _brought(text)[0].opset_import[0].version == 25
+
+
+def _head(text: str, opset: int = 17) -> str:
+    return f'<ir_version: 8, opset_import: ["" : {opset}]> g {text}'
+
+
+SIGNED = np.array([-9, -8, -1, 0, 1, 7, 8, 9], np.int64)
+FORMS = {
+    "compress": (
+        "(float[2,5] x, bool[3] c) => (float[2,n] y) { y = Compress <axis = 1> (x, c) }",
+        {"x": _floats(2, 5), "c": np.array([True, False, True])},
+    ),
+    "compress_flat": (
+        "(float[2,3] x, bool[6] c) => (float[n] y) { y = Compress (x, c) }",
+        {"x": _floats(2, 3), "c": np.array([True, False, True, False, False, True])},
+    ),
+    "compress_nothing": (
+        "(float[2,3] x, bool[6] c) => (float[n] y) { y = Compress (x, c) }",
+        {"x": _floats(2, 3), "c": np.zeros(6, bool)},
+    ),
+    "dropout": ("(float[2,3] x) => (float[2,3] y) { y = Dropout (x) }", {"x": _floats(2, 3)}),
+    "mod": (
+        "(int64[8] x, int64[8] d) => (int64[8] y) { y = Mod (x, d) }",
+        {"x": SIGNED, "d": np.array([4, -4, 3, 5, -3, -7, 3, -2])},
+    ),
+    "mod_fmod": (
+        "(int64[8] x, int64[8] d) => (int64[8] y) { y = Mod <fmod = 1> (x, d) }",
+        {"x": SIGNED, "d": np.array([4, -4, 3, 5, -3, -7, 3, -2])},
+    ),
+    "one_hot_of_floats": (
+        "(float[3] x) => (float[3,4] y) <float depth = {4}, float[2] v = {0.5, 2}> { y = OneHot (x, depth, v) }",
+        {"x": np.array([0, 3, 2], np.float32)},
+    ),
+    "integers_to_a_power": (
+        "(int64[8] x) => (int64[8] y) <int64 e = {5}> { y = Pow (x, e) }",
+        {"x": SIGNED},
+    ),
+    "floats_to_an_integer_power": (
+        "(float[2,3] x) => (float[2,3] y) <int64 e = {3}> { y = Pow (x, e) }",
+        {"x": _floats(2, 3)},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_an_equal_form_runs_on_directml(name: str) -> None:
+    text, feeds = FORMS[name]
+    result, left = _brought(_head(text))
+    assert left == []
+    _same(_head(text), result, feeds)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "(double[8] x, double[8] d) => (double[8] y) { y = Mod <fmod = 1> (x, d) }",
+        "(int64[2] x, int64[2] e) => (int64[2] y) { y = Pow (x, e) }",
+        "(int64[2] x) => (int64[2] y) <float e = {0.5}> { y = Pow (x, e) }",
+        "(float[2] x, bool t) => (float[2] y) <float r = {0.5}> { y = Dropout (x, r, t) }",
+    ],
+)
+def test_what_has_no_equal_form_stays(text: str) -> None:
+    _, left = _brought(_head(text))
+    assert len(left) == 1
