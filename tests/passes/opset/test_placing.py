@@ -10,7 +10,7 @@ from dmlprep.passes.opset.opset_pass import OpsetOptions, OpsetPass
 from dmlprep.pipeline.placing import context_for
 from dmlprep.placement import place
 from dmlprep.targets import find_target
-from tests.passes.opset.models import opened, parse, reference
+from tests.passes.opset.models import opened, parse, reference, run
 from tests.precision.graphs import proto_of
 
 TWO_NORMS = (
@@ -144,6 +144,16 @@ FORMS = {
         "(int64[8] x) => (int64[8] y) <int64 e = {5}> { y = Pow (x, e) }",
         {"x": SIGNED},
     ),
+    "resize_cubic": (
+        "(float[1,2,5,6] x) => (float[1,2,9,8] y) <int64[4] z = {1, 2, 9, 8}>"
+        ' { y = Resize <mode = "cubic", cubic_coeff_a = -0.5, exclude_outside = 1> (x, , , z) }',
+        {"x": _floats(1, 2, 5, 6)},
+    ),
+    "resize_cubic_aligned": (
+        "(float[1,2,5,6] x) => (float[1,2,10,9] y) <float[4] s = {1, 1, 2, 1.5}>"
+        ' { y = Resize <mode = "cubic", coordinate_transformation_mode = "align_corners"> (x, , s) }',
+        {"x": _floats(1, 2, 5, 6)},
+    ),
     "floats_to_an_integer_power": (
         "(float[2,3] x) => (float[2,3] y) <int64 e = {3}> { y = Pow (x, e) }",
         {"x": _floats(2, 3)},
@@ -157,6 +167,8 @@ def test_an_equal_form_runs_on_directml(name: str) -> None:
     result, left = _brought(_head(text))
     assert left == []
     _same(_head(text), result, feeds)
+    for want, got in zip(run(parse(_head(text)), feeds), run(result, feeds), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize(

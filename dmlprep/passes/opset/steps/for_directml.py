@@ -13,6 +13,7 @@ import onnx_ir as ir
 
 from dmlprep.passes.opset.build import Builder
 from dmlprep.passes.opset.refusal import CannotLower
+from dmlprep.passes.opset.steps.resizing import by_matrices
 
 __all__ = ["EQUAL_FORMS"]
 
@@ -20,6 +21,8 @@ _T = onnx.TensorProto
 _UNSIGNED = {_T.UINT8, _T.UINT16, _T.UINT32, _T.UINT64}
 _FLOATS = {_T.FLOAT, _T.FLOAT16}
 _HIGHEST_POWER = 16
+_LARGEST_MATRIX = 2**22
+"""Elements of an interpolation matrix; larger ones take longer to multiply than the copies to the CPU."""
 _EXACT_IN_FLOAT = 2**11  # FP16 holds every integer up to here
 
 
@@ -82,11 +85,22 @@ def power(b: Builder) -> list[ir.Value | None]:
     return [result if result is not x else b.op("Identity", x)]
 
 
+def resize(b: Builder) -> list[ir.Value | None]:
+    """Cubic interpolation: a product with a constant matrix along each axis."""
+    if b.attr("mode", "nearest") != "cubic":
+        raise CannotLower("only cubic interpolation is written as a product")
+    shape, out = (b.values.static_shape(v) for v in (b.need(0), b.node.outputs[0]))
+    if shape is None or out is None or max(m * n for m, n in zip(shape, out, strict=True)) > _LARGEST_MATRIX:
+        raise CannotLower("its sizes are not known, or its matrices too large")
+    return by_matrices(b)
+
+
 EQUAL_FORMS: Mapping[str, Callable[[Builder], list[ir.Value | None]]] = {
     "Compress": compress,
     "Dropout": dropout,
     "Mod": mod,
     "OneHot": one_hot,
     "Pow": power,
+    "Resize": resize,
 }
 """Operator of ai.onnx -> its form."""
