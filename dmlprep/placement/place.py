@@ -6,13 +6,13 @@ from dmlprep.model import Model
 from dmlprep.model.collector import paused_collector
 from dmlprep.placement.cpu_preferred import cpu_preferred
 from dmlprep.placement.crossings import crossings, feed_bytes
-from dmlprep.placement.flops import flops
 from dmlprep.placement.fusion import partitions, unfusable
 from dmlprep.placement.placement import PlacedNode, Placement, ProviderName
 from dmlprep.placement.reading import read_facts
 from dmlprep.placement.roles import roles
 from dmlprep.targets import Target
 from dmlprep.targets.facts import GraphFacts, NodeFacts
+from dmlprep.targets.flops import flops
 from dmlprep.targets.kernels import Kernel
 from dmlprep.targets.support import Support, dml_kernel
 
