@@ -5,12 +5,12 @@ from __future__ import annotations
 from dmlprep.model import Model
 from dmlprep.model.collector import paused_collector
 from dmlprep.placement.crossings import crossings, feed_bytes
-from dmlprep.placement.flops import flops
 from dmlprep.placement.placement import PlacedNode, Placement, ProviderName
 from dmlprep.placement.reading import read_facts
 from dmlprep.placement.roles import roles
 from dmlprep.targets import Target
 from dmlprep.targets.facts import GraphFacts
+from dmlprep.targets.flops import flops
 from dmlprep.targets.fusion import divide
 from dmlprep.targets.kernels import Kernel
 

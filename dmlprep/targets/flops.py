@@ -1,4 +1,4 @@
-"""Floating-point operations of a node, from its shapes: a weight for placement, not a measurement."""
+"""Floating-point operations of a node, from its shapes: a weight, not a measurement."""
 
 from __future__ import annotations
 
