@@ -52,8 +52,8 @@ class Gain:
         if 2 * self.quantised <= self.nbytes:
             return ""
         return (
-            f"; {percent(self.quantised / self.nbytes, 0)} of the bytes are quantised to 8 bits or less already, which FP16 "
-            "cannot halve"
+            f"; {percent(self.quantised / self.nbytes, 0)} of the bytes are quantised to 8 bits or less "
+            "already, which FP16 cannot halve"
         )
 
     @property
@@ -120,8 +120,8 @@ def little_gain(gain: Gain) -> str:
     if not (counts[0] and gain.saved < _LEAST_SAVED) and not (any(counts) and gain.in_fp32 > _MOST_IN_FP32):
         return ""
     return (
-        f"FP16 saves {percent(gain.saved)} of the bytes of the weights, and {percent(gain.in_fp32)} of the floating-point "
-        "operations stay in FP32"
+        f"FP16 saves {percent(gain.saved)} of the bytes of the weights, and {percent(gain.in_fp32)} of the "
+        "floating-point operations stay in FP32"
     )
 
 
