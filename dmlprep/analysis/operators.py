@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["CONTROL", "MOVES", "RANDOM"]
+__all__ = ["CONTROL", "MOVES"]
 
 MOVES = frozenset(
     """
@@ -19,8 +19,3 @@ CONTROL = frozenset(
     """.split()  # noqa: SIM905 - a list of a hundred names reads better as words
 )
 """Control flow, and what makes or reads sequences and optionals."""
-
-RANDOM = frozenset(
-    {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
-)
-"""Operators that draw random numbers: another result in each run."""

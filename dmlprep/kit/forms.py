@@ -58,6 +58,7 @@ class Manifest(msgspec.Struct, frozen=True):
         tolerances: by ``dml`` and ``cpu``.
         groups: outputs that are compared together, and by which rule.
         files: every file of the kit but ``kit.json``.
+        inputs: whether the feeds were ``given`` by the user or are ``seeded``; empty in kits of before.
     """
 
     format: Literal[1]
@@ -72,6 +73,7 @@ class Manifest(msgspec.Struct, frozen=True):
     runs: Annotated[int, msgspec.Meta(ge=1)]
     time_limit: Annotated[float, msgspec.Meta(gt=0)]
     files: dict[str, FileEntry]
+    inputs: Literal["", "given", "seeded"] = ""
 
     def to_json(self) -> bytes:
         """The document; the same manifest gives the same bytes."""

@@ -144,6 +144,7 @@ def pack(request: KitRequest) -> Packed:
                         runs=request.runs,
                         time_limit=request.time_limit,
                         files=dict(sorted(kit.files.items())),
+                        inputs=reference.inputs,
                     )
                     document = manifest.to_json()
                     kit.add_bytes(MANIFEST, document)

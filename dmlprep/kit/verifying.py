@@ -139,7 +139,7 @@ def _judge(manifest: Manifest, name: str, result: Result, kit: Bundle, returned:
         feeds = len(result.feeds)
         return msgspec.structs.replace(
             verdict, outcome=outcome, reason=reason, findings=findings, outputs=outputs, feeds=feeds
-        )
+        ).on(manifest.inputs)
 
     if idle := _not_run(result, on_dml):
         return said("not-run", idle, [finding("DP812", f"{verdict.check} did not run: {idle}")], [])

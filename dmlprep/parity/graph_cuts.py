@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from dmlprep.analysis.operators import RANDOM
 from dmlprep.model import Model
 from dmlprep.model.checking import infer_shapes
+from dmlprep.model.drawing import RANDOM
 from dmlprep.model.walk import attribute_graphs
 from dmlprep.parity.matching import may_be_compared
 from dmlprep.rewriting.builder import move_readers

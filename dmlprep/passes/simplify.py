@@ -7,13 +7,13 @@ from typing import Annotated
 import msgspec
 import onnx_ir as ir
 
-from dmlprep.analysis.operators import RANDOM
 from dmlprep.analysis.segments import run_segments
 from dmlprep.engines import onnxsim
 from dmlprep.errors import ModelRefused
 from dmlprep.metrics import TOLERANCES, describe, measure
 from dmlprep.model import Model
 from dmlprep.model.checking import check
+from dmlprep.model.drawing import RANDOM
 from dmlprep.model.walk import graphs, label, nodes
 from dmlprep.passes.base import Context, Fact, Options, Pass
 from dmlprep.record import finding

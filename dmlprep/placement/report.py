@@ -93,7 +93,7 @@ def examine(model: Model, target: Target) -> Examined:
 def _file_findings(model: Model) -> list[Finding]:
     wrong = check(model.ir)
     found = [finding("DP003", wrong, node=str(model.path or ""))] if wrong else []
-    found += _value_findings(model)
+    found += [*model.notes, *_value_findings(model)]
     if model.path is not None:
         found += _name_findings(model, model.path.parent.resolve())
     return found

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from dmlprep.analysis.operators import CONTROL, RANDOM
+from dmlprep.analysis.operators import CONTROL
+from dmlprep.model.drawing import RANDOM
 from dmlprep.targets.facts import GraphFacts, NodeFacts, Value
 
 __all__ = ["Role", "roles"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from graphlib import CycleError, TopologicalSorter
 
 import onnx
 import onnx_ir as ir
@@ -45,12 +44,8 @@ class _Builder:
             found = self._value(value, path)
             found.graph_input = True
             facts.inputs.append(found)
-        in_order = True
         for node in graph:
-            in_order = in_order and self.values.keys().isdisjoint(node.outputs)
             self._node(node, facts)
-        if not in_order:
-            facts.nodes = _sorted(facts.nodes)
         for index, made in enumerate(facts.nodes):
             made.index = index
         for value in graph.outputs:
@@ -114,17 +109,6 @@ def _note_implicit(node: NodeFacts) -> None:
                     node.implicit.append(value)
                     if not any(c is node for c in value.consumers[-1:]):
                         value.consumers.append(node)
-
-
-def _sorted(nodes: list[NodeFacts]) -> list[NodeFacts]:
-    """The nodes of a graph in topological order; as they stand where there is none."""
-    makers = {n: [v.producer for v in (*n.inputs, *n.implicit) if v is not None] for n in nodes}
-    own = set(nodes)
-    order = TopologicalSorter({n: [m for m in made_by if m in own] for n, made_by in makers.items()})
-    try:
-        return [n for n in order.static_order() if n is not None]
-    except CycleError:
-        return nodes
 
 
 def _set_constant(node: NodeFacts) -> None:

@@ -19,4 +19,5 @@ ROWS: dict[str, Code] = {
         "also prove the file on DirectML; if the CPU must run it, keep the nodes that the finding names in FP32",
     ),
     "DP708": Code("judged by the emulation with the device's rounding", "note", "nothing has to be changed for a GPU"),
+    "DP710": Code("inputs were made", "note", "give real inputs with --feeds; dmlprep feeds makes them"),
 }
