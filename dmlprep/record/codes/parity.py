@@ -18,5 +18,10 @@ ROWS: dict[str, Code] = {
         "warning",
         "also prove the file on DirectML; if the CPU must run it, keep the nodes that the finding names in FP32",
     ),
+    "DP709": Code(
+        "the result does not load in ONNX Runtime",
+        "error",
+        "leave out the step that changed the model last, and report the model's structure",
+    ),
     "DP708": Code("judged by the emulation with the device's rounding", "note", "nothing has to be changed for a GPU"),
 }
