@@ -11,6 +11,7 @@ from dmlprep.cli.options import (
     adapter_options,
     feeds_option,
     format_option,
+    metric_options,
     read_sizes,
     sizes_option,
     time_limit_option,
@@ -40,6 +41,14 @@ __all__ = ["command"]
     help="Named tolerance (docs/parity.md); auto goes by the candidate's weights.",
 )
 @click.option(
+    "--measure",
+    "measures",
+    multiple=True,
+    metavar="OUTPUT=KIND",
+    help="How an output is read: elements, map, classes or logits; seen in what makes it else.",
+)
+@metric_options
+@click.option(
     "--open-by",
     type=click.Choice(["provider", "device", "policy"]),
     default="provider",
@@ -52,13 +61,36 @@ __all__ = ["command"]
 )
 @time_limit_option(600.0, "For one load or run.")
 @format_option("text", "json")
-def command(reference: Path, candidate: Path, sizes: tuple[str, ...], output_format: str, **options: Any) -> int:
+def command(
+    reference: Path,
+    candidate: Path,
+    sizes: tuple[str, ...],
+    measures: tuple[str, ...],
+    output_format: str,
+    **options: Any,
+) -> int:
     """Compare the outputs of CANDIDATE with those of REFERENCE, on the same inputs.
 
     Exit codes: 0 within the tolerance; 1 not; 2 bad input; 3 the comparison could not run.
     """
     from dmlprep import api
 
-    verdict = api.compare(reference, candidate, sizes=read_sizes(sizes), **options)
+    verdict = api.compare(reference, candidate, sizes=read_sizes(sizes), measures=_kinds(measures), **options)
     show_verdict(verdict, output_format)
     return verdict.exit_code
+
+
+def _kinds(measures: tuple[str, ...]) -> dict[str, str]:
+    from dmlprep.errors import UsageError
+
+    found = {}
+    for measure in measures:
+        name, _, kind = measure.rpartition("=")
+        if not name or kind not in ("elements", "map", "classes", "logits"):
+            raise UsageError(
+                f"{measure!r} is no measure",
+                where="--measure",
+                fix="write OUTPUT=KIND; kinds: elements, map, classes, logits",
+            )
+        found[name] = kind
+    return found

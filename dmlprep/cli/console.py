@@ -61,6 +61,9 @@ class ProgressObserver(Observer):
         if self._plain:
             self._console.print(f"{name}: {text}", markup=False)
 
+    def told(self, text: str) -> None:
+        self._console.print(text, markup=False)
+
     def step_started(self, name: str, index: int, total: int) -> None:
         self._begin(f"{index}/{total} {name}")
 

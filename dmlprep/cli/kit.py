@@ -11,6 +11,7 @@ from dmlprep.cli.options import (
     adapter_options,
     feeds_option,
     format_option,
+    metric_options,
     optimization_option,
     read_sizes,
     sizes_option,
@@ -67,6 +68,7 @@ def command() -> None:
 @click.option("--warm-up", type=click.IntRange(1), default=1, show_default=True, help="Runs before the timed ones.")
 @click.option("--runs", type=click.IntRange(1), default=5, show_default=True, help="Timed runs of each feed.")
 @time_limit_option(1800.0, "For everything on the other machine.")
+@click.option("--metric", default="", metavar="FILE.py:FUNCTION", help="Name of your own measure; it is not run here.")
 @click.option("--force", is_flag=True, help="Replace the zip.")
 @format_option("text", "json")
 def pack(
@@ -124,10 +126,9 @@ def pack(
     "--record", type=click.Path(path_type=Path), help="The run.json that takes the verdict; the one beside MODEL else."
 )
 @click.option("--require-dml", is_flag=True, help="Exit 3 unless DirectML ran.")
+@metric_options
 @format_option("text", "json")
-def verify(
-    result: Path, kit: Path, model: Path | None, record: Path | None, require_dml: bool, output_format: str
-) -> int:
+def verify(result: Path, require_dml: bool, output_format: str, **options: Any) -> int:
     """Judge the RESULT that came back.
 
     RESULT is result.zip, or the result.json in it. The verdict goes into the record of the model.
@@ -140,7 +141,7 @@ def verify(
     """
     from dmlprep import api
 
-    verdict, merged = api.verify_kit(result, kit=kit, model=model, record=record)
+    verdict, merged = api.verify_kit(result, **options)
     show_verdict(verdict, output_format)
     if merged is not None and output_format == "text":
         echo(f"the verdict is in {merged}")

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from dmlprep.cli.options import device_options, feeds_option, format_option, recipe_options
+from dmlprep.cli.options import device_options, feeds_option, format_option, metric_options, recipe_options
 from dmlprep.cli.output import print_json_text
 
 __all__ = ["command"]
@@ -25,6 +25,7 @@ __all__ = ["command"]
 @recipe_options
 @feeds_option
 @device_options
+@metric_options
 @click.option("--force", is_flag=True, help="Replace files that are there.")
 @click.option(
     "--record",

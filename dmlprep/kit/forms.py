@@ -59,6 +59,8 @@ class Manifest(msgspec.Struct, frozen=True):
         groups: outputs that are compared together, and by which rule.
         files: every file of the kit but ``kit.json``.
         inputs: whether the feeds were ``given`` by the user or are ``seeded``; empty in kits of before.
+        noise: the original's own, by output; ``weak``: outputs that prove nothing on these feeds, and why.
+        metric: name of the user's own measure, which the kit does not hold.
     """
 
     format: Literal[1]
@@ -74,6 +76,9 @@ class Manifest(msgspec.Struct, frozen=True):
     time_limit: Annotated[float, msgspec.Meta(gt=0)]
     files: dict[str, FileEntry]
     inputs: Literal["", "given", "seeded"] = ""
+    noise: dict[str, float] = {}
+    weak: dict[str, str] = {}
+    metric: str = ""
 
     def to_json(self) -> bytes:
         """The document; the same manifest gives the same bytes."""

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     Array = np.ndarray[Any, Any]
 
-__all__ = ["Comparison", "OutputGroup", "compare_outputs", "describe"]
+__all__ = ["Comparison", "OutputGroup", "bounds_used", "compare_outputs", "describe"]
 
 
 @dataclass(frozen=True)
@@ -168,6 +168,21 @@ def _worse(a: OutputMetrics, b: OutputMetrics) -> OutputMetrics:
         noise=a.noise,
         bound=a.bound,
     )
+
+
+def bounds_used(tolerance: Tolerance, results: Sequence[OutputMetrics]) -> str:
+    """The tolerance in words, with the bounds of steep outputs and of noise where they were used."""
+    said = str(tolerance)
+    if any(m.error != m.max_rel for m in results):
+        said += (
+            f"; steep outputs: overlap >= {tolerance.overlap:g}, out of bounds <= {tolerance.outside:.1%}, "
+            f"stray <= {tolerance.stray:g}"
+        )
+    raised = [m for m in results if m.bound > tolerance.max_rel]
+    if raised:
+        worst = max(raised, key=lambda m: m.bound)
+        said += f"; {worst.bound:.2g} at {worst.output}, whose own noise is {worst.noise:.2g}"
+    return said
 
 
 def describe(metrics: OutputMetrics, tolerance: Tolerance) -> str:

@@ -70,7 +70,8 @@ def _range(arrays: Sequence[Array]) -> tuple[float, float]:
     low, high = 0.0, 0.0
     found = False
     for array in arrays:
-        fine = array[np.isfinite(array) & (array > MASK)]
+        fine = np.asarray(array[np.isfinite(array)], dtype=np.float64)
+        fine = fine[fine > MASK]
         if fine.size:
             ends = float(fine.min()), float(fine.max())
             low, high = (min(low, ends[0]), max(high, ends[1])) if found else ends

@@ -20,7 +20,8 @@ of ONNX Runtime 1.24.4 (2026-11):
 
 from __future__ import annotations
 
-from typing import TypedDict
+from dataclasses import replace
+from typing import Any, TypedDict
 
 from dmlprep.errors import UsageError
 from dmlprep.metrics.measure import Tolerance
@@ -115,20 +116,48 @@ TOLERANCES: dict[str, Tolerance] = {
 def find_tolerance(name: str) -> Tolerance:
     """A tolerance by name, or ``rel:0.005`` for a bound of one's own on max|d| / max|reference|.
 
+    Bounds may follow: ``fp16-cpu,overlap=0.995,threshold=0.3/0.6``.
+
     Raises:
-        UsageError: there is no such tolerance.
+        UsageError: there is no such tolerance, or no such bound.
     """
-    if name.startswith("rel:"):
+    base, *bounds = name.split(",")
+    if base.startswith("rel:"):
         try:
-            bound = float(name[4:])
+            bound = float(base[4:])
         except ValueError:
             bound = -1.0
         if not 0 <= bound < 1:
-            raise UsageError(f"{name!r} is no tolerance", fix="write rel:0.005, between 0 and 1")
-        return Tolerance(name, bound, 0.0, 1.0, 0.99, "given by the user")
-    if name not in TOLERANCES:
-        raise UsageError(f"unknown tolerance {name!r}", fix=f"known: auto, {', '.join(TOLERANCES)}, or rel:0.005")
-    return TOLERANCES[name]
+            raise UsageError(f"{base!r} is no tolerance", fix="write rel:0.005, between 0 and 1")
+        found = Tolerance(base, bound, 0.0, 1.0, 0.99, "given by the user")
+    elif base in TOLERANCES:
+        found = TOLERANCES[base]
+    else:
+        raise UsageError(f"unknown tolerance {base!r}", fix=f"known: auto, {', '.join(TOLERANCES)}, or rel:0.005")
+    return _with_bounds(found, name, bounds)
+
+
+_BOUNDS = {"overlap": "overlap", "outside": "outside", "stray": "stray", "threshold": "thresholds",
+           "cosine": "cosine", "equal": "share_equal", "rows": "rows"}  # fmt: skip
+"""Bounds that may follow a name, by the fields of ``Tolerance``."""
+
+
+def _with_bounds(tolerance: Tolerance, name: str, bounds: list[str]) -> Tolerance:
+    given: dict[str, Any] = {}
+    for bound in bounds:
+        field, _, text = bound.strip().partition("=")
+        try:
+            numbers = tuple(float(number) for number in text.split("/"))
+        except ValueError:
+            numbers = ()
+        fits = field in _BOUNDS and numbers and all(0 <= number <= 1 for number in numbers)
+        if not fits or (len(numbers) > 1 and field != "threshold"):
+            known = ", ".join(_BOUNDS)
+            raise UsageError(
+                f"{bound!r} is no bound of a tolerance", fix=f"write overlap=0.99 (0 to 1); there are: {known}"
+            )
+        given[_BOUNDS[field]] = numbers if field == "threshold" else numbers[0]
+    return replace(tolerance, name=name, **given) if given else tolerance
 
 
 def choose_tolerance(name: str, *, fp16: bool, quantized: bool, device: str) -> Tolerance:
@@ -142,13 +171,16 @@ def choose_tolerance(name: str, *, fp16: bool, quantized: bool, device: str) -> 
     Raises:
         UsageError: there is no such tolerance.
     """
-    if name != "auto":
+    base, comma, bounds = name.partition(",")
+    if base != "auto":
         return find_tolerance(name)
     if quantized:
-        return TOLERANCES["quantized"]
-    if device == "fp16-emulation":
-        return TOLERANCES[device]
-    return TOLERANCES[f"{'fp16' if fp16 else 'fp32'}-{'dml' if device == 'dml' else 'cpu'}"]
+        chosen = "quantized"
+    elif device == "fp16-emulation":
+        chosen = device
+    else:
+        chosen = f"{'fp16' if fp16 else 'fp32'}-{'dml' if device == 'dml' else 'cpu'}"
+    return find_tolerance(f"{chosen}{comma}{bounds}")
 
 
 def proves(fp16: bool, device: DeviceInfo) -> str:

@@ -168,7 +168,7 @@ _SIGNAL = 512
 """Samples of a signal of free length, which suit small speech models (frames of 512 at 16 kHz; wav2vec2 needs 400)."""
 
 _FRAMES = frozenset(("Conv", "DFT", "STFT"))
-_RESHAPES = frozenset(("Cast", "Identity", "Pad", "Reshape", "Squeeze", "Transpose", "Unsqueeze"))
+_RESHAPES = frozenset(("Cast", "Identity", "Pad", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze"))
 
 
 def is_signal(one: Input) -> bool:
@@ -177,7 +177,7 @@ def is_signal(one: Input) -> bool:
     dims = one.dims or ()
     if one.dtype is None or not one.dtype.is_floating_point() or not 1 <= len(dims) <= 3:
         return False
-    if len(dims) == 3 and dims[1] != 1:
+    if len(dims) == 3 and 1 not in dims[1:]:
         return False
     stack, seen = [one.value], set[ir.Value]()
     while stack:

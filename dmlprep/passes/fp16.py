@@ -14,14 +14,13 @@ import onnx_ir as ir
 from dmlprep.errors import ModelRefused, RecipeError
 from dmlprep.metrics import holds_fp16
 from dmlprep.model import Model
-from dmlprep.model.walk import label, nodes
+from dmlprep.model.walk import label, nodes, nodes_by_path
 from dmlprep.passes.base import Context, Options, Pass
 from dmlprep.passes.catalog import suggest
 from dmlprep.precision.convert.calls import inline_calls
 from dmlprep.precision.convert.converter import Converted, convert
 from dmlprep.precision.convert.onnxconverter_common import convert_with_onnxconverter_common
 from dmlprep.precision.convert.squares import sum_squares
-from dmlprep.precision.node_paths import nodes_by_path
 from dmlprep.precision.search.islands import Setting, find_islands
 from dmlprep.precision.search.profile import Range
 from dmlprep.precision.types import solve_types

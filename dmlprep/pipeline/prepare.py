@@ -18,7 +18,7 @@ from dmlprep.errors import CheckNotRun, DmlprepError, InputError, ModelRefused, 
 from dmlprep.files import FileSet, check_path, unwritable
 from dmlprep.files.outputs import check_replaceable
 from dmlprep.files.staging import PREFIX, clear_left, staging_folder
-from dmlprep.metrics import holds_fp16
+from dmlprep.metrics import UserMetric, holds_fp16
 from dmlprep.model import Model
 from dmlprep.model.checking import check
 from dmlprep.model.opening import check_name
@@ -55,6 +55,7 @@ class PrepareRequest:
         feeds: the user's feeds; seeded ones are made where this is empty.
         force: replace files that are there.
         session: options of the DirectML session (device, overrides).
+        metric: the user's own, which decides in place of the tolerance.
     """
 
     source: Path
@@ -63,6 +64,7 @@ class PrepareRequest:
     feeds: Sequence[dict[str, np.ndarray[Any, Any]]] = ()
     force: bool = False
     session: SessionOptions | None = None
+    metric: UserMetric | None = None
     observer: Observer = field(default_factory=Observer)
 
     @property
@@ -126,8 +128,12 @@ def _run(request: PrepareRequest, record: RunRecord, began: float) -> None:
     model = Model.open(request.source)
     record.input_sha256 = model.digest()
     record.opset_before, record.ir_before = _versions(model)
+    record.findings += model.notes
     record.facts["files"] = _files(model, request)
     _check_input(model, request.source)
+    if request.metric is not None and request.metric.name == request.plan.recipe.parity.metric:
+        text = f"the recipe names the metric {request.metric.name}, whose code decides about this model"
+        record.findings.append(finding("DP712", text))
     _check_device(request, record)
     if record.exit_code:
         return
@@ -271,6 +277,7 @@ def _save_and_prove(
             session=request.on_target,
             observer=request.observer,
             host=host,
+            metric=request.metric,
         )
         _judge(record, request.plan)
         if record.exit_code:
@@ -310,6 +317,10 @@ def _judge(record: RunRecord, plan: Plan) -> None:
             # A model that does not run says more than that its outputs differ.
             code = next((f.code for f in verdict.findings if f.severity == "error"), "")
             what, fix = "failed", _HOW_TO_MEND.get(code, "dmlprep bisect finds the first node that differs")
+        elif verdict.outcome == "not-proven":
+            record.exit_code = verdict.exit_code
+            record.error = f"{verdict.check}: {verdict.reason} [DP709] (give real inputs with --feeds)"
+            return
         elif on_dml and on_wish:
             continue
         else:

@@ -48,7 +48,12 @@ class CpuRunner:
         self._options: SessionOptions | None = None
 
     def run(
-        self, model: Model, feeds: Mapping[str, np.ndarray[Any, Any]], outputs: Sequence[str] | None = None
+        self,
+        model: Model,
+        feeds: Mapping[str, np.ndarray[Any, Any]],
+        outputs: Sequence[str] | None = None,
+        *,
+        optimized: bool = True,
     ) -> dict[str, np.ndarray[Any, Any]]:
         """Run ``model`` on the CPU, its weights left where they are.
 
@@ -67,7 +72,7 @@ class CpuRunner:
             # What a pass made of the model may take its inputs in another width: the FP16 emulation in FP32.
             return session.run(adapt_feed(dict(feeds), session.inputs, str(model.path or "")), outputs)
 
-        options = SessionOptions(time_limit=self._time_limit)
+        options = SessionOptions(time_limit=self._time_limit, optimization="all" if optimized else "disabled")
         try:
             found, _ = at_some_level(once, options, lower_levels(model))
         except SessionFailure as failure:

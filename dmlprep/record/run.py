@@ -42,18 +42,20 @@ class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
 
     Attributes:
         check: what was checked (``parity on cpu``).
-        outcome: ``passed``, ``failed`` or ``not-run``.
-        reason: why it failed or did not run; empty when it passed.
+        outcome: ``passed``, ``failed``, ``not-proven`` (it ran, on inputs that prove nothing) or ``not-run``.
+        reason: why it did not pass; empty when it passed.
         device: which device answered, ``None`` when none did.
         tolerance: name of the tolerance and its numbers.
         decides: whether it decides about the model; one that does not is information, whatever its outcome.
         predicted: of a DirectML session on an FP16 model, the worst relative error that the FP16 emulation with the
             device's rounding gives on the same feeds; ``None`` where there is none.
         inputs: ``given`` by the user, ``seeded`` (made, which proves less); empty where the check needs none.
+        metric: the user's own measure, which decided in place of the tolerance; empty where there is none.
+        values: what it gave, feed by feed.
     """
 
     check: str
-    outcome: Literal["passed", "failed", "not-run"]
+    outcome: Literal["passed", "failed", "not-proven", "not-run"]
     reason: str = ""
     device: DeviceInfo | None = None
     tolerance: str = ""
@@ -64,6 +66,8 @@ class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
     decides: bool = True
     predicted: float | None = None
     inputs: Literal["", "given", "seeded"] = ""
+    metric: str = ""
+    values: list[float] = []
 
     def __post_init__(self) -> None:
         if self.outcome != "passed" and not self.reason:
@@ -84,8 +88,8 @@ class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def exit_code(self) -> int:
-        """What the command line returns where this verdict decides: 0 passed, 1 failed, 3 not run."""
-        return {"passed": 0, "failed": 1, "not-run": 3}[self.outcome]
+        """What the command line returns where this verdict decides: 0 passed, 1 failed, 3 not run or not proven."""
+        return {"passed": 0, "failed": 1, "not-proven": 3, "not-run": 3}[self.outcome]
 
 
 class StepRecord(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -16,6 +16,7 @@ from typing import Literal
 
 import onnx_ir as ir
 
+from dmlprep.analysis.operators import MOVES
 from dmlprep.errors import ModelRefused
 from dmlprep.model import Model
 from dmlprep.model.walk import graphs
@@ -23,7 +24,7 @@ from dmlprep.precision.emulation import composites
 from dmlprep.precision.emulation.rounding import Builder, Constants, Rounding
 from dmlprep.precision.half import cast_tensor
 from dmlprep.precision.types import Types, solve_types
-from dmlprep.precision.view import MOVES, constant_tensor, set_constant_tensor
+from dmlprep.precision.view import constant_tensor, set_constant_tensor
 from dmlprep.rewriting.builder import insert_behind, move_readers
 from dmlprep.rewriting.names import Names
 

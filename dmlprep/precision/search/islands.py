@@ -13,12 +13,11 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
 from dmlprep.model import Model
-from dmlprep.model.walk import graphs, label
+from dmlprep.model.walk import graphs, join_path, label
 from dmlprep.precision.convert.constants import from_big_constant
 from dmlprep.precision.convert.plan import COMPRESSES
 from dmlprep.precision.convert.squares import lone_roots
 from dmlprep.precision.half import FP16_MAX
-from dmlprep.precision.node_paths import join_path
 from dmlprep.precision.search.contribution import Growth, error_growth
 from dmlprep.precision.search.origins import around, origins
 from dmlprep.precision.search.profile import Range, profile
@@ -51,7 +50,7 @@ class Islands:
     Attributes:
         met: whether the tolerance is met.
         error: of the result, see ``metrics.output_error``; the smallest of all trials where the tolerance is not met.
-        keep: place of each node to keep in FP32 (see ``precision.node_paths``) -> why, with numbers.
+        keep: place of each node to keep in FP32 (see ``model.walk.join_path``) -> why, with numbers.
         follow: place of each node that computes in FP32 because of those -> why. Recipes need not name them.
         inside: of ``keep``, nodes that became part of another one (a square, of the sum of squares that reads it).
         whole: no node computes in FP16 with these kept, so FP16 gains nothing.

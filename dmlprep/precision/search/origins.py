@@ -6,11 +6,10 @@ from collections.abc import Mapping
 
 import onnx_ir as ir
 
+from dmlprep.analysis.operators import MOVES
 from dmlprep.model import Model
-from dmlprep.model.walk import attribute_graphs, label
-from dmlprep.precision.node_paths import join_path
+from dmlprep.model.walk import attribute_graphs, join_path, label
 from dmlprep.precision.search.contribution import Growth
-from dmlprep.precision.view import MOVES
 
 __all__ = ["around", "origins"]
 

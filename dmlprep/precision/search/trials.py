@@ -18,9 +18,8 @@ from dmlprep.errors import InputError, ModelRefused
 from dmlprep.files import replace
 from dmlprep.metrics import data_dependent, output_error, output_groups
 from dmlprep.model import Model, freeze
-from dmlprep.model.walk import graphs, label
+from dmlprep.model.walk import graphs, join_path, label, nodes_by_path
 from dmlprep.precision.emulation.emulate import Accumulation, Rounding, emulate
-from dmlprep.precision.node_paths import join_path, nodes_by_path
 from dmlprep.precision.types import is_wide, solve_types
 from dmlprep.precision.view import UNTYPED
 from dmlprep.record.shares import percent

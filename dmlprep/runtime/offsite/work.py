@@ -196,7 +196,8 @@ class Work:
                 np.save(self.folder / file, array, allow_pickle=False)
                 kept[name] = file
         groups = [OutputGroup(**{**group, "names": tuple(group["names"])}) for group in self.manifest["groups"]]
-        measured = compare_outputs(groups, expected, outputs, Tolerance(**self.manifest["tolerances"][kind]))
+        tolerance = Tolerance(**self.manifest["tolerances"][kind])
+        measured = compare_outputs(groups, expected, outputs, tolerance, self.manifest.get("noise"))
         self.state["feeds"].append(
             {
                 "outputs": kept,
