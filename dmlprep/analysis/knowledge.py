@@ -21,6 +21,7 @@ from dmlprep.analysis.folding import EVALUATORS, NUMPY_TYPES, Array, evaluate
 from dmlprep.analysis.schemas import NEWEST, type_string
 from dmlprep.model.checking import infer_shapes
 from dmlprep.model.dims import Dim
+from dmlprep.model.frozen import Frozen
 from dmlprep.model.protos import bodies
 from dmlprep.model.walk import attribute_graphs
 
@@ -124,11 +125,15 @@ class Knowledge:
     _depth: int = 0
 
     @classmethod
-    def swept(cls, model: ir.Model) -> Knowledge:
-        """Types as onnx infers them over the whole graph; where it cannot, what the model declares."""
+    def swept(cls, model: ir.Model, frozen: Frozen | None = None) -> Knowledge:
+        """Types as onnx infers them over the whole graph; where it cannot, what the model declares.
+
+        Args:
+            frozen: the same model, where it was frozen already.
+        """
         found = cls(model)
         try:
-            inferred = infer_shapes(model)
+            inferred = infer_shapes(frozen or model)
         except (*INFERENCE_ERRORS, ValueError):
             return found
         found._take(model.graph, inferred.graph)

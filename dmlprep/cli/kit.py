@@ -110,7 +110,8 @@ def pack(
         return 0
     by = f"{made.reference.name} (the model itself)" if made.reference.itself else made.reference.name
     echo(f"wrote {packed.path}: kit {packed.name[:12]}, {bytes_text(packed.nbytes)}")
-    echo(f"  {made.model.name}, {len(made.feeds)} feeds; expected outputs by {by} on {made.reference.device}")
+    kind = "made feeds (--feeds takes real ones)" if made.inputs == "seeded" else "feeds"
+    echo(f"  {made.model.name}, {len(made.feeds)} {kind}; expected outputs by {by} on {made.reference.device}")
     echo(f"  tolerance on DirectML {made.tolerances['dml']}")
     echo("  there: extract it, pip install numpy onnxruntime-directml, python run.py; it writes result.zip")
     echo(f"  then: dmlprep kit verify result.zip --kit {packed.path} --model {model}")

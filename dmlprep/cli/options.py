@@ -68,7 +68,8 @@ def feeds_option(function: F) -> F:
         "--feeds",
         multiple=True,
         metavar="WHAT",
-        help="Inputs to prove with: an .npz, NAME=file.npy, a folder of .npy, or an ONNX test_data_set folder.",
+        help="Inputs to prove with: an .npz, NAME=file.npy, a folder of .npz or .npy, or an ONNX test_data_set folder; "
+        "dmlprep feeds makes them.",
     )(function)
 
 

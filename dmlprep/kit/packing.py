@@ -152,6 +152,7 @@ def pack(request: KitRequest) -> Packed:
                         runs=request.runs,
                         time_limit=request.time_limit,
                         files=dict(sorted(kit.files.items())),
+                        inputs=reference.inputs,
                         noise=noise,
                         weak=degenerate(groups, outputs, noise, bounds["dml"]),
                         metric=request.metric or known.metric,

@@ -143,7 +143,7 @@ def _judge(
         feeds = len(result.feeds)
         return msgspec.structs.replace(
             verdict, outcome=outcome, reason=reason, findings=findings, outputs=outputs, feeds=feeds
-        )
+        ).on(manifest.inputs)
 
     if idle := _not_run(result, on_dml):
         return said("not-run", idle, [finding("DP812", f"{verdict.check} did not run: {idle}")], [])

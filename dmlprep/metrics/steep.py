@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dmlprep.metrics.measure import FLOOR, Tolerance
+from dmlprep.record.shares import percent
 
 __all__ = ["STEEP", "classes_axis", "steep_error"]
 
@@ -116,7 +117,7 @@ def _map(reference: Array, candidate: Array, tolerance: Tolerance) -> list[tuple
         iou = both / one if one else 1.0
         found.append((f"mask IoU {iou:.4f} at {cut:.2g}", _share(1.0 - iou, allowed)))
     share = outside / max(active, 1)
-    found.append((f"{share:.2%} of the active elements out of bounds", _share(share, tolerance.outside)))
+    found.append((f"{percent(share, 2)} of the active elements out of bounds", _share(share, tolerance.outside)))
     found.append((f"at most {stray / top:.2g} from all around", _share(stray / top, tolerance.stray)))
     return found
 
@@ -192,5 +193,5 @@ def _logits(reference: Array, candidate: Array, tolerance: Tolerance) -> tuple[f
     outside = np.count_nonzero(np.abs(reference.astype(np.float64) - candidate) > tolerance.max_rel * top)
     share = float(outside) / reference.size
     found = _classes(reference, candidate, tolerance, logits=True)
-    found.append((f"{share:.2%} of the elements out of bounds", _share(share, tolerance.outside)))
+    found.append((f"{percent(share, 2)} of the elements out of bounds", _share(share, tolerance.outside)))
     return _judged(found, "as logits")

@@ -22,10 +22,12 @@ from dmlprep.files.outputs import windows_name_problem
 from dmlprep.model import protos
 from dmlprep.model.collector import paused_collector
 from dmlprep.model.frozen import freeze
+from dmlprep.model.mending import describe_ends, mend, own_operators, random_nodes
 from dmlprep.model.sparse import densify
 from dmlprep.model.tensors import MappedTensor
 from dmlprep.model.walk import map_tensors
 from dmlprep.model.wire import SELF, skeleton
+from dmlprep.record import Finding
 
 __all__ = ["check_name", "leads_elsewhere", "read"]
 
@@ -34,8 +36,11 @@ _NAME_SURROGATE = 0x2000_0000
 _NOT_ONNX = "pass a file that an ONNX exporter wrote"
 
 
-def read(path: Path) -> ir.Model:
+def read(path: Path) -> tuple[ir.Model, list[Finding]]:
     """Read a model; its large tensors stay in their files.
+
+    Returns:
+        the model, and notes on what ONNX Runtime takes and onnx's checker does not: mended, or to be known.
 
     Raises:
         InputError: the file is missing, not ONNX, cut short or hostile.
@@ -45,10 +50,15 @@ def read(path: Path) -> ir.Model:
         return _read(path)
 
 
-def _read(path: Path) -> ir.Model:
+def _read(path: Path) -> tuple[ir.Model, list[Finding]]:
     proto = _parse(path)
     _refuse_what_would_be_lost(proto, path)
     densify(proto, str(path))
+    try:
+        notes = mend(proto)
+    except InputError as error:
+        error.where = str(path)
+        raise
     _check_references(proto, path)
     try:
         model = ir.from_proto(proto)
@@ -71,7 +81,7 @@ def _read(path: Path) -> ir.Model:
         raise InputError(
             f"the model is invalid: {_first_line(error)}", where=str(path), code="DP003", fix="export the model again"
         ) from error
-    return model
+    return model, [*notes, *describe_ends(model), *own_operators(model), *random_nodes(model)]
 
 
 def check_name(path: Path, error: type[DmlprepError]) -> None:
@@ -135,8 +145,13 @@ def _parse(path: Path) -> onnx.ModelProto:
         raise InputError("the file is not an ONNX model", where=where, code="DP001", fix=_NOT_ONNX) from error
     if not proto.HasField("graph") or not proto.ir_version or not (proto.graph.node or proto.graph.output):
         raise InputError("the file is not an ONNX model", where=where, code="DP001", fix=_NOT_ONNX)
-    if not proto.opset_import and proto.ir_version >= 3:
-        raise InputError("the model names no opset", where=where, code="DP003", fix="export the model again")
+    if not proto.opset_import:
+        raise InputError(
+            "the model names no opset, without which ONNX Runtime does not load it",
+            where=where,
+            code="DP003",
+            fix="export the model again",
+        )
     for holder in (proto, *proto.functions):
         for entry in holder.opset_import:
             if entry.domain == "ai.onnx":

@@ -146,7 +146,7 @@ def compare_candidate(
         if options.device_id is not None and _NO_ADAPTER in failure.hresult:
             return unsaid(f"there is no DirectML adapter {options.device_id} ({failure.hresult})", made.device)
         if failure.kind == "timeout" and software_device(candidate.device, made.device or info):
-            return unsaid(f"out of time: {failure.message}", made.device or info)
+            return unsaid(f"out of time: {failure.message}; {failure.next_step}", made.device or info)
         if candidate.ours:
             return unsaid(f"it does not run on the CPU: {failure.message}", made.device)
         if too_new := _TOO_NEW.search(failure.message):
@@ -244,9 +244,10 @@ class _Made:
         other = reference.device if reference.device is not None and reference.device.name != "cpu" else None
         by = f"reference by {other}" if other is not None else ""
         at = f"the original at {reference.lowered}" if reference.lowered is not None else ""
+        as_mended = "the original as it was mended, which does not load as it is" if reference.mended else ""
         other_release = another_release(self.device, release) if self.candidate.device == "dml" else ""
         noise = f"the original's own noise was not measured: {unmeasured}" if unmeasured else ""
-        self._say(proves(fp16, self.device), by, at, other_release, noise)
+        self._say(proves(fp16, self.device), by, at, as_mended, other_release, noise)
 
     def judged(self, judge: Judge, feeds: int) -> Verdict:
         """What the outputs amount to."""

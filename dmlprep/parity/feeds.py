@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import zlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -54,7 +55,7 @@ def make_feeds(
     Args:
         sizes: sizes for free dimensions by name (``batch``) or by input and axis (``x:0``); small defaults else.
         count: how many feeds.
-        like: the model with more of its shapes known: more of what an index may be is seen in it.
+        like: the model with more of its shapes known: ranks, and more of what an index may be.
         rough: images of odd seeds are noise alone. FP16 can be right on surfaces and wrong on textures. In FP32 noise
             shows how ill-conditioned untrained networks are, and nothing of the device.
         values: what inputs are fed whose values are fixed.
@@ -63,6 +64,8 @@ def make_feeds(
         CheckNotRun: an input is no tensor, or of a type that values cannot be made up for.
     """
     inputs, fixed = graph_inputs(model), values or {}
+    ranked = {one.name: one.dims for one in graph_inputs(like)} if like is not None else {}
+    inputs = [replace(one, dims=ranked.get(one.name)) if one.dims is None else one for one in inputs]
     shapes = resolve_shapes(inputs, sizes or {})
     limits = {one.name: _index_limit(model, like, one.name) for one in inputs}
     lone = {one.name: _compared(model, one) for one in inputs if math.prod(shapes[one.name]) == 1}

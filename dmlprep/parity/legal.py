@@ -92,7 +92,7 @@ def region_extent(one: Input, shapes: Mapping[str, tuple[int, ...]]) -> tuple[fl
             size if isinstance(size, int) else image
             for size, image in zip([*sizes, None, None][:2], images, strict=True)
         )
-        scale = node.attributes["spatial_scale"].as_float() if "spatial_scale" in node.attributes else 1.0
+        scale = node.attributes.get_float("spatial_scale", 1.0)
         return width / (scale or 1.0), height / (scale or 1.0)
     return None
 

@@ -5,22 +5,25 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
+import msgspec
 import numpy as np
 import onnx_ir as ir
 
 from dmlprep.metrics import OutputGroup, holds_fp16, holds_rare_floats, noise_of, nudged, output_groups
 from dmlprep.model import Model
+from dmlprep.model.drawing import draws
 from dmlprep.model.pinned import pinned_values
 from dmlprep.model.walk import label, nodes
 from dmlprep.parity.feeds import Feed
 from dmlprep.parity.optimization_levels import Lowered, at_some_level, lower_levels
 from dmlprep.parity.run_feeds import RunFeeds
 from dmlprep.parity.yardstick import Yardstick
-from dmlprep.record import DeviceInfo
+from dmlprep.record import REAL_INPUTS, DeviceInfo, Verdict
 from dmlprep.targets import find_target
 
 if TYPE_CHECKING:
@@ -29,10 +32,6 @@ if TYPE_CHECKING:
 __all__ = ["Reference", "flatten"]
 
 Array = np.ndarray[Any, Any]
-
-_RANDOM = frozenset(
-    ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
-)
 
 _NOISE_SECONDS = 20.0
 """How long the original may take for its own noise to be measured, which takes twice as long again."""
@@ -60,8 +59,10 @@ class Reference:
         path: the original.
         model: its graph.
         feeds: checked feeds.
+        inputs: whether they were ``given`` by the user or are ``seeded``; empty where the model takes none.
         device: what computed the outputs, ``None`` until then.
         lowered: the optimisation level it had to be run at, where that is not the default.
+        mended: whether ONNX Runtime ran it as it was mended, because it does not load the file.
         yardstick: what the user says of how its outputs are judged.
     """
 
@@ -78,11 +79,14 @@ class Reference:
         self.path = path
         self.model = model
         self.feeds = feeds
+        self.inputs: Literal["", "given", "seeded"] = ""
         self._time_limit = time_limit
         self._host = host
         self._folder = tempfile.TemporaryDirectory(prefix="dmlprep-reference-")
         self.device: DeviceInfo | None = None
         self.lowered: Lowered | None = None
+        self.mended = False
+        self._refused = False
         self._outputs: list[dict[str, Array]] = []
         self._again: Callable[[], list[Feed]] = list
         self.yardstick = yardstick
@@ -142,6 +146,7 @@ class Reference:
             return feeds.of(like, feeds.given or seeds, rough=holds_fp16(like))
 
         found = cls(model.path or Path(), model, made(), time_limit, host, yardstick)
+        found.inputs = ("given" if feeds.given else "seeded") if any(found.feeds) else ""
         found._again = lambda: made() if feeds.single_batch(like) else []
         return found
 
@@ -154,13 +159,17 @@ class Reference:
         Raises:
             SessionFailure: it does not load or run.
         """
-        from dmlprep.runtime import SessionOptions
+        from dmlprep.runtime import SessionFailure, SessionOptions
 
         if not self._outputs:
             options, began = SessionOptions(time_limit=self._time_limit), time.perf_counter()
-            self._outputs, self.lowered = at_some_level(
-                lambda asked: self._computed(asked, progress), options, lower_levels(self.model)
-            )
+            try:
+                self._outputs, self.lowered = at_some_level(
+                    lambda asked: self._computed(asked, progress), options, lower_levels(self.model)
+                )
+            except SessionFailure as failure:
+                self._refused = failure.kind == "run"
+                raise
             self._seconds = time.perf_counter() - began
         return len(self._outputs[0]) if self._outputs else 0
 
@@ -182,8 +191,20 @@ class Reference:
                 found.append({n: self._keep(index, i, a) for i, (n, a) in enumerate(flatten(outputs).items())})
         return found
 
+    def _open_mended(self, options: SessionOptions) -> AbstractContextManager[Session]:
+        from dmlprep.runtime import DATA_FOLDER, open_cpu
+
+        path = Path(self._folder.name) / "mended.onnx"
+        data = self.model.save_linked(path)
+        linked = replace(options, config={**options.config, DATA_FOLDER: str(data)})
+        session = open_cpu(path, linked, self._host)
+        self.mended = True
+        return session
+
     def _open(self, options: SessionOptions) -> AbstractContextManager[Session]:
         """A session on the CPU; in onnx's evaluator where ONNX Runtime is too old for the model, or lacks its kernels.
+
+        A file that does not load as it is, and was mended when it was opened, is run as it was mended.
 
         Raises:
             SessionFailure: neither loads it.
@@ -193,11 +214,28 @@ class Reference:
         try:
             return open_cpu(self.path, options, self._host)
         except SessionFailure as failure:
+            if failure.kind == "load" and self.model.notes:
+                with suppress(SessionFailure):
+                    return self._open_mended(options)
             newest = find_target()
             too_new = self.model.opset > newest.max_opset or self.model.ir.ir_version > newest.max_ir
             if failure.kind != "load" or not (too_new or holds_rare_floats(self.model)):
                 raise
             return open_evaluator(self.path, options)
+
+    def stamp(self, verdict: Verdict, *, remind: bool = True) -> Verdict:
+        """A verdict of this reference with where its inputs came from; ``remind`` as in ``Verdict.on``.
+
+        Where the original did not run on inputs that were made, the reason says how to give others.
+        """
+        if self.inputs == "seeded" and verdict.outcome == "not-run" and self._refused:
+            findings = [
+                msgspec.structs.replace(one, remedy=f"the inputs were made: {REAL_INPUTS}") for one in verdict.findings
+            ]
+            verdict = msgspec.structs.replace(
+                verdict, reason=f"{verdict.reason}; the inputs were made from a seed: {REAL_INPUTS}", findings=findings
+            )
+        return verdict.on(self.inputs, remind=remind)
 
     def outputs(self, index: int) -> dict[str, Array]:
         """Outputs of one feed, by name."""
@@ -250,7 +288,7 @@ class Reference:
         return worst, "" if worst else why
 
     def _drawing(self) -> list[ir.Node]:
-        return [n for n in nodes(self.model.ir) if n.op_type in _RANDOM and "seed" not in n.attributes]
+        return [n for n in nodes(self.model.ir) if draws(n)]
 
     def random_node(self) -> str:
         """The node that makes the original's outputs differ from run to run; empty where they are the same again.

@@ -12,7 +12,17 @@ import onnx_ir as ir
 
 from dmlprep.model import Model
 
-__all__ = ["Input", "evaluate", "free_dimensions", "graph_inputs", "is_anonymous", "is_signal", "resolve_shapes"]
+__all__ = [
+    "Input",
+    "batch_axis",
+    "evaluate",
+    "free_dimensions",
+    "graph_inputs",
+    "is_anonymous",
+    "is_signal",
+    "known_shape",
+    "resolve_shapes",
+]
 
 Dim = int | str | None
 
@@ -184,14 +194,18 @@ def is_signal(one: Input) -> bool:
     return False
 
 
+def batch_axis(one: Input) -> int:
+    """The axis that the batch most likely is: 1 of a recurrent state [layers, batch, hidden], else 0."""
+    dims = one.dims or ()
+    return int(len(dims) == 3 and isinstance(dims[0], int) and isinstance(dims[2], int) and dims[1] is None)
+
+
 def _default(one: Input, axis: int, dim: Dim) -> int:
     dims = one.dims or ()
     name = dim.lower() if isinstance(dim, str) else ""
     for pattern, size in _BY_NAME:
         if name and re.search(pattern, name):
             return _SIGNAL if size == _LENGTH and axis == len(dims) - 1 and is_signal(one) else size
-    if len(dims) == 3 and axis == 1 and isinstance(dims[0], int) and isinstance(dims[2], int) and not name:
-        return 2  # the batch of a recurrent state [layers, batch, hidden]
     if axis == len(dims) - 1 and is_signal(one):
         return _SIGNAL
     spatial = len(dims) >= 4 and axis >= 1 and dims[-1] not in (1, 3, 4)
@@ -199,9 +213,7 @@ def _default(one: Input, axis: int, dim: Dim) -> int:
         channels = dims[1] if len(dims) > 1 else None
         # Latents (4 channels and more) are already down by 8.
         return 16 if isinstance(channels, int) and channels >= 4 else 64
-    if axis == 0:
-        return 2
-    return 8
+    return 2 if axis == batch_axis(one) else 8
 
 
 def resolve_shapes(inputs: Sequence[Input], given: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
@@ -241,6 +253,16 @@ def resolve_shapes(inputs: Sequence[Input], given: Mapping[str, int]) -> dict[st
         one.name: tuple(_size(inputs, one, axis, dim, sizes) for axis, dim in enumerate(one.dims or ()))
         for one in inputs
     }
+
+
+def known_shape(inputs: Sequence[Input], one: Input, given: Mapping[str, int]) -> list[int | None]:
+    """The sizes of an input that are fixed, given or follow from those that are; ``None`` for others."""
+    sizes = _spelled_out(inputs, given)
+    known: list[int | None] = []
+    for axis, dim in enumerate(one.dims or ()):
+        follows = evaluate(dim, sizes) if isinstance(dim, str) else dim
+        known.append(sizes.get(f"{one.name}:{axis}", follows))
+    return known
 
 
 def _size(inputs: Sequence[Input], one: Input, axis: int, dim: Dim, sizes: Mapping[str, int]) -> int:

@@ -23,6 +23,7 @@ from dmlprep.metrics import (
 )
 from dmlprep.model import Model
 from dmlprep.model.checking import check
+from dmlprep.model.drawing import RANDOM
 from dmlprep.model.runner import Runner
 from dmlprep.model.walk import graphs, label, nodes
 from dmlprep.passes.base import Context, Fact, Options, Pass
@@ -40,10 +41,6 @@ SHARE = 0.02
 _BOUND = TOLERANCES["fp32-cpu"]
 
 _SLACK_BYTES = 1024  # a model of a few bytes may gain a folded constant
-
-_RANDOM = frozenset(
-    {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
-)
 
 
 class SimplifyOptions(Options, frozen=True, kw_only=True):
@@ -78,7 +75,7 @@ class SimplifyPass(Pass[SimplifyOptions]):
                 ir.to_proto(work.ir),
                 time_limit=self.options.time_limit,
                 constant_bytes=min(self.options.constant_kib * 1024, max(_SLACK_BYTES, int(before.nbytes * SHARE))),
-                merge_equal=not any(n.op_type in _RANDOM for n in nodes(model.ir)),
+                merge_equal=not any(n.op_type in RANDOM for n in nodes(model.ir)),
             )
             result = Model(put_back(proto, taken, model.ir), model.path)
         except ModelRefused as error:
@@ -110,7 +107,7 @@ class SimplifyPass(Pass[SimplifyOptions]):
         if runner is None:
             context.facts["guard_on_values"] = "not run: no runner"
             return ""
-        random = sorted({n.op_type for n in nodes(model.ir) if n.op_type in _RANDOM})
+        random = sorted({n.op_type for n in nodes(model.ir) if n.op_type in RANDOM})
         if random:
             context.facts["guard_on_values"] = f"not run: {', '.join(random)} gives other values each time"
             return ""
@@ -185,5 +182,5 @@ def _unlike(model: Model, result: Model) -> str:
 
 def _random_merged(model: Model, result: Model) -> str:
     """Two nodes that draw random numbers are not one, however equal they look."""
-    count = [sum(n.op_type in _RANDOM for n in nodes(m.ir)) for m in (model, result)]
+    count = [sum(n.op_type in RANDOM for n in nodes(m.ir)) for m in (model, result)]
     return "nodes that draw random numbers were merged or removed" if count[0] != count[1] else ""

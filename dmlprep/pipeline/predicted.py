@@ -32,7 +32,7 @@ def device_rounding(session: SessionOptions | None = None) -> Rounding:
     """
     from dmlprep.runtime import dml_status
 
-    return "toward-zero" if dml_status(session=session).fp16_rounding == "toward-zero" else "nearest"
+    return "toward-zero" if dml_status(session=session).fp16.rounding == "toward-zero" else "nearest"
 
 
 def hold_against(measured: Verdict, predicted: Verdict | None, rounding: Rounding) -> Verdict:

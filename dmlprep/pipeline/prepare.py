@@ -128,6 +128,7 @@ def _run(request: PrepareRequest, record: RunRecord, began: float) -> None:
     model = Model.open(request.source)
     record.input_sha256 = model.digest()
     record.opset_before, record.ir_before = _versions(model)
+    record.findings += model.notes
     record.facts["files"] = _files(model, request)
     _check_input(model, request.source)
     if request.metric is not None and request.metric.name == request.plan.recipe.parity.metric:
@@ -152,7 +153,7 @@ def _run(request: PrepareRequest, record: RunRecord, began: float) -> None:
 def _check_device(request: PrepareRequest, record: RunRecord) -> None:
     """End the run before the steps where DirectML is demanded and cannot answer."""
     if request.plan.recipe.parity.dml == "require" and (reason := missing_device(request.on_target)):
-        found = finding("DP803", f"parity on dml did not run: {reason}", remedy=_how_to_run("dml"))
+        found = finding("DP803", f"parity on dml did not run: {reason}", remedy=_DML_HERE)
         record.verdicts.append(Verdict(check="parity on dml", outcome="not-run", reason=reason, findings=[found]))
         _judge(record, request.plan)
 
@@ -324,7 +325,7 @@ def _judge(record: RunRecord, plan: Plan) -> None:
             continue
         else:
             code = next((f.code for f in verdict.findings), "")
-            what, fix = "was demanded and did not run" if on_dml else "did not run", _how_to_run(verdict.check)
+            what, fix = "was demanded and did not run" if on_dml else "did not run", _how_to_run(verdict)
         record.exit_code = verdict.exit_code
         record.error = f"{verdict.check} {what}: {verdict.reason} [{code}] ({fix})"
         return
@@ -336,11 +337,17 @@ _HOW_TO_MEND = {
 }
 
 
-def _how_to_run(check: str) -> str:
-    if check.endswith("dml"):
-        return "dmlprep runtime install (Linux), or run on Windows with a GPU; dmlprep doctor tells"
-    if check.endswith("cpu"):
-        return "give --feeds that fit; --set parity.cpu=false writes the result without this proof"
+_DML_HERE = "dmlprep runtime install (Linux), or run on Windows with a GPU; dmlprep doctor tells"
+
+
+def _how_to_run(verdict: Verdict) -> str:
+    if verdict.reason.startswith("out of time"):
+        return "raise parity.time_limit (seconds), or take smaller sizes or a machine with less to do"
+    if verdict.check.endswith("dml"):
+        return _DML_HERE
+    if verdict.check.endswith("cpu"):
+        inputs = "give real inputs with --feeds (dmlprep feeds makes them), or sizes with --pin"
+        return f"{inputs}; --set parity.cpu=false writes the result without this proof"
     return '--set parity.fp16_emulation="off" writes the result without this proof'
 
 

@@ -111,7 +111,7 @@ def prove(
     with reference:
         for check in checks:
             observer.check_started(check.name)
-            verdict = check.run(reference)
+            verdict = reference.stamp(check.run(reference), remind=not any(v.on_made_inputs for v in verdicts))
             if check.predicted_by:
                 predicted = next((v for v in verdicts if v.check == check.predicted_by), None)
                 verdict = hold_against(verdict, predicted, device_rounding(session))
@@ -226,7 +226,9 @@ def compare_models(
     except CheckNotRun as error:
         return not_run(f"parity on {device}", str(error), None, began)
     with truth:
-        verdict = compare(truth, made, device=device, tolerance=tolerance, time_limit=limit, session=session)
+        verdict = truth.stamp(
+            compare(truth, made, device=device, tolerance=tolerance, time_limit=limit, session=session)
+        )
         cut = device_rounding(session) if device == "dml" and verdict.outcome == "failed" else "nearest"
         if cut == "nearest" or not holds_fp16(made):
             return verdict

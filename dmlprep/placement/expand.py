@@ -1,7 +1,7 @@
 """Inline functions as ONNX Runtime does before it places nodes.
 
 Model-local functions always; operators that ONNX defines by a function body where no provider has a kernel for this
-node (GroupNormalization, Mish; Gelu in FP16). Works on a copy; remembers which node each new one comes from.
+node (GroupNormalization, Mish; Gelu in FP16). Works on a ModelProto; remembers which node each new one comes from.
 """
 
 from __future__ import annotations
@@ -14,9 +14,7 @@ from onnx import AttributeProto
 
 from dmlprep.analysis.schemas import schema_of
 from dmlprep.model import protos
-from dmlprep.model.dims import Dim
-from dmlprep.model.frozen import freeze, thaw
-from dmlprep.targets.facts import GraphFacts, NodeFacts, Value
+from dmlprep.targets.facts import GraphFacts, NodeFacts
 
 __all__ = ["MAX_ROUNDS", "expand", "expand_local", "schema_body"]
 
@@ -26,34 +24,29 @@ MAX_ROUNDS = 16
 Rename = Callable[[str], str]
 
 
-def expand_local(model: ir.Model, origins: dict[str, str]) -> ir.Model:
-    """The model with its own functions inlined; ``origins`` gets first output -> label of the call."""
-    if not model.functions:
-        return model
-    frozen = freeze(model)
-    proto = frozen.proto
-    functions = {(f.domain, f.name, f.overload): f for f in proto.functions}
+def expand_local(model: onnx.ModelProto, origins: dict[str, str]) -> None:
+    """Inline every call of a model-local function, in place; ``origins`` gets first output -> label of the call."""
+    functions = {(f.domain, f.name, f.overload): f for f in model.functions}
 
     def body_of(node: onnx.NodeProto) -> onnx.FunctionProto | None:
         return functions.get((node.domain, node.op_type, node.overload))
 
-    imported = {o.domain for o in proto.opset_import}
-    for function in proto.functions:
+    imported = {o.domain for o in model.opset_import}
+    for function in model.functions:
         for opset in function.opset_import:
             if opset.domain not in imported:
                 imported.add(opset.domain)
-                proto.opset_import.append(opset)
+                model.opset_import.append(opset)
     for _ in range(MAX_ROUNDS):
-        if not _expand_graph(proto.graph, body_of, origins):
+        if not _expand_graph(model.graph, body_of, origins):
             break
-    del proto.functions[:]
-    return thaw(frozen)
+    del model.functions[:]
 
 
 def expand(
-    model: ir.Model, graph: GraphFacts, wanted: Callable[[NodeFacts], bool], origins: dict[str, str]
-) -> ir.Model | None:
-    """The model with the nodes of ``graph`` inlined that are ``wanted``; ``None`` where there are none."""
+    model: onnx.ModelProto, graph: GraphFacts, wanted: Callable[[NodeFacts], bool], origins: dict[str, str]
+) -> bool:
+    """Inline the nodes of ``graph`` (built from ``model``) that are ``wanted``, in place; whether there were any."""
     bodies: dict[str, onnx.FunctionProto] = {}
     for inner in graph.all_graphs():
         for node in inner.nodes:
@@ -63,13 +56,12 @@ def expand(
                 if body is not None:
                     bodies[first] = body
     if not bodies:
-        return None
-    frozen = freeze(model)
+        return False
 
     def body_of(node: onnx.NodeProto) -> onnx.FunctionProto | None:
         return bodies.get(next((o for o in node.output if o), ""))
 
-    return thaw(frozen) if _expand_graph(frozen.proto.graph, body_of, origins) else None
+    return _expand_graph(model.graph, body_of, origins)
 
 
 def schema_body(node: NodeFacts) -> onnx.FunctionProto | None:
@@ -83,9 +75,10 @@ def schema_body(node: NodeFacts) -> onnx.FunctionProto | None:
     versions = [v for v in schema.context_dependent_function_opset_versions if v <= node.opset]
     if not schema.has_context_dependent_function or not versions:
         return None
-    types = [_type_proto(value) for value in node.inputs]
+    # An input that is left out has an empty type; one whose type is not known would crash onnx's builders.
+    types = [onnx.TypeProto() if value is None else value.proto for value in node.inputs]
     if any(t is None for t in types):
-        return None  # onnx's builders read the types without asking
+        return None
     try:
         data = schema.get_context_dependent_function_with_opset_version(
             max(versions),
@@ -95,28 +88,6 @@ def schema_body(node: NodeFacts) -> onnx.FunctionProto | None:
     except (RuntimeError, ValueError, onnx.defs.SchemaError):
         return None
     return onnx.FunctionProto.FromString(data) if data else None
-
-
-def _type_proto(value: Value | None) -> onnx.TypeProto | None:
-    """The type of an input; an empty one for an input left out, ``None`` where it is not known."""
-    if value is None:
-        return onnx.TypeProto()
-    return _parse_type(value.type, value.shape)
-
-
-def _parse_type(text: str, shape: tuple[Dim, ...] | None) -> onnx.TypeProto | None:
-    for prefix, make in (
-        ("seq(", onnx.helper.make_sequence_type_proto),
-        ("optional(", onnx.helper.make_optional_type_proto),
-        ("tensor(", None),
-    ):
-        if text.startswith(prefix):
-            inner = _parse_type(text[len(prefix) : -1], None)
-            return inner if make is None or inner is None else make(inner)
-    if text.upper() not in onnx.TensorProto.DataType.keys():  # noqa: SIM118 - a protobuf enum, no dict
-        return None
-    number = onnx.TensorProto.DataType.Value(text.upper())
-    return onnx.helper.make_tensor_type_proto(number, None if shape is None else list(shape))
 
 
 def _label(node: onnx.NodeProto) -> str:

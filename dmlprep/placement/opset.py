@@ -7,12 +7,12 @@ import onnx_ir as ir
 from dmlprep.analysis.schemas import schema_of
 from dmlprep.model import Model
 from dmlprep.model.collector import paused_collector
-from dmlprep.placement.flops import flops
 from dmlprep.placement.reading import read_facts
 from dmlprep.placement.roles import roles
 from dmlprep.quirks.gelu import GELU_OPSET, gelu_trap
 from dmlprep.targets import Target
 from dmlprep.targets.facts import GraphFacts, NodeFacts, since_version
+from dmlprep.targets.flops import flops
 
 __all__ = ["LOWEST", "best_opset", "choose_opset"]
 

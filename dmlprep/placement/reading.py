@@ -9,7 +9,7 @@ import onnx_ir as ir
 from dmlprep.analysis.knowledge import Knowledge
 from dmlprep.analysis.shapes import Inference
 from dmlprep.errors import ModelRefused
-from dmlprep.model import Model
+from dmlprep.model import Model, freeze, thaw
 from dmlprep.placement.expand import MAX_ROUNDS, expand, expand_local
 from dmlprep.targets.building import build, set_type
 from dmlprep.targets.facts import GraphFacts, NodeFacts
@@ -27,14 +27,16 @@ def read_facts(model: Model, tables: Tables | None = None) -> GraphFacts:
             model-local functions are.
     """
     origins: dict[str, str] = {}
-    read = expand_local(model.ir, origins)
+    read, frozen = model.ir, freeze(model.ir, attributes=False)
+    if read.functions:
+        expand_local(frozen.proto, origins)
+        read = thaw(frozen)
     for _ in range(MAX_ROUNDS):
-        graph = build(read, Knowledge.swept(read), origins)
+        graph = build(read, Knowledge.swept(read, frozen), origins)
         _infer_contrib(read, graph)
-        inlined = expand(read, graph, partial(_inlined, tables), origins) if tables is not None else None
-        if inlined is None:
+        if tables is None or not expand(frozen.proto, graph, partial(_inlined, tables), origins):
             return graph
-        read = inlined
+        read = thaw(frozen)
     return graph
 
 

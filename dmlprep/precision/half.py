@@ -166,7 +166,6 @@ class CastTensor(AsArray):
         dtype: FLOAT16, FLOAT or DOUBLE.
         limit: finite values beyond it become it, where ``dtype`` is FLOAT16; ``None`` lets them become infinite.
         exponent: values are multiplied by ``2**exponent`` first, which is exact.
-        through_half: round to FP16 on the way to a wider type (weights of the FP16 emulation).
         clamp: finite values beyond it become it first, whatever ``dtype`` is; ``None`` for no change.
     """
 
@@ -178,7 +177,6 @@ class CastTensor(AsArray):
         name: str | None = None,
         limit: float | None = FP16_MAX,
         exponent: int = 0,
-        through_half: bool = False,
         clamp: float | None = None,
     ) -> None:
         self.name: str | None = name if name is not None else source.name
@@ -190,7 +188,6 @@ class CastTensor(AsArray):
         self.source = source
         self.limit = limit
         self.exponent = exponent
-        self.through_half = through_half
         self.clamp = clamp
         self.raw: Any = source
 
@@ -211,8 +208,6 @@ class CastTensor(AsArray):
             part = np.ldexp(part if part.dtype == np.float64 else part.astype(np.float32), self.exponent)
         if self.dtype == ir.DataType.FLOAT16:
             return to_half(part, self.limit)
-        if self.through_half:
-            return to_half(part, self.limit).astype(self.dtype.numpy())
         with np.errstate(over="ignore", under="ignore"):
             return part.astype(self.dtype.numpy())
 
@@ -262,11 +257,10 @@ def cast_tensor(
     name: str | None = None,
     limit: float | None = FP16_MAX,
     exponent: int = 0,
-    through_half: bool = False,
     clamp: float | None = None,
 ) -> ir.TensorProtocol:
     """A tensor in another floating type: at once where it is small, lazily where it is large. See ``CastTensor``."""
-    lazy = CastTensor(tensor, dtype, name=name, limit=limit, exponent=exponent, through_half=through_half, clamp=clamp)
+    lazy = CastTensor(tensor, dtype, name=name, limit=limit, exponent=exponent, clamp=clamp)
     if lazy.nbytes > _EAGER:
         return lazy
     return ir.Tensor(lazy.numpy(), dtype=dtype, name=lazy.name, doc_string=lazy.doc_string)

@@ -132,12 +132,10 @@ def _special(node: ir.Node, index: int, types: Types) -> ir.TypeProtocol | None:
         value = attributes.get("value")
         return ir.TensorType(value.as_tensor().dtype if value is not None else ir.DataType.FLOAT)
     if op == "LayerNormalization" and index > 0:
-        stash = attributes.get("stash_type")
-        return ir.TensorType(ir.DataType(stash.as_int() if stash is not None else 1))
+        return ir.TensorType(ir.DataType(attributes.get_int("stash_type", 1)))
     if op == "DequantizeLinear":
-        given = attributes.get("output_dtype")
-        if given is not None and given.as_int():
-            return ir.TensorType(ir.DataType(given.as_int()))
+        if given := attributes.get_int("output_dtype", 0):
+            return ir.TensorType(ir.DataType(given))
         return types.get(node.inputs[1]) if len(node.inputs) > 1 and node.inputs[1] is not None else None
     if op in ("SequenceAt", "ConcatFromSequence") and isinstance(first, ir.SequenceType):
         return first.elem_type

@@ -16,18 +16,10 @@ from dmlprep.precision.signature import Port, Signature, operator_key, signature
 from dmlprep.precision.types import Types, is_wide, solve_types
 from dmlprep.targets import Target
 
-__all__ = ["MOVES", "UNTYPED", "Found", "View", "scalar"]
+__all__ = ["UNTYPED", "Found", "View", "scalar"]
 
 Found = Iterator[tuple[ir.Node, str]]
 """The nodes that a rule finds, each with a clause that says why."""
-
-MOVES = frozenset(
-    """
-    Identity Reshape Transpose Slice Squeeze Unsqueeze Flatten Expand Tile Gather GatherElements
-    GatherND Concat Split DepthToSpace SpaceToDepth ReverseSequence Compress Trilu Dropout
-    """.split()  # noqa: SIM905 - a list of a hundred names reads better as words
-)
-"""Operators that move values and change none."""
 
 _FLOATS = WIDE | {ir.DataType.FLOAT16}
 

@@ -11,21 +11,13 @@ from dmlprep.model.dims import Dim
 from dmlprep.model.walk import label
 from dmlprep.rewriting.builder import GraphBuilder, as_attribute, replace_value
 from dmlprep.rewriting.names import Names
-from dmlprep.targets.facts import Value
 
-__all__ = ["END", "Edit", "data_type"]
+__all__ = ["END", "Edit"]
 
 Attribute = int | float | str | Sequence[int] | Sequence[float]
 
 END = int(np.iinfo(np.int64).max)
 """Of a Slice: up to the last element."""
-
-
-def data_type(value: Value | None) -> ir.DataType | None:
-    """Element type of a tensor; ``None`` where it is not known, or where the value is no tensor."""
-    if value is None or not value.type or "(" in value.type:
-        return None
-    return ir.DataType[value.type.upper()]
 
 
 class Edit(GraphBuilder):

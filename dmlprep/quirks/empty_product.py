@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dmlprep.quirks.editing import Edit, data_type
+from dmlprep.quirks.editing import Edit
 from dmlprep.quirks.quirk import MEASURED, Quirk
 from dmlprep.targets.facts import NodeFacts
 
@@ -17,7 +17,7 @@ def _matches(node: NodeFacts) -> str:
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:
     """Write zeros in place of the product."""
     out = facts.output()
-    dtype = data_type(out)
+    dtype = out.dtype if out is not None else None
     if out is None or dtype is None or not out.static or out.shape is None:
         return "the sizes of its output are not known"
     if facts.op == "Gemm" and facts.input(2) is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dmlprep.quirks.editing import Edit, data_type
+from dmlprep.quirks.editing import Edit
 from dmlprep.quirks.patterns import GRAPH_TRANSFORMER, fused_activation
 from dmlprep.quirks.quirk import MEASURED, Quirk
 from dmlprep.targets.facts import NodeFacts
@@ -20,7 +20,7 @@ def _matches(node: NodeFacts) -> str:
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:
     """Add a C of zeros, which is broadcast."""
     a = facts.input(0)
-    dtype = data_type(a)
+    dtype = a.dtype if a is not None else None
     if dtype is None:
         return "the type of its first input is not known"
     edit.set_input(2, edit.constant(np.zeros((1,), dtype.numpy()), "zero"))

@@ -9,7 +9,7 @@ from math import prod
 import numpy as np
 import onnx_ir as ir
 
-from dmlprep.quirks.editing import Edit, data_type
+from dmlprep.quirks.editing import Edit
 from dmlprep.quirks.quirk import MEASURED, Quirk
 from dmlprep.targets.facts import NodeFacts, Value
 
@@ -181,13 +181,13 @@ def _rewrite_node(node: NodeFacts, plan: _Plan, edit: Edit, stand: dict[str, ir.
         attributes: dict[str, ir.Attr] = dict(edit.node.attributes)
         if plan.perm:
             attributes["perm"] = ir.AttrInt64s("perm", plan.perm)
-        made = edit.before(node.op, inputs, attributes, dtype=data_type(out), shape=sizes)
+        made = edit.before(node.op, inputs, attributes, dtype=out.dtype, shape=sizes)
     stand[out.name] = made
 
 
 def _reshape(edit: Edit, value: ir.Value, shape: Sequence[int], facts: Value) -> ir.Value:
     target = edit.constant(np.array(shape, np.int64), "shape")
-    return edit.before("Reshape", [value, target], dtype=data_type(facts), shape=shape)
+    return edit.before("Reshape", [value, target], dtype=facts.dtype, shape=shape)
 
 
 QUIRK = Quirk(

@@ -9,13 +9,17 @@ import msgspec
 
 from dmlprep.errors import InputError
 from dmlprep.files import HOW_TO_SAVE, NotUtf8, read_text, unreadable
-from dmlprep.record.findings import Finding
+from dmlprep.record.findings import Finding, finding
 from dmlprep.record.output_metrics import OutputMetrics
 
-__all__ = ["DeviceInfo", "RunRecord", "StepRecord", "Verdict"]
+__all__ = ["REAL_INPUTS", "DeviceInfo", "RunRecord", "StepRecord", "Verdict"]
 
 FORMAT = 1
 """Version of the JSON form. Raised when a field changes its meaning or goes away."""
+
+
+REAL_INPUTS = "give real ones with --feeds; dmlprep feeds makes them from pictures, sound or text"
+"""What to do about inputs that were made."""
 
 
 class DeviceInfo(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -45,6 +49,7 @@ class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
         decides: whether it decides about the model; one that does not is information, whatever its outcome.
         predicted: of a DirectML session on an FP16 model, the worst relative error that the FP16 emulation with the
             device's rounding gives on the same feeds; ``None`` where there is none.
+        inputs: ``given`` by the user, ``seeded`` (made, which proves less); empty where the check needs none.
         metric: the user's own measure, which decided in place of the tolerance; empty where there is none.
         values: what it gave, feed by feed.
     """
@@ -60,12 +65,26 @@ class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
     findings: list[Finding] = []
     decides: bool = True
     predicted: float | None = None
+    inputs: Literal["", "given", "seeded"] = ""
     metric: str = ""
     values: list[float] = []
 
     def __post_init__(self) -> None:
         if self.outcome != "passed" and not self.reason:
             raise ValueError("a verdict that did not pass says why")
+
+    def on(self, inputs: Literal["", "given", "seeded"], *, remind: bool = True) -> Verdict:
+        """The same, with where its inputs came from; ``remind``: with a finding that made ones prove less (DP710)."""
+        verdict = msgspec.structs.replace(self, inputs=inputs)
+        if not (verdict.on_made_inputs and remind):
+            return verdict
+        text = f"the inputs were made from a seed, and prove less than real ones: {REAL_INPUTS}"
+        return msgspec.structs.replace(verdict, findings=[*self.findings, finding("DP710", text, remedy="")])
+
+    @property
+    def on_made_inputs(self) -> bool:
+        """Whether outputs were compared on inputs that were made."""
+        return self.inputs == "seeded" and bool(self.outputs)
 
     @property
     def exit_code(self) -> int:

@@ -75,6 +75,8 @@ def show_verdicts(verdicts: list[Verdict], console: Console) -> None:
     for verdict in verdicts:
         line = Text(f"{verdict.check}: ")
         line.append(verdict.outcome, style=f"bold {_OUTCOME[verdict.outcome]}")
+        if verdict.on_made_inputs:
+            line.append(" on made inputs")
         if not verdict.decides:
             line.append(", for information")
         if verdict.outcome != "passed":

@@ -14,6 +14,7 @@ __all__ = [
     "DATA_FOLDER",
     "Dim",
     "DmlStatus",
+    "Fp16Traits",
     "NodePlacement",
     "NodeTiming",
     "OpenBy",
@@ -131,15 +132,27 @@ class NodeTiming:
 
 
 @dataclass(frozen=True)
+class Fp16Traits:
+    """What a device does with FP16.
+
+    Attributes:
+        rounding: how FP32 becomes FP16.
+        overflow: what an FP32 value beyond 65504 becomes.
+        denormals: whether FP16 denormals survive.
+    """
+
+    rounding: Literal["nearest-even", "toward-zero", "other", "unknown"] = "unknown"
+    overflow: Literal["infinity", "saturates", "unknown"] = "unknown"
+    denormals: Literal["kept", "flushed", "unknown"] = "unknown"
+
+
+@dataclass(frozen=True)
 class DmlStatus:
     """Whether a DirectML session can be had here, and what it does with FP16.
 
     Attributes:
         reason: why not, empty when it can.
         fix: how the user mends it, where the reason does not say.
-        fp16_rounding: how FP32 becomes FP16 on this device.
-        fp16_overflow: what an FP32 value beyond 65504 becomes.
-        fp16_denormals: whether FP16 denormals survive.
         native_fp16: FP16 arithmetic in 16 bits; else in FP32 with FP16 stores. ``None``: not known.
     """
 
@@ -147,7 +160,5 @@ class DmlStatus:
     reason: str = ""
     device: DeviceInfo | None = None
     fix: str = ""
-    fp16_rounding: Literal["nearest-even", "toward-zero", "other", "unknown"] = "unknown"
-    fp16_overflow: Literal["infinity", "saturates", "unknown"] = "unknown"
-    fp16_denormals: Literal["kept", "flushed", "unknown"] = "unknown"
+    fp16: Fp16Traits = Fp16Traits()
     native_fp16: bool | None = None

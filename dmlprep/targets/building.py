@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from graphlib import CycleError, TopologicalSorter
 
 import onnx
 import onnx_ir as ir
@@ -11,7 +10,7 @@ import onnx_ir as ir
 from dmlprep.analysis.attributes import constant_tensor
 from dmlprep.analysis.knowledge import Knowledge, constant_of, dims_of, type_of
 from dmlprep.analysis.schemas import type_string
-from dmlprep.model.walk import attribute_graphs
+from dmlprep.model.walk import attribute_graphs, join_path
 from dmlprep.targets.facts import GraphFacts, NodeFacts, Value
 
 __all__ = ["build", "set_type"]
@@ -45,12 +44,8 @@ class _Builder:
             found = self._value(value, path)
             found.graph_input = True
             facts.inputs.append(found)
-        in_order = True
         for node in graph:
-            in_order = in_order and self.values.keys().isdisjoint(node.outputs)
             self._node(node, facts)
-        if not in_order:
-            facts.nodes = _sorted(facts.nodes)
         for index, made in enumerate(facts.nodes):
             made.index = index
         for value in graph.outputs:
@@ -95,7 +90,7 @@ class _Builder:
             if found is not None and (not found.consumers or found.consumers[-1] is not facts):
                 found.consumers.append(facts)
         for name, body in attribute_graphs(node):
-            path = f"{graph.path}/{facts.label}/{name}" if graph.path else f"{facts.label}/{name}"
+            path = join_path(facts.path, name)
             facts.subgraphs[name] = self.graph(body, path, facts)
         if facts.subgraphs:
             _note_implicit(facts)
@@ -116,17 +111,6 @@ def _note_implicit(node: NodeFacts) -> None:
                         value.consumers.append(node)
 
 
-def _sorted(nodes: list[NodeFacts]) -> list[NodeFacts]:
-    """The nodes of a graph in topological order; as they stand where there is none."""
-    makers = {n: [v.producer for v in (*n.inputs, *n.implicit) if v is not None] for n in nodes}
-    own = set(nodes)
-    order = TopologicalSorter({n: [m for m in made_by if m in own] for n, made_by in makers.items()})
-    try:
-        return [n for n in order.static_order() if n is not None]
-    except CycleError:
-        return nodes
-
-
 def _set_constant(node: NodeFacts) -> None:
     value = node.output()
     if value is None:
@@ -140,6 +124,7 @@ def _set_constant(node: NodeFacts) -> None:
 
 def set_type(value: Value, proto: onnx.TypeProto) -> None:
     """Note the type, as kernel tables write it (a plain tensor is its element type), and the shape where it has one."""
+    value.proto = proto
     text = type_string(proto)
     value.type = text[len("tensor(") : -1] if text.startswith("tensor(") else text
     dims = dims_of(proto)

@@ -11,10 +11,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import onnx
 import onnx_ir as ir
 
 from dmlprep.analysis.schemas import schema_of
 from dmlprep.model.dims import Dim
+from dmlprep.model.walk import join_path
 
 __all__ = ["INTERNAL_SINCE", "GraphFacts", "NodeFacts", "Value", "since_version"]
 
@@ -38,6 +40,7 @@ class Value:
 
     Attributes:
         type: element type, ``""`` where unknown.
+        proto: the type as ONNX writes it, ``None`` where unknown.
         shape: sizes, ``None`` where not even the rank is known.
         constant: an initializer or the output of Constant that nothing can override.
         initializer: an initializer, also one that is a graph input as well.
@@ -58,6 +61,7 @@ class Value:
         "initializer",
         "name",
         "producer",
+        "proto",
         "shape",
         "tensor",
         "type",
@@ -67,6 +71,7 @@ class Value:
         self.name = name
         self.graph = graph
         self.type = ""
+        self.proto: onnx.TypeProto | None = None
         self.shape: tuple[Dim, ...] | None = None
         self.constant = False
         self.initializer = False
@@ -75,6 +80,11 @@ class Value:
         self.producer: NodeFacts | None = None
         self.consumers: list[NodeFacts] = []
         self.tensor: ir.TensorProtocol | None = None
+
+    @property
+    def dtype(self) -> ir.DataType | None:
+        """Element type of a tensor; ``None`` where it is not known, or where the value is no tensor."""
+        return ir.DataType[self.type.upper()] if self.type and "(" not in self.type else None
 
     @property
     def rank(self) -> int | None:
@@ -174,6 +184,11 @@ class NodeFacts:
         if self.name:
             return self.name
         return f"{self.op}({next((o.name for o in self.outputs if o is not None), '')})"
+
+    @property
+    def path(self) -> str:
+        """Its label with the path of its graph."""
+        return join_path(self.graph, self.label)
 
     def has(self, name: str) -> bool:
         """Whether the attribute is written."""

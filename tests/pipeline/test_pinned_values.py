@@ -88,6 +88,13 @@ def test_check_tells_what_to_pin_and_what_was_pinned(source: Path) -> None:
     assert checked.exit_code == 0
 
 
+def test_an_input_without_a_shape_takes_that_of_its_value(source: Path) -> None:
+    model = onnx.load(source)
+    model.graph.input[1].type.tensor_type.ClearField("shape")
+    onnx.save(model, source)
+    assert prepared(source, False).exit_code == 0
+
+
 def test_a_recipe_file_pins_values(source: Path, tmp_path: Path) -> None:
     recipe = tmp_path / "own.toml"
     recipe.write_text(

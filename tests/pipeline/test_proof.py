@@ -116,7 +116,7 @@ def test_the_mode_that_informs_refuses_nothing(tmp_path: Path, monkeypatch: pyte
         ("fp16 emulation (storage)", "passed", True),
         ("fp16 emulation (everywhere)", "failed", False),
     ]
-    assert [(f.code, f.severity) for f in record.all_findings()] == [("DP407", "warning")]
+    assert [(f.code, f.severity) for f in record.all_findings()] == [("DP710", "note"), ("DP407", "warning")]
 
 
 def test_rounding_is_the_steps(tmp_path: Path) -> None:

@@ -11,9 +11,9 @@ import pytest
 
 from dmlprep.runtime import cpu_host
 from dmlprep.runtime.dml import _status_from, _test
-from dmlprep.runtime.selftest import Fp16Traits, self_test
+from dmlprep.runtime.selftest import self_test
 from dmlprep.runtime.served import Session, SessionHost
-from dmlprep.runtime.types import SessionOptions
+from dmlprep.runtime.types import Fp16Traits, SessionOptions
 
 
 class Bent:
@@ -90,7 +90,7 @@ def test_truncation_and_saturation_are_told() -> None:
     with cpu_host() as host:
         status = _status_from(_test(lambda: Truncating(host, bend)), lambda facts, traits: None)  # type: ignore
     assert status.available
-    assert (status.fp16_rounding, status.fp16_overflow) == ("toward-zero", "saturates")
+    assert (status.fp16.rounding, status.fp16.overflow) == ("toward-zero", "saturates")
     assert status.native_fp16 is False
 
 

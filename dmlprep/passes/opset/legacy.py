@@ -66,7 +66,7 @@ def resizes_of_opset_10(model: Model) -> dict[str, dict[str, str]]:
         if node.domain or node.op_type not in ("Upsample", "Resize") or not node.outputs[0].name:
             continue
         rounding = "floor"
-        mode = node.attributes["mode"].as_string() if "mode" in node.attributes else "nearest"
+        mode = node.attributes.get_string("mode", "nearest")
         if node.op_type == "Resize" and mode == "nearest":
             scales = values.constant(node.inputs[1])
             if scales is None or ((scales > 1).any() and (scales < 1).any()):

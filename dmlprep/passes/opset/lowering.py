@@ -20,6 +20,7 @@ from dmlprep.passes.opset.build import Builder
 from dmlprep.passes.opset.contrib import as_contrib
 from dmlprep.passes.opset.handling import REFUSED, STEPS, WIDENED, relabels_upward
 from dmlprep.passes.opset.refusal import CannotLower, InlineFirst
+from dmlprep.passes.opset.steps.for_directml import EQUAL_FORMS
 from dmlprep.passes.opset.widths import through_wider_type
 from dmlprep.rewriting.builder import replace_value
 from dmlprep.rewriting.names import Names
@@ -192,6 +193,9 @@ class _Lowering:
                 self._replace(node, written)
                 self.wrote_contrib = True
                 return "com.microsoft"
+        if node in self.rewrite and node.op_type in EQUAL_FORMS:
+            self._replace(node, EQUAL_FORMS[node.op_type](self._builder(node, origin)))
+            return "for DirectML"
         if version <= self.target and node not in self.rewrite:
             self._raise(node, version)
             return "kept"

@@ -19,6 +19,7 @@ from dmlprep.passes.opset.bodies import has_body
 from dmlprep.passes.opset.handling import STEPS
 from dmlprep.passes.opset.lowering import lower
 from dmlprep.passes.opset.refusal import InlineFirst
+from dmlprep.passes.opset.steps.for_directml import EQUAL_FORMS
 from dmlprep.record import finding
 
 __all__ = ["Brought", "best_placed"]
@@ -92,7 +93,9 @@ def _in_other_operators(brought: Brought, operator: str) -> Brought:
     names = frozenset(node.name for node in brought.left if node.operator == operator)
     versions = [v for v in since_versions().get(operator, ()) if v <= brought.opset]
     schemas = [(v, schema_at(operator, v)) for v in versions]
-    if not any((operator, v) in STEPS or (schema is not None and has_body(schema)) for v, schema in schemas):
+    if operator not in EQUAL_FORMS and not any(
+        (operator, v) in STEPS or (schema is not None and has_body(schema)) for v, schema in schemas
+    ):
         return brought
     work, context = brought.model.copy(), brought.context
     assert context.on_cpu is not None

@@ -126,6 +126,14 @@ def _set_inputs(graph: ir.Graph, sizes: Sizes, unranked: dict[str, list[int]]) -
 def _note_corrections(graph: ir.Graph, known: Inference, sizes: Sizes, context: Context) -> None:
     """A model that declares an output with a wrong size runs on the CPU with a warning and fails on DirectML."""
     for value in graph.outputs:
+        if value.dtype is not None and known.dtype(value) not in (0, int(value.dtype)):
+            raise ModelRefused(
+                f"output {value.name} is declared {value.dtype.name}, and is {ir.DataType(known.dtype(value)).name}: "
+                "ONNX Runtime does not load that",
+                where=value.name or "",
+                code="DP003",
+                fix="export the model again",
+            )
         dims, old = known.dims(value), value.shape
         if dims is None or old is None:
             continue

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
+from dmlprep.analysis.operators import MOVES
 from dmlprep.model.walk import attribute_graphs
 from dmlprep.precision.convert.constants import NEEDS_FP64, Constants, judge
 from dmlprep.precision.policy.rules import Level, Reason, keep_by_policy
-from dmlprep.precision.view import MOVES, UNTYPED, View
+from dmlprep.precision.view import UNTYPED, View
 
 __all__ = ["COMPRESSES", "KeepIo", "Plan", "make_plan"]
 

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 import onnx_ir as ir
 
+from dmlprep.analysis.operators import MOVES
 from dmlprep.model.walk import attribute_graphs
-from dmlprep.precision.view import MOVES, Found, View
+from dmlprep.precision.view import Found, View
 from dmlprep.targets.precision import PrecisionFault
 
 __all__ = ["find"]

@@ -14,10 +14,9 @@ import numpy as np
 import onnx_ir as ir
 
 from dmlprep.model import Model
-from dmlprep.model.walk import attribute_graphs, label
+from dmlprep.model.walk import attribute_graphs, join_path, label
 from dmlprep.precision.emulation.emulate import forget_symbolic_shapes
 from dmlprep.precision.half import FP16_MAX
-from dmlprep.precision.node_paths import join_path
 from dmlprep.precision.search.measuring import NUMBERS, Probe
 from dmlprep.precision.types import is_wide, solve_types
 
