@@ -8,6 +8,7 @@ values.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -104,63 +105,90 @@ class Outlook(msgspec.Struct, frozen=True, omit_defaults=True):
         return " ".join(f"--pin {name}={size}" for name, size in added.items())
 
 
-def look_ahead(model: Model, plan: Plan) -> Outlook:
+def look_ahead(model: Model, plan: Plan, *, in_short: bool = False) -> Outlook:
     """Run the steps of ``plan`` on a copy of ``model``.
 
     Where sizes stay free and the recipe pins, it is run once more with a size for each of them.
+
+    Args:
+        in_short: only the run with a size for each free dimension, where the model takes these.
 
     Raises:
         UsageError: the plan does not fit the model, or the target's kernels are not known.
     """
     before = place(model, plan.target)
+    pins = [s.pass_.options for s in plan.steps if s.pass_.name == "pin"]
+    if in_short and pins and before.free_dimensions:
+        wanted = _example_sizes(model, before.free_dimensions, pins[0].sizes)
+        whole = _run(model, _pinned(plan, wanted), before)
+        if not whole.refused:
+            return whole
     first = _run(model, plan, before)
-    wanted = _example_sizes(model, first) if any(s.pass_.name == "pin" for s in plan.steps) else {}
+    wanted = _example_sizes(model, first.free, first.sizes) if pins and not first.refused and not in_short else {}
     if not wanted:
         return first
     return msgspec.structs.replace(first, example=_run(model, _pinned(plan, wanted), before))
 
 
-def _run(model: Model, plan: Plan, before: Placement) -> Outlook:
-    work = model.copy()
-    steps: list[StepRecord] = []
-    after, left, refused = before, [_away(before)], ""
+@dataclass
+class _Walk:
+    """A copy of the model on its way through the steps.
+
+    Attributes:
+        left: nodes on the CPU, before and after each step.
+    """
+
+    work: Model
+    after: Placement
+    left: list[list[PlacedNode]]
+    steps: list[StepRecord] = field(default_factory=list)
     half: Half | None = None
+    refused: str = ""
+
+
+def _walk(model: Model, plan: Plan, before: Placement) -> _Walk:
+    walk = _Walk(model.copy(), before, [_away(before)])
+    within = changed = False
     for step in plan.steps:
         try:
             done = run_step(
-                step.name,
-                _without_runs(step),
-                work,
-                context_for(plan.target),
-                step.options,
-                within_target=any("opset" in s.pass_.promises() for s in plan.steps[: len(steps)]),
+                step.name, _without_runs(step), walk.work, context_for(plan.target), step.options, within_target=within
             )
         except ModelRefused as error:
-            refused = str(error)
-            break
-        steps.append(done)
-        if done.outcome == "changed":
-            after = place(work, plan.target)
-        left.append(_away(after))
+            walk.refused = str(error)
+            return walk
+        within = within or "opset" in step.pass_.promises()
+        walk.steps.append(done)
+        changed = changed or done.outcome == "changed"
+        if changed and walk.left[0]:  # else nobody asks which step brought a node to DirectML
+            walk.after, changed = place(walk.work, plan.target), False
+        walk.left.append(_away(walk.after))
         if "casts" in done.facts:
-            half = _half(work, done, step)
+            walk.half = _half(walk.work, done, step)
+    if changed:
+        walk.after = place(walk.work, plan.target)
+    return walk
+
+
+def _run(model: Model, plan: Plan, before: Placement) -> Outlook:
+    walk = _walk(model, plan, before)
     sizes = next((dict(s.pass_.options.sizes) for s in plan.steps if s.pass_.name == "pin"), {})
-    versions = next((s.facts for s in steps if "opset chosen by" in s.facts), {})
+    chosen_by = next((s.facts["opset chosen by"] for s in walk.steps if "opset chosen by" in s.facts), "")
     return Outlook(
         recipe=plan.recipe.name,
         target=plan.target.name,
         sizes=sizes,
-        free=after.free_dimensions,
+        free=walk.after.free_dimensions,
         opset_before=model.opset,
-        opset_after=work.opset,
-        opset_chosen_by=str(versions.get("opset chosen by", "")),
+        opset_after=walk.work.opset,
+        opset_chosen_by=chosen_by,
         before=before.summary(),
-        after={} if refused else after.summary(),
-        steps=steps,
-        fates=_fates(before, left, steps, work),
-        staying=[_fate(n, reason=f"{n.code} {n.reason}") for n in _away(after) if n.role == "compute"],
-        half=half,
-        refused=refused,
+        after={} if walk.refused else walk.after.summary(),
+        steps=walk.steps,
+        fates=_fates(walk.left, walk.steps, walk.work),
+        staying=[_fate(n, reason=f"{n.code} {n.reason}") for n in _away(walk.after) if n.role == "compute"],
+        half=walk.half,
+        refused=walk.refused,
     )
 
 
@@ -181,7 +209,7 @@ def _fate(node: PlacedNode, *, step: str = "", reason: str = "") -> Fate:
     return Fate(node.name, f"{node.op}-{node.since_version}", step, reason, node.role)
 
 
-def _fates(before: Placement, left: list[list[PlacedNode]], steps: list[StepRecord], work: Model) -> list[Fate]:
+def _fates(left: list[list[PlacedNode]], steps: list[StepRecord], work: Model) -> list[Fate]:
     """Each node that is on the CPU before, by the compute nodes left there after each step."""
     with paused_collector():
         kept = {n.name for n in nodes(work.ir)}
@@ -219,16 +247,16 @@ def _half(model: Model, done: StepRecord, step: PlannedStep) -> Half:
     )
 
 
-def _example_sizes(model: Model, outlook: Outlook) -> dict[str, int]:
+def _example_sizes(model: Model, free_dimensions: Mapping[str, list[str]], sizes: Mapping[str, int]) -> dict[str, int]:
     """A size for each dimension that is free: one for a batch, and for the rest those that seeded feeds have."""
     inputs = graph_inputs(model)
     names = {dim for one in inputs for dim in one.dims or () if isinstance(dim, str) and dim.isidentifier()}
     batches = {one.dims[0]: 1 for one in inputs if one.dims and isinstance(one.dims[0], str)}
-    known = {**batches, **outlook.sizes}
+    known = {**batches, **sizes}
     given = {name: size for name, size in known.items() if isinstance(name, str)}
     shapes = resolve_shapes(inputs, given)
     found: dict[str, int] = {}
-    free = {place for places in outlook.free.values() for place in places}
+    free = {place for places in free_dimensions.values() for place in places}
     for one in inputs:
         for axis, dim in enumerate(one.dims or ()):
             if isinstance(dim, int) or f"{one.name}[{axis}]" not in free:
