@@ -83,6 +83,8 @@ def _foretell(model: Model, examined: Examined) -> None:
         record.facts["prepare_fails"] = str(error)
         return
     record.facts["prepare"] = msgspec.to_builtins(outlook)
+    if not outlook.refused:
+        record.facts["best_opset"] = outlook.opset_after
     nodes: dict[tuple[object, ...], list[str]] = {}
     for node in away:
         nodes.setdefault((node.op, node.since_version, node.code, node.role == "compute"), []).append(node.name)

@@ -18,7 +18,7 @@ from dmlprep.errors import ModelRefused
 from dmlprep.model import Model
 from dmlprep.model.collector import paused_collector
 from dmlprep.model.walk import nodes
-from dmlprep.parity.sizes import graph_inputs, is_anonymous, resolve_shapes
+from dmlprep.parity.sizes import evaluate, graph_inputs, is_anonymous, resolve_shapes
 from dmlprep.passes import Pass
 from dmlprep.pipeline.placing import context_for
 from dmlprep.pipeline.transaction import run_step
@@ -28,6 +28,9 @@ from dmlprep.recipe import Plan, PlannedStep
 from dmlprep.record import StepRecord
 
 __all__ = ["Fate", "Half", "Outlook", "look_ahead"]
+
+
+_LARGER = (64, 224, 512)
 
 
 class Fate(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -119,15 +122,25 @@ def look_ahead(model: Model, plan: Plan, *, in_short: bool = False) -> Outlook:
     before = place(model, plan.target)
     pins = [s.pass_.options for s in plan.steps if s.pass_.name == "pin"]
     if in_short and pins and before.free_dimensions:
-        wanted = _example_sizes(model, before.free_dimensions, pins[0].sizes)
-        whole = _run(model, _pinned(plan, wanted), before)
+        whole = _with_sizes(model, plan, before, _example_sizes(model, before.free_dimensions, pins[0].sizes))
         if not whole.refused:
             return whole
     first = _run(model, plan, before)
     wanted = _example_sizes(model, first.free, first.sizes) if pins and not first.refused and not in_short else {}
     if not wanted:
         return first
-    return msgspec.structs.replace(first, example=_run(model, _pinned(plan, wanted), before))
+    return msgspec.structs.replace(first, example=_with_sizes(model, plan, before, wanted))
+
+
+def _with_sizes(model: Model, plan: Plan, before: Placement, sizes: Mapping[str, int]) -> Outlook:
+    """With these sizes, or, where the graph refuses them, with those of common images."""
+    found = _run(model, _pinned(plan, sizes), before)
+    for larger in _LARGER:
+        if not found.refused:
+            break
+        other = _run(model, _pinned(plan, {k: larger if v > 1 else v for k, v in sizes.items()}), before)
+        found = found if other.refused else other
+    return found
 
 
 @dataclass
@@ -261,10 +274,11 @@ def _example_sizes(model: Model, free_dimensions: Mapping[str, list[str]], sizes
         for axis, dim in enumerate(one.dims or ()):
             if isinstance(dim, int) or f"{one.name}[{axis}]" not in free:
                 continue
-            if dim in names and dim is not None:
-                found[dim] = shapes[one.name][axis]
-            elif is_anonymous(dim):
-                found[f"{one.name}:{axis}"] = 1 if axis == 0 else shapes[one.name][axis]
+            size = shapes[one.name][axis]
+            if dim is not None and dim in names:
+                found[dim] = size
+            elif is_anonymous(dim) or evaluate(str(dim), dict.fromkeys(names, 1)) is None:
+                found[f"{one.name}:{axis}"] = 1 if axis == 0 else size
     return found
 
 

@@ -23,9 +23,10 @@ def in_short(outlook: Outlook, model: str) -> list[str]:
     best = outlook.best
     away = [f for f in best.fates if f.role == "compute"]
     moved = sum(bool(f.step) for f in away)
-    effect = [f"bring {moved} of {len(away)} compute nodes from the CPU to DirectML"] if away else []
+    effect = [f"bring {moved} of {len(away)} compute nodes from the CPU to DirectML"] if moved else []
     fused, crossings = best.after["partitions"], best.after["crossings"]
-    if (fused, crossings) != (outlook.before["partitions"], outlook.before["crossings"]):
+    changed = (fused, crossings) != (outlook.before["partitions"], outlook.before["crossings"])
+    if changed and (fused or crossings < outlook.before["crossings"]):
         effect.append(f"make {_count(fused, 'fused partition')} with {_count(crossings, 'crossing')}")
     if not effect:
         return []
