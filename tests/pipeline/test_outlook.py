@@ -136,3 +136,15 @@ def test_a_size_of_no_dimension_is_an_error(tmp_path: Path) -> None:
 def test_the_outlook_is_plain_json(tmp_path: Path) -> None:
     ahead = _ahead(_saved(tmp_path, GELU))
     assert json.loads(msgspec.json.encode(ahead))["example"]["sizes"] == {"batch": 1}
+
+
+def test_simplify_does_not_hide_a_mask_from_fp16(tmp_path: Path) -> None:
+    """It makes Gemm of MatMul and Add, and the mask is its C."""
+    text = (
+        '<ir_version: 8, opset_import: ["" : 17]> g (float[2,3] x) => (float[2,2] y)'
+        " <float[3,2] w = {1, 2, 3, 4, 5, 6}, float[2,2] mask = {0, -1e9, 0, 0}>"
+        " { m = MatMul (x, w) a = Add (m, mask) y = Softmax (a) }"
+    )
+    ahead = _ahead(_saved(tmp_path, text), "@transformer-fp16")
+    assert ahead.half is not None
+    assert (ahead.half.half, ahead.half.single) == (ahead.after["nodes"] - 2, 0)
