@@ -19,6 +19,7 @@ import onnxruntime as ort
 
 from dmlprep.errors import DmlprepError
 from dmlprep.model import Model
+from dmlprep.model.pinned import pinned_array, pinned_values
 from dmlprep.passes import Context, make_pass
 from dmlprep.pipeline.transaction import run_step
 from dmlprep.targets import find_target
@@ -164,14 +165,19 @@ def seeded_feeds(model: onnx.ModelProto) -> dict[str, Any]:
 
 
 def run_on_cpu(before: Case, after: Model) -> tuple[list[Any], list[Any]]:
-    """Outputs of the graph before and after, on one feed of zeros and ones (so that integers are valid indices)."""
+    """Outputs of the graph before and after, on one feed of zeros and ones (so that integers are valid indices).
+
+    Inputs whose values were pinned are fed these values.
+    """
     proto = ir.to_proto(after.ir)
     first = onnx.parser.parse_model(before.before)
     sessions = [
         ort.InferenceSession(p.SerializeToString(), _quiet(), providers=["CPUExecutionProvider"])
         for p in (first, proto)
     ]
-    feeds = seeded_feeds(proto)
+    pinned = pinned_values(after.ir)
+    original = ir.from_proto(first).graph.inputs
+    feeds = seeded_feeds(proto) | {v.name: pinned_array(v, pinned[v.name]) for v in original if v.name in pinned}
     reference, result = (s.run(None, {i.name: feeds[i.name] for i in s.get_inputs()}) for s in sessions)
     return reference, result
 

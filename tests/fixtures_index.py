@@ -88,7 +88,6 @@ BROKEN: dict[str, str] = {
     "data_size_mismatch": "a tensor's length does not match its shape",
     "dangling_input": "a node reads what nobody makes",
     "cycle": "a node reads its own result",
-    "not_sorted": "a node stands before the one it reads",
     "unknown_operator": "an operator that ai.onnx does not have",
     "no_opset": "names no opset",
     "opset_from_the_future": "opset 999",

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from dmlprep.errors import UsageError
+
+if TYPE_CHECKING:
+    from dmlprep.model.pinned import Value
 
 __all__ = [
     "adapter_options",
     "device_options",
     "feeds_option",
     "format_option",
+    "metric_options",
     "optimization_option",
     "read_pins",
+    "read_sizes",
     "recipe_options",
     "sizes_option",
     "time_limit_option",
@@ -41,7 +46,8 @@ def recipe_options(function: F) -> F:
             "pins",
             multiple=True,
             metavar="DIM=SIZE",
-            help="Fix a dimension: by name (batch=1) or by input and axis (pixel_values:0=1).",
+            help="Fix a dimension, by name (batch=1) or by input and axis (pixel_values:0=1), or the value of an input "
+            "(sr:=16000).",
         ),
         click.option(
             "-r",
@@ -62,7 +68,8 @@ def feeds_option(function: F) -> F:
         "--feeds",
         multiple=True,
         metavar="WHAT",
-        help="Inputs to prove with: an .npz, NAME=file.npy, a folder of .npy, or an ONNX test_data_set folder.",
+        help="Inputs to prove with: an .npz, NAME=file.npy, a folder of .npz or .npy, or an ONNX test_data_set folder; "
+        "dmlprep feeds makes them.",
     )(function)
 
 
@@ -97,6 +104,17 @@ def device_options(function: F) -> F:
     ):
         function = option(function)
     return function
+
+
+def metric_options(function: F) -> F:
+    """``--metric`` and ``--metric-bound``."""
+    bound = click.option("--metric-bound", type=float, metavar="NUMBER", help="Largest number of --metric that passes.")
+    name = click.option(
+        "--metric",
+        metavar="FILE.py:FUNCTION",
+        help="Your own measure, which decides in place of the tolerance (docs/parity.md). The file is run.",
+    )
+    return name(bound(function))
 
 
 def sizes_option(function: F) -> F:
@@ -136,7 +154,29 @@ def format_option(*formats: str) -> Callable[[F], F]:
     )
 
 
-def read_pins(pins: tuple[str, ...]) -> dict[str, int]:
+def read_pins(pins: tuple[str, ...]) -> dict[str, Value]:
+    """``batch=1`` -> ``{"batch": 1}``, a size; ``sr:=16000`` -> ``{"sr:": 16000}``, a value.
+
+    Raises:
+        UsageError: neither NAME=SIZE nor INPUT:=VALUE, or one name with two sizes or values.
+    """
+    from dmlprep.recipe.recipe import read_value
+
+    values: dict[str, Value] = {}
+    for pin in pins:
+        name, given, text = pin.partition(":=")
+        if not given:
+            continue
+        if not name.strip() or not text.strip():
+            raise UsageError(f"{pin!r} is no pin", where="--pin", fix="write INPUT:=VALUE (sr:=16000, size:=[640,640])")
+        key, value = f"{name.strip()}:", read_value(text.strip())
+        if values.setdefault(key, value) != value:
+            what = f"{key!r} is given two values, {values[key]} and {value}"
+            raise UsageError(what, where="--pin", fix="give each input one value", code="DP204")
+    return {**read_sizes(tuple(pin for pin in pins if ":=" not in pin)), **values}
+
+
+def read_sizes(pins: tuple[str, ...]) -> dict[str, int]:
     """``batch=1`` -> ``{"batch": 1}``.
 
     Raises:
@@ -151,7 +191,9 @@ def read_pins(pins: tuple[str, ...]) -> dict[str, int]:
             size = -1
         if not equals or not name.strip() or size < 0:
             raise UsageError(
-                f"{pin!r} is no pin", where="--pin", fix="write NAME=SIZE (batch=1) or INPUT:AXIS=SIZE (x:0=1)"
+                f"{pin!r} is no pin",
+                where="--pin",
+                fix="write NAME=SIZE (batch=1), INPUT:AXIS=SIZE (x:0=1), or INPUT:=VALUE (sr:=16000)",
             )
         if sizes.setdefault(name.strip(), size) != size:
             raise UsageError(

@@ -7,14 +7,26 @@ import contextlib
 import io
 import re
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from dmlprep.errors import DmlprepError
 from dmlprep.record.shares import percent
 
-__all__ = ["echo", "open_streams", "print_error", "print_json", "print_json_text", "progress_line", "say"]
+if TYPE_CHECKING:
+    from dmlprep.record import Verdict
+
+__all__ = [
+    "echo",
+    "open_streams",
+    "print_error",
+    "print_json",
+    "print_json_text",
+    "progress_line",
+    "say",
+    "show_verdict",
+]
 
 
 def open_streams() -> None:
@@ -66,6 +78,18 @@ def print_json_text(raw: bytes) -> None:
 def _escape(found: re.Match[str]) -> str:
     raw = found.group().encode("utf-16-be", "surrogatepass")
     return "".join(f"\\u{raw[i]:02x}{raw[i + 1]:02x}" for i in range(0, len(raw), 2))
+
+
+def show_verdict(verdict: Verdict, output_format: str) -> None:
+    """A verdict with its findings on stdout, as text or JSON."""
+    if output_format == "json":
+        print_json(verdict)
+        return
+    from dmlprep.cli.console import out
+    from dmlprep.report.text import show_findings, show_verdicts
+
+    show_verdicts([verdict], out())
+    show_findings(verdict.findings, out())
 
 
 def progress_line(share: float, text: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from dmlprep.model import opening, saving
 from dmlprep.model.external_view import write_external_view
 from dmlprep.model.frozen import Frozen, freeze, thaw
 from dmlprep.model.walk import count_nodes, tensors
+from dmlprep.record import Finding
 
 __all__ = ["Model", "Statistics"]
 
@@ -32,11 +34,13 @@ class Model:
     Attributes:
         path: the file it was opened from, ``None`` for a model made in memory.
         ir: the graph. Passes change it in place, or put a new one here.
+        notes: what was mended when it was opened, and what is to be known of it.
     """
 
-    def __init__(self, graph: ir.Model, path: Path | None = None) -> None:
+    def __init__(self, graph: ir.Model, path: Path | None = None, notes: Sequence[Finding] = ()) -> None:
         self.ir = graph
         self.path = path
+        self.notes = tuple(notes)
 
     @classmethod
     def open(cls, path: Path | str) -> Model:
@@ -47,7 +51,8 @@ class Model:
             ModelRefused: it holds what dmlprep cannot keep.
         """
         path = Path(path)
-        return cls(opening.read(path), path)
+        graph, notes = opening.read(path)
+        return cls(graph, path, notes)
 
     def save(
         self,
@@ -78,7 +83,7 @@ class Model:
 
     def copy(self) -> Model:
         """A model of its own with the same tensors."""
-        return Model(thaw(freeze(self.ir)), self.path)
+        return Model(thaw(freeze(self.ir)), self.path, self.notes)
 
     @property
     def opset(self) -> int:

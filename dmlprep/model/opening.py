@@ -10,7 +10,6 @@ import mmap
 import os
 import stat
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import onnx
@@ -20,12 +19,15 @@ from google.protobuf.message import DecodeError
 from dmlprep.errors import DmlprepError, InputError, ModelRefused
 from dmlprep.files import FileSet, unreadable
 from dmlprep.files.outputs import windows_name_problem
+from dmlprep.model import protos
 from dmlprep.model.collector import paused_collector
 from dmlprep.model.frozen import freeze
+from dmlprep.model.mending import describe_ends, mend, own_operators, random_nodes
 from dmlprep.model.sparse import densify
 from dmlprep.model.tensors import MappedTensor
 from dmlprep.model.walk import map_tensors
 from dmlprep.model.wire import SELF, skeleton
+from dmlprep.record import Finding
 
 __all__ = ["check_name", "leads_elsewhere", "read"]
 
@@ -34,8 +36,11 @@ _NAME_SURROGATE = 0x2000_0000
 _NOT_ONNX = "pass a file that an ONNX exporter wrote"
 
 
-def read(path: Path) -> ir.Model:
+def read(path: Path) -> tuple[ir.Model, list[Finding]]:
     """Read a model; its large tensors stay in their files.
+
+    Returns:
+        the model, and notes on what ONNX Runtime takes and onnx's checker does not: mended, or to be known.
 
     Raises:
         InputError: the file is missing, not ONNX, cut short or hostile.
@@ -45,10 +50,15 @@ def read(path: Path) -> ir.Model:
         return _read(path)
 
 
-def _read(path: Path) -> ir.Model:
+def _read(path: Path) -> tuple[ir.Model, list[Finding]]:
     proto = _parse(path)
     _refuse_what_would_be_lost(proto, path)
     densify(proto, str(path))
+    try:
+        notes = mend(proto)
+    except InputError as error:
+        error.where = str(path)
+        raise
     _check_references(proto, path)
     try:
         model = ir.from_proto(proto)
@@ -71,7 +81,7 @@ def _read(path: Path) -> ir.Model:
         raise InputError(
             f"the model is invalid: {_first_line(error)}", where=str(path), code="DP003", fix="export the model again"
         ) from error
-    return model
+    return model, [*notes, *describe_ends(model), *own_operators(model), *random_nodes(model)]
 
 
 def check_name(path: Path, error: type[DmlprepError]) -> None:
@@ -135,8 +145,13 @@ def _parse(path: Path) -> onnx.ModelProto:
         raise InputError("the file is not an ONNX model", where=where, code="DP001", fix=_NOT_ONNX) from error
     if not proto.HasField("graph") or not proto.ir_version or not (proto.graph.node or proto.graph.output):
         raise InputError("the file is not an ONNX model", where=where, code="DP001", fix=_NOT_ONNX)
-    if not proto.opset_import and proto.ir_version >= 3:
-        raise InputError("the model names no opset", where=where, code="DP003", fix="export the model again")
+    if not proto.opset_import:
+        raise InputError(
+            "the model names no opset, without which ONNX Runtime does not load it",
+            where=where,
+            code="DP003",
+            fix="export the model again",
+        )
     for holder in (proto, *proto.functions):
         for entry in holder.opset_import:
             if entry.domain == "ai.onnx":
@@ -157,7 +172,7 @@ def _refuse_what_would_be_lost(proto: onnx.ModelProto, path: Path) -> None:
 
 def _check_references(proto: onnx.ModelProto, path: Path) -> None:
     """What onnx-ir would take on trust: numbers of external data, and that every output is made by somebody."""
-    for tensor in _tensor_protos(proto):
+    for tensor in protos.tensors(proto):
         for entry in tensor.external_data:
             if entry.key in ("offset", "length") and not (entry.value.isascii() and entry.value.isdigit()):
                 raise InputError(
@@ -174,25 +189,6 @@ def _check_references(proto: onnx.ModelProto, path: Path) -> None:
         raise InputError(
             f"no node makes the output {missing!r}", where=str(path), code="DP003", fix="export the model again"
         )
-
-
-def _tensor_protos(proto: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
-    stack: list[onnx.GraphProto] = [proto.graph]
-    nodes = [node for function in proto.functions for node in function.node]
-    while stack or nodes:
-        if stack:
-            graph = stack.pop()
-            yield from graph.initializer
-            nodes += graph.node
-        for node in nodes:
-            for attribute in node.attribute:
-                if attribute.HasField("t"):
-                    yield attribute.t
-                yield from attribute.tensors
-                if attribute.HasField("g"):
-                    stack.append(attribute.g)
-                stack += attribute.graphs
-        nodes = []
 
 
 def _map_external(model: ir.Model, path: Path) -> None:

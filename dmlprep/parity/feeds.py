@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,10 +13,11 @@ import onnx_ir as ir
 
 from dmlprep.errors import CheckNotRun, InputError
 from dmlprep.model import Model
+from dmlprep.model.pinned import pinned_values
 from dmlprep.parity.feedfiles import GivenFeed, load_feeds
-from dmlprep.parity.legal import batch_count, region_extent, reshape_target
+from dmlprep.parity.legal import batch_count, compared_with, region_extent, reshape_target
 from dmlprep.parity.roles import index_limit, role
-from dmlprep.parity.sizes import Input, graph_inputs, resolve_shapes
+from dmlprep.parity.sizes import Input, graph_inputs, is_signal, resolve_shapes
 
 __all__ = ["Array", "Feed", "fit_feeds", "fit_shapes", "load_feeds", "make_feeds", "static_sizes"]
 
@@ -40,30 +43,50 @@ def make_feeds(
     *,
     like: Model | None = None,
     rough: bool = False,
+    values: Mapping[str, Array] | None = None,
 ) -> list[Feed]:
     """Seeded feeds for a model.
 
     Token ids lie within the rows of the table they index; masks are ones, with a padded tail in one row; positions
-    count on from the cache; token types are zero; images have unit variance and are smooth, with some noise; caches are
-    small. The same seed and shapes give the same arrays, whatever the order of inputs.
+    count on from the cache; token types are zero; images have unit variance and are smooth, with some noise; sound has
+    notes and silence; caches are small; a lone number that the graph compares with a constant is that constant. The
+    same seed and shapes give the same arrays, whatever the order of inputs.
 
     Args:
         sizes: sizes for free dimensions by name (``batch``) or by input and axis (``x:0``); small defaults else.
         count: how many feeds.
-        like: the model with more of its shapes known: more of what an index may be is seen in it.
+        like: the model with more of its shapes known: ranks, and more of what an index may be.
         rough: images of odd seeds are noise alone. FP16 can be right on surfaces and wrong on textures. In FP32 noise
             shows how ill-conditioned untrained networks are, and nothing of the device.
+        values: what inputs are fed whose values are fixed.
 
     Raises:
         CheckNotRun: an input is no tensor, or of a type that values cannot be made up for.
     """
-    inputs = graph_inputs(model)
+    inputs, fixed = graph_inputs(model), values or {}
+    ranked = {one.name: one.dims for one in graph_inputs(like)} if like is not None else {}
+    inputs = [replace(one, dims=ranked.get(one.name)) if one.dims is None else one for one in inputs]
     shapes = resolve_shapes(inputs, sizes or {})
     limits = {one.name: _index_limit(model, like, one.name) for one in inputs}
-    return [
-        {one.name: _fill(one, shapes, inputs, limits[one.name], seed + number, rough=rough) for one in inputs}
-        for number in range(count)
-    ]
+    lone = {one.name: _compared(model, one) for one in inputs if math.prod(shapes[one.name]) == 1}
+
+    def made(one: Input, seed: int) -> Array:
+        if one.name in fixed:
+            return fixed[one.name]
+        if (compared := lone.get(one.name)) is not None:
+            return np.full(shapes[one.name], compared, _numpy_type(one))
+        return _fill(one, shapes, inputs, limits[one.name], seed, rough=rough)
+
+    return [{one.name: made(one, seed + number) for one in inputs} for number in range(count)]
+
+
+def _compared(model: Model, one: Input) -> int | float | None:
+    """The constant that a number is compared with, where its type can hold it."""
+    if one.dtype is None or not (one.dtype.is_integer() or one.dtype.is_floating_point()):
+        return None
+    found, kind = compared_with(one.value, model.ir.functions), _numpy_type(one)
+    fits = found is not None and (kind.kind == "f" or np.iinfo(kind).min <= found <= np.iinfo(kind).max)
+    return found if fits else None
 
 
 def _index_limit(model: Model, like: Model | None, name: str) -> int | None:
@@ -148,6 +171,8 @@ def _fill(
             filled = rng.standard_normal(shape) * 0.3
         case "image":
             filled = _image(rng, shape, kind, smooth=not (rough and seed % 2))
+        case _ if is_signal(one) and shape and max(shape) >= _SOUND:
+            filled = _sound(rng, shape, quiet=bool(seed % 2))
         case _:
             # A lone number is mostly a factor or a threshold: positive, and neither 0 nor 1.
             filled = rng.uniform(0.25, 0.75, shape) if not shape else rng.standard_normal(shape)
@@ -196,8 +221,38 @@ def _image(rng: np.random.Generator, shape: tuple[int, ...], kind: np.dtype[Any]
     return picture
 
 
-def fit_feeds(model: Model, feeds: Iterable[Mapping[str, Array]], where: str = "") -> list[Feed]:
+_SOUND = 256
+"""Samples from which a signal is long enough for notes."""
+
+
+def _sound(rng: np.random.Generator, shape: tuple[int, ...], *, quiet: bool) -> Array:
+    """Notes that fade, faint noise, and silence at the end: loud and quiet parts.
+
+    A spectrum of noise alone has no small values, and their logarithm is where FP16 breaks a model of sound.
+    """
+    length = max(shape)
+    time = np.arange(length)
+    notes, wave = 4, np.zeros(length)
+    for note in range(notes):
+        since = time - length * (note + 0.1) / (notes + 1)
+        fading = np.where(since >= 0, np.exp(-np.maximum(since, 0) * 3 * (notes + 1) / length), 0.0)
+        pitch, loud = rng.uniform(0.004, 0.05), rng.uniform(0.2, 1.0)
+        tones = [np.sin(2 * np.pi * (pitch * k * time + rng.random())) / k**1.5 for k in range(1, 5)]
+        wave += loud * fading * np.sum(tones, axis=0)
+    wave += 1e-3 * rng.standard_normal(length)
+    wave[-length // 8 :] = 0
+    wave *= (0.05 if quiet else 0.5) / np.max(np.abs(wave))
+    lying = [length if size == length and axis == shape.index(length) else 1 for axis, size in enumerate(shape)]
+    return np.broadcast_to(wave.reshape(lying), shape)
+
+
+def fit_feeds(
+    model: Model, feeds: Iterable[Mapping[str, Array]], where: str = "", optional: Collection[str] = ()
+) -> list[Feed]:
     """Check the user's feeds against a model; arrays called ``#0``, ``#1`` (``input_0.pb``) take the inputs in order.
+
+    Args:
+        optional: inputs that a feed may lack.
 
     Raises:
         InputError: a name, type or shape does not fit; the text says which and what the model has.
@@ -218,7 +273,7 @@ def fit_feeds(model: Model, feeds: Iterable[Mapping[str, Array]], where: str = "
                     )
                 key = order[int(key[1:])]
             named[key] = np.asarray(array)
-        _check_names(named, inputs, place)
+        _check_names(named, inputs, place, optional)
         sizes: dict[str, tuple[int, str]] = {}
         for name, array in named.items():
             _check_array(inputs[name], array, sizes, place)
@@ -229,11 +284,14 @@ def fit_feeds(model: Model, feeds: Iterable[Mapping[str, Array]], where: str = "
 def fit_shapes(model: Model, feeds: Iterable[Feed], where: str) -> None:
     """Check names and shapes of feeds against a model that may take other element types than they have.
 
+    It need not take inputs whose values were pinned.
+
     Raises:
         InputError: as ``fit_feeds``; it names the user's file where the feed is the user's, ``where`` else.
     """
+    gone = set(pinned_values(model.ir)) - {v.name for v in model.ir.graph.inputs}
     for feed in feeds:
-        adapted = dict(feed)
+        adapted = {name: array for name, array in feed.items() if name not in gone}
         for value in model.ir.graph.inputs:
             name = value.name or ""
             if name in adapted and value.dtype is not None and value.dtype != ir.DataType.STRING:
@@ -246,9 +304,9 @@ def _place(feed: Mapping[str, Array], where: str) -> str:
     return feed.source if isinstance(feed, GivenFeed) else where
 
 
-def _check_names(feed: Feed, inputs: Mapping[str, Input], place: str) -> None:
+def _check_names(feed: Feed, inputs: Mapping[str, Input], place: str, optional: Collection[str]) -> None:
     unknown = sorted(set(feed) - set(inputs))
-    missing = sorted(set(inputs) - set(feed))
+    missing = sorted(set(inputs) - set(feed) - set(optional))
     if unknown or missing:
         said = [f"no input is called {unknown[0]!r}"] if unknown else []
         said += [f"input {missing[0]!r} is missing"] if missing else []

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+
 from dmlprep.errors import InputError
 from dmlprep.model import Model
+from dmlprep.model.pinned import Value, pinned_array, pinned_values
+from dmlprep.parity.feedfiles import GivenFeed
 from dmlprep.parity.feeds import Array, Feed, fit_feeds, fit_shapes, make_feeds, static_sizes
 from dmlprep.parity.sizes import free_dimensions, graph_inputs
 
-__all__ = ["RunFeeds"]
+__all__ = ["RunFeeds", "check_sizes"]
 
 
 class RunFeeds:
@@ -22,13 +26,15 @@ class RunFeeds:
         original: the model before the first step; its graph must stay as it is.
         given: the user's feeds; seeded ones are made where there are none.
         sizes: sizes for dimensions that stay free, by name or by ``input:axis``.
+        values: what will be fixed for inputs. The user's feeds may lack these inputs.
         rough: whether odd seeds are noise (see ``make_feeds``) where the caller does not say.
 
     Attributes:
         original: as given.
 
     Raises:
-        InputError: a feed of the user's does not fit the original, or a size is for a dimension that it does not have.
+        InputError: a feed of the user's does not fit the original, or has another value than is fixed; or a size is for
+            a dimension that the original does not have.
     """
 
     def __init__(
@@ -37,17 +43,20 @@ class RunFeeds:
         given: Sequence[Mapping[str, Array]] = (),
         sizes: Mapping[str, int] | None = None,
         *,
+        values: Mapping[str, Value] | None = None,
         rough: bool = False,
     ) -> None:
         self.original = original
-        self._given = fit_feeds(original, given, "feeds")
+        self._given = fit_feeds(original, given, "feeds", values or {})
+        for feed in self._given:
+            _check_values(feed, values or {})
         self._sizes = dict(sizes or {})
         self._rough = rough
         self._key: object = None
         self._made: list[Feed] = []
         self._ones: dict[str, int] = {}
         if not self._given:
-            _check_sizes(original, self._sizes)
+            check_sizes(original, self._sizes)
 
     def of(self, model: Model, count: int, *, rough: bool | None = None) -> list[Feed]:
         """The user's feeds, at most ``count`` of them, or ``count`` seeded ones in the original's element types.
@@ -61,17 +70,22 @@ class RunFeeds:
             InputError: a feed of the user's does not fit the model as it is now.
             CheckNotRun: feeds cannot be made up for an input.
         """
+        inputs = self.original.ir.graph.inputs
+        noted = pinned_values(model.ir, inputs)
         if self._given:
-            fit_shapes(model, self._given[:count], "feeds")
-            return self._given[:count]
+            fixed = {v.name or "": pinned_array(v, noted[v.name or ""]) for v in inputs if v.name in noted}
+            filled = [_filled(feed, fixed) for feed in self._given[:count]]
+            fit_shapes(model, filled, "feeds")
+            return filled
         noise = self._rough if rough is None else rough
         wanted = {**self._ones, **static_sizes(model), **self._sizes}
-        key = (wanted, noise)
+        key = (wanted, noise, noted)
         if key != self._key:
             self._key, self._made = key, []
         done, missing = len(self._made), count - len(self._made)
         if missing > 0:
-            self._made += make_feeds(self.original, wanted, missing, seed=done, like=model, rough=noise)
+            fixed = {v.name or "": pinned_array(v, noted[v.name or ""]) for v in inputs if v.name in noted}
+            self._made += make_feeds(self.original, wanted, missing, seed=done, like=model, rough=noise, values=fixed)
         return self._made[:count]
 
     @property
@@ -97,7 +111,29 @@ class RunFeeds:
         return True
 
 
-def _check_sizes(model: Model, sizes: Mapping[str, int]) -> None:
+def _check_values(feed: Feed, values: Mapping[str, Value]) -> None:
+    for name, value in values.items():
+        if name in feed and not np.all(feed[name] == np.asarray(value).astype(feed[name].dtype)):
+            raise InputError(
+                f"the feed has another value for input {name!r} than {value}, to which it is pinned",
+                where=getattr(feed, "source", "feeds"),
+                code="DP705",
+                fix="leave the input out of the feed, or pin the value that it has there",
+            )
+
+
+def _filled(feed: Feed, fixed: Mapping[str, Array]) -> Feed:
+    """A feed with the values of the inputs that it lacks."""
+    filled = {**fixed, **feed}
+    return GivenFeed(filled, feed.source) if isinstance(feed, GivenFeed) else filled
+
+
+def check_sizes(model: Model, sizes: Mapping[str, int]) -> None:
+    """Check that sizes are for dimensions that the inputs have.
+
+    Raises:
+        InputError: one is not.
+    """
     known = free_dimensions(graph_inputs(model))
     for name in sizes:
         if name not in known:

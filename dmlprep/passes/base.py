@@ -106,6 +106,10 @@ class Pass(ABC, Generic[O]):
         """Whether the graph input or output ``name`` has the same element type after this pass. Names never change."""
         return True
 
+    def keeps_input(self, name: str) -> bool:
+        """Whether the graph input ``name`` is there after this pass."""
+        return True
+
     @abstractmethod
     def run(self, model: Model, context: Context) -> bool:
         """Change ``model`` in place.

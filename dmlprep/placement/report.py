@@ -8,13 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dmlprep._version import __version__
+from dmlprep.analysis.branches import deciding_inputs
 from dmlprep.errors import InputError, UsageError
 from dmlprep.files.outputs import windows_name_problem
 from dmlprep.model import Model
 from dmlprep.model.checking import check
 from dmlprep.model.collector import paused_collector
+from dmlprep.model.pinned import pinned_values, short_value
 from dmlprep.model.tensors import as_mapped
-from dmlprep.model.walk import tensors
+from dmlprep.model.walk import join_path, tensors
 from dmlprep.placement.opset import best_opset
 from dmlprep.placement.place import place_facts
 from dmlprep.placement.placement import PlacedNode, Placement
@@ -91,8 +93,21 @@ def examine(model: Model, target: Target) -> Examined:
 def _file_findings(model: Model) -> list[Finding]:
     wrong = check(model.ir)
     found = [finding("DP003", wrong, node=str(model.path or ""))] if wrong else []
+    found += [*model.notes, *_value_findings(model)]
     if model.path is not None:
         found += _name_findings(model, model.path.parent.resolve())
+    return found
+
+
+def _value_findings(model: Model) -> list[Finding]:
+    """Inputs whose value decides a branch, and those whose value was pinned."""
+    pinned = pinned_values(model.ir)
+    found = [
+        finding("DP207", f"input {name} is pinned to {short_value(value)}", node=name) for name, value in pinned.items()
+    ]
+    for name, value in deciding_inputs(model.ir).items():
+        text = f"the value of input {name} decides a branch: --pin {name}:={value} leaves the one taken"
+        found.append(finding("DP209", text, node=name))
     return found
 
 
@@ -153,14 +168,14 @@ def placement_findings(placement: Placement, best: int) -> list[Finding]:
             finding(
                 code,
                 f"{_count(nodes)} {op}-{since} on the CPU: {why}",
-                node=_path(nodes[0]),
+                node=join_path(nodes[0].graph, nodes[0].name),
                 severity=severity,
                 remedy=_remedy(code, placement.opset, best),
                 count=len(nodes),
                 op=op,
                 since_version=since,
                 role=nodes[0].role if role == "other" else "compute",
-                nodes=[_path(n) for n in nodes[:_NAMES_SHOWN]],
+                nodes=[join_path(n.graph, n.name) for n in nodes[:_NAMES_SHOWN]],
             )
         )
     for code, nodes in loose.items():
@@ -169,9 +184,9 @@ def placement_findings(placement: Placement, best: int) -> list[Finding]:
             finding(
                 code,
                 f"{_count(nodes)} on DirectML run unfused ({ops}): {nodes[0].not_fused_reason}",
-                node=_path(nodes[0]),
+                node=join_path(nodes[0].graph, nodes[0].name),
                 count=len(nodes),
-                nodes=[_path(n) for n in nodes[:_NAMES_SHOWN]],
+                nodes=[join_path(n.graph, n.name) for n in nodes[:_NAMES_SHOWN]],
             )
         )
     if placement.crossings:
@@ -196,10 +211,6 @@ def _remedy(code: str, opset: int, best: int) -> str | None:
         return None
     how = "lower" if best < opset else "raise"
     return f"{how} the opset to {best}: dmlprep prepare does it with opset auto"
-
-
-def _path(node: PlacedNode) -> str:
-    return f"{node.graph}/{node.name}" if node.graph else node.name
 
 
 def _count(nodes: list[PlacedNode]) -> str:

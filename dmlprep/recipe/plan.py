@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from dmlprep.errors import RecipeError
+from dmlprep.model.pinned import Value
 from dmlprep.passes import Fact, Pass, make_pass
 from dmlprep.recipe.recipe import Recipe
 from dmlprep.targets import Target, find_target
@@ -31,12 +33,18 @@ class Plan:
     steps: tuple[PlannedStep, ...]
     facts: frozenset[Fact]
 
+    @property
+    def values(self) -> dict[str, Value]:
+        """The values of inputs that its steps pin."""
+        options = [s.pass_.options for s in self.steps if s.pass_.name == "pin"]
+        return {name: value for one in options for name, value in one.values.items()}
 
-def make_plan(recipe: Recipe, pins: dict[str, int] | None = None) -> Plan:
+
+def make_plan(recipe: Recipe, pins: Mapping[str, Value] | None = None) -> Plan:
     """Check a recipe whole and make its plan.
 
     Args:
-        pins: sizes given on the command line; they go to the step ``pin``.
+        pins: sizes, and under ``input:`` values, given on the command line; they go to the step ``pin``.
 
     Raises:
         RecipeError: unknown step or field, or pins without a pin step.
@@ -53,15 +61,19 @@ def make_plan(recipe: Recipe, pins: dict[str, int] | None = None) -> Plan:
         if not isinstance(use, str):
             raise RecipeError("field 'use' names a pass", where=where, fix="write it as a string", code="DP901")
         if pins and use == "pin":
-            sizes = options.get("sizes", {})
-            options["sizes"] = {**sizes, **pins} if isinstance(sizes, dict) else sizes
+            given = {"sizes": {k: v for k, v in pins.items() if not k.endswith(":")}}
+            given["values"] = {k[:-1]: v for k, v in pins.items() if k.endswith(":")}
+            for field, new in given.items():
+                old = options.get(field, {})
+                if new:
+                    options[field] = {**old, **new} if isinstance(old, dict) else old
             pinned = True
         step = make_pass(use, options, where)
         facts |= step.promises()
         steps.append(PlannedStep(name, step, options))
     if pins and not pinned:
         raise RecipeError(
-            "sizes were given, but the recipe has no step 'pin'",
+            "pins were given, but the recipe has no step 'pin'",
             where=recipe.name,
             fix="add [step.pin] to the recipe, or use a recipe that pins",
             code="DP903",

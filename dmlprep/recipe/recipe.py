@@ -13,7 +13,16 @@ from dmlprep.errors import RecipeError
 from dmlprep.files import HOW_TO_SAVE, NotUtf8, explain, read_text
 from dmlprep.passes.catalog import suggest, wrong_value
 
-__all__ = ["ParitySettings", "Recipe", "apply_settings", "builtin_names", "load_recipe", "parse_recipe", "recipe_text"]
+__all__ = [
+    "ParitySettings",
+    "Recipe",
+    "apply_settings",
+    "builtin_names",
+    "load_recipe",
+    "parse_recipe",
+    "read_value",
+    "recipe_text",
+]
 
 
 class ParitySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -29,6 +38,11 @@ class ParitySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
         seeds: how many seeded feeds when the user gives none.
         sizes: sizes for dimensions that stay free, by name.
         time_limit: seconds for one load or run.
+        measures: outputs that are another kind than their makers tell (``metrics.output_groups``).
+        noise: measure the original's own noise: ``auto`` where it runs within some seconds, ``always``, ``off``.
+        metric: ``file.py:function``, the user's own, which decides in place of the tolerance. A recipe's is relative
+            to the recipe's folder.
+        metric_bound: the largest number of it that passes, where it does not decide itself.
     """
 
     cpu: bool = True
@@ -38,6 +52,10 @@ class ParitySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     seeds: Annotated[int, msgspec.Meta(ge=1)] = 2
     sizes: dict[str, Annotated[int, msgspec.Meta(ge=1)]] = {}
     time_limit: Annotated[float, msgspec.Meta(gt=0)] = 600.0
+    measures: dict[str, Literal["elements", "map", "classes", "logits"]] = {}
+    noise: Literal["auto", "always", "off"] = "auto"
+    metric: str = ""
+    metric_bound: float | None = None
 
 
 class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -174,11 +192,12 @@ def apply_settings(recipe: Recipe, settings: list[str]) -> Recipe:
                 raise RecipeError(
                     f"{key!r} has no fields", where=f"--set {setting}", fix="see docs/recipes.md", code="DP901"
                 )
-        at[keys[-1]] = _value(text.strip())
+        at[keys[-1]] = read_value(text.strip())
     return _convert(data, recipe.name)
 
 
-def _value(text: str) -> Any:
+def read_value(text: str) -> Any:
+    """A value as TOML writes it; a bare word stands for a string."""
     try:
         return tomllib.loads(f"v = {text}")["v"]
     except tomllib.TOMLDecodeError:

@@ -15,7 +15,7 @@ from dmlprep.report.units import bytes_text
 __all__ = ["PIPED", "render_text", "show_findings", "show_record", "show_verdicts"]
 
 _COLOUR = {"error": "red", "warning": "yellow", "note": "cyan"}
-_OUTCOME = {"passed": "green", "failed": "red", "not-run": "yellow"}
+_OUTCOME = {"passed": "green", "failed": "red", "not-proven": "yellow", "not-run": "yellow"}
 _SHOWN = 12
 _WORST = 5
 
@@ -75,6 +75,8 @@ def show_verdicts(verdicts: list[Verdict], console: Console) -> None:
     for verdict in verdicts:
         line = Text(f"{verdict.check}: ")
         line.append(verdict.outcome, style=f"bold {_OUTCOME[verdict.outcome]}")
+        if verdict.on_made_inputs:
+            line.append(" on made inputs")
         if not verdict.decides:
             line.append(", for information")
         if verdict.outcome != "passed":
@@ -85,7 +87,7 @@ def show_verdicts(verdicts: list[Verdict], console: Console) -> None:
             line.append(
                 f" (worst relative error {worst.max_rel:.2g} at {worst.output}, {feeds}, tolerance {verdict.tolerance})"
             )
-            for note in dict.fromkeys(o.note for o in verdict.outputs if o.share_equal < 1 and o.note):
+            for note in dict.fromkeys(o.note for o in verdict.outputs if o.note and (o.share_equal < 1 or o.error)):
                 line.append(f"; {note}")
         console.print(line)
         if verdict.device is not None:
@@ -117,7 +119,7 @@ def show_record(record: RunRecord, console: Console) -> None:
     if all(placed):
         show_placement(placed[0], placed[1], console)
     show_half(record, console)
-    said = [one for verdict in record.verdicts if verdict.outcome == "not-run" for one in verdict.findings]
+    said = [one for verdict in record.verdicts if verdict.outcome.startswith("not-") for one in verdict.findings]
     findings = [one for one in record.all_findings() if one not in said]  # the verdict's own line has the reason
     if findings:
         console.print()

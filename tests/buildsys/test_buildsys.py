@@ -87,6 +87,7 @@ def test_hatch(tmp_path: Path) -> None:
         ("pinns = { batch = 3 }", "unknown: ['pinns']"),
         ("pins = { batch = 3 }\nsettings = ['step.simplify.time_limit=0']", "time_limit"),
         ("pins = { bach = 3 }", "did you mean 'batch'?"),
+        ('pins = { "rate:" = 3 }', "the model has no input 'rate'"),
     ],
 )
 def test_hatch_stops_where_a_model_cannot_be_prepared(field: str, said: str, tmp_path: Path) -> None:

@@ -301,7 +301,7 @@ def test_an_input_that_another_program_has_open(how: str, add_model: Path, tmp_p
         assert "permission" not in done.err.lower()
 
 
-@pytest.mark.parametrize("pin", ["batch", "batch=", "batch=x", "=3", "batch=-1", "batch=1.5"])
+@pytest.mark.parametrize("pin", ["batch", "batch=", "batch=x", "=3", "batch=-1", "batch=1.5", ":=3", "sr:="])
 def test_pins_that_are_none(pin: str) -> None:
     with pytest.raises(UsageError):
         read_pins((pin,))
@@ -312,3 +312,7 @@ def test_pins() -> None:
     assert read_pins(("batch=1", "batch=1")) == {"batch": 1}
     with pytest.raises(UsageError, match="two sizes"):
         read_pins(("batch=1", "batch=2"))
+    values = read_pins(("sr:=16000", "n=1", "w:=[0.5, 2]", "lang:=de", "on:=true"))
+    assert values == {"sr:": 16000, "n": 1, "w:": [0.5, 2], "lang:": "de", "on:": True}
+    with pytest.raises(UsageError, match="two values"):
+        read_pins(("sr:=16000", "sr:=8000"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import msgspec
-import onnx
 import onnx_ir as ir
 import pytest
 from hypothesis import given, settings
@@ -51,15 +50,6 @@ def test_shape_arithmetic_stays_on_the_cpu_and_is_no_compute() -> None:
     assert result.compute_on_cpu == []
     assert result.partitions == 0
     assert {node(result, op).not_fused for op in ("Reshape", "Relu")} == {"DP511"}
-
-
-def test_nodes_need_not_stand_in_order() -> None:
-    model = onnx.parser.parse_model('<ir_version: 8, opset_import: ["" : 17]>' + DYNAMIC)
-    expected = {n.op: n.provider for n in place(Model(ir.from_proto(model)), find_target()).nodes}
-    nodes = list(model.graph.node)[::-1]
-    del model.graph.node[:]
-    model.graph.node.extend(nodes)
-    assert {n.op: n.provider for n in place(Model(ir.from_proto(model)), find_target()).nodes} == expected
 
 
 @pytest.mark.parametrize(("count", "provider"), [(100, CPU), (101, DML)])

@@ -123,6 +123,13 @@ def test_pins_go_to_the_pin_step() -> None:
     assert step.options["sizes"] == {"batch": 1, "seq": 8}
 
 
+def test_values_go_to_the_pin_step() -> None:
+    recipe = parse_recipe('doc = "d"\n[step.pin]\nvalues = { sr = 8000, flag = true }', "r")
+    plan = make_plan(recipe, {"batch": 1, "sr:": 16000})
+    assert plan.values == {"sr": 16000, "flag": True}
+    assert plan.steps[0].pass_.options.sizes == {"batch": 1}
+
+
 def test_pins_without_a_pin_step() -> None:
     with pytest.raises(RecipeError, match="pin"):
         make_plan(load_recipe("@denote-only"), {"batch": 1})

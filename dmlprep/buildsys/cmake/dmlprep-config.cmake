@@ -4,7 +4,7 @@
 #     MODEL <file.onnx>            the model; its external data files are tracked through a depfile
 #     [RECIPE <@name|file.toml>]   @static-fp32 when left out
 #     [OUTPUT_DIRECTORY <folder>]  ${CMAKE_CURRENT_BINARY_DIR}/<target> when left out
-#     [PINS <dim=size>...]
+#     [PINS <dim=size|input:=value>...]
 #     [ARGUMENTS <more options of dmlprep prepare>...])
 #
 # Builds <folder>/model.onnx and <folder>/run.json; the build fails where the model is refused or parity fails.

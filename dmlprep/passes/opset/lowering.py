@@ -11,7 +11,7 @@ import onnx_ir as ir
 from onnx.defs import OpSchema
 
 from dmlprep.analysis.knowledge import Knowledge
-from dmlprep.analysis.schemas import allowed_types, domain_of, rejects, schema_at, since_versions, type_string
+from dmlprep.analysis.schemas import allowed_types, rejects, schema_at, since_versions, type_string
 from dmlprep.errors import ModelRefused
 from dmlprep.model import Model
 from dmlprep.model.walk import graphs, label
@@ -180,7 +180,7 @@ class _Lowering:
             builder = self._builder(node, origin)
             self._replace(node, expand_call(builder, self.model.ir.functions[key], self.function_versions[key]))
             return "inlined"
-        if domain_of(node) != "":
+        if node.domain:
             return "left alone"
         version = node.version
         assert version is not None
@@ -275,7 +275,7 @@ class _Lowering:
         node.version = self.target
 
     def _builder(self, node: ir.Node, origin: _Origin) -> Builder:
-        assert node.version is not None or domain_of(node) != ""
+        assert node.version is not None or node.domain
         return Builder(
             node,
             node.version or self.target,

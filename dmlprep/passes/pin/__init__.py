@@ -1,4 +1,4 @@
-"""The pin step: fixed sizes for free dimensions, and the shapes that follow from them."""
+"""The pin step: fixed sizes for free dimensions, fixed values for inputs, and what follows from them."""
 
 from __future__ import annotations
 
@@ -6,14 +6,17 @@ import msgspec
 import onnx_ir as ir
 
 from dmlprep.analysis.annotate import write_types
+from dmlprep.analysis.branches import deciding_inputs
 from dmlprep.analysis.shapes import Inference
 from dmlprep.errors import ModelRefused
 from dmlprep.model import Model
 from dmlprep.model.dims import with_dims
+from dmlprep.model.pinned import Value
 from dmlprep.passes.base import Context, Fact, Options, Pass
 from dmlprep.passes.pin import dynamic_report, rewrite
 from dmlprep.passes.pin.inline import inline_branches, inline_functions
 from dmlprep.passes.pin.sizes import Sizes, input_dims, resolve
+from dmlprep.passes.pin.values import check_names, pin_values, value_shapes
 from dmlprep.record import finding
 
 __all__ = ["PinOptions", "PinPass"]
@@ -25,19 +28,23 @@ class PinOptions(Options, frozen=True, kw_only=True):
     Attributes:
         sizes: size by dimension name (``batch``) or by input and axis (``pixel_values:0``).
         shapes: whole shape by input name.
+        values: value by input name: a number, a truth value, a text, or lists of them.
+        drop: inputs with a value go; else they stay, and nothing reads them.
         require_static: refuse a model with a dimension that stays free.
     """
 
     sizes: dict[str, int] = msgspec.field(default_factory=dict)
     shapes: dict[str, list[int]] = msgspec.field(default_factory=dict)
+    values: dict[str, Value] = msgspec.field(default_factory=dict)
+    drop: bool = False
     require_static: bool = False
 
 
 class PinPass(Pass[PinOptions]):
-    """Pin sizes, infer every shape again, fold the shape arithmetic that became constant."""
+    """Pin sizes and values, infer every shape again, fold the arithmetic that became constant."""
 
     name = "pin"
-    summary = "give free dimensions fixed sizes, infer all shapes again and fold shape arithmetic"
+    summary = "fix sizes of free dimensions and values of inputs, infer all shapes again and fold shape arithmetic"
     options_type = PinOptions
     bound = "rounding"  # with fixed shapes ONNX Runtime fuses more, and rounds differently
 
@@ -45,31 +52,31 @@ class PinPass(Pass[PinOptions]):
         """``static`` where a dimension that stays free is refused."""
         return frozenset({"static"}) if self.options.require_static else frozenset()
 
+    def keeps_input(self, name: str) -> bool:
+        """Whether ``drop`` leaves an input."""
+        return not (self.options.drop and name in self.options.values)
+
     def run(self, model: Model, context: Context) -> bool:
         """Pin the model.
 
         Raises:
-            UsageError: DP203 unknown dimension, DP204 contradictory sizes.
+            UsageError: DP203 unknown dimension or input, DP204 contradictory sizes, DP208 a value that does not fit.
             ModelRefused: DP202 the graph contradicts a size, DP201 a dimension stays free with ``require_static``.
         """
         before = model.snapshot()
         context.facts["constants_that_were_inputs"] = rewrite.constants_no_inputs(model.ir)
-        inlined = inline_functions(model)
-        sizes, unranked = resolve(model.ir.graph, self.options.sizes, self.options.shapes)
+        options = self.options
+        check_names(model.ir, options.values, options.drop)
+        inlined = inline_functions(model, with_branches=bool(options.values))
+        shapes = {**value_shapes(model.ir.graph, options.values), **options.shapes}
+        sizes, unranked = resolve(model.ir.graph, options.sizes, shapes)
         _set_inputs(model.ir.graph, sizes, unranked)
+        context.facts["values"] = pin_values(model.ir, options.values, options.drop, context)
         try:
             known = Inference.of(model.ir, sizes.by_name)
         except ModelRefused as error:
-            given = ", ".join(f"{k}={v}" for k, v in {**self.options.sizes, **self.options.shapes}.items())
-            raise ModelRefused(
-                error.what,
-                where=error.where,
-                code=error.code,
-                fix=f"the graph does not take {given}: pin the sizes that it was exported with, "
-                "or export it with this dimension dynamic"
-                if given
-                else "export the model again: its shapes contradict each other",
-            ) from error
+            given = ", ".join(f"{k}={v}" for k, v in {**options.sizes, **options.shapes}.items())
+            raise ModelRefused(error.what, where=error.where, code=error.code, fix=_way_out(model.ir, given)) from error
         branches = inline_branches(model.ir, known)
         _note_corrections(model.ir.graph, known, sizes, context)
         rewrite.put_targets(model.ir, known)
@@ -93,6 +100,16 @@ class PinPass(Pass[PinOptions]):
         return not before.same_as(model.snapshot())
 
 
+def _way_out(model: ir.Model, given: str) -> str:
+    """How to mend sizes that the graph does not take."""
+    if not given:
+        return "export the model again: its shapes contradict each other"
+    fix = f"the graph does not take {given}: pin the sizes that it was exported with, "
+    fix += "or export it with this dimension dynamic"
+    pins = " ".join(f"--pin {name}:={value}" for name, value in deciding_inputs(model).items())
+    return f"{fix}; where a branch refuses that is never taken, pin the value that decides it: {pins}" if pins else fix
+
+
 def _set_inputs(graph: ir.Graph, sizes: Sizes, unranked: dict[str, list[int]]) -> None:
     dims = input_dims(graph)
     for value in graph.inputs:
@@ -109,6 +126,14 @@ def _set_inputs(graph: ir.Graph, sizes: Sizes, unranked: dict[str, list[int]]) -
 def _note_corrections(graph: ir.Graph, known: Inference, sizes: Sizes, context: Context) -> None:
     """A model that declares an output with a wrong size runs on the CPU with a warning and fails on DirectML."""
     for value in graph.outputs:
+        if value.dtype is not None and known.dtype(value) not in (0, int(value.dtype)):
+            raise ModelRefused(
+                f"output {value.name} is declared {value.dtype.name}, and is {ir.DataType(known.dtype(value)).name}: "
+                "ONNX Runtime does not load that",
+                where=value.name or "",
+                code="DP003",
+                fix="export the model again",
+            )
         dims, old = known.dims(value), value.shape
         if dims is None or old is None:
             continue

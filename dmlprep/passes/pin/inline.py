@@ -18,16 +18,21 @@ from dmlprep.rewriting.names import Names
 __all__ = ["inline_branches", "inline_functions"]
 
 _SHAPE_READERS = frozenset({("", "Shape", ""), ("", "Size", "")})
+_BRANCHES = frozenset({("", "If", "")})
 
 
-def inline_functions(model: Model) -> int:
+def inline_functions(model: Model, *, with_branches: bool = False) -> int:
     """Inline every model-local function that reads shapes: its body is shared by calls with different shapes.
+
+    Args:
+        with_branches: those that hold an If as well, whose condition may be constant in this call.
 
     Returns:
         how many functions were inlined. ``model.ir`` is a new graph then; large tensors are the same objects.
     """
     calls = {key: _called(model.ir, function) for key, function in model.ir.functions.items()}
-    chosen = {key for key, called in calls.items() if called & _SHAPE_READERS}
+    reasons = _SHAPE_READERS | _BRANCHES if with_branches else _SHAPE_READERS
+    chosen = {key for key, called in calls.items() if called & reasons}
     while more := {key for key, called in calls.items() if key not in chosen and called & chosen}:
         chosen |= more
     if not chosen:

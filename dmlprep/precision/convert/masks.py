@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import onnx_ir as ir
 
+from dmlprep.analysis.operators import MOVES
 from dmlprep.precision.half import FP16_MAX, cast_tensor, pieces
-from dmlprep.precision.view import MOVES, View, constant_tensor, set_constant_tensor
+from dmlprep.precision.view import View, constant_tensor, set_constant_tensor
 
 __all__ = ["MASK", "Mask", "agreed", "from_big_constant", "lower", "mask_of", "side_of"]
 

@@ -18,5 +18,8 @@ ROWS: dict[str, Code] = {
     "DP203": Code("unknown dimension name", "error", "use one of the names listed"),
     "DP204": Code("contradictory sizes", "error", "give each dimension one size"),
     "DP206": Code("declared output shape corrected", "note"),
+    "DP207": Code("value of an input pinned", "note"),
+    "DP209": Code("value of an input decides a branch", "note", "pin the value, where it is always the same"),
+    "DP208": Code("pinned value does not fit its input", "error", "give a value of the input's type and shape"),
     "DP205": Code("free dimension", "note", "set it when the session is made"),
 }

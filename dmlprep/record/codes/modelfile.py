@@ -15,5 +15,11 @@ ROWS: dict[str, Code] = {
         "warning",
         "dmlprep prepare writes the model with one data file of its own",
     ),
+    "DP006": Code("nodes sorted", "note"),
+    "DP007": Code("version of an operator domain taken", "note"),
+    "DP008": Code("name, type or shape missing in the file", "note"),
+    "DP009": Code("file of an old IR version", "note"),
+    "DP010": Code("operator of ONNX Runtime in ONNX's domain", "note"),
+    "DP011": Code("random numbers in each run", "note", "export the model for inference (model.eval() in PyTorch)"),
     "DP003": Code("the model is invalid", "error", "export the model again; onnx.checker names the fault"),
 }

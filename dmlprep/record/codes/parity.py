@@ -19,4 +19,8 @@ ROWS: dict[str, Code] = {
         "also prove the file on DirectML; if the CPU must run it, keep the nodes that the finding names in FP32",
     ),
     "DP708": Code("judged by the emulation with the device's rounding", "note", "nothing has to be changed for a GPU"),
+    "DP710": Code("inputs were made", "note", "give real inputs with --feeds; dmlprep feeds makes them"),
+    "DP709": Code("an output proves nothing on these inputs", "warning", "give real inputs with --feeds"),
+    "DP711": Code("close to the bound on few feeds", "note", "give more feeds of your own with --feeds"),
+    "DP712": Code("a recipe or a kit names a metric", "note", "read the file before you run what others named"),
 }
