@@ -70,7 +70,7 @@ class Outlook(msgspec.Struct, frozen=True, omit_defaults=True):
     """What prepare would do to a model.
 
     Attributes:
-        sizes: the sizes that were given.
+        sizes, values: the sizes, and values of inputs, that were given.
         free: free dimensions of inputs that the steps leave, with their places.
         before, after: summaries of the placement; ``after`` is empty where a step refuses the model.
         steps: what each step did.
@@ -94,6 +94,7 @@ class Outlook(msgspec.Struct, frozen=True, omit_defaults=True):
     staying: list[Fate]
     half: Half | None = None
     refused: str = ""
+    values: dict[str, Any] = {}
     example: Outlook | None = None
 
     @property
@@ -202,6 +203,7 @@ def _run(model: Model, plan: Plan, before: Placement) -> Outlook:
         staying=[_fate(n, reason=f"{n.code} {n.reason}") for n in _away(walk.after) if n.role == "compute"],
         half=walk.half,
         refused=walk.refused,
+        values=plan.values,
     )
 
 

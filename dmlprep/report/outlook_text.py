@@ -9,6 +9,7 @@ from typing import Any
 from dmlprep.pipeline.outlook import Fate, Outlook
 from dmlprep.record import StepRecord
 from dmlprep.record.shares import percent
+from dmlprep.report.units import toml_value
 
 __all__ = ["in_full", "in_short"]
 
@@ -52,6 +53,7 @@ def in_full(outlook: Outlook, model: str) -> list[str]:
 def _command(outlook: Outlook, model: str) -> str:
     recipe = "" if outlook.recipe == "@static-fp32" else f" --recipe {outlook.recipe}"
     given = "".join(f" --pin {name}={size}" for name, size in outlook.sizes.items())
+    given += "".join(f" --pin {name}:={toml_value(value)}" for name, value in outlook.values.items())
     pins = f" {outlook.pins}" if outlook.best is outlook.example else ""
     return f"dmlprep prepare {model} -o out{recipe}{given}{pins}"
 
