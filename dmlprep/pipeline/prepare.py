@@ -319,7 +319,7 @@ def _judge(record: RunRecord, plan: Plan) -> None:
             what, fix = "failed", _HOW_TO_MEND.get(code, "dmlprep bisect finds the first node that differs")
         elif verdict.outcome == "not-proven":
             record.exit_code = verdict.exit_code
-            record.error = f"{verdict.check}: {verdict.reason} [DP713] (give real inputs with --feeds)"
+            record.error = f"{verdict.check}: {verdict.reason} [DP709]"
             return
         elif on_dml and on_wish:
             continue

@@ -44,6 +44,12 @@ def test_a_map_that_shows_nothing_is_not_proven(tmp_path: Path) -> None:
     assert compare(original, original, [{"x": 10 + one["x"]} for one in _discs()]).outcome == "passed"
 
 
+def test_what_is_not_finite_fails_on_any_inputs(tmp_path: Path) -> None:
+    original = _map(tmp_path / "a.onnx", 1, -12)
+    text = _MAP.replace("y = Sigmoid (c)", "d = Sigmoid (c)  e = Sub (x, x)  y = Div (d, e)") % (1, -12)
+    assert compare(original, parse(text, tmp_path / "b.onnx")).outcome == "failed"
+
+
 def test_prepare_neither_passes_nor_refuses_it(tmp_path: Path) -> None:
     source = _map(tmp_path / "a.onnx", 1, -12)
     record = api.prepare(source, out=tmp_path / "out", device="cpu")
@@ -180,3 +186,15 @@ def test_prepare_and_recipes_have_it(tmp_path: Path) -> None:
     record = api.prepare(source, out=tmp_path / "out", device="cpu", recipe=tmp_path / "r.toml")
     assert record.exit_code == 0
     assert record.verdicts[0].values == [1.0, 1.0]
+
+
+def test_a_search_keeps_no_node_for_an_output_that_proves_nothing(tmp_path: Path) -> None:
+    # 2 ** -24 is the smallest number of FP16: what is left of these probabilities there is a digit or none.
+    source = _map(tmp_path / "a.onnx", 1, -12)
+    recipe = 'doc = "d"\n[step.fp16]\nislands = "auto"\n'
+    (tmp_path / "r.toml").write_text(recipe, encoding="utf-8")
+    record = api.prepare(source, out=tmp_path / "out", device="cpu", recipe=tmp_path / "r.toml")
+    assert record.exit_code == 3
+    assert "not proven by these inputs" in record.error
+    assert record.steps[-1].outcome == "changed"
+    assert not record.steps[-1].facts.get("islands")
