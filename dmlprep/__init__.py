@@ -1,9 +1,9 @@
 """Prepare ONNX models for ONNX Runtime's DirectML execution provider, and prove the result.
 
-The public surface is what the command line does: ``check``, ``verify_placement`` and ``explain``; ``plan`` and
-``prepare``; ``compare`` and ``bisect``; for a Windows machine without dmlprep ``pack_kit`` and ``verify_kit``;
-``adapters``; and ``render_record``, ``write_record`` and ``write_depfile`` for records. Errors are in
-``dmlprep.errors``, records in ``dmlprep.record``.
+The public surface is what the command line does: ``check``, ``verify_placement`` and ``explain``; ``plan``,
+``plan_model`` and ``prepare``; ``compare`` and ``bisect``, and ``make_feeds`` for their inputs; for a Windows machine
+without dmlprep ``pack_kit`` and ``verify_kit``; ``adapters``; and ``render_record``, ``write_record`` and
+``write_depfile`` for records. Errors are in ``dmlprep.errors``, records in ``dmlprep.record``.
 """
 
 from dmlprep._version import __version__
@@ -13,8 +13,10 @@ from dmlprep.api import (
     check,
     compare,
     explain,
+    make_feeds,
     pack_kit,
     plan,
+    plan_model,
     prepare,
     render_record,
     verify_kit,
@@ -30,8 +32,10 @@ __all__ = [
     "check",
     "compare",
     "explain",
+    "make_feeds",
     "pack_kit",
     "plan",
+    "plan_model",
     "prepare",
     "render_record",
     "verify_kit",

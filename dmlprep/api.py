@@ -1,8 +1,9 @@
 """The whole public surface: what the command line does, from Python.
 
-``check``, ``verify_placement`` and ``explain`` look at a model; ``plan`` and ``prepare`` make it ready; ``compare`` and
-``bisect`` hold two models against each other; ``pack_kit`` and ``verify_kit`` do so on another machine; ``adapters``
-lists the GPUs; ``render_record``, ``write_record`` and ``write_depfile`` give records a form.
+``check``, ``verify_placement`` and ``explain`` look at a model; ``plan_model`` says what ``prepare`` would do to it;
+``plan`` and ``prepare`` make it ready; ``compare`` and ``bisect`` hold two models against each other, and
+``make_feeds`` makes inputs for that; ``pack_kit`` and ``verify_kit`` do so on another machine; ``adapters`` lists the
+GPUs; ``render_record``, ``write_record`` and ``write_depfile`` give records a form.
 
     import dmlprep
 
@@ -28,9 +29,12 @@ if TYPE_CHECKING:
     import numpy as np
 
     from dmlprep.kit import Packed
+    from dmlprep.metrics import UserMetric
     from dmlprep.model.pinned import Value
     from dmlprep.parity.finding import Bisection
+    from dmlprep.parity.sources import Made, Pictures
     from dmlprep.pipeline import Observer
+    from dmlprep.pipeline.outlook import Outlook
     from dmlprep.recipe import Plan
     from dmlprep.runtime import Adapter
     from dmlprep.runtime.types import OpenBy, Optimization
@@ -42,8 +46,10 @@ __all__ = [
     "check",
     "compare",
     "explain",
+    "make_feeds",
     "pack_kit",
     "plan",
+    "plan_model",
     "prepare",
     "render_record",
     "verify_kit",
@@ -53,6 +59,9 @@ __all__ = [
 ]
 
 Device = Literal["auto", "cpu", "dml"]
+
+Metric = Callable[[dict[str, Any], dict[str, Any]], object]
+"""A measure of the user's own: outputs of the original and of the candidate on one feed -> float or (float, bool)."""
 
 
 def plan(
@@ -83,6 +92,35 @@ def plan(
     return make_plan(loaded, dict(pins or {}))
 
 
+def plan_model(
+    path: str | Path,
+    recipe: str | Path = "@static-fp32",
+    *,
+    pins: Mapping[str, Value] | None = None,
+    target: str | None = None,
+    settings: Sequence[str] = (),
+) -> Outlook:
+    """Say what ``prepare`` would do to a model: sizes to give, nodes that come to DirectML, fused graphs, copies.
+
+    The steps run on a copy of the graph in memory. Nothing is written, and the model itself is not run.
+
+    Args:
+        recipe, pins, target, settings: as in ``plan``.
+
+    Returns:
+        what each step would do, and the placement before and after; ``refused`` says why where a step refuses.
+
+    Raises:
+        InputError: the model cannot be read.
+        RecipeError, UsageError: as in ``plan``; a size does not fit the model, or the target's kernels are not known.
+    """
+    from dmlprep.model import Model
+    from dmlprep.pipeline.outlook import look_ahead
+
+    made = plan(recipe, pins=pins, target=target, settings=settings)
+    return look_ahead(Model.open(Path(path)), made)
+
+
 def prepare(
     path: str | Path,
     *,
@@ -96,6 +134,8 @@ def prepare(
     device_id: int | None = None,
     adapter: str | None = None,
     require_dml: bool = False,
+    metric: str | Metric | None = None,
+    metric_bound: float | None = None,
     force: bool = False,
     observer: Observer | None = None,
 ) -> RunRecord:
@@ -112,6 +152,9 @@ def prepare(
         adapter: in its place, on Windows, its vendor (``NVIDIA``, ``AMD``, ``Intel``, ``Qualcomm``) or a part of its
             name.
         require_dml: as ``device="dml"``: without a DirectML session the exit code is 3 and nothing is written.
+        metric: ``file.py:function`` or a function of your own, which decides in place of the tolerance
+            (docs/parity.md#a-measure-of-your-own); the recipe's where there is none.
+        metric_bound: the largest number of it that passes, where it does not decide itself.
         force: replace files that are there.
 
     Returns:
@@ -137,13 +180,17 @@ def prepare(
         overrides.append('parity.dml="require"')
     elif device == "cpu":
         overrides.append('parity.dml="off"')
+    made = plan(recipe, pins=pins, target=target, settings=overrides)
+    if metric is None and (theirs := made.recipe.parity.metric):
+        (observer or Observer()).told(f"the recipe names the metric {theirs}: its code runs now")
     request = PrepareRequest(
         source=Path(path),
         out=Path(out),
-        plan=plan(recipe, pins=pins, target=target, settings=overrides),
+        plan=made,
         feeds=load_feeds(feeds),
         force=force,
         session=SessionOptions(device_id=choose_adapter(adapter, device_id, on=device)),
+        metric=_metric(metric, metric_bound, made),
         observer=observer or Observer(),
     )
     return run(request)
@@ -162,6 +209,9 @@ def compare(
     seeds: int = 2,
     time_limit: float = 600.0,
     open_by: OpenBy = "provider",
+    measures: Mapping[str, str] | None = None,
+    metric: str | Metric | None = None,
+    metric_bound: float | None = None,
 ) -> Verdict:
     """Compare the outputs of ``candidate`` on a device with those of ``reference`` on the CPU.
 
@@ -173,14 +223,17 @@ def compare(
         time_limit: seconds for one load or run.
         open_by: how DirectML is chosen, on Windows: by ``provider``, as classic applications do, or by ``device`` or
             ``policy``, as applications of Windows ML do.
+        measures: outputs that are another kind than their makers tell: ``elements``, ``map``, ``classes``, ``logits``.
+        metric, metric_bound: as in ``prepare``.
 
     Returns:
-        the verdict: ``passed``, ``failed`` or ``not-run``, with the device that answered.
+        the verdict: ``passed``, ``failed``, ``not-proven`` or ``not-run``, with the device that answered.
 
     Raises:
         InputError: a model or feed cannot be read, or does not fit.
         UsageError: ``adapter`` names no adapter, or several.
     """
+    from dmlprep.parity.yardstick import Yardstick
     from dmlprep.pipeline.proof import compare_models
     from dmlprep.runtime import SessionOptions, choose_adapter
 
@@ -195,7 +248,77 @@ def compare(
         tolerance=tolerance,
         sizes=dict(sizes or {}),
         seeds=seeds,
+        yardstick=Yardstick(dict(measures or {}), "auto", _metric(metric, metric_bound)),
     )
+
+
+def make_feeds(
+    path: str | Path,
+    sources: Sequence[str | Path],
+    *,
+    out: str | Path,
+    count: int = 4,
+    input: str = "",
+    sizes: Mapping[str, int] | None = None,
+    values: Mapping[str, np.ndarray[Any, Any]] | None = None,
+    pictures: Pictures | None = None,
+    rate: int | None = None,
+    tokenizer: str | Path | None = None,
+    force: bool = False,
+) -> Made:
+    """Make feeds from pictures, sound or text (docs/feeds.md), one ``.npz`` each.
+
+    Args:
+        path: the model: names, layout, sizes and types are read from it.
+        sources: files, or folders of them.
+        out: folder for the feeds; ``feeds=[out]`` of the other functions takes it.
+        count: how many; they are taken evenly from all files, or lines of text.
+        input: the input that takes them, where several could.
+        sizes: sizes for free dimensions, by name or by ``input:axis``.
+        values: what other inputs get; those not named get made values.
+        pictures: layout, mean, deviation, scale, order of channels and fit (``dmlprep.parity.sources.Pictures``).
+        rate: samples a second that the model takes; by default those of the files.
+        tokenizer: the ``tokenizer.json``; by default the one beside the model or the text.
+        force: replace files that are there.
+
+    Returns:
+        the files, the shapes, and which inputs got made values.
+
+    Raises:
+        InputError: the model, a file or a value cannot be read, or does not fit.
+        UsageError: no input, or several, can take the files; or Pillow, soundfile or tokenizers is not installed.
+        OutputError: ``out`` holds such files already, or cannot be written.
+    """
+    from dmlprep.parity.sources import FeedsRequest, Pictures, feeds_from
+
+    return feeds_from(
+        FeedsRequest(
+            Path(path),
+            [Path(source) for source in sources],
+            Path(out),
+            count=count,
+            input=input,
+            sizes=dict(sizes or {}),
+            values=dict(values or {}),
+            pictures=pictures or Pictures(),
+            rate=rate,
+            tokenizer=Path(tokenizer) if tokenizer is not None else None,
+            force=force,
+        )
+    )
+
+
+def _metric(metric: str | Metric | None, bound: float | None, plan: Plan | None = None) -> UserMetric | None:
+    """The user's measure, else the recipe's, whose path is relative to the recipe."""
+    from dmlprep.metrics import UserMetric, load_metric
+
+    if metric is None and plan is not None and plan.recipe.parity.metric:
+        parity, name = plan.recipe.parity, plan.recipe.name
+        folder = None if name.startswith("@") else Path(name).parent
+        return load_metric(parity.metric, bound if bound is not None else parity.metric_bound, folder)
+    if metric is None or isinstance(metric, str):
+        return load_metric(metric or "", bound)
+    return UserMetric(getattr(metric, "__name__", "metric"), metric, bound)
 
 
 def bisect(
@@ -282,7 +405,7 @@ def check(path: str | Path, *, target: str = "latest", fail_on_cpu: bool = False
         InputError: the model cannot be read.
         UsageError: unknown target, or ``fail_on_cpu`` for one whose kernels are not known.
     """
-    from dmlprep.placement.report import check_model
+    from dmlprep.pipeline.check import check_model
     from dmlprep.targets import find_target
 
     return check_model(Path(path), [find_target(target)], fail_on_cpu=fail_on_cpu)[0].record
@@ -305,7 +428,7 @@ def verify_placement(
         UsageError: unknown target, one whose kernels are not known, or ``adapter`` names no adapter, or several.
         CheckNotRun: no DirectML session can be had here.
     """
-    from dmlprep.placement.report import check_model
+    from dmlprep.pipeline.check import check_model
     from dmlprep.runtime import choose_adapter
     from dmlprep.targets import find_target
 
@@ -355,6 +478,8 @@ def pack_kit(
     warm_up: int = 1,
     runs: int = 5,
     time_limit: float = 1800.0,
+    measures: Mapping[str, str] | None = None,
+    metric: str = "",
     force: bool = False,
     progress: Callable[[float, str], None] = lambda share, text: None,
 ) -> Packed:
@@ -370,6 +495,8 @@ def pack_kit(
         session: session options (``device_id``, ``adapter``, ``disable_metacommands``, ``optimization``, ``dim:NAME``).
         warm_up, runs: runs of each feed before the timed ones, and timed ones.
         time_limit: seconds for everything on the other machine.
+        measures: as in ``compare``.
+        metric: name of your own measure (``file.py:function``), for whoever verifies; it is neither packed nor run.
 
     Raises:
         DmlprepError: it cannot be packed, or the reference does not run.
@@ -390,6 +517,8 @@ def pack_kit(
             warm_up=warm_up,
             runs=runs,
             time_limit=time_limit,
+            measures=dict(measures or {}),
+            metric=metric,
             force=force,
             progress=progress,
         )
@@ -397,7 +526,13 @@ def pack_kit(
 
 
 def verify_kit(
-    result: str | Path, *, kit: str | Path, model: str | Path | None = None, record: str | Path | None = None
+    result: str | Path,
+    *,
+    kit: str | Path,
+    model: str | Path | None = None,
+    record: str | Path | None = None,
+    metric: str | Metric | None = None,
+    metric_bound: float | None = None,
 ) -> tuple[Verdict, Path | None]:
     """Judge what came back from a kit, and put the verdict into the record of the model.
 
@@ -406,6 +541,7 @@ def verify_kit(
         kit: the ``kit.zip`` that was sent.
         model: the model that the kit should hold; the record beside it takes the verdict.
         record: another record to take the verdict.
+        metric, metric_bound: as in ``prepare``. A metric that the kit names is not run unless it is given.
 
     Returns:
         the verdict, and the record that took it.
@@ -421,6 +557,7 @@ def verify_kit(
             Path(kit),
             Path(model) if model is not None else None,
             Path(record) if record is not None else None,
+            _metric(metric, metric_bound),
         )
     )
 

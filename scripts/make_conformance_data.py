@@ -12,17 +12,15 @@ tests only those are kept that are the provider's fault: their nodes are DirectM
 provider gives the suite's results. Each stands with what happened, the figure (max |d| / max |reference|), and the
 quirk that explains it; a fault that no quirk explains must be named in ``UNEXPLAINED``, or nothing is written.
 
-``measured_on`` of every quirk (``dmlprep/quirks``) is written anew: the releases where one of its models, or a
-node test, shows it; and so is the line of its page that names them.
+``dmlprep/quirks/measured.json`` is written anew: the releases where one of a quirk's models, or a node test, shows it;
+and so is the line of its page that names them.
 """
 
 from __future__ import annotations
 
-import ast
 import json
 import sys
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -176,7 +174,7 @@ def main(folder: Path) -> int:
         print("\n".join(strange), file=sys.stderr)
         return 1
     write(heads, cases)
-    measured_on = {key(quirk): tuple(measured(quirk, shown, cases)) for quirk in quirks()}
+    measured_on = {quirk.key: tuple(measured(quirk, shown, cases)) for quirk in quirks()}
     rewrite(measured_on)
     pages(measured_on)
     return 0
@@ -186,7 +184,7 @@ def pages(measured_on: dict[str, tuple[str, ...]]) -> None:
     """Write the releases into the pages of the codes."""
     by_code: dict[str, list[Quirk]] = {}
     for quirk in quirks():
-        new = replace(quirk, measured_on=measured_on[key(quirk)])
+        new = replace(quirk, measured_on=measured_on[quirk.key])
         by_code.setdefault(quirk.code, []).append(new)
     for code, found in by_code.items():
         path = PAGES / f"{code}.md"
@@ -213,29 +211,10 @@ def write(heads: dict[str, dict[str, Any]], cases: dict[str, dict[str, list[Any]
     (DATA / "conformance.json").write_text(",\n".join(text) + "\n", encoding="utf-8")
 
 
-def key(quirk: Quirk) -> str:
-    return f"{quirk.id} from {quirk.first}"
-
-
 def rewrite(measured_on: dict[str, tuple[str, ...]]) -> None:
-    """Write ``measured_on`` into the modules of quirks, which stay as they are else."""
-    for name in {quirk.matches.__module__ for quirk in quirks()}:
-        path = TOP / f"{name.replace('.', '/')}.py"
-        lines = path.read_text(encoding="utf-8").splitlines()
-        for node in ast.parse("\n".join(lines)).body:
-            if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Call):
-                continue
-            assert isinstance(node.targets[0], ast.Name)
-            quirk = getattr(import_module(name), node.targets[0].id)
-            if not isinstance(quirk, Quirk) or measured_on[key(quirk)] == quirk.measured_on:
-                continue
-            told = [k.value for k in node.value.keywords if k.arg == "measured_on"]
-            if not told or told[0].end_lineno != told[0].lineno:
-                raise SystemExit(f"{path}: write measured_on={measured_on[key(quirk)]} into {quirk.id}, on one line")
-            line, begin, end = told[0].lineno - 1, told[0].col_offset, told[0].end_col_offset
-            text = json.dumps(measured_on[key(quirk)])[1:-1]
-            lines[line] = f"{lines[line][:begin]}({text}{',' * (',' not in text)}){lines[line][end:]}"
-        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    """Write where quirks were seen, one quirk a line."""
+    lines = [f"{json.dumps(key)}: {json.dumps(found)}" for key, found in sorted(measured_on.items()) if found]
+    (TOP / "dmlprep" / "quirks" / "measured.json").write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -46,6 +46,9 @@ DOORS: dict[str, set[str]] = {
     "onnxsim": {"engines"},
     "onnxconverter_common": {"engines"},
     "onnx.version_converter": {"engines"},
+    "PIL": {"engines"},
+    "soundfile": {"engines"},
+    "tokenizers": {"engines"},
 }
 
 FILES = sorted(PACKAGE.rglob("*.py"))

@@ -24,6 +24,9 @@ def constant_tensor(node: ir.Node) -> ir.TensorProtocol | None:
             return ir.Tensor(np.array(attr.value, np.int64))
         if name in ("value_float", "value_floats"):
             return ir.Tensor(np.array(attr.value, np.float32))
+        if name in ("value_string", "value_strings"):
+            encoded = attr.value.encode() if name == "value_string" else [text.encode() for text in attr.value]
+            return ir.StringTensor(np.array(encoded, object))
     return None
 
 

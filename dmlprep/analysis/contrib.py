@@ -48,7 +48,7 @@ def infer(known: Known, node: ir.Node) -> list[Output | None]:
     else:
         # ONNX Runtime registers these in onnx's own domain, the second below opset 17 too.
         own = node.op_type in ("SimplifiedLayerNormalization", "LayerNormalization")
-        rule = _first if own and node.domain in ("", "ai.onnx") else None
+        rule = _first if own and not node.domain else None
     if rule is None or not node.inputs or known.dims(node.inputs[0]) is None:
         return []
     try:

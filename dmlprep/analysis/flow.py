@@ -100,7 +100,7 @@ def _body(node: ir.Node, name: str) -> ir.Graph | None:
 
 def chosen_branch(known: Known, node: ir.Node) -> ir.Graph | None:
     """The branch of an If that is taken whatever the data; ``None`` where it depends on data, or for another node."""
-    if node.op_type != "If" or node.domain not in ("", "ai.onnx") or not node.inputs:
+    if node.op_type != "If" or node.domain or not node.inputs:
         return None
     condition = known.constant(node.inputs[0])
     if condition is None:

@@ -7,7 +7,7 @@ asked for. ``shapes.Inference`` walks node by node instead: it refuses contradic
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +21,8 @@ from dmlprep.analysis.folding import EVALUATORS, NUMPY_TYPES, Array, evaluate
 from dmlprep.analysis.schemas import NEWEST, type_string
 from dmlprep.model.checking import infer_shapes
 from dmlprep.model.dims import Dim
+from dmlprep.model.frozen import Frozen
+from dmlprep.model.protos import bodies
 from dmlprep.model.walk import attribute_graphs
 
 __all__ = [
@@ -94,7 +96,7 @@ def constant_of(value: ir.Value | None, ir_version: int) -> ir.TensorProtocol | 
         # From IR 4 on, an initializer that is also an input is only a default: its numbers may change.
         return None if value.is_graph_input() and ir_version >= 4 else value.const_value
     node = value.producer()
-    held = node is not None and node.op_type == "Constant" and node.domain in ("", "ai.onnx")
+    held = node is not None and node.op_type == "Constant" and not node.domain
     return constant_tensor(node) if node is not None and held else None
 
 
@@ -123,11 +125,15 @@ class Knowledge:
     _depth: int = 0
 
     @classmethod
-    def swept(cls, model: ir.Model) -> Knowledge:
-        """Types as onnx infers them over the whole graph; where it cannot, what the model declares."""
+    def swept(cls, model: ir.Model, frozen: Frozen | None = None) -> Knowledge:
+        """Types as onnx infers them over the whole graph; where it cannot, what the model declares.
+
+        Args:
+            frozen: the same model, where it was frozen already.
+        """
         found = cls(model)
         try:
-            inferred = infer_shapes(model)
+            inferred = infer_shapes(frozen or model)
         except (*INFERENCE_ERRORS, ValueError):
             return found
         found._take(model.graph, inferred.graph)
@@ -146,8 +152,7 @@ class Knowledge:
 
     def take_bodies(self, node: ir.Node, proto: onnx.NodeProto) -> None:
         """Take the types of the values inside a node's subgraphs from the same node after inference."""
-        protos = [g for a in proto.attribute for g in ([a.g] if a.HasField("g") else a.graphs)]
-        for (_, sub), sub_proto in zip(attribute_graphs(node), protos, strict=True):
+        for (_, sub), sub_proto in zip(attribute_graphs(node), bodies(proto), strict=True):
             for value, info in zip(sub.inputs, sub_proto.input, strict=True):
                 if type_string(info.type):
                     self.types[value] = info.type
@@ -219,6 +224,31 @@ class Knowledge:
             schema, node, types, data, opset_imports=imports, ir_version=self.model.ir_version
         )
 
+    def alone(
+        self, node: ir.Node, opsets: Mapping[str, int], functions: Iterable[onnx.FunctionProto] = (), *, strict: bool
+    ) -> onnx.GraphProto:
+        """A graph of one node, whose inputs are what the node and its bodies read, after onnx's inference.
+
+        Raises:
+            one of ``INFERENCE_ERRORS``: types or shapes contradict each other, where ``strict``.
+        """
+        subgraphs = [graph for _, graph in attribute_graphs(node)]
+        inner = [n for graph in subgraphs for n in graph.all_nodes()]
+        made = {v for n in inner for v in n.outputs} | {v for graph in subgraphs for v in graph.inputs}
+        graph = onnx.GraphProto(name="alone", node=[ir.serde.serialize_node(node)])
+        read = {v.name: v for n in (node, *inner) for v in n.inputs if v is not None and v.name and v not in made}
+        for name, value in read.items():
+            array, known = self.constant(value), self.type(value)
+            if array is not None and array.nbytes <= HINT_BYTES:
+                graph.initializer.append(onnx.numpy_helper.from_array(array, name))
+            elif known is not None:
+                graph.input.append(onnx.ValueInfoProto(name=name, type=known))
+        graph.output.extend(onnx.ValueInfoProto(name=v.name) for v in node.outputs if v.name)
+        imports = [onnx.helper.make_opsetid(domain, version) for domain, version in opsets.items()]
+        version = self.model.ir_version
+        model = onnx.ModelProto(ir_version=version, graph=graph, opset_import=imports, functions=functions)
+        return shape_inference.infer_shapes(model, strict_mode=strict, data_prop=True).graph
+
     # Constants
 
     def constant(self, value: ir.Value | None) -> Array | None:
@@ -234,7 +264,7 @@ class Knowledge:
 
     def _read(self, value: ir.Value) -> Array | None:
         node, tensor = value.producer(), constant_of(value, self.model.ir_version)
-        if tensor is None and node is not None and node.domain in ("", "ai.onnx"):
+        if tensor is None and node is not None and not node.domain:
             return self.fold(node)
         if tensor is None or tensor.dtype == ir.DataType.STRING or tensor.nbytes > HINT_BYTES:
             return None

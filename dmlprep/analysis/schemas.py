@@ -13,7 +13,6 @@ from onnx.defs import OpSchema
 __all__ = [
     "NEWEST",
     "allowed_types",
-    "domain_of",
     "rejects",
     "schema_at",
     "schema_of",
@@ -40,11 +39,6 @@ def type_string(proto: onnx.TypeProto) -> str:
         inner = type_string(getattr(proto, kind).elem_type)
         return f"{'seq' if kind == 'sequence_type' else 'optional'}({inner})" if inner else ""
     return ""
-
-
-def domain_of(node: ir.Node) -> str:
-    """The node's domain, with ONNX's two names for its default domain made one."""
-    return "" if node.domain == "ai.onnx" else str(node.domain)
 
 
 @lru_cache(maxsize=8192)

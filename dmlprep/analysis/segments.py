@@ -15,6 +15,7 @@ import onnx_ir as ir
 
 from dmlprep.analysis.knowledge import Knowledge
 from dmlprep.analysis.shapes import Inference
+from dmlprep.model import protos
 from dmlprep.model.frozen import Frozen, thaw
 from dmlprep.model.model import Model
 from dmlprep.model.walk import attribute_graphs
@@ -118,11 +119,10 @@ def _piece(frozen: Frozen, segment: Segment, types: Mapping[str, onnx.TypeProto]
 
 def _names(node: onnx.NodeProto) -> Iterator[str]:
     yield from node.input
-    for attribute in node.attribute:
-        for body in [attribute.g] if attribute.HasField("g") else attribute.graphs:
-            yield from (v.name for v in body.output)
-            for inner in body.node:
-                yield from _names(inner)
+    for body in protos.bodies(node):
+        yield from (v.name for v in body.output)
+        for inner in body.node:
+            yield from _names(inner)
 
 
 def run_segments(

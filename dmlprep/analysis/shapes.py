@@ -14,7 +14,6 @@ from dataclasses import dataclass
 import numpy as np
 import onnx
 import onnx_ir as ir
-from onnx import shape_inference
 
 from dmlprep.analysis import contradictions, contrib, flow, symbolic
 from dmlprep.analysis.attributes import constant_tensor, plain_attributes
@@ -95,7 +94,7 @@ class Inference(Known):
 
     def visit(self, node: ir.Node, depth: int = 0) -> None:
         """Infer the outputs of one node."""
-        if node.domain in ("", "ai.onnx"):
+        if not node.domain:
             tensor = constant_tensor(node) if node.op_type == "Constant" else None
             if tensor is not None:
                 self._set_tensor(node.outputs[0], tensor)
@@ -109,7 +108,7 @@ class Inference(Known):
                 self.set_type(output, proto)
             else:
                 self._assume(output)
-        standard = node.domain in ("", "ai.onnx") and all(not a.is_ref() for a in node.attributes.values())
+        standard = not node.domain and all(not a.is_ref() for a in node.attributes.values())
         if standard and node.outputs:
             self._refine(node)
             why = contradictions.contradiction(self, node) if node.inputs else ""
@@ -175,26 +174,13 @@ class Inference(Known):
         """onnx infers a model of this one node: through the body of a function, model-local or onnx's own."""
         if self._functions is None:
             self._functions = [ir.serde.serialize_function(f) for f in self.model.functions.values()]
-        given = [v for v in node.inputs if v is not None]
-        if any(v not in self.types for v in given):
+        if any(v not in self.types for v in node.inputs if v is not None):
             return {}
-        graph = onnx.GraphProto(name="call", node=[ir.serde.serialize_node(node)])
-        for value in dict.fromkeys(given):
-            array = self.constants.get(value)
-            if array is not None and array.nbytes <= HINT_BYTES:
-                graph.initializer.append(onnx.numpy_helper.from_array(array, value.name))
-            else:
-                graph.input.append(onnx.ValueInfoProto(name=value.name, type=self.types[value]))
-        graph.output.extend(onnx.ValueInfoProto(name=v.name) for v in node.outputs if v.name)
-        imports = [onnx.helper.make_opsetid(d, v) for d, v in self.model.graph.opset_imports.items()]
-        proto = onnx.ModelProto(
-            ir_version=self.model.ir_version, graph=graph, opset_import=imports, functions=self._functions
-        )
         try:
-            done = shape_inference.infer_shapes(proto, strict_mode=True, data_prop=True)
+            done = self.alone(node, self.model.graph.opset_imports, self._functions, strict=True)
         except INFERENCE_ERRORS as error:
             raise self._contradiction(node, str(error)) from error
-        return {o.name: o.type for o in done.graph.output}
+        return {o.name: o.type for o in done.output}
 
     def _contradiction(self, node: ir.Node, why: str) -> ModelRefused:
         shapes = ", ".join(f"{v.name}: {_text(self.dims(v))}" for v in node.inputs if v is not None)

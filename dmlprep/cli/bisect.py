@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -20,7 +20,6 @@ from dmlprep.cli.output import echo, print_json, progress_line
 
 if TYPE_CHECKING:
     from dmlprep.parity.finding import Bisection
-    from dmlprep.runtime.types import Optimization
 
 __all__ = ["command"]
 
@@ -59,23 +58,7 @@ __all__ = ["command"]
 @time_limit_option(600.0, "For one load or run.")
 @click.option("--force", is_flag=True, help="Replace files that are there.")
 @format_option("text", "json")
-def command(
-    reference: Path,
-    candidate: Path | None,
-    out: Path,
-    feeds: tuple[str, ...],
-    device: str | None,
-    device_id: int | None,
-    adapter: str | None,
-    tolerance: str,
-    sizes: tuple[str, ...],
-    optimization: str,
-    unfused: bool,
-    matrix: bool,
-    time_limit: float,
-    force: bool,
-    output_format: str,
-) -> int:
+def command(reference: Path, candidate: Path | None, sizes: tuple[str, ...], output_format: str, **options: Any) -> int:
     """Find the first node at which CANDIDATE and REFERENCE part, on the same input.
 
     \b
@@ -86,23 +69,7 @@ def command(
     """
     from dmlprep import api
 
-    found = api.bisect(
-        reference,
-        candidate,
-        feeds=list(feeds),
-        device="dml" if device == "dml" else "cpu" if device == "cpu" else None,
-        device_id=device_id,
-        adapter=adapter,
-        tolerance=tolerance,
-        sizes=read_sizes(sizes),
-        optimization=cast("Optimization", optimization),
-        unfused=unfused,
-        matrix=matrix,
-        time_limit=time_limit,
-        out=out,
-        force=force,
-        progress=progress_line,
-    )
+    found = api.bisect(reference, candidate, sizes=read_sizes(sizes), progress=progress_line, **options)
     progress_line(1.0, "done")
     _show(found, output_format)
     return found.exit_code

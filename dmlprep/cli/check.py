@@ -50,7 +50,7 @@ def command(
     not answer. Of several models, the highest; each is checked.
     """
     from dmlprep.errors import DmlprepError, UsageError
-    from dmlprep.placement.report import check_model
+    from dmlprep.pipeline.check import check_model
     from dmlprep.runtime import choose_adapter
     from dmlprep.targets import find_target, target_names
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import click
 
@@ -11,14 +11,12 @@ from dmlprep.cli.options import (
     adapter_options,
     feeds_option,
     format_option,
+    metric_options,
     read_sizes,
     sizes_option,
     time_limit_option,
 )
-from dmlprep.cli.output import print_json
-
-if TYPE_CHECKING:
-    from dmlprep.runtime import OpenBy
+from dmlprep.cli.output import show_verdict
 
 __all__ = ["command"]
 
@@ -43,6 +41,14 @@ __all__ = ["command"]
     help="Named tolerance (docs/parity.md); auto goes by the candidate's weights.",
 )
 @click.option(
+    "--measure",
+    "measures",
+    multiple=True,
+    metavar="OUTPUT=KIND",
+    help="How an output is read: elements, map, classes or logits; seen in what makes it else.",
+)
+@metric_options
+@click.option(
     "--open-by",
     type=click.Choice(["provider", "device", "policy"]),
     default="provider",
@@ -58,16 +64,10 @@ __all__ = ["command"]
 def command(
     reference: Path,
     candidate: Path,
-    feeds: tuple[str, ...],
-    device: str,
-    device_id: int | None,
-    adapter: str | None,
-    tolerance: str,
-    open_by: OpenBy,
     sizes: tuple[str, ...],
-    seeds: int,
-    time_limit: float,
+    measures: tuple[str, ...],
     output_format: str,
+    **options: Any,
 ) -> int:
     """Compare the outputs of CANDIDATE with those of REFERENCE, on the same inputs.
 
@@ -75,25 +75,22 @@ def command(
     """
     from dmlprep import api
 
-    verdict = api.compare(
-        reference,
-        candidate,
-        feeds=list(feeds),
-        device="dml" if device == "dml" else "cpu",
-        device_id=device_id,
-        adapter=adapter,
-        tolerance=tolerance,
-        sizes=read_sizes(sizes),
-        seeds=seeds,
-        time_limit=time_limit,
-        open_by=open_by,
-    )
-    if output_format == "json":
-        print_json(verdict)
-    else:
-        from dmlprep.cli.console import out
-        from dmlprep.report.text import show_findings, show_verdicts
-
-        show_verdicts([verdict], out())
-        show_findings(verdict.findings, out())
+    verdict = api.compare(reference, candidate, sizes=read_sizes(sizes), measures=_kinds(measures), **options)
+    show_verdict(verdict, output_format)
     return verdict.exit_code
+
+
+def _kinds(measures: tuple[str, ...]) -> dict[str, str]:
+    from dmlprep.errors import UsageError
+
+    found = {}
+    for measure in measures:
+        name, _, kind = measure.rpartition("=")
+        if not name or kind not in ("elements", "map", "classes", "logits"):
+            raise UsageError(
+                f"{measure!r} is no measure",
+                where="--measure",
+                fix="write OUTPUT=KIND; kinds: elements, map, classes, logits",
+            )
+        found[name] = kind
+    return found

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from types import TracebackType
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
@@ -49,9 +48,7 @@ class ProgressObserver(Observer):
         self._bars.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._bars.stop()
 
     def _begin(self, name: str) -> None:
@@ -63,6 +60,9 @@ class ProgressObserver(Observer):
             self._task = None
         if self._plain:
             self._console.print(f"{name}: {text}", markup=False)
+
+    def told(self, text: str) -> None:
+        self._console.print(text, markup=False)
 
     def step_started(self, name: str, index: int, total: int) -> None:
         self._begin(f"{index}/{total} {name}")

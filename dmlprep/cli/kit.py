@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -10,12 +11,13 @@ from dmlprep.cli.options import (
     adapter_options,
     feeds_option,
     format_option,
+    metric_options,
     optimization_option,
     read_sizes,
     sizes_option,
     time_limit_option,
 )
-from dmlprep.cli.output import echo, print_json, progress_line
+from dmlprep.cli.output import echo, print_json, progress_line, show_verdict
 
 __all__ = ["command"]
 
@@ -66,26 +68,19 @@ def command() -> None:
 @click.option("--warm-up", type=click.IntRange(1), default=1, show_default=True, help="Runs before the timed ones.")
 @click.option("--runs", type=click.IntRange(1), default=5, show_default=True, help="Timed runs of each feed.")
 @time_limit_option(1800.0, "For everything on the other machine.")
+@click.option("--metric", default="", metavar="FILE.py:FUNCTION", help="Name of your own measure; it is not run here.")
 @click.option("--force", is_flag=True, help="Replace the zip.")
 @format_option("text", "json")
 def pack(
     model: Path,
-    out: Path,
-    reference: Path | None,
-    feeds: tuple[str, ...],
-    tolerance: str,
     sizes: tuple[str, ...],
-    seeds: int | None,
     free: tuple[str, ...],
     device_id: int | None,
     adapter: str | None,
     disable_metacommands: bool,
     optimization: str,
-    warm_up: int,
-    runs: int,
-    time_limit: float,
-    force: bool,
     output_format: str,
+    **options: Any,
 ) -> int:
     """Pack MODEL with feeds, expected outputs and a runner.
 
@@ -107,21 +102,7 @@ def pack(
         session["adapter"] = adapter
     if disable_metacommands:
         session["disable_metacommands"] = "1"
-    packed = api.pack_kit(
-        model,
-        out=out,
-        reference=reference,
-        feeds=list(feeds),
-        tolerance=tolerance,
-        sizes=read_sizes(sizes),
-        seeds=seeds,
-        session=session,
-        warm_up=warm_up,
-        runs=runs,
-        time_limit=time_limit,
-        force=force,
-        progress=progress_line,
-    )
+    packed = api.pack_kit(model, sizes=read_sizes(sizes), session=session, progress=progress_line, **options)
     progress_line(1.0, "done")
     made = packed.manifest
     if output_format == "json":
@@ -129,7 +110,8 @@ def pack(
         return 0
     by = f"{made.reference.name} (the model itself)" if made.reference.itself else made.reference.name
     echo(f"wrote {packed.path}: kit {packed.name[:12]}, {bytes_text(packed.nbytes)}")
-    echo(f"  {made.model.name}, {len(made.feeds)} feeds; expected outputs by {by} on {made.reference.device}")
+    kind = "made feeds (--feeds takes real ones)" if made.inputs == "seeded" else "feeds"
+    echo(f"  {made.model.name}, {len(made.feeds)} {kind}; expected outputs by {by} on {made.reference.device}")
     echo(f"  tolerance on DirectML {made.tolerances['dml']}")
     echo("  there: extract it, pip install numpy onnxruntime-directml, python run.py; it writes result.zip")
     echo(f"  then: dmlprep kit verify result.zip --kit {packed.path} --model {model}")
@@ -144,10 +126,9 @@ def pack(
     "--record", type=click.Path(path_type=Path), help="The run.json that takes the verdict; the one beside MODEL else."
 )
 @click.option("--require-dml", is_flag=True, help="Exit 3 unless DirectML ran.")
+@metric_options
 @format_option("text", "json")
-def verify(
-    result: Path, kit: Path, model: Path | None, record: Path | None, require_dml: bool, output_format: str
-) -> int:
+def verify(result: Path, require_dml: bool, output_format: str, **options: Any) -> int:
     """Judge the RESULT that came back.
 
     RESULT is result.zip, or the result.json in it. The verdict goes into the record of the model.
@@ -160,17 +141,10 @@ def verify(
     """
     from dmlprep import api
 
-    verdict, merged = api.verify_kit(result, kit=kit, model=model, record=record)
-    if output_format == "json":
-        print_json(verdict)
-    else:
-        from dmlprep.cli.console import out
-        from dmlprep.report.text import show_findings, show_verdicts
-
-        show_verdicts([verdict], out())
-        show_findings(verdict.findings, out())
-        if merged is not None:
-            echo(f"the verdict is in {merged}")
+    verdict, merged = api.verify_kit(result, **options)
+    show_verdict(verdict, output_format)
+    if merged is not None and output_format == "text":
+        echo(f"the verdict is in {merged}")
     if require_dml and not verdict.check.startswith("parity on dml"):
         echo("no DirectML ran, and one was required", err=True)
         return 3

@@ -17,6 +17,7 @@ __all__ = [
     "device_options",
     "feeds_option",
     "format_option",
+    "metric_options",
     "optimization_option",
     "read_pins",
     "read_sizes",
@@ -67,7 +68,8 @@ def feeds_option(function: F) -> F:
         "--feeds",
         multiple=True,
         metavar="WHAT",
-        help="Inputs to prove with: an .npz, NAME=file.npy, a folder of .npy, or an ONNX test_data_set folder.",
+        help="Inputs to prove with: an .npz, NAME=file.npy, a folder of .npz or .npy, or an ONNX test_data_set folder; "
+        "dmlprep feeds makes them.",
     )(function)
 
 
@@ -102,6 +104,17 @@ def device_options(function: F) -> F:
     ):
         function = option(function)
     return function
+
+
+def metric_options(function: F) -> F:
+    """``--metric`` and ``--metric-bound``."""
+    bound = click.option("--metric-bound", type=float, metavar="NUMBER", help="Largest number of --metric that passes.")
+    name = click.option(
+        "--metric",
+        metavar="FILE.py:FUNCTION",
+        help="Your own measure, which decides in place of the tolerance (docs/parity.md). The file is run.",
+    )
+    return name(bound(function))
 
 
 def sizes_option(function: F) -> F:

@@ -7,13 +7,26 @@ import contextlib
 import io
 import re
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from dmlprep.errors import DmlprepError
+from dmlprep.record.shares import percent
 
-__all__ = ["echo", "open_streams", "print_error", "print_json", "print_json_text", "progress_line", "say"]
+if TYPE_CHECKING:
+    from dmlprep.record import Verdict
+
+__all__ = [
+    "echo",
+    "open_streams",
+    "print_error",
+    "print_json",
+    "print_json_text",
+    "progress_line",
+    "say",
+    "show_verdict",
+]
 
 
 def open_streams() -> None:
@@ -67,7 +80,19 @@ def _escape(found: re.Match[str]) -> str:
     return "".join(f"\\u{raw[i]:02x}{raw[i + 1]:02x}" for i in range(0, len(raw), 2))
 
 
+def show_verdict(verdict: Verdict, output_format: str) -> None:
+    """A verdict with its findings on stdout, as text or JSON."""
+    if output_format == "json":
+        print_json(verdict)
+        return
+    from dmlprep.cli.console import out
+    from dmlprep.report.text import show_findings, show_verdicts
+
+    show_verdicts([verdict], out())
+    show_findings(verdict.findings, out())
+
+
 def progress_line(share: float, text: str) -> None:
     """Write the share done (0 to 1) over the line before, where stderr is a terminal; at 1 the line goes."""
     if sys.stderr.isatty():
-        echo("\r\x1b[K" + (f"{share:4.0%} {text}" if share < 1 else ""), nl=False, err=True)
+        echo("\r\x1b[K" + (f"{percent(share, 0):>5} {text}" if share < 1 else ""), nl=False, err=True)

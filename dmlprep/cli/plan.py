@@ -2,31 +2,64 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import TYPE_CHECKING
+
 import click
 
 from dmlprep.cli.options import format_option, read_pins, recipe_options
 from dmlprep.cli.output import echo, print_json
 
+if TYPE_CHECKING:
+    from dmlprep.recipe import Plan
+
 __all__ = ["command"]
 
 
 @click.command("plan")
+@click.argument("model", type=click.Path(path_type=Path), required=False)
 @recipe_options
 @format_option("text", "json")
 def command(
-    recipe: str, pins: tuple[str, ...], settings: tuple[str, ...], target: str | None, output_format: str
+    model: Path | None,
+    recipe: str,
+    pins: tuple[str, ...],
+    settings: tuple[str, ...],
+    target: str | None,
+    output_format: str,
 ) -> int:
-    """Show the steps that prepare would run, with their options, and prove that they fit together.
+    """Say what prepare would do to MODEL, or, without one, show the steps of a recipe with their options.
 
     \b
+    dmlprep plan model.onnx --recipe @vision-fp16
     dmlprep plan --recipe @vision-fp16 --pin batch=1 --set step.fp16.keep_io=false
+
+    With MODEL: the sizes to give, what each step does, which nodes come to DirectML and which stay, fused graphs and
+    copies. The steps run in memory; nothing is written or proved, and the model itself is not run. Exit code 1 where
+    a step refuses the model.
     """
+    from dmlprep import api
+
+    if model is None:
+        _show_recipe(api.plan(recipe, pins=read_pins(pins), target=target, settings=list(settings)), output_format)
+        return 0
+    outlook = api.plan_model(model, recipe, pins=read_pins(pins), target=target, settings=list(settings))
+    if output_format == "json":
+        import msgspec
+
+        print_json({"format": 1, "model": str(model), **msgspec.to_builtins(outlook)})
+    else:
+        from dmlprep.report.outlook_text import in_full
+
+        echo("\n".join(in_full(outlook, str(model))))
+    return int(bool(outlook.refused))
+
+
+def _show_recipe(made: Plan, output_format: str) -> None:
     import msgspec
 
-    from dmlprep import api
     from dmlprep.report.units import toml_value
 
-    made = api.plan(recipe, pins=read_pins(pins), target=target, settings=list(settings))
     steps = [
         {
             "step": s.name,
@@ -40,7 +73,7 @@ def command(
         print_json(
             {"recipe": made.recipe.name, "target": made.target.name, "steps": steps, "parity": made.recipe.parity}
         )
-        return 0
+        return
     echo(f"{made.recipe.name}: {made.recipe.doc}")
     echo(f"target {made.target.name} (ONNX Runtime {made.target.ort_version})")
     for number, step in enumerate(steps, 1):
@@ -54,4 +87,3 @@ def command(
     if parity.dml != "off":
         proofs.append(f"parity on DirectML ({parity.dml})")
     echo(f"then: {', '.join(proofs) or 'no proof'}; tolerance {parity.tolerance}")
-    return 0

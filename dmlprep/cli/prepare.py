@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import cast
+from typing import Any
 
 import click
 
-from dmlprep.cli.options import device_options, feeds_option, format_option, recipe_options
+from dmlprep.cli.options import device_options, feeds_option, format_option, metric_options, recipe_options
 from dmlprep.cli.output import print_json_text
 
 __all__ = ["command"]
@@ -25,6 +25,7 @@ __all__ = ["command"]
 @recipe_options
 @feeds_option
 @device_options
+@metric_options
 @click.option("--force", is_flag=True, help="Replace files that are there.")
 @click.option(
     "--record",
@@ -41,21 +42,12 @@ __all__ = ["command"]
 @format_option("text", "json")
 def command(
     model: Path,
-    out: Path,
-    recipe: str,
     pins: tuple[str, ...],
-    settings: tuple[str, ...],
-    target: str | None,
-    feeds: tuple[str, ...],
-    device: str,
-    device_id: int | None,
-    adapter: str | None,
-    require_dml: bool,
-    force: bool,
     record_to: Path | None,
     depfile: Path | None,
     quiet: bool,
     output_format: str,
+    **options: Any,
 ) -> int:
     """Make MODEL ready for DirectML, prove that it still computes the same, and write it.
 
@@ -76,21 +68,7 @@ def command(
     for path in filter(None, (record_to, depfile)):
         check_output(path, force=True)
     with ProgressObserver(quiet) as observer:
-        record = api.prepare(
-            model,
-            recipe=recipe,
-            pins=read_pins(pins),
-            out=out,
-            target=target,
-            settings=list(settings),
-            feeds=list(feeds),
-            device=cast(api.Device, device),
-            device_id=device_id,
-            adapter=adapter,
-            require_dml=require_dml,
-            force=force,
-            observer=observer,
-        )
+        record = api.prepare(model, pins=read_pins(pins), observer=observer, **options)
     if record_to is not None:
         api.write_record(record, record_to)
     if depfile is not None and record.exit_code == 0:

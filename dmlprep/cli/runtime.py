@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -141,12 +142,7 @@ def status(again: bool, output_format: str) -> None:
             "available": found.available,
             "reason": found.reason,
             "device": str(found.device or ""),
-            "fp16": {
-                "rounding": found.fp16_rounding,
-                "overflow": found.fp16_overflow,
-                "denormals": found.fp16_denormals,
-                "native": found.native_fp16,
-            },
+            "fp16": {**asdict(found.fp16), "native": found.native_fp16},
             **piece,
         }
     if output_format == "json":

@@ -123,7 +123,11 @@ def simplify(
     try:
         result.ParseFromString(_simplifier.run(proto.SerializeToString(), [str(constant_bytes), *skipped], time_limit))
     except SessionFailure as failed:
-        text = failed.message if failed.kind in ("timeout", "crash", "memory") else f"onnxsim failed: {failed.message}"
+        text = (
+            failed.message
+            if failed.kind in ("timeout", "hang", "crash", "memory")
+            else f"onnxsim failed: {failed.message}"
+        )
         raise _refused(text) from failed
     except (DecodeError, OSError) as error:
         raise _refused(f"onnxsim gave no model: {error}") from error

@@ -58,6 +58,9 @@ class Manifest(msgspec.Struct, frozen=True):
         tolerances: by ``dml`` and ``cpu``.
         groups: outputs that are compared together, and by which rule.
         files: every file of the kit but ``kit.json``.
+        inputs: whether the feeds were ``given`` by the user or are ``seeded``; empty in kits of before.
+        noise: the original's own, by output; ``weak``: outputs that prove nothing on these feeds, and why.
+        metric: name of the user's own measure, which the kit does not hold.
     """
 
     format: Literal[1]
@@ -72,6 +75,10 @@ class Manifest(msgspec.Struct, frozen=True):
     runs: Annotated[int, msgspec.Meta(ge=1)]
     time_limit: Annotated[float, msgspec.Meta(gt=0)]
     files: dict[str, FileEntry]
+    inputs: Literal["", "given", "seeded"] = ""
+    noise: dict[str, float] = {}
+    weak: dict[str, str] = {}
+    metric: str = ""
 
     def to_json(self) -> bytes:
         """The document; the same manifest gives the same bytes."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dmlprep.errors import InputError, RecipeError
-from dmlprep.recipe import load_recipe
+from dmlprep.recipe import ParitySettings, load_recipe
 from dmlprep.record import RunRecord
 
 __all__ = ["FromRecord", "from_record", "record_beside"]
@@ -25,6 +25,8 @@ class FromRecord:
         tolerance: as asked for then.
         seeds: how many seeded feeds were used.
         sizes: sizes of free dimensions, of the recipe.
+        measures: what the recipe says of outputs.
+        metric: name of the user's own measure that decided.
     """
 
     path: Path | None = None
@@ -32,6 +34,8 @@ class FromRecord:
     tolerance: str = "auto"
     seeds: int = 2
     sizes: dict[str, int] = field(default_factory=dict)
+    measures: dict[str, str] = field(default_factory=dict)
+    metric: str = ""
 
 
 def record_beside(model: Path) -> Path | None:
@@ -64,17 +68,19 @@ def from_record(model: Path, digest: str) -> FromRecord:
         raise InputError(
             f"the original that it names is not there: {record.input}", where=str(path), code="DP811", fix=fix
         )
-    asked, count = "auto", 2
+    asked, count, metric = "auto", 2, ""
     for verdict in record.verdicts:
         if verdict.check == "parity on cpu" and verdict.tolerance:
-            name = verdict.tolerance.partition(": ")[0]
-            asked = "auto" if name in _BY_AUTO else name
-            count = verdict.feeds or count
-    return FromRecord(path, original, asked, count, _sizes(record.recipe))
+            count, metric = verdict.feeds or count, verdict.metric
+            base, comma, bounds = verdict.tolerance.partition(": ")[0].partition(",")
+            if not metric:
+                asked = f"auto{comma}{bounds}" if base in _BY_AUTO else f"{base}{comma}{bounds}"
+    parity = _parity(record.recipe)
+    return FromRecord(path, original, asked, count, dict(parity.sizes), dict(parity.measures), metric)
 
 
-def _sizes(recipe: str) -> dict[str, int]:
+def _parity(recipe: str) -> ParitySettings:
     try:
-        return dict(load_recipe(recipe).parity.sizes)
+        return load_recipe(recipe).parity
     except RecipeError:  # a recipe file that was moved: sizes come from --size, or are small ones
-        return {}
+        return ParitySettings()

@@ -20,7 +20,7 @@ from dmlprep.files.outputs import windows_name_problem
 from dmlprep.kit.forms import KitFeed, KitModel, KitReference, Manifest
 from dmlprep.kit.found import FromRecord, from_record
 from dmlprep.kit.zipping import ZipWriter
-from dmlprep.metrics import choose_tolerance, holds_fp16, output_groups, quantizes, tells_something
+from dmlprep.metrics import choose_tolerance, degenerate, holds_fp16, quantizes, tells_something
 from dmlprep.model import Model
 from dmlprep.model.saving import Writer
 from dmlprep.model.tensors import as_mapped
@@ -28,6 +28,7 @@ from dmlprep.model.walk import tensors
 from dmlprep.parity import Reference, fit_feeds
 from dmlprep.parity.candidate import adapt_feed
 from dmlprep.parity.sizes import free_dimensions, graph_inputs
+from dmlprep.parity.yardstick import Yardstick
 from dmlprep.runtime import SessionFailure, ValueInfo
 from dmlprep.runtime.offsite.integrity import MANIFEST
 
@@ -39,7 +40,8 @@ Progress = Callable[[float, str], None]
 _TRAVELS = (
     *(f"runtime/offsite/{name}" for name in ("__init__", "device", "dxgi", "integrity", "main", "process", "work")),
     *("runtime/hresult", "runtime/ortoptions", "files/replacing"),
-    *("metrics/comparison", "metrics/measure", "metrics/rows", "record/output_metrics"),
+    *("metrics/comparison", "metrics/measure", "metrics/rows", "metrics/steep"),
+    *("record/output_metrics", "record/shares"),
 )
 """The runner's modules. Most are dmlprep's own: they import each other, numpy and onnxruntime alone."""
 
@@ -61,6 +63,8 @@ class KitRequest:
         warm_up: runs of each feed before the timed ones.
         runs: timed runs of each feed.
         time_limit: seconds for everything on the other machine, and for one load or run here.
+        metric: name of the user's own measure (``file.py:function``); the record's where it is empty. It is not run.
+        measures: outputs that are another kind than their makers tell (``metrics.output_groups``).
         force: replace ``out``.
     """
 
@@ -75,6 +79,8 @@ class KitRequest:
     warm_up: int = 1
     runs: int = 5
     time_limit: float = 1800.0
+    metric: str = ""
+    measures: Mapping[str, str] = field(default_factory=dict)
     force: bool = False
     progress: Progress = lambda share, text: None
 
@@ -115,10 +121,13 @@ def pack(request: KitRequest) -> Packed:
         sizes={**known.sizes, **request.sizes},
         seeds=request.seeds or known.seeds,
         time_limit=request.time_limit,
+        yardstick=Yardstick({**known.measures, **request.measures}),
     )
     with reference:
         feeds = _expected(reference, model, request)
-        made_by = reference.model.digest()
+        made_by, groups = reference.model.digest(), reference.groups()
+        noise, _ = reference.noise(request.progress)
+        outputs = [reference.outputs(index) for index in range(len(feeds))]
         try:
             with Writer() as writer:
                 raw = writer.open(request.out)
@@ -137,12 +146,16 @@ def pack(request: KitRequest) -> Packed:
                         reference=KitReference(original.name, made_by, made_by == digest, str(reference.device)),
                         session=dict(sorted(request.session.items())),
                         tolerances=cast(Any, bounds),
-                        groups=output_groups(reference.model),
-                        feeds=[_feed(kit, i, feed, reference.outputs(i)) for i, feed in enumerate(feeds)],
+                        groups=groups,
+                        feeds=[_feed(kit, i, feed, outputs[i]) for i, feed in enumerate(feeds)],
                         warm_up=request.warm_up,
                         runs=request.runs,
                         time_limit=request.time_limit,
                         files=dict(sorted(kit.files.items())),
+                        inputs=reference.inputs,
+                        noise=noise,
+                        weak=degenerate(groups, outputs, noise, bounds["dml"]),
+                        metric=request.metric or known.metric,
                     )
                     document = manifest.to_json()
                     kit.add_bytes(MANIFEST, document)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +16,9 @@ from dmlprep.files import unreadable
 from dmlprep.kit.archive import Bundle, read_array
 from dmlprep.kit.forms import Manifest, Result, read_manifest, read_result
 from dmlprep.kit.found import record_beside
-from dmlprep.metrics import Comparison, Tolerance, describe, proves
+from dmlprep.metrics import Tolerance, UserMetric, proves
 from dmlprep.model.saving import write_file
-from dmlprep.parity.compare import difference
+from dmlprep.parity.judging import Judge, difference, no_output
 from dmlprep.record import DeviceInfo, Finding, OutputMetrics, RunRecord, Verdict, finding
 from dmlprep.runtime.offsite.integrity import MANIFEST, file_digest
 
@@ -40,12 +40,14 @@ class VerifyRequest:
         kit: the ``kit.zip`` that was sent, or its folder.
         model: the model that it should be about.
         record: the ``run.json`` that takes the verdict; without one, that beside ``model``, where there is one.
+        metric: the user's own, which decides in place of the tolerance. That which the kit names is never run.
     """
 
     result: Path
     kit: Path
     model: Path | None = None
     record: Path | None = None
+    metric: UserMetric | None = None
 
 
 def verify(request: VerifyRequest) -> tuple[Verdict, Path | None]:
@@ -75,7 +77,7 @@ def verify(request: VerifyRequest) -> tuple[Verdict, Path | None]:
         kit.check_files(manifest.files)
         expected = sum(manifest.files[f].bytes for feed in manifest.feeds for f in feed.outputs.values())
         returned.check_files(result.files, most=2 * expected + _ROOM)
-        verdict = _judge(manifest, name, result, kit, returned)
+        verdict = _judge(manifest, name, result, kit, returned, request.metric)
     if path is not None and record is not None:
         write_file(path, _merged(record, verdict).to_json())
     return verdict, path
@@ -120,7 +122,9 @@ def _merged(record: RunRecord, verdict: Verdict) -> RunRecord:
     return record
 
 
-def _judge(manifest: Manifest, name: str, result: Result, kit: Bundle, returned: Bundle) -> Verdict:
+def _judge(
+    manifest: Manifest, name: str, result: Result, kit: Bundle, returned: Bundle, metric: UserMetric | None
+) -> Verdict:
     on_dml = result.provider == _DML
     adapter = result.device.get("adapter", "")
     tolerance = manifest.tolerances["dml" if on_dml else "cpu"]
@@ -139,7 +143,7 @@ def _judge(manifest: Manifest, name: str, result: Result, kit: Bundle, returned:
         feeds = len(result.feeds)
         return msgspec.structs.replace(
             verdict, outcome=outcome, reason=reason, findings=findings, outputs=outputs, feeds=feeds
-        )
+        ).on(manifest.inputs)
 
     if idle := _not_run(result, on_dml):
         return said("not-run", idle, [finding("DP812", f"{verdict.check} did not run: {idle}")], [])
@@ -159,14 +163,17 @@ def _judge(manifest: Manifest, name: str, result: Result, kit: Bundle, returned:
         if n not in got.outputs
     ]
     if lost:
-        what = f"the session has no output {lost[0]!r}"
-        return said("failed", what, [finding("DP701", what)], [])
-    outputs = _measured(manifest, result, kit, returned, tolerance)
-    wrong = [m for m in outputs if not m.passed]
-    reason = describe(wrong[0], tolerance) if wrong else ""
-    if len(wrong) > 1:
-        reason += f" (and {len(wrong) - 1} more outputs)"
-    return said("failed" if wrong else "passed", reason, [difference(m, tolerance) for m in wrong], outputs)
+        absent = no_output("the session", lost[0])
+        return said("failed", absent.message, [absent], [])
+    judge = _measured(manifest, result, kit, returned, tolerance, metric)
+    judged = judge.judged(verdict.check, lambda m: difference(m, tolerance))
+    findings = list(judged.findings)
+    if manifest.metric and metric is None:
+        text = f"the kit was made for the metric {manifest.metric}, which was not run: --metric gives it"
+        findings.append(finding("DP712", text))
+    return msgspec.structs.replace(
+        verdict, feeds=len(result.feeds), **{**asdict(judged), "outputs": judged.outputs, "findings": findings}
+    )
 
 
 def _not_run(result: Result, on_dml: bool) -> str:
@@ -183,14 +190,19 @@ def _not_run(result: Result, on_dml: bool) -> str:
 
 
 def _measured(
-    manifest: Manifest, result: Result, kit: Bundle, returned: Bundle, tolerance: Tolerance
-) -> list[OutputMetrics]:
-    comparison = Comparison(manifest.groups, tolerance)
+    manifest: Manifest,
+    result: Result,
+    kit: Bundle,
+    returned: Bundle,
+    tolerance: Tolerance,
+    metric: UserMetric | None,
+) -> Judge:
+    judge = Judge(manifest.groups, tolerance, manifest.noise, manifest.weak, metric)
     for asked, got in zip(manifest.feeds, result.feeds, strict=True):
         expected = {n: read_array(kit, file) for n, file in asked.outputs.items()}
         answers = {n: read_array(returned, got.outputs[n]) for n in asked.outputs}
-        comparison.add(expected, answers)
-    return comparison.results()
+        judge.add(expected, answers)
+    return judge
 
 
 def _device(manifest: Manifest, name: str, result: Result) -> DeviceInfo:

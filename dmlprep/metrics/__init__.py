@@ -1,27 +1,38 @@
 """How far apart two outputs are: one answer for the search, the proof and the kit."""
 
-from dmlprep.metrics.comparison import Comparison, OutputGroup, describe
+from dmlprep.metrics.comparison import Comparison, OutputGroup, bounds_used, compare_outputs, describe
 from dmlprep.metrics.data_dependent import data_dependent
+from dmlprep.metrics.degenerate import degenerate
 from dmlprep.metrics.error import output_error
 from dmlprep.metrics.groups import output_groups
 from dmlprep.metrics.integer_images import integer_images
-from dmlprep.metrics.measure import Tolerance, measure, tells_something
+from dmlprep.metrics.measure import NOISE_FACTOR, Tolerance, measure, tells_something
+from dmlprep.metrics.noise import noise_of, nudged
 from dmlprep.metrics.precision_traits import holds_fp16, holds_rare_floats, quantizes
 from dmlprep.metrics.tolerances import TOLERANCES, choose_tolerance, find_tolerance, proves
+from dmlprep.metrics.user_metric import UserMetric, load_metric
 
 __all__ = [
+    "NOISE_FACTOR",
     "TOLERANCES",
     "Comparison",
     "OutputGroup",
     "Tolerance",
+    "UserMetric",
+    "bounds_used",
     "choose_tolerance",
+    "compare_outputs",
     "data_dependent",
+    "degenerate",
     "describe",
     "find_tolerance",
     "holds_fp16",
     "holds_rare_floats",
     "integer_images",
+    "load_metric",
     "measure",
+    "noise_of",
+    "nudged",
     "output_error",
     "output_groups",
     "proves",

@@ -11,6 +11,7 @@ import numpy as np
 from dmlprep.metrics.comparison import OutputGroup
 from dmlprep.metrics.measure import measure
 from dmlprep.metrics.rows import MOST_ROWS, ranked_rows, table
+from dmlprep.metrics.steep import STEEP, steep_error
 from dmlprep.metrics.tolerances import TOLERANCES
 
 __all__ = ["output_error", "ranked_error"]
@@ -33,7 +34,8 @@ def output_error(groups: Iterable[OutputGroup], want: Side, got: Side, enough: f
     left out as well, but for images: they follow from floating outputs by comparisons.
 
     Args:
-        enough: an error up to which rows that TopK chose need not be matched.
+        enough: an error up to which rows that TopK chose need not be matched, and steep outputs (``steep``) not be
+            judged by what they are read for.
     """
     worst = 0.0
     for group in groups:
@@ -41,8 +43,15 @@ def output_error(groups: Iterable[OutputGroup], want: Side, got: Side, enough: f
         if group.kind == "ranked" and error > enough:
             # Scores that are as good as equal come in another order. Their rows are the same.
             error = min(error, ranked_error(want, got, group))
+        elif group.kind in STEEP and enough < error < math.inf:
+            error = min(error, *(_steep_error(group.kind, want[name], got[name]) for name in group.names))
         worst = max(worst, error)
     return worst
+
+
+def _steep_error(kind: str, want: Array, got: Array) -> float:
+    found = steep_error(kind, np.asarray(want), np.asarray(got), _BOUNDS)
+    return math.inf if found is None else found[0] * _BOUNDS.max_rel
 
 
 def _error(group: OutputGroup, name: str, want: Array, got: Array) -> float:

@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any, cast
 
 import onnx_ir as ir
 
 from dmlprep.metrics.comparison import OutputGroup
 from dmlprep.metrics.data_dependent import DATA_DEPENDENT
 from dmlprep.metrics.integer_images import integer_images
+from dmlprep.metrics.steep_outputs import steep_outputs
 from dmlprep.model import Model
 from dmlprep.model.walk import attribute_graphs
 
 __all__ = ["output_groups"]
 
 
-def output_groups(model: Model) -> list[OutputGroup]:
+def output_groups(model: Model, kinds: Mapping[str, str] | None = None) -> list[OutputGroup]:
     """The outputs in groups: those compared element by element and those that are sets of rows, then the ranked ones.
 
     Outputs that depend on the same row-choosing nodes and lead with the same dimension, which is neither fixed nor one
     of the inputs', are one set of rows. Outputs that follow from the same TopK of more than one row are ranked. A set
-    of rows is no ranking as well. Every other output is alone.
+    of rows is no ranking as well. Every other output is alone, as a steep one where it is one (``steep_outputs``).
+
+    Args:
+        kinds: of outputs that the user knows better: ``elements``, ``map``, ``classes`` or ``logits``.
     """
+    steep = {**steep_outputs(model), **(kinds or {})}
     images = integer_images(model)
     sets = _sets_of_rows(model)
     taken = {name for names in sets for name in names}
@@ -33,7 +39,8 @@ def output_groups(model: Model) -> list[OutputGroup]:
         if name in by_first:
             found.append(by_first[name])
         elif name not in taken:
-            found.append(OutputGroup((name,), integer_images=(name,) if name in images else ()))
+            kind = cast(Any, steep.get(name, "elements"))
+            found.append(OutputGroup((name,), kind, integer_images=(name,) if name in images else ()))
     return [*found, *(OutputGroup(names, "ranked", count) for names, count in ranked)]
 
 

@@ -10,11 +10,18 @@ of ONNX Runtime 1.24.4 (2026-11):
   mobilenetv2 0.017 and resnet50 0.018 (random weights, no averaging over training).
 - FP16 files on DirectML with rounding to nearest even: minilm 0.0011, whisper encoder 0.0015, superres 0.0010,
   mobilenetv2 0.0125, resnet50 0.022.
+- Steep outputs, FP16 emulation on photographs and lines of text: the map of a text detector overlaps by 0.9977 and its
+  masks by 0.9979 at least, 3.3 % of its active elements are out of bounds, one is 0.17 from all around it; the rows of
+  a text reader overlap by 0.994, and 0.18 of the worst row moves. A front end that FP16 does break (log of a power
+  spectrum): the map overlaps by 0.94.
 - QDQ models: a rounding boundary crossed moves an activation by one step, 1/255 of its range. That is arithmetic; the
   one measurement (``fixtures/models/quantized_cnn.onnx``, fused integer kernels against node by node) shows 0.
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, TypedDict
 
 from dmlprep.errors import UsageError
 from dmlprep.metrics.measure import Tolerance
@@ -23,12 +30,29 @@ from dmlprep.record import DeviceInfo
 __all__ = ["TOLERANCES", "choose_tolerance", "find_tolerance", "proves"]
 
 
+class _Steep(TypedDict):
+    overlap: float
+    outside: float
+    stray: float
+
+
+_FINE: _Steep = {"overlap": 0.9999, "outside": 0.001, "stray": 0.01}
+_STEEP: _Steep = {"overlap": 0.99, "outside": 0.1, "stray": 0.25}
+_WIDE: _Steep = {"overlap": 0.985, "outside": 0.15, "stray": 0.3}
+_LOOSE: _Steep = {"overlap": 0.95, "outside": 0.2, "stray": 0.5}
+
 TOLERANCES: dict[str, Tolerance] = {
     t.name: t
     for t in (
         Tolerance("exact", 0.0, 0.0, 1.0, 1.0, "a step that only moves or names things changes no bit"),
         Tolerance(
-            "fp32-cpu", 1e-5, 0.999999, 1.0, 0.99, "FP32 sums in another order move by 9e-7 at most; ten times that"
+            "fp32-cpu",
+            1e-5,
+            0.999999,
+            1.0,
+            0.99,
+            "FP32 sums in another order move by 9e-7 at most; ten times that",
+            **_FINE,
         ),
         Tolerance(
             "fp32-dml",
@@ -37,6 +61,7 @@ TOLERANCES: dict[str, Tolerance] = {
             1.0,
             0.99,
             "FP32 on DirectML is 9e-7 off at most; ten times that, for other GPUs",
+            **_FINE,
         ),
         Tolerance(
             "fp16-cpu",
@@ -45,6 +70,7 @@ TOLERANCES: dict[str, Tolerance] = {
             0.98,
             0.9,
             "weights rounded to FP16 move random-weight resnet50 by 0.018, minilm by 7e-4",
+            **_STEEP,
         ),
         Tolerance(
             "fp16-dml",
@@ -53,6 +79,7 @@ TOLERANCES: dict[str, Tolerance] = {
             0.98,
             0.9,
             "FP16 on DirectML moves random-weight resnet50 by 0.022, minilm by 0.0011",
+            **_WIDE,
         ),
         Tolerance(
             "fp16-emulation",
@@ -61,6 +88,7 @@ TOLERANCES: dict[str, Tolerance] = {
             0.98,
             0.9,
             "FP16 moves minilm by 0.001, mobilenetv2 by 0.010; random-weight resnet50 on noise, 0.021, is out",
+            **_STEEP,
         ),
         Tolerance(
             "quantized",
@@ -69,9 +97,16 @@ TOLERANCES: dict[str, Tolerance] = {
             0.95,
             0.9,
             "one step of 8-bit activations is 0.004 of their range, and steps add up",
+            **_WIDE,
         ),
         Tolerance(
-            "loose", 0.1, 0.99, 0.9, 0.8, "for models known to be sensitive; says that outputs are alike, not equal"
+            "loose",
+            0.1,
+            0.99,
+            0.9,
+            0.8,
+            "for models known to be sensitive; says that outputs are alike, not equal",
+            **_LOOSE,
         ),
     )
 }
@@ -81,20 +116,48 @@ TOLERANCES: dict[str, Tolerance] = {
 def find_tolerance(name: str) -> Tolerance:
     """A tolerance by name, or ``rel:0.005`` for a bound of one's own on max|d| / max|reference|.
 
+    Bounds may follow: ``fp16-cpu,overlap=0.995,threshold=0.3/0.6``.
+
     Raises:
-        UsageError: there is no such tolerance.
+        UsageError: there is no such tolerance, or no such bound.
     """
-    if name.startswith("rel:"):
+    base, *bounds = name.split(",")
+    if base.startswith("rel:"):
         try:
-            bound = float(name[4:])
+            bound = float(base[4:])
         except ValueError:
             bound = -1.0
         if not 0 <= bound < 1:
-            raise UsageError(f"{name!r} is no tolerance", fix="write rel:0.005, between 0 and 1")
-        return Tolerance(name, bound, 0.0, 1.0, 0.99, "given by the user")
-    if name not in TOLERANCES:
-        raise UsageError(f"unknown tolerance {name!r}", fix=f"known: auto, {', '.join(TOLERANCES)}, or rel:0.005")
-    return TOLERANCES[name]
+            raise UsageError(f"{base!r} is no tolerance", fix="write rel:0.005, between 0 and 1")
+        found = Tolerance(base, bound, 0.0, 1.0, 0.99, "given by the user")
+    elif base in TOLERANCES:
+        found = TOLERANCES[base]
+    else:
+        raise UsageError(f"unknown tolerance {base!r}", fix=f"known: auto, {', '.join(TOLERANCES)}, or rel:0.005")
+    return _with_bounds(found, name, bounds)
+
+
+_BOUNDS = {"overlap": "overlap", "outside": "outside", "stray": "stray", "threshold": "thresholds",
+           "cosine": "cosine", "equal": "share_equal", "rows": "rows"}  # fmt: skip
+"""Bounds that may follow a name, by the fields of ``Tolerance``."""
+
+
+def _with_bounds(tolerance: Tolerance, name: str, bounds: list[str]) -> Tolerance:
+    given: dict[str, Any] = {}
+    for bound in bounds:
+        field, _, text = bound.strip().partition("=")
+        try:
+            numbers = tuple(float(number) for number in text.split("/"))
+        except ValueError:
+            numbers = ()
+        fits = field in _BOUNDS and numbers and all(0 <= number <= 1 for number in numbers)
+        if not fits or (len(numbers) > 1 and field != "threshold"):
+            known = ", ".join(_BOUNDS)
+            raise UsageError(
+                f"{bound!r} is no bound of a tolerance", fix=f"write overlap=0.99 (0 to 1); there are: {known}"
+            )
+        given[_BOUNDS[field]] = numbers if field == "threshold" else numbers[0]
+    return replace(tolerance, name=name, **given) if given else tolerance
 
 
 def choose_tolerance(name: str, *, fp16: bool, quantized: bool, device: str) -> Tolerance:
@@ -108,13 +171,16 @@ def choose_tolerance(name: str, *, fp16: bool, quantized: bool, device: str) -> 
     Raises:
         UsageError: there is no such tolerance.
     """
-    if name != "auto":
+    base, comma, bounds = name.partition(",")
+    if base != "auto":
         return find_tolerance(name)
     if quantized:
-        return TOLERANCES["quantized"]
-    if device == "fp16-emulation":
-        return TOLERANCES[device]
-    return TOLERANCES[f"{'fp16' if fp16 else 'fp32'}-{'dml' if device == 'dml' else 'cpu'}"]
+        chosen = "quantized"
+    elif device == "fp16-emulation":
+        chosen = device
+    else:
+        chosen = f"{'fp16' if fp16 else 'fp32'}-{'dml' if device == 'dml' else 'cpu'}"
+    return find_tolerance(f"{chosen}{comma}{bounds}")
 
 
 def proves(fp16: bool, device: DeviceInfo) -> str:

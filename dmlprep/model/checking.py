@@ -5,7 +5,6 @@ Large initializers stand as graph inputs meanwhile, so that a 5 GB model is chec
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import chain
 
 import onnx
@@ -13,29 +12,26 @@ import onnx_ir as ir
 from onnx import shape_inference
 from onnx.checker import ValidationError
 
-from dmlprep.model.frozen import freeze, stub_index
+from dmlprep.model import protos
+from dmlprep.model.frozen import Frozen, freeze, stub_index
 
 __all__ = ["check", "infer_shapes", "is_own", "weightless"]
 
 _OWNER = "com.microsoft"
 
 
-def _graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
-    yield graph
-    for node in graph.node:
-        for attribute in node.attribute:
-            if attribute.HasField("g"):
-                yield from _graphs(attribute.g)
-            for inner in attribute.graphs:
-                yield from _graphs(inner)
-
-
-def weightless(model: ir.Model, threshold: int = 1024) -> onnx.ModelProto:
-    """The model with every initializer of more than ``threshold`` bytes turned into an input of the main graph."""
-    proto = freeze(model, threshold, attributes=False).proto
+def weightless(model: ir.Model | Frozen) -> onnx.ModelProto:
+    """The model with every initializer of more than 1024 bytes turned into an input of the main graph, to be read."""
+    frozen = freeze(model, attributes=False) if isinstance(model, ir.Model) else model
+    proto = frozen.proto
+    if not frozen.tensors:
+        return proto
+    if frozen is model:
+        proto = onnx.ModelProto()
+        proto.CopyFrom(frozen.proto)
     # Before IR 4 every initializer is an input as well; a weight that is taken out would leave a plain input, as here.
     known = {i.name for i in proto.graph.input}
-    for graph in _graphs(proto.graph):
+    for graph in protos.graphs(proto):
         kept = []
         for tensor in graph.initializer:
             if stub_index(tensor) is None:
@@ -93,14 +89,14 @@ def is_own(domain: str, op_type: str, opset: int) -> bool:
 def _call_by_their_owner(proto: onnx.ModelProto) -> None:
     """Put ONNX Runtime's own operators into its domain, which onnx's checker does not look into."""
     opset = next((entry.version for entry in proto.opset_import if entry.domain in ("", "ai.onnx")), 1)
-    own = [n for graph in _graphs(proto.graph) for n in graph.node if is_own(n.domain, n.op_type, opset)]
+    own = [n for graph in protos.graphs(proto) for n in graph.node if is_own(n.domain, n.op_type, opset)]
     for node in own:
         node.domain = _OWNER
     if own and all(entry.domain != _OWNER for entry in proto.opset_import):
         proto.opset_import.add(domain=_OWNER, version=1)
 
 
-def infer_shapes(model: ir.Model, *, strict: bool = False) -> onnx.ModelProto:
+def infer_shapes(model: ir.Model | Frozen, *, strict: bool = False) -> onnx.ModelProto:
     """onnx's shape inference with data propagation, through subgraphs and functions.
 
     Returns:
@@ -109,4 +105,4 @@ def infer_shapes(model: ir.Model, *, strict: bool = False) -> onnx.ModelProto:
     Raises:
         onnx.shape_inference.InferenceError: with ``strict``, where types or shapes contradict each other.
     """
-    return shape_inference.infer_shapes(weightless(model), check_type=True, strict_mode=strict, data_prop=True)
+    return shape_inference.infer_shapes(weightless(model), check_type=strict, strict_mode=strict, data_prop=True)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-__all__ = ["draws"]
+__all__ = ["RANDOM", "draws"]
 
-_RANDOM = frozenset(
+RANDOM = frozenset(
     ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
 )
+"""Operators that draw random numbers: another result in each run."""
 
 
 def draws(node: ir.Node) -> bool:
@@ -18,4 +19,4 @@ def draws(node: ir.Node) -> bool:
     if node.op_type == "Dropout" and len(node.inputs) > 2 and node.inputs[2] is not None:
         mode = ir.convenience.get_const_tensor(node.inputs[2])
         return mode is None or bool(mode.numpy().any())
-    return node.op_type in _RANDOM
+    return node.op_type in RANDOM

@@ -13,8 +13,9 @@ from pathlib import Path
 import onnx
 import onnx_ir as ir
 
+from dmlprep.model import protos
 from dmlprep.model.frozen import freeze, stub_index
-from dmlprep.model.saving import append_aligned, graphs_of
+from dmlprep.model.saving import append_aligned
 from dmlprep.model.tensors import as_mapped
 
 __all__ = ["write_external_view"]
@@ -35,7 +36,7 @@ def write_external_view(model: ir.Model, path: Path) -> Path:
     folder = root if one_drive else path.parent
     offsets: dict[int, int] = {}
     with open(own, "wb") as file:
-        for graph in graphs_of(frozen.proto):
+        for graph in protos.graphs(frozen.proto):
             for proto in graph.initializer:
                 index = stub_index(proto)
                 if index is None:

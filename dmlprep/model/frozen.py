@@ -79,7 +79,8 @@ def freeze(model: ir.Model, threshold: int = 1024, *, attributes: bool = True) -
     try:
         proto = ir.to_proto(model)
     finally:
-        map_tensors(model, back, attributes=attributes)
+        if held:
+            map_tensors(model, back, attributes=attributes)
     return Frozen(proto, held)
 
 
@@ -95,5 +96,6 @@ def thaw(frozen: Frozen) -> ir.Model:
     proto = onnx.ModelProto()
     proto.CopyFrom(frozen.proto)
     model = ir.from_proto(proto)
-    map_tensors(model, back)
+    if frozen.tensors:
+        map_tensors(model, back)
     return model

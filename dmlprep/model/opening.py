@@ -10,7 +10,6 @@ import mmap
 import os
 import stat
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import onnx
@@ -20,6 +19,7 @@ from google.protobuf.message import DecodeError
 from dmlprep.errors import DmlprepError, InputError, ModelRefused
 from dmlprep.files import FileSet, unreadable
 from dmlprep.files.outputs import windows_name_problem
+from dmlprep.model import protos
 from dmlprep.model.collector import paused_collector
 from dmlprep.model.frozen import freeze
 from dmlprep.model.mending import describe_ends, mend, own_operators, random_nodes
@@ -172,7 +172,7 @@ def _refuse_what_would_be_lost(proto: onnx.ModelProto, path: Path) -> None:
 
 def _check_references(proto: onnx.ModelProto, path: Path) -> None:
     """What onnx-ir would take on trust: numbers of external data, and that every output is made by somebody."""
-    for tensor in _tensor_protos(proto):
+    for tensor in protos.tensors(proto):
         for entry in tensor.external_data:
             if entry.key in ("offset", "length") and not (entry.value.isascii() and entry.value.isdigit()):
                 raise InputError(
@@ -189,25 +189,6 @@ def _check_references(proto: onnx.ModelProto, path: Path) -> None:
         raise InputError(
             f"no node makes the output {missing!r}", where=str(path), code="DP003", fix="export the model again"
         )
-
-
-def _tensor_protos(proto: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
-    stack: list[onnx.GraphProto] = [proto.graph]
-    nodes = [node for function in proto.functions for node in function.node]
-    while stack or nodes:
-        if stack:
-            graph = stack.pop()
-            yield from graph.initializer
-            nodes += graph.node
-        for node in nodes:
-            for attribute in node.attribute:
-                if attribute.HasField("t"):
-                    yield attribute.t
-                yield from attribute.tensors
-                if attribute.HasField("g"):
-                    stack.append(attribute.g)
-                stack += attribute.graphs
-        nodes = []
 
 
 def _map_external(model: ir.Model, path: Path) -> None:

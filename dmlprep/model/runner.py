@@ -20,9 +20,14 @@ class Runner(Protocol):
     """
 
     def run(
-        self, model: Model, feeds: Mapping[str, np.ndarray[Any, Any]], outputs: Sequence[str] | None = None
+        self,
+        model: Model,
+        feeds: Mapping[str, np.ndarray[Any, Any]],
+        outputs: Sequence[str] | None = None,
+        *,
+        optimized: bool = True,
     ) -> dict[str, np.ndarray[Any, Any]]:
-        """Run ``model`` on the CPU at FP32 with graph optimisation as it is by default.
+        """Run ``model`` on the CPU at FP32, with graph optimisation as it is by default, or with none.
 
         Raises:
             ModelRefused: the model does not load or run, or its child process died.

@@ -16,11 +16,12 @@ import onnx_ir as ir
 
 from dmlprep.errors import OutputError
 from dmlprep.files import FileSet, remove, replace, unreadable, unwritable
+from dmlprep.model import protos
 from dmlprep.model.frozen import Frozen, freeze, stub_index
 from dmlprep.model.tensors import as_mapped, write_to
 from dmlprep.model.wire import varint
 
-__all__ = ["EXTERNAL_OVER", "Saved", "Writer", "append_aligned", "graphs_of", "write", "write_file"]
+__all__ = ["EXTERNAL_OVER", "Saved", "Writer", "append_aligned", "write", "write_file"]
 
 EXTERNAL_OVER = 1 << 30
 """Models with more tensor bytes than this get a data file: protobuf stops at 2 GiB, and some readers earlier."""
@@ -215,28 +216,9 @@ def _data_file(frozen: Frozen, location: str, file: BinaryIO, progress: Progress
             proto.external_data.add(key=key, value=str(value))
 
 
-def graphs_of(proto: onnx.ModelProto) -> Iterator[onnx.GraphProto]:
-    """Every graph of a model: the main one and all subgraphs, those of functions included."""
-    stack = [proto.graph]
-    for function in proto.functions:
-        stack += _subgraphs(function.node)
-    while stack:
-        graph = stack.pop()
-        yield graph
-        stack += _subgraphs(graph.node)
-
-
 def _stubs(proto: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
-    for graph in graphs_of(proto):
+    for graph in protos.graphs(proto):
         yield from (t for t in graph.initializer if stub_index(t) is not None)
-
-
-def _subgraphs(nodes: object) -> Iterator[onnx.GraphProto]:
-    for node in nodes:  # type: ignore[attr-defined]
-        for attribute in node.attribute:
-            if attribute.HasField("g"):
-                yield attribute.g
-            yield from attribute.graphs
 
 
 def _tag(field: int, length: int) -> bytes:

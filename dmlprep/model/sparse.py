@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 
 import numpy as np
 import onnx
 
 from dmlprep.errors import InputError, ModelRefused
+from dmlprep.model import protos
 
 __all__ = ["densify"]
 
@@ -23,13 +23,13 @@ def densify(proto: onnx.ModelProto, where: str) -> None:
         InputError: indices lie outside the tensor, or do not fit the values.
         ModelRefused: the values lie in a data file, or the dense tensor would take more than 1 GiB.
     """
-    for graph in _graphs(proto):
+    for graph in protos.graphs(proto):
         for sparse in graph.sparse_initializer:
             if not sparse.values.name:
                 raise _invalid("an initializer has no name", where)
             graph.initializer.append(_dense(sparse, where))
         del graph.sparse_initializer[:]
-    for node in _nodes(proto):
+    for node in protos.nodes(proto):
         for attribute in node.attribute:
             if node.op_type == "Constant" and attribute.name == "sparse_value" and attribute.HasField("sparse_tensor"):
                 dense = _dense(attribute.sparse_tensor, where)
@@ -74,24 +74,3 @@ def _dense(sparse: onnx.SparseTensorProto, where: str) -> onnx.TensorProto:
 
 def _invalid(what: str, where: str) -> InputError:
     return InputError(f"a sparse tensor is invalid: {what}", where=where, code="DP003", fix="export the model again")
-
-
-def _graphs(proto: onnx.ModelProto) -> Iterator[onnx.GraphProto]:
-    yield proto.graph
-    for node in _nodes(proto):
-        for attribute in node.attribute:
-            if attribute.HasField("g"):
-                yield attribute.g
-            yield from attribute.graphs
-
-
-def _nodes(proto: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
-    stack = [*proto.graph.node, *(node for function in proto.functions for node in function.node)]
-    while stack:
-        node = stack.pop()
-        yield node
-        for attribute in node.attribute:
-            if attribute.HasField("g"):
-                stack += attribute.g.node
-            for graph in attribute.graphs:
-                stack += graph.node

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import mmap
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, MutableMapping
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -13,7 +14,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-__all__ = ["CHUNK_BYTES", "MappedTensor", "as_mapped", "chunks", "copy_range", "write_to"]
+__all__ = ["CHUNK_BYTES", "AsArray", "MappedTensor", "as_mapped", "chunks", "copy_range", "write_to"]
 
 CHUNK_BYTES = 16 << 20
 """How much of a tensor is read at once where values stream, in bytes."""
@@ -42,7 +43,25 @@ def copy_range(source: Path, offset: int, length: int, out: BinaryIO) -> None:
             left -= done
 
 
-class MappedTensor:
+class AsArray(ABC):
+    """What onnx-ir's TensorProtocol asks for beside ``numpy()``."""
+
+    @abstractmethod
+    def numpy(self) -> np.ndarray[Any, Any]:
+        """All values, [dims]."""
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        array = self.numpy()
+        return array if dtype is None else array.astype(dtype)
+
+    def __dlpack__(self, *, stream: Any = None) -> Any:
+        return self.numpy().__dlpack__()
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self.numpy().__dlpack_device__()
+
+
+class MappedTensor(AsArray):
     """A tensor (onnx-ir's TensorProtocol) that lies in a file: [dims] elements, little-endian, at ``offset`` bytes.
 
     ``numpy()`` maps just this tensor and keeps nothing: the pages go when the array goes.
@@ -104,16 +123,6 @@ class MappedTensor:
         """Elements ``start`` to ``stop`` of the flattened tensor; whole-byte element types only."""
         size = self.dtype.bitwidth // 8
         return self._as_numpy(self._map(start * size, (stop - start) * size), (stop - start,))
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
-        array = self.numpy()
-        return array if dtype is None else array.astype(dtype)
-
-    def __dlpack__(self, *, stream: Any = None) -> Any:
-        return self.numpy().__dlpack__()
-
-    def __dlpack_device__(self) -> tuple[int, int]:
-        return self.numpy().__dlpack_device__()
 
     def tobytes(self) -> bytes:
         with open(self.path, "rb") as file:

@@ -10,10 +10,12 @@ __all__ = [
     "attribute_graphs",
     "count_nodes",
     "graphs",
+    "join_path",
     "label",
     "main_graphs",
     "map_tensors",
     "nodes",
+    "nodes_by_path",
     "tensors",
 ]
 
@@ -31,6 +33,11 @@ def attribute_graphs(node: ir.Node) -> Iterator[tuple[str, ir.Graph]]:
             yield from ((f"{name}[{i}]", graph) for i, graph in enumerate(attr.as_graphs()))
 
 
+def join_path(path: str, name: str) -> str:
+    """A name with the path of its graph before it: ``If_3/then_branch/Pow_1``; the bare name in the main graph."""
+    return f"{path}/{name}" if path else name
+
+
 def _below(path: str, graph: GraphLike) -> Iterator[tuple[str, GraphLike]]:
     # An explicit stack: nesting depth is the model's choice, not ours.
     stack: list[tuple[str, GraphLike]] = [(path, graph)]
@@ -39,8 +46,9 @@ def _below(path: str, graph: GraphLike) -> Iterator[tuple[str, GraphLike]]:
         yield path, graph
         inner: list[tuple[str, GraphLike]] = []
         for node in graph:
-            for name, sub in attribute_graphs(node):
-                inner.append((f"{path}/{label(node)}/{name}" if path else f"{label(node)}/{name}", sub))
+            if node.attributes:  # most nodes have none, and a generator for each of them costs more than the walk
+                for name, sub in attribute_graphs(node):
+                    inner.append((join_path(path, f"{label(node)}/{name}"), sub))
         stack.extend(reversed(inner))
 
 
@@ -66,6 +74,15 @@ def nodes(model: ir.Model) -> Iterator[ir.Node]:
     """Every node of every graph, subgraph and function."""
     for _, graph in graphs(model):
         yield from graph
+
+
+def nodes_by_path(model: ir.Model) -> dict[str, ir.Node]:
+    """Every node by its path. The first of two nodes of one graph that share a name has it."""
+    found: dict[str, ir.Node] = {}
+    for path, graph in graphs(model):
+        for node in graph:
+            found.setdefault(join_path(path, label(node)), node)
+    return found
 
 
 def count_nodes(model: ir.Model) -> int:

@@ -40,7 +40,7 @@ _CUTS = 15
 """Cuts looked at in one round. More would need fewer runs, and break up more of what the device fuses."""
 
 _MOST_VALUES = 96
-"""Values brought out in one run."""
+"""Intermediate values exposed as outputs in one run."""
 
 _GROWS = 3
 """Where a node makes this many times of a difference, that is said of it, and not that differences add up."""
@@ -200,7 +200,7 @@ def _narrow(
         chosen, names = _choose(cuts, inner, search, most)
         if _look(prober, cuts, known, search, tolerance, chosen, names):
             continue
-        # With these values brought out the fault is gone: fewer at once leave more of the fusion as it was.
+        # Exposing these values hides the fault: fewer at once leave more of the fusion as it was.
         if most == 1:
             _narrow_fused(prober, cuts, known, search, tolerance, chosen[0], progress)
             return
@@ -242,7 +242,7 @@ def _look(
     chosen: Sequence[int],
     names: Sequence[str],
 ) -> bool:
-    """One run of each model with values brought out; False where the fault does not show then."""
+    """One run of each model with values exposed as outputs; False where the fault does not show then."""
     reference = _reference_values(prober, names, known)
     candidate = prober.values("candidate", names)
     strangers = _reshape(reference, candidate) - search.outputs
@@ -385,7 +385,7 @@ def _sentence(result: Bisection, device: Device, parting: str) -> str:
     )
     text = f"{parting} at {named(result)} ({by})"
     if result.hidden:
-        text += "; the fault goes away when values between them are brought out, so it lies in how they are fused"
+        text += "; exposing intermediate values hides the fault, so it lies in how the nodes are fused"
         text += f", and the fusion is {result.fused_by}" if result.fused_by else ""
     if not result.reproduced:
         already = max((m.max_rel for m in result.before), default=0.0)

@@ -32,6 +32,7 @@ __all__ = [
     "file_candidate",
     "open_session",
     "shadow_candidate",
+    "software_device",
     "usable_device",
 ]
 
@@ -58,6 +59,14 @@ def usable_device(device: Device, session: SessionOptions | None = None) -> tupl
         fix = f" ({status.fix})" if status.fix else ""
         return (status.reason or "no DirectML session can be had here") + fix, status.device
     return "", status.device
+
+
+def software_device(device: Device, info: DeviceInfo | None) -> bool:
+    """Whether a device computes on the CPU, where a run that takes long says nothing about the model."""
+    if device == "cpu":
+        return True
+    # The runtime on Linux has lavapipe alone; on Windows DXGI tells (``runtime.windows.describe``).
+    return info is not None and (info.name.startswith("dml on linux") or "software adapter" in info.details)
 
 
 def open_session(device: Device, path: Path, options: SessionOptions, host: SessionHost | None = None) -> Session:

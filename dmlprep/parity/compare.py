@@ -6,35 +6,36 @@ import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 
 from dmlprep.errors import CheckNotRun
 from dmlprep.metrics import (
-    Comparison,
     Tolerance,
     choose_tolerance,
-    describe,
+    degenerate,
     holds_fp16,
-    output_groups,
     proves,
     quantizes,
     tells_something,
 )
 from dmlprep.model import Model
-from dmlprep.parity.candidate import Candidate, Device, file_candidate, usable_device
+from dmlprep.parity.candidate import Candidate, Device, file_candidate, software_device, usable_device
 from dmlprep.parity.feeds import fit_shapes
+from dmlprep.parity.judging import Judge, difference, no_output
 from dmlprep.parity.optimization_levels import Lowered, at_some_level
 from dmlprep.parity.reference import Reference
+from dmlprep.parity.yardstick import Yardstick
 from dmlprep.record import DeviceInfo, Finding, OutputMetrics, Verdict, finding
 
 if TYPE_CHECKING:
     from dmlprep.runtime import SessionHost, SessionOptions
 
-__all__ = ["compare", "compare_candidate", "difference", "not_run"]
+__all__ = ["compare", "compare_candidate", "not_run"]
 
 _NO_ADAPTER = "887A0002"
 """DXGI_ERROR_NOT_FOUND (winerror.h): what asking for an adapter that is not there gives."""
@@ -57,6 +58,7 @@ def compare(
     progress: Progress = lambda share, text: None,
     retreat: bool = True,
     host: SessionHost | None = None,
+    yardstick: Yardstick = Yardstick(),  # noqa: B008 - frozen
 ) -> Verdict:
     """Compare ``candidate`` on a device with ``reference`` on the CPU, feed by feed and output by output.
 
@@ -73,11 +75,13 @@ def compare(
         seeds: how many feeds are made.
         retreat: on the CPU, try an FP16 candidate that does not run at the default optimisation at lower levels.
         host: serves the candidate where the device is the CPU; without one it has a worker of its own.
+        yardstick: what the user says of how outputs are judged. A ``Reference`` has its own.
 
     Returns:
         ``passed`` only where every output of every feed was compared and is within the tolerance; ``failed`` also where
-        the candidate does not load, crashes, hangs or is killed; ``not-run`` where the device, the reference or a feed
-        is not to be had.
+        the candidate does not load, crashes, hangs or is killed; ``not-proven`` where the original's outputs on these
+        feeds prove nothing (``metrics.degenerate``); ``not-run`` where the device, the reference or a feed is not to be
+        had.
 
     Raises:
         InputError: a model cannot be read, or a feed of the user's does not fit.
@@ -89,7 +93,9 @@ def compare(
     if isinstance(reference, Reference):
         return compare_candidate(reference, compared, tolerance, time_limit, session, progress)
     try:
-        made = Reference.of(reference, feeds, like=opened, sizes=sizes, seeds=seeds, time_limit=time_limit)
+        made = Reference.of(
+            reference, feeds, like=opened, sizes=sizes, seeds=seeds, time_limit=time_limit, yardstick=yardstick
+        )
     except CheckNotRun as error:
         return not_run(compared.check, str(error), None, began)
     with made:
@@ -128,15 +134,19 @@ def compare_candidate(
         return unsaid("the model has no outputs")
     if not any(tells_something(a) for index in range(len(reference.feeds)) for a in reference.outputs(index).values()):
         return unsaid("every output of the original is empty, NaN or infinite: there is no number to compare")
+    noise, unmeasured = reference.noise(progress) if chosen.max_rel > 0 else ({}, "")
+    weak = degenerate(reference.groups(), [reference.outputs(i) for i in range(len(reference.feeds))], noise, chosen)
     made = _Made(candidate, chosen, began)
     options = replace(session or SessionOptions(), time_limit=time_limit)
     try:
         answered, lowered = at_some_level(
-            lambda asked: _answers(reference, made, asked, progress), options, candidate.lower
+            lambda asked: _answers(reference, made, noise, weak, asked, progress), options, candidate.lower
         )
     except SessionFailure as failure:
         if options.device_id is not None and _NO_ADAPTER in failure.hresult:
             return unsaid(f"there is no DirectML adapter {options.device_id} ({failure.hresult})", made.device)
+        if failure.kind == "timeout" and software_device(candidate.device, made.device or info):
+            return unsaid(f"out of time: {failure.message}; {failure.next_step}", made.device or info)
         if candidate.ours:
             return unsaid(f"it does not run on the CPU: {failure.message}", made.device)
         if too_new := _TOO_NEW.search(failure.message):
@@ -146,39 +156,46 @@ def compare_candidate(
                 made.device,
             )
         text = f"the candidate does not run: {failure}"
-        return made.failed(text, 0, [finding("DP704", text, severity="error", kind=failure.kind)])
+        return made.failed(finding("DP704", text, severity="error", kind=failure.kind))
     except CheckNotRun as error:
         return unsaid(str(error), made.device)
     if lowered is not None:
         made.lowered(lowered)
     if answered.missing:
-        return made.failed(f"the candidate has no output {answered.missing!r}", answered.feeds)
-    results = answered.comparison.results()
+        return made.failed(no_output("the candidate", answered.missing, candidate.code), answered.feeds)
+    results = answered.judge.results
     left_out = set(reference.outputs(0)) - {m.output for m in results}
     if left_out:
-        return made.failed(f"output {min(left_out)!r} was not compared", 0)
-    if not all(m.passed for m in results) and (drawn := reference.random_node()):
+        return made.failed(no_output("the comparison", min(left_out), candidate.code))
+    if not answered.judge.decided and (drawn := reference.random_node()):
         return unsaid(
             f"the original draws random numbers ({drawn}), and gives other outputs on the same feed each time",
             made.device,
         )
     if not results:
         return unsaid("no output was compared", made.device)
-    made.describe(fp16, reference, options.release)
-    return made.judged(results, len(reference.feeds))
+    made.describe(fp16, reference, options.release, unmeasured)
+    return made.judged(answered.judge, len(reference.feeds))
 
 
 @dataclass
 class _Answered:
     """What a candidate answered: its outputs compared so far, and the first output that it does not have."""
 
-    comparison: Comparison
+    judge: Judge
     missing: str = ""
     feeds: int = 0
 
 
-def _answers(reference: Reference, made: _Made, options: SessionOptions, progress: Progress) -> _Answered:
-    answered = _Answered(Comparison(output_groups(reference.model), made.tolerance))
+def _answers(
+    reference: Reference,
+    made: _Made,
+    noise: Mapping[str, float],
+    weak: Mapping[str, str],
+    options: SessionOptions,
+    progress: Progress,
+) -> _Answered:
+    answered = _Answered(Judge(reference.groups(), made.tolerance, noise, weak, reference.yardstick.metric))
     total = len(reference.feeds)
     with closing(made.candidate.answers(reference.feeds, options)) as answers:
         for index in range(total):
@@ -188,7 +205,7 @@ def _answers(reference: Reference, made: _Made, options: SessionOptions, progres
             if missing:
                 answered.missing, answered.feeds = missing[0], index
                 break
-            answered.comparison.add(reference.outputs(index), outputs)
+            answered.judge.add(reference.outputs(index), outputs)
     return answered
 
 
@@ -217,8 +234,9 @@ class _Made:
             text = f"{self.candidate.check} ran at {how}"
             self._findings.append(finding("DP707", text, level=how.level, kind=how.failure.kind))
 
-    def describe(self, fp16: bool, reference: Reference, release: str) -> None:
-        """Add what the device proves, who computed the reference, and that DirectML is of another release."""
+    def describe(self, fp16: bool, reference: Reference, release: str, unmeasured: str) -> None:
+        """Add what the device proves, who computed the reference, that DirectML is of another release, and why the
+        original's own noise was not measured."""
         if self.device is None:
             return
         from dmlprep.runtime import another_release
@@ -228,20 +246,19 @@ class _Made:
         at = f"the original at {reference.lowered}" if reference.lowered is not None else ""
         as_mended = "the original as it was mended, which does not load as it is" if reference.mended else ""
         other_release = another_release(self.device, release) if self.candidate.device == "dml" else ""
-        self._say(proves(fp16, self.device), by, at, as_mended, other_release)
+        noise = f"the original's own noise was not measured: {unmeasured}" if unmeasured else ""
+        self._say(proves(fp16, self.device), by, at, as_mended, other_release, noise)
 
-    def judged(self, results: list[OutputMetrics], feeds: int) -> Verdict:
-        """``passed`` where every output is within the tolerance."""
-        failed = [m for m in results if not m.passed]
-        reason = describe(failed[0], self.tolerance) if failed else ""
-        if len(failed) > 1:
-            reason += f" (and {len(failed) - 1} more outputs)"
-        return self._verdict(reason, feeds, [self._differs(m) for m in failed], results)
+    def judged(self, judge: Judge, feeds: int) -> Verdict:
+        """What the outputs amount to."""
+        judged = judge.judged(self.candidate.check, self._differs, self.candidate.code or "DP701")
+        facts = {f.name: getattr(judged, f.name) for f in fields(judged)}
+        made = self._verdict(judged.reason, feeds, judged.findings, judged.outputs)
+        return msgspec.structs.replace(made, **{**facts, "findings": made.findings})
 
-    def failed(self, reason: str, feeds: int, findings: list[Finding] | None = None) -> Verdict:
+    def failed(self, found: Finding, feeds: int = 0) -> Verdict:
         """``failed`` for another reason than a number."""
-        code = self.candidate.code or "DP701"
-        return self._verdict(reason, feeds, findings if findings is not None else [finding(code, reason)], [])
+        return self._verdict(found.message, feeds, [found], [])
 
     def _differs(self, metrics: OutputMetrics) -> Finding:
         one = difference(metrics, self.tolerance)
@@ -265,13 +282,6 @@ class _Made:
             findings=[*findings, *self._findings],
             decides=self.candidate.decides,
         )
-
-
-def difference(metrics: OutputMetrics, tolerance: Tolerance) -> Finding:
-    """The finding on an output that is out of tolerance."""
-    facts = {name: number for name, number in asdict(metrics).items() if name not in ("output", "passed", "note")}
-    code = "DP702" if metrics.non_finite else "DP701"
-    return finding(code, describe(metrics, tolerance), node=metrics.output, **facts)
 
 
 def not_run(

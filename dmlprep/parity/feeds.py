@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -14,9 +15,9 @@ from dmlprep.errors import CheckNotRun, InputError
 from dmlprep.model import Model
 from dmlprep.model.pinned import pinned_values
 from dmlprep.parity.feedfiles import GivenFeed, load_feeds
-from dmlprep.parity.legal import batch_count, region_extent, reshape_target
+from dmlprep.parity.legal import batch_count, compared_with, region_extent, reshape_target
 from dmlprep.parity.roles import index_limit, role
-from dmlprep.parity.sizes import Input, graph_inputs, resolve_shapes
+from dmlprep.parity.sizes import Input, graph_inputs, is_signal, resolve_shapes
 
 __all__ = ["Array", "Feed", "fit_feeds", "fit_shapes", "load_feeds", "make_feeds", "static_sizes"]
 
@@ -47,8 +48,9 @@ def make_feeds(
     """Seeded feeds for a model.
 
     Token ids lie within the rows of the table they index; masks are ones, with a padded tail in one row; positions
-    count on from the cache; token types are zero; images have unit variance and are smooth, with some noise; caches are
-    small. The same seed and shapes give the same arrays, whatever the order of inputs.
+    count on from the cache; token types are zero; images have unit variance and are smooth, with some noise; sound has
+    notes and silence; caches are small; a lone number that the graph compares with a constant is that constant. The
+    same seed and shapes give the same arrays, whatever the order of inputs.
 
     Args:
         sizes: sizes for free dimensions by name (``batch``) or by input and axis (``x:0``); small defaults else.
@@ -66,13 +68,25 @@ def make_feeds(
     inputs = [replace(one, dims=ranked.get(one.name)) if one.dims is None else one for one in inputs]
     shapes = resolve_shapes(inputs, sizes or {})
     limits = {one.name: _index_limit(model, like, one.name) for one in inputs}
+    lone = {one.name: _compared(model, one) for one in inputs if math.prod(shapes[one.name]) == 1}
 
     def made(one: Input, seed: int) -> Array:
         if one.name in fixed:
             return fixed[one.name]
+        if (compared := lone.get(one.name)) is not None:
+            return np.full(shapes[one.name], compared, _numpy_type(one))
         return _fill(one, shapes, inputs, limits[one.name], seed, rough=rough)
 
     return [{one.name: made(one, seed + number) for one in inputs} for number in range(count)]
+
+
+def _compared(model: Model, one: Input) -> int | float | None:
+    """The constant that a number is compared with, where its type can hold it."""
+    if one.dtype is None or not (one.dtype.is_integer() or one.dtype.is_floating_point()):
+        return None
+    found, kind = compared_with(one.value, model.ir.functions), _numpy_type(one)
+    fits = found is not None and (kind.kind == "f" or np.iinfo(kind).min <= found <= np.iinfo(kind).max)
+    return found if fits else None
 
 
 def _index_limit(model: Model, like: Model | None, name: str) -> int | None:
@@ -157,6 +171,8 @@ def _fill(
             filled = rng.standard_normal(shape) * 0.3
         case "image":
             filled = _image(rng, shape, kind, smooth=not (rough and seed % 2))
+        case _ if is_signal(one) and shape and max(shape) >= _SOUND:
+            filled = _sound(rng, shape, quiet=bool(seed % 2))
         case _:
             # A lone number is mostly a factor or a threshold: positive, and neither 0 nor 1.
             filled = rng.uniform(0.25, 0.75, shape) if not shape else rng.standard_normal(shape)
@@ -203,6 +219,31 @@ def _image(rng: np.random.Generator, shape: tuple[int, ...], kind: np.dtype[Any]
     if kind.kind in "iu":
         return np.asarray(np.clip(np.rint(picture * 50 + 128), 0, 127 if kind == np.int8 else 255))
     return picture
+
+
+_SOUND = 256
+"""Samples from which a signal is long enough for notes."""
+
+
+def _sound(rng: np.random.Generator, shape: tuple[int, ...], *, quiet: bool) -> Array:
+    """Notes that fade, faint noise, and silence at the end: loud and quiet parts.
+
+    A spectrum of noise alone has no small values, and their logarithm is where FP16 breaks a model of sound.
+    """
+    length = max(shape)
+    time = np.arange(length)
+    notes, wave = 4, np.zeros(length)
+    for note in range(notes):
+        since = time - length * (note + 0.1) / (notes + 1)
+        fading = np.where(since >= 0, np.exp(-np.maximum(since, 0) * 3 * (notes + 1) / length), 0.0)
+        pitch, loud = rng.uniform(0.004, 0.05), rng.uniform(0.2, 1.0)
+        tones = [np.sin(2 * np.pi * (pitch * k * time + rng.random())) / k**1.5 for k in range(1, 5)]
+        wave += loud * fading * np.sum(tones, axis=0)
+    wave += 1e-3 * rng.standard_normal(length)
+    wave[-length // 8 :] = 0
+    wave *= (0.05 if quiet else 0.5) / np.max(np.abs(wave))
+    lying = [length if size == length and axis == shape.index(length) else 1 for axis, size in enumerate(shape)]
+    return np.broadcast_to(wave.reshape(lying), shape)
 
 
 def fit_feeds(

@@ -30,10 +30,10 @@ class Bisection:
         reason: one sentence.
         kind: ``values`` (numbers part) or ``failure`` (the candidate does not run).
         nodes: labels of the nodes between the last cut that agrees and the first that does not: one, unless values
-            between them have no counterpart in the reference or the fault goes away when they are brought out.
+            between them have no counterpart in the reference or exposing them as outputs hides the fault.
         op_types: their operators.
         values: metrics of the values that differ behind the nodes.
-        hidden: the fault goes away when the values between the nodes are brought out: it lies in their fusion.
+        hidden: exposing the values between the nodes as outputs hides the fault: it lies in their fusion.
         fused_by: whose fusion that is, in words; empty where it is not known.
         with_readers: the model of the nodes holds what reads them too, without which the fault does not show.
         reproduced: whether the model of just these nodes shows the fault on the device.

@@ -13,6 +13,7 @@ import onnx_ir as ir
 
 from dmlprep.model import Model
 from dmlprep.model.checking import infer_shapes
+from dmlprep.model.drawing import RANDOM
 from dmlprep.model.walk import attribute_graphs
 from dmlprep.parity.matching import may_be_compared
 from dmlprep.rewriting.builder import move_readers
@@ -89,11 +90,10 @@ def read_by(node: ir.Node) -> list[ir.Value]:
 def _constants(nodes: list[ir.Node]) -> set[int]:
     """Values that no graph input can change: they belong to the weights."""
     found: set[int] = set()
-    random = ("RandomNormal", "RandomUniform", "Multinomial", "Bernoulli")
     for node in nodes:
-        fixed = all(
+        fixed = node.op_type not in RANDOM and all(
             id(v) in found or (v.producer() is None and v.const_value is not None) for v in read_by(node)
-        ) and not node.op_type.startswith(random)
+        )
         if fixed:
             found |= {id(v) for v in node.outputs}
     return found

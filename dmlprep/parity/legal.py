@@ -1,7 +1,8 @@
-"""Inputs of which few values are legal: RoiAlign's boxes and batch indices, the target of a Reshape."""
+"""Inputs of which few values are legal: RoiAlign's boxes, the target of a Reshape, a number that is compared."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 
 import numpy as np
@@ -9,23 +10,49 @@ import onnx_ir as ir
 
 from dmlprep.parity.sizes import Input
 
-__all__ = ["batch_count", "region_extent", "reshape_target"]
+Functions = Mapping[ir.OperatorIdentifier, ir.Function]
+
+__all__ = ["batch_count", "compared_with", "region_extent", "reshape_target"]
 
 _AS_IT_IS = frozenset(("Cast", "Identity"))
+_ONE_NUMBER = _AS_IT_IS | {"Expand", "Flatten", "Gather", "Reshape", "Slice", "Squeeze", "Unsqueeze"}
+_COMPARES = frozenset(("Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual"))
 
 
-def _readers(value: ir.Value) -> Iterator[tuple[ir.Node, int]]:
-    """Nodes that read a value, also through casts, and where."""
+def _readers(
+    value: ir.Value, through: frozenset[str] = _AS_IT_IS, functions: Functions | None = None
+) -> Iterator[tuple[ir.Node, int]]:
+    """Nodes that read a value, and where; also through operators, into subgraphs and, where given, into functions."""
     stack, seen = [value], set()
     while stack:
-        current = stack.pop()
+        current = stack.pop(0)
         if current in seen:
             continue
         seen.add(current)
         for node, position in current.uses():
             yield node, position
-            if node.domain == "" and node.op_type in _AS_IT_IS:
+            if node.domain == "" and node.op_type in through and position == 0:
                 stack.extend(node.outputs)
+            function = functions.get(node.op_identifier()) if functions else None
+            if function is not None and position < len(function.inputs):
+                stack.append(function.inputs[position])
+
+
+def compared_with(value: ir.Value, functions: Functions) -> int | float | None:
+    """The constant that a graph compares a lone number with (``sr == 16000``); the first one where there are several.
+
+    A graph that compares its input mostly takes a branch by it, and the sizes of the others fit one branch alone.
+    """
+    for node, position in _readers(value, _ONE_NUMBER, functions):
+        if node.domain != "" or node.op_type not in _COMPARES:
+            continue
+        other = node.inputs[1 - position]
+        constant = ir.convenience.get_const_tensor(other) if other is not None else None
+        if constant is not None and constant.size == 1:
+            found = constant.numpy().reshape(-1)[0].item()
+            if isinstance(found, int | float) and math.isfinite(found):
+                return found
+    return None
 
 
 def batch_count(one: Input, shapes: Mapping[str, tuple[int, ...]]) -> int | None:
@@ -65,7 +92,7 @@ def region_extent(one: Input, shapes: Mapping[str, tuple[int, ...]]) -> tuple[fl
             size if isinstance(size, int) else image
             for size, image in zip([*sizes, None, None][:2], images, strict=True)
         )
-        scale = node.attributes["spatial_scale"].as_float() if "spatial_scale" in node.attributes else 1.0
+        scale = node.attributes.get_float("spatial_scale", 1.0)
         return width / (scale or 1.0), height / (scale or 1.0)
     return None
 

@@ -57,7 +57,7 @@ def loads(original: Model, made: Model, time_limit: float = 600.0, host: Session
         outcome="failed",
         reason=reason,
         seconds=round(time.perf_counter() - began, 3),
-        findings=[finding("DP709", reason, severity="error", kind=failure.kind)],
+        findings=[finding("DP713", reason, severity="error", kind=failure.kind)],
     )
 
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import tempfile
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
+import msgspec
 import numpy as np
+import onnx_ir as ir
 
-from dmlprep.metrics import holds_fp16, holds_rare_floats
+from dmlprep.metrics import OutputGroup, holds_fp16, holds_rare_floats, noise_of, nudged, output_groups
 from dmlprep.model import Model
 from dmlprep.model.drawing import draws
 from dmlprep.model.pinned import pinned_values
@@ -20,7 +22,8 @@ from dmlprep.model.walk import label, nodes
 from dmlprep.parity.feeds import Feed
 from dmlprep.parity.optimization_levels import Lowered, at_some_level, lower_levels
 from dmlprep.parity.run_feeds import RunFeeds
-from dmlprep.record import DeviceInfo
+from dmlprep.parity.yardstick import Yardstick
+from dmlprep.record import REAL_INPUTS, DeviceInfo, Verdict
 from dmlprep.targets import find_target
 
 if TYPE_CHECKING:
@@ -29,6 +32,9 @@ if TYPE_CHECKING:
 __all__ = ["Reference", "flatten"]
 
 Array = np.ndarray[Any, Any]
+
+_NOISE_SECONDS = 20.0
+"""How long the original may take for its own noise to be measured, which takes twice as long again."""
 
 _SPILL = 4 << 20
 """Bytes from which an output goes to disk until it is compared."""
@@ -53,25 +59,39 @@ class Reference:
         path: the original.
         model: its graph.
         feeds: checked feeds.
+        inputs: whether they were ``given`` by the user or are ``seeded``; empty where the model takes none.
         device: what computed the outputs, ``None`` until then.
         lowered: the optimisation level it had to be run at, where that is not the default.
         mended: whether ONNX Runtime ran it as it was mended, because it does not load the file.
+        yardstick: what the user says of how its outputs are judged.
     """
 
     def __init__(
-        self, path: Path, model: Model, feeds: list[Feed], time_limit: float = 600.0, host: SessionHost | None = None
+        self,
+        path: Path,
+        model: Model,
+        feeds: list[Feed],
+        time_limit: float = 600.0,
+        host: SessionHost | None = None,
+        yardstick: Yardstick = Yardstick(),  # noqa: B008 - frozen
     ) -> None:
+        yardstick.check(model)
         self.path = path
         self.model = model
         self.feeds = feeds
+        self.inputs: Literal["", "given", "seeded"] = ""
         self._time_limit = time_limit
         self._host = host
         self._folder = tempfile.TemporaryDirectory(prefix="dmlprep-reference-")
         self.device: DeviceInfo | None = None
         self.lowered: Lowered | None = None
         self.mended = False
+        self._refused = False
         self._outputs: list[dict[str, Array]] = []
         self._again: Callable[[], list[Feed]] = list
+        self.yardstick = yardstick
+        self._seconds = 0.0
+        self._noise: tuple[dict[str, float], str] | None = None
 
     @classmethod
     def of(
@@ -83,6 +103,7 @@ class Reference:
         sizes: Mapping[str, int] | None = None,
         seeds: int = 2,
         time_limit: float = 600.0,
+        yardstick: Yardstick = Yardstick(),  # noqa: B008 - frozen
     ) -> Reference:
         """A reference with the user's feeds, or with seeded ones.
 
@@ -97,7 +118,8 @@ class Reference:
         model = Model.open(path)
         like = like or model
         values = pinned_values(like.ir, model.ir.graph.inputs)
-        return cls.fed(model, RunFeeds(model, feeds or (), sizes, values=values), like, seeds, time_limit)
+        made = RunFeeds(model, feeds or (), sizes, values=values)
+        return cls.fed(model, made, like, seeds, time_limit, None, yardstick)
 
     @classmethod
     def fed(
@@ -108,6 +130,7 @@ class Reference:
         seeds: int = 2,
         time_limit: float = 600.0,
         host: SessionHost | None = None,
+        yardstick: Yardstick = Yardstick(),  # noqa: B008 - frozen
     ) -> Reference:
         """A model as it was opened, with the feeds of a run: all of the user's, or ``seeds`` seeded ones.
 
@@ -122,7 +145,8 @@ class Reference:
         def made() -> list[Feed]:
             return feeds.of(like, feeds.given or seeds, rough=holds_fp16(like))
 
-        found = cls(model.path or Path(), model, made(), time_limit, host)
+        found = cls(model.path or Path(), model, made(), time_limit, host, yardstick)
+        found.inputs = ("given" if feeds.given else "seeded") if any(found.feeds) else ""
         found._again = lambda: made() if feeds.single_batch(like) else []
         return found
 
@@ -135,13 +159,18 @@ class Reference:
         Raises:
             SessionFailure: it does not load or run.
         """
-        from dmlprep.runtime import SessionOptions
+        from dmlprep.runtime import SessionFailure, SessionOptions
 
         if not self._outputs:
-            options = SessionOptions(time_limit=self._time_limit)
-            self._outputs, self.lowered = at_some_level(
-                lambda asked: self._computed(asked, progress), options, lower_levels(self.model)
-            )
+            options, began = SessionOptions(time_limit=self._time_limit), time.perf_counter()
+            try:
+                self._outputs, self.lowered = at_some_level(
+                    lambda asked: self._computed(asked, progress), options, lower_levels(self.model)
+                )
+            except SessionFailure as failure:
+                self._refused = failure.kind == "run"
+                raise
+            self._seconds = time.perf_counter() - began
         return len(self._outputs[0]) if self._outputs else 0
 
     def _computed(self, options: SessionOptions, progress: Callable[[float, str], None]) -> list[dict[str, Array]]:
@@ -194,9 +223,72 @@ class Reference:
                 raise
             return open_evaluator(self.path, options)
 
+    def stamp(self, verdict: Verdict, *, remind: bool = True) -> Verdict:
+        """A verdict of this reference with where its inputs came from; ``remind`` as in ``Verdict.on``.
+
+        Where the original did not run on inputs that were made, the reason says how to give others.
+        """
+        if self.inputs == "seeded" and verdict.outcome == "not-run" and self._refused:
+            findings = [
+                msgspec.structs.replace(one, remedy=f"the inputs were made: {REAL_INPUTS}") for one in verdict.findings
+            ]
+            verdict = msgspec.structs.replace(
+                verdict, reason=f"{verdict.reason}; the inputs were made from a seed: {REAL_INPUTS}", findings=findings
+            )
+        return verdict.on(self.inputs, remind=remind)
+
     def outputs(self, index: int) -> dict[str, Array]:
         """Outputs of one feed, by name."""
         return self._outputs[index]
+
+    def groups(self) -> list[OutputGroup]:
+        """The outputs as they are compared."""
+        return output_groups(self.model, self.yardstick.measures)
+
+    def noise(self, progress: Callable[[float, str], None] = lambda share, text: None) -> tuple[dict[str, float], str]:
+        """The original's own noise, measured once: its error against itself without graph optimisation, and on feeds
+        that differ in the last bit.
+
+        Returns:
+            the noise by output, and why there is none where it was not measured.
+        """
+        if self._noise is None:
+            why = self._without_noise()
+            self._noise = ({}, why) if why else self._measured_noise(progress)
+        return self._noise
+
+    def _without_noise(self) -> str:
+        if self.yardstick.noise == "off":
+            return "the settings leave it out"
+        if self.lowered is not None or self.device is None or self.device.name != "cpu":
+            return "it does not run on the CPU provider as others do"
+        if self._drawing():
+            return "it draws random numbers"
+        if self.yardstick.noise == "auto" and self._seconds > _NOISE_SECONDS:
+            return f"the original took {self._seconds:.0f} s"
+        return ""
+
+    def _measured_noise(self, progress: Callable[[float, str], None]) -> tuple[dict[str, float], str]:
+        from dmlprep.runtime import SessionFailure, SessionOptions
+
+        groups, worst, why = self.groups(), dict[str, float](), ""
+        runs = [(SessionOptions(time_limit=self._time_limit, optimization="disabled"), self.feeds)]
+        if any(array.dtype.kind == "f" for feed in self.feeds for array in feed.values()):
+            moved = [nudged(feed, index) for index, feed in enumerate(self.feeds)]
+            runs.append((SessionOptions(time_limit=self._time_limit), moved))
+        for number, (options, feeds) in enumerate(runs):
+            try:
+                with self._open(options) as session:
+                    for index, feed in enumerate(feeds):
+                        progress((number + index / len(feeds)) / len(runs), "the original's own noise")
+                        own = noise_of(groups, self.outputs(index), [flatten(session.run_any(feed))])
+                        worst.update({name: max(error, worst.get(name, 0.0)) for name, error in own.items()})
+            except SessionFailure as failure:
+                why = failure.message.splitlines()[0]
+        return worst, "" if worst else why
+
+    def _drawing(self) -> list[ir.Node]:
+        return [n for n in nodes(self.model.ir) if draws(n)]
 
     def random_node(self) -> str:
         """The node that makes the original's outputs differ from run to run; empty where they are the same again.
@@ -205,7 +297,7 @@ class Reference:
         """
         from dmlprep.runtime import SessionFailure, SessionOptions
 
-        drawing = [n for n in nodes(self.model.ir) if draws(n)]
+        drawing = self._drawing()
         if not drawing or not self._outputs:
             return ""
         try:
@@ -236,7 +328,5 @@ class Reference:
     def __enter__(self) -> Reference:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()

@@ -47,7 +47,7 @@ _PASS_ON = frozenset(
         "Where",
     )
 )
-_INDEXES = frozenset(("Gather", "GatherElements", "ScatterElements"))
+_INDEXES = frozenset(("Gather", "GatherBlockQuantized", "GatherElements", "ScatterElements"))
 
 
 def index_limit(model: Model, value: ir.Value) -> int | None:
@@ -81,13 +81,14 @@ def index_limit(model: Model, value: ir.Value) -> int | None:
 
 
 def _rows(node: ir.Node, position: int) -> int | None:
-    if node.domain == "" and node.op_type in _INDEXES and position == 1:
-        axis = node.attributes["axis"].as_int() if "axis" in node.attributes else 0
+    if node.op_type in _INDEXES and position == 1:
+        # Both Gathers' default is axis 0 (ONNX operators; contrib operators of ONNX Runtime).
+        axis = node.attributes.get_int("axis", 0)
         return _size(node.inputs[0], axis)
     if node.domain == "" and node.op_type in ("GatherND", "ScatterND") and position == 1:
         indices = node.inputs[1]
         depth = indices.shape[-1] if indices is not None and indices.shape else None
-        batch = node.attributes["batch_dims"].as_int() if "batch_dims" in node.attributes else 0
+        batch = node.attributes.get_int("batch_dims", 0)
         sizes = [_size(node.inputs[0], batch + axis) for axis in range(depth)] if isinstance(depth, int) else []
         return min((size for size in sizes if size is not None), default=None)
     if node.op_type == "EmbedLayerNormalization" and position in (0, 1):
@@ -99,6 +100,10 @@ def _size(table: ir.Value | None, axis: int) -> int | None:
     """A size of a table, where it is known without reading values."""
     if table is None or table.shape is None:
         producer = table.producer() if table is not None else None
+        if producer is not None and producer.op_type == "Constant":
+            values = ir.convenience.get_const_tensor(producer.outputs[0])
+            sizes = values.shape.numpy() if values is not None else ()
+            return sizes[axis] if -len(sizes) <= axis < len(sizes) else None
         if producer is not None and producer.op_type in ("DequantizeLinear", "Cast", "Identity") and producer.inputs:
             return _size(producer.inputs[0], axis)
         return None

@@ -13,7 +13,7 @@ from dmlprep.parity.feedfiles import GivenFeed
 from dmlprep.parity.feeds import Array, Feed, fit_feeds, fit_shapes, make_feeds, static_sizes
 from dmlprep.parity.sizes import free_dimensions, graph_inputs
 
-__all__ = ["RunFeeds"]
+__all__ = ["RunFeeds", "check_sizes"]
 
 
 class RunFeeds:
@@ -56,7 +56,7 @@ class RunFeeds:
         self._made: list[Feed] = []
         self._ones: dict[str, int] = {}
         if not self._given:
-            _check_sizes(original, self._sizes)
+            check_sizes(original, self._sizes)
 
     def of(self, model: Model, count: int, *, rough: bool | None = None) -> list[Feed]:
         """The user's feeds, at most ``count`` of them, or ``count`` seeded ones in the original's element types.
@@ -128,7 +128,12 @@ def _filled(feed: Feed, fixed: Mapping[str, Array]) -> Feed:
     return GivenFeed(filled, feed.source) if isinstance(feed, GivenFeed) else filled
 
 
-def _check_sizes(model: Model, sizes: Mapping[str, int]) -> None:
+def check_sizes(model: Model, sizes: Mapping[str, int]) -> None:
+    """Check that sizes are for dimensions that the inputs have.
+
+    Raises:
+        InputError: one is not.
+    """
     known = free_dimensions(graph_inputs(model))
     for name in sizes:
         if name not in known:

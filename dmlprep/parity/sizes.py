@@ -12,7 +12,17 @@ import onnx_ir as ir
 
 from dmlprep.model import Model
 
-__all__ = ["Input", "evaluate", "free_dimensions", "graph_inputs", "is_anonymous", "resolve_shapes"]
+__all__ = [
+    "Input",
+    "batch_axis",
+    "evaluate",
+    "free_dimensions",
+    "graph_inputs",
+    "is_anonymous",
+    "is_signal",
+    "known_shape",
+    "resolve_shapes",
+]
 
 Dim = int | str | None
 
@@ -141,15 +151,53 @@ def _by_stem(stem: str, sizes: Mapping[str, int]) -> int | None:
     return close.pop() if len(close) == 1 else None
 
 
+_LENGTH = 8
+
 _BY_NAME: tuple[tuple[str, int], ...] = (
     (r"batch|^n$|^b$|^bs$", 2),
     (r"past|cache|memory", 4),
     (r"sample|audio|wave", 1600),
     (r"frame", 32),
-    (r"seq|len|time|token|^s$|^t$", 8),
+    (r"seq|len|time|token|^s$|^t$", _LENGTH),
     (r"channel", 3),
     (r"num|box|point|quer|count", 4),
 )
+
+
+_SIGNAL = 512
+"""Samples of a signal of free length, which suit small speech models (frames of 512 at 16 kHz; wav2vec2 needs 400)."""
+
+_FRAMES = frozenset(("Conv", "DFT", "STFT"))
+_RESHAPES = frozenset(("Cast", "Identity", "Pad", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze"))
+
+
+def is_signal(one: Input) -> bool:
+    """Whether this is sound, or a signal like it: floats [batch, samples] that are mirrored at the ends (as centred
+    frames need it), or that a convolution or a transform reads."""
+    dims = one.dims or ()
+    if one.dtype is None or not one.dtype.is_floating_point() or not 1 <= len(dims) <= 3:
+        return False
+    if len(dims) == 3 and 1 not in dims[1:]:
+        return False
+    stack, seen = [one.value], set[ir.Value]()
+    while stack:
+        value = stack.pop()
+        for node, position in value.uses() if value not in seen else ():
+            mirrored = (
+                node.op_type == "Pad" and "mode" in node.attributes and node.attributes["mode"].value == "reflect"
+            )
+            if node.domain == "" and position == 0 and (mirrored or node.op_type in _FRAMES):
+                return True
+            if node.domain == "" and position == 0 and node.op_type in _RESHAPES:
+                stack.extend(node.outputs)
+        seen.add(value)
+    return False
+
+
+def batch_axis(one: Input) -> int:
+    """The axis that the batch most likely is: 1 of a recurrent state [layers, batch, hidden], else 0."""
+    dims = one.dims or ()
+    return int(len(dims) == 3 and isinstance(dims[0], int) and isinstance(dims[2], int) and dims[1] is None)
 
 
 def _default(one: Input, axis: int, dim: Dim) -> int:
@@ -157,15 +205,15 @@ def _default(one: Input, axis: int, dim: Dim) -> int:
     name = dim.lower() if isinstance(dim, str) else ""
     for pattern, size in _BY_NAME:
         if name and re.search(pattern, name):
-            return size
+            return _SIGNAL if size == _LENGTH and axis == len(dims) - 1 and is_signal(one) else size
+    if axis == len(dims) - 1 and is_signal(one):
+        return _SIGNAL
     spatial = len(dims) >= 4 and axis >= 1 and dims[-1] not in (1, 3, 4)
     if re.search(r"height|width|^h$|^w$", name) or (not name and spatial and axis >= 2):
         channels = dims[1] if len(dims) > 1 else None
         # Latents (4 channels and more) are already down by 8.
         return 16 if isinstance(channels, int) and channels >= 4 else 64
-    if axis == 0:
-        return 2
-    return 8
+    return 2 if axis == batch_axis(one) else 8
 
 
 def resolve_shapes(inputs: Sequence[Input], given: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
@@ -205,6 +253,16 @@ def resolve_shapes(inputs: Sequence[Input], given: Mapping[str, int]) -> dict[st
         one.name: tuple(_size(inputs, one, axis, dim, sizes) for axis, dim in enumerate(one.dims or ()))
         for one in inputs
     }
+
+
+def known_shape(inputs: Sequence[Input], one: Input, given: Mapping[str, int]) -> list[int | None]:
+    """The sizes of an input that are fixed, given or follow from those that are; ``None`` for others."""
+    sizes = _spelled_out(inputs, given)
+    known: list[int | None] = []
+    for axis, dim in enumerate(one.dims or ()):
+        follows = evaluate(dim, sizes) if isinstance(dim, str) else dim
+        known.append(sizes.get(f"{one.name}:{axis}", follows))
+    return known
 
 
 def _size(inputs: Sequence[Input], one: Input, axis: int, dim: Dim, sizes: Mapping[str, int]) -> int:

@@ -21,7 +21,7 @@ from dmlprep.record import Finding
 if TYPE_CHECKING:
     from dmlprep.targets import Target
 
-__all__ = ["Bound", "Context", "Fact", "Options", "Pass"]
+__all__ = ["Bound", "Context", "Fact", "OnCpu", "Options", "Pass"]
 
 Fact = Literal["opset", "static", "simplified", "fp16", "denoted"]
 """What a step may promise of a model: its opset is within the target's, its shapes are fixed, constants are folded,
@@ -35,6 +35,18 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     """Base of a pass's options: the fields of its table in a recipe. Each field has a default."""
 
 
+@dataclass(frozen=True)
+class OnCpu:
+    """A compute node that runs on the CPU.
+
+    Attributes:
+        operator: its name, with its domain where that is not ai.onnx.
+    """
+
+    name: str
+    operator: str
+
+
 @dataclass
 class Context:
     """What surrounds a pass while it runs.
@@ -45,6 +57,8 @@ class Context:
         facts: numbers for the step's record, filled by the pass.
         runner: runs models, where the pipeline has one.
         choose_opset: the opset at which most of a model's compute runs on DirectML, where the pipeline can tell.
+        on_cpu: the compute nodes of a model that DirectML does not take, where the pipeline can tell; shape arithmetic
+            that ONNX Runtime keeps on the CPU is left out.
         progress: called with a share done (0 to 1) and a word about it.
     """
 
@@ -53,6 +67,7 @@ class Context:
     facts: dict[str, Any] = field(default_factory=dict)
     runner: Runner | None = None
     choose_opset: Callable[[Model], int] | None = None
+    on_cpu: Callable[[Model], list[OnCpu]] | None = None
     progress: Callable[[float, str], None] = lambda share, text: None
 
     def report(self, finding: Finding) -> None:

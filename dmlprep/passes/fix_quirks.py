@@ -6,12 +6,10 @@ from collections import Counter
 
 import msgspec
 import onnx_ir as ir
-from onnx import shape_inference
 
+from dmlprep.analysis.knowledge import Knowledge
 from dmlprep.errors import UsageError
 from dmlprep.model import Model
-from dmlprep.model.checking import infer_shapes, weightless
-from dmlprep.model.walk import graphs
 from dmlprep.passes.base import Context, Options, Pass
 from dmlprep.passes.catalog import suggest
 from dmlprep.quirks import Hit, find_quirks, quirks
@@ -20,7 +18,7 @@ from dmlprep.record import finding
 from dmlprep.rewriting.names import Names
 from dmlprep.targets import Target
 from dmlprep.targets.building import build
-from dmlprep.targets.facts import GraphFacts, NodeFacts
+from dmlprep.targets.facts import NodeFacts
 
 __all__ = ["FixQuirksOptions", "FixQuirksPass"]
 
@@ -95,17 +93,8 @@ def _first_output(node: NodeFacts) -> str:
 def _hits(model: Model, target: Target, options: FixQuirksOptions) -> list[Hit]:
     if target.opset_only:
         return []
-    found = find_quirks(_read(model), target)
+    found = find_quirks(build(model.ir, Knowledge.swept(model.ir)), target)
     return [h for h in found if h.quirk.rewrite is not None and h.quirk.id not in options.skip]
-
-
-def _read(model: Model) -> GraphFacts:
-    try:
-        proto = infer_shapes(model.ir)
-    except (shape_inference.InferenceError, RuntimeError, ValueError):
-        proto = weightless(model.ir)  # what the file says of shapes is then all there is
-    known = {value.name for value in model.ir.graph.inputs}
-    return build(proto, weights={i.name for i in proto.graph.input if i.name not in known})
 
 
 def _rewrite_each(model: Model, hits: list[Hit]) -> list[tuple[Hit, str]]:
@@ -114,22 +103,15 @@ def _rewrite_each(model: Model, hits: list[Hit]) -> list[tuple[Hit, str]]:
     Returns:
         each node that was tried, with the reason why it stays, ``""`` where it was rewritten.
     """
-    by_output: dict[tuple[str, str], tuple[ir.Graph, ir.Node]] = {}
-    for path, graph in graphs(model.ir):
-        for node in graph:
-            outputs = [v.name for v in node.outputs if v.name]
-            if outputs and isinstance(graph, ir.Graph):
-                by_output[path, outputs[0]] = (graph, node)
     names = Names(model.ir)
     done: set[int] = set()
     results: list[tuple[Hit, str]] = []
     for hit in hits:
-        place = by_output.get((hit.node.graph, _first_output(hit.node)))
-        if place is None or id(hit.node) in done:
+        if id(hit.node) in done:
             continue
         done.add(id(hit.node))
-        graph, node = place
-        if node.graph is None or hit.quirk.rewrite is None:
+        graph = hit.node.ir.graph
+        if not isinstance(graph, ir.Graph) or hit.quirk.rewrite is None:
             continue  # an earlier rewrite of this round took it
-        results.append((hit, hit.quirk.rewrite(hit.node, Edit(graph, node, names))))
+        results.append((hit, hit.quirk.rewrite(hit.node, Edit(graph, hit.node.ir, names))))
     return results

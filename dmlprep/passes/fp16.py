@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -14,14 +15,14 @@ import onnx_ir as ir
 from dmlprep.errors import ModelRefused, RecipeError
 from dmlprep.metrics import holds_fp16
 from dmlprep.model import Model
-from dmlprep.model.walk import label, nodes
+from dmlprep.model.walk import label, nodes, nodes_by_path
 from dmlprep.passes.base import Context, Options, Pass
 from dmlprep.passes.catalog import suggest
 from dmlprep.precision.convert.calls import inline_calls
 from dmlprep.precision.convert.converter import Converted, convert
 from dmlprep.precision.convert.onnxconverter_common import convert_with_onnxconverter_common
 from dmlprep.precision.convert.squares import sum_squares
-from dmlprep.precision.node_paths import nodes_by_path
+from dmlprep.precision.gain import gained, little_gain, smaller_question
 from dmlprep.precision.search.islands import Setting, find_islands
 from dmlprep.precision.search.profile import Range
 from dmlprep.precision.types import solve_types
@@ -52,7 +53,9 @@ class Fp16Options(Options, frozen=True):
         rounding, accumulation: of the emulation, see ``precision.emulation``.
         feeds: how many feeds the search looks at.
         max_trials: how many runs of the emulation it may take.
+        max_seconds: how long it may take, where 24 runs do not take longer.
         journal: a file that remembers trials, so that a search that was stopped goes on where it was.
+        allow: ``little-gain``: a result that FP16 saves little is a warning, not a refusal.
     """
 
     engine: Literal["own", "onnxconverter-common"] = "own"
@@ -71,8 +74,10 @@ class Fp16Options(Options, frozen=True):
     rounding: Literal["nearest", "toward-zero"] = "nearest"
     accumulation: Literal["storage", "everywhere"] = "storage"
     feeds: Annotated[int, msgspec.Meta(ge=1)] = 2
-    max_trials: Annotated[int, msgspec.Meta(ge=1)] = 12
+    max_trials: Annotated[int, msgspec.Meta(ge=1)] = 100
+    max_seconds: Annotated[float, msgspec.Meta(gt=0)] = 60.0
     journal: str = ""
+    allow: list[Literal["little-gain"]] = msgspec.field(default_factory=list)
 
 
 class Fp16Pass(Pass[Fp16Options]):
@@ -102,11 +107,7 @@ class Fp16Pass(Pass[Fp16Options]):
             changed = self._own(model, context)
         else:
             changed = self._borrowed(model, context, select(model, _selection(options, "keep"), "keep"))
-        if not holds_fp16(model) and any(v.dtype == ir.DataType.FLOAT for n in nodes(model.ir) for v in n.outputs):
-            text = "nothing became FP16: every node stays in FP32, by the rules or the search that the findings name"
-            context.report(finding("DP406", text))
-        elif context.facts.get("islands"):
-            _say_how_little(model, context, bytes_before)
+        self._judge(model, context)
         if changed:
             context.facts |= {
                 "engine": options.engine,
@@ -114,6 +115,28 @@ class Fp16Pass(Pass[Fp16Options]):
                 "bytes_after": model.statistics().nbytes,
             }
         return changed
+
+    def _judge(self, model: Model, context: Context) -> None:
+        """Refuse a file that is FP16 by name only; where that is allowed, say so."""
+        facts, gain = context.facts, gained(model)
+        if not holds_fp16(model):
+            floats = any(v.dtype == ir.DataType.FLOAT for n in nodes(model.ir) for v in n.outputs)
+            code, text = "DP406", "nothing became FP16: every node stays in FP32" if floats else ""
+        else:
+            code, text = "DP409", little_gain(gain)
+        if not text:
+            return
+        text += gain.mostly_quantised
+        kept, islands = facts["kept_fp32"], facts.get("islands", {})
+        rules = Counter("search" if name in islands else why.split(":")[0] for name, why in kept.items())
+        if rules:
+            text += f" (nodes in FP32: {', '.join(f'{rule} {count}' for rule, count in rules.most_common())})"
+        if "little-gain" in self.options.allow or 2 * rules["user"] > len(kept):
+            context.report(finding(code, text, kept=len(kept)))
+            return
+        fix = smaller_question(facts, self.options.tolerance)
+        anyway = 'allow = ["little-gain"] in step.fp16 writes the file all the same'
+        raise ModelRefused(text, where="step fp16", code=code, fix=f"{fix}; {anyway}")
 
     def _own(self, model: Model, context: Context) -> bool:
         options = self.options
@@ -178,6 +201,8 @@ class Fp16Pass(Pass[Fp16Options]):
             )
             run(one, {**mine, **kept}, anyway)
 
+        plain = msgspec.structs.replace(options, journal="", max_trials=1, max_seconds=1.0, feeds=1, allow=[])
+        conversion = f"{context.target.name} {plain}"
         found = find_islands(
             model,
             trial,
@@ -188,11 +213,20 @@ class Fp16Pass(Pass[Fp16Options]):
                 options.accumulation,
                 options.rounding,
                 options.max_trials,
+                options.max_seconds,
                 Path(options.journal) if options.journal else None,
-                f"{context.target.name} {msgspec.structs.replace(options, journal='', max_trials=1, feeds=1)}",
+                conversion,
                 context.progress,
             ),
         )
+        context.facts |= {
+            "emulation": f"{options.accumulation}, {options.rounding}",
+            "trials": [{"kept": len(t.kept), "error": t.error, "seconds": round(t.seconds, 2)} for t in found.trials],
+            "blocks": [{"block": name, "nodes": count, "error": error} for name, count, error in found.blocks],
+            "outputs_in_fp16": found.outputs,
+            "search_seconds": round(found.seconds, 1),
+            "worst_values": _worst(found.ranges.values()),
+        }
         if not found.met or found.whole:
             best = (
                 f"no less than all of the model in FP32 has an error of at most {options.tolerance:g}"
@@ -204,7 +238,7 @@ class Fp16Pass(Pass[Fp16Options]):
                 f"{best}; with all of FP16 it is {found.trials[0].error:.2g}",
                 where="step fp16",
                 code="DP404",
-                fix="raise tolerance or max_trials, or prepare the model with an FP32 recipe",
+                fix=smaller_question(context.facts, options.tolerance),
             )
         for name, why in found.computing.items():
             context.report(finding("DP405", f"{name} stays in FP32: {why}", node=name))
@@ -213,9 +247,6 @@ class Fp16Pass(Pass[Fp16Options]):
             "islands_computing": found.computing,
             "island_recipe": found.recipe_lines(),
             "emulation_error": found.error,
-            "emulation": f"{options.accumulation}, {options.rounding}",
-            "trials": [{"kept": len(t.kept), "error": t.error, "seconds": round(t.seconds, 2)} for t in found.trials],
-            "worst_values": _worst(found.ranges.values()),
         }
         places = nodes_by_path(model.ir)
         return {id(places[name]): why for name, why in found.keep.items()}
@@ -249,26 +280,6 @@ class Fp16Pass(Pass[Fp16Options]):
         why = {label(n): reason for n, reason in asked}
         context.facts |= {"casts": len(casts), "kept_fp32": _left_in_fp32(model, why)}
         return findings is not None
-
-
-def _say_how_little(model: Model, context: Context, bytes_before: int) -> None:
-    """A finding where a search left most of a model in FP32: a file that is FP16 by name only."""
-    computing = [n for n in nodes(model.ir) if n.op_type not in _HOLDERS and any(_is_floating(v) for v in n.outputs)]
-    kept = len(context.facts["kept_fp32"])
-    if 2 * kept > len(computing):
-        megabytes = [number / 1e6 for number in (bytes_before, model.statistics().nbytes)]
-        text = (
-            f"{kept} of {len(computing)} floating-point nodes stay in FP32, so that FP16 gains little: "
-            f"weights {megabytes[0]:.1f} MB before, {megabytes[1]:.1f} MB after"
-        )
-        context.report(finding("DP409", text, kept=kept, nodes=len(computing)))
-
-
-_HOLDERS = ("Cast", "CastLike", "Constant", "If", "Loop", "Scan")
-
-
-def _is_floating(value: ir.Value) -> bool:
-    return value.dtype is not None and value.dtype.is_floating_point()
 
 
 def _left_in_fp32(model: Model, asked: Mapping[str, str]) -> dict[str, str]:

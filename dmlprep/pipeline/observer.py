@@ -10,6 +10,9 @@ __all__ = ["Observer"]
 class Observer:
     """Told what a run does. Every method may be left as it is."""
 
+    def told(self, text: str) -> None:
+        """Something that the user should know before it happens."""
+
     def step_started(self, name: str, index: int, total: int) -> None:
         """Step ``index`` of ``total`` begins, counted from 1."""
 

@@ -18,7 +18,7 @@ from dmlprep.errors import CheckNotRun, DmlprepError, InputError, ModelRefused, 
 from dmlprep.files import FileSet, check_path, unwritable
 from dmlprep.files.outputs import check_replaceable
 from dmlprep.files.staging import PREFIX, clear_left, staging_folder
-from dmlprep.metrics import holds_fp16
+from dmlprep.metrics import UserMetric, holds_fp16
 from dmlprep.model import Model
 from dmlprep.model.checking import check
 from dmlprep.model.opening import check_name
@@ -26,8 +26,8 @@ from dmlprep.model.saving import Saved
 from dmlprep.model.tensors import as_mapped
 from dmlprep.model.walk import tensors
 from dmlprep.parity import RunFeeds
-from dmlprep.passes import Context
 from dmlprep.pipeline.observer import Observer
+from dmlprep.pipeline.placing import context_for
 from dmlprep.pipeline.proof import missing_device, prove
 from dmlprep.pipeline.runner import CpuRunner
 from dmlprep.pipeline.transaction import run_step
@@ -55,6 +55,7 @@ class PrepareRequest:
         feeds: the user's feeds; seeded ones are made where this is empty.
         force: replace files that are there.
         session: options of the DirectML session (device, overrides).
+        metric: the user's own, which decides in place of the tolerance.
     """
 
     source: Path
@@ -63,6 +64,7 @@ class PrepareRequest:
     feeds: Sequence[dict[str, np.ndarray[Any, Any]]] = ()
     force: bool = False
     session: SessionOptions | None = None
+    metric: UserMetric | None = None
     observer: Observer = field(default_factory=Observer)
 
     @property
@@ -129,6 +131,9 @@ def _run(request: PrepareRequest, record: RunRecord, began: float) -> None:
     record.findings += model.notes
     record.facts["files"] = _files(model, request)
     _check_input(model, request.source)
+    if request.metric is not None and request.metric.name == request.plan.recipe.parity.metric:
+        text = f"the recipe names the metric {request.metric.name}, whose code decides about this model"
+        record.findings.append(finding("DP712", text))
     _check_device(request, record)
     if record.exit_code:
         return
@@ -148,7 +153,7 @@ def _run(request: PrepareRequest, record: RunRecord, began: float) -> None:
 def _check_device(request: PrepareRequest, record: RunRecord) -> None:
     """End the run before the steps where DirectML is demanded and cannot answer."""
     if request.plan.recipe.parity.dml == "require" and (reason := missing_device(request.on_target)):
-        found = finding("DP803", f"parity on dml did not run: {reason}", remedy=_how_to_run("dml"))
+        found = finding("DP803", f"parity on dml did not run: {reason}", remedy=_DML_HERE)
         record.verdicts.append(Verdict(check="parity on dml", outcome="not-run", reason=reason, findings=[found]))
         _judge(record, request.plan)
 
@@ -225,19 +230,12 @@ def _feeds(request: PrepareRequest) -> RunFeeds:
 
 
 def _run_steps(model: Model, request: PrepareRequest, feeds: RunFeeds, record: RunRecord, host: SessionHost) -> None:
-    from dmlprep.placement import choose_opset
-
     plan = request.plan
     within = False
     with CpuRunner(feeds.of, plan.recipe.parity.time_limit, host) as runner:
         for index, step in enumerate(plan.steps, 1):
             request.observer.step_started(step.name, index, len(plan.steps))
-            context = Context(
-                plan.target,
-                runner=runner,
-                choose_opset=lambda m: choose_opset(m, plan.target),
-                progress=request.observer.step_progress,
-            )
+            context = context_for(plan.target, runner=runner, progress=request.observer.step_progress)
             done = run_step(step.name, step.pass_, model, context, step.options, within_target=within)
             runner.release()
             within = within or "opset" in step.pass_.promises()
@@ -279,6 +277,7 @@ def _save_and_prove(
             session=request.on_target,
             observer=request.observer,
             host=host,
+            metric=request.metric,
         )
         _judge(record, request.plan)
         if record.exit_code:
@@ -318,11 +317,15 @@ def _judge(record: RunRecord, plan: Plan) -> None:
             # A model that does not run says more than that its outputs differ.
             code = next((f.code for f in verdict.findings if f.severity == "error"), "")
             what, fix = "failed", _HOW_TO_MEND.get(code, "dmlprep bisect finds the first node that differs")
+        elif verdict.outcome == "not-proven":
+            record.exit_code = verdict.exit_code
+            record.error = f"{verdict.check}: {verdict.reason} [DP709] (give real inputs with --feeds)"
+            return
         elif on_dml and on_wish:
             continue
         else:
             code = next((f.code for f in verdict.findings), "")
-            what, fix = "was demanded and did not run" if on_dml else "did not run", _how_to_run(verdict.check)
+            what, fix = "was demanded and did not run" if on_dml else "did not run", _how_to_run(verdict)
         record.exit_code = verdict.exit_code
         record.error = f"{verdict.check} {what}: {verdict.reason} [{code}] ({fix})"
         return
@@ -331,15 +334,21 @@ def _judge(record: RunRecord, plan: Plan) -> None:
 _HOW_TO_MEND = {
     "DP407": 'set step.fp16.islands="auto", or keep the nodes that lose digits in FP32 (step.fp16.keep_operators); '
     "parity.tolerance accepts more",
-    "DP709": "leave out the step that changed the model last, and report the model's structure",
+    "DP713": "leave out the step that changed the model last, and report the model's structure",
 }
 
 
-def _how_to_run(check: str) -> str:
-    if check.endswith("dml"):
-        return "dmlprep runtime install (Linux), or run on Windows with a GPU; dmlprep doctor tells"
-    if check.endswith("cpu"):
-        return "give --feeds that fit; --set parity.cpu=false writes the result without this proof"
+_DML_HERE = "dmlprep runtime install (Linux), or run on Windows with a GPU; dmlprep doctor tells"
+
+
+def _how_to_run(verdict: Verdict) -> str:
+    if verdict.reason.startswith("out of time"):
+        return "raise parity.time_limit (seconds), or take smaller sizes or a machine with less to do"
+    if verdict.check.endswith("dml"):
+        return _DML_HERE
+    if verdict.check.endswith("cpu"):
+        inputs = "give real inputs with --feeds (dmlprep feeds makes them), or sizes with --pin"
+        return f"{inputs}; --set parity.cpu=false writes the result without this proof"
     return '--set parity.fp16_emulation="off" writes the result without this proof'
 
 

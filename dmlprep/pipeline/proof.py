@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from dmlprep.errors import CheckNotRun, DmlprepError, InternalError, ModelRefused
-from dmlprep.metrics import holds_fp16
+from dmlprep.metrics import UserMetric, holds_fp16
 from dmlprep.model import Model
 from dmlprep.parity import (
     Reference,
@@ -26,6 +26,7 @@ from dmlprep.parity import (
 )
 from dmlprep.parity.candidate import usable_device
 from dmlprep.parity.loading import LOADS, loads
+from dmlprep.parity.yardstick import Yardstick
 from dmlprep.pipeline.observer import Observer
 from dmlprep.pipeline.predicted import device_rounding, hold_against
 from dmlprep.precision import Accumulation, Rounding, emulate
@@ -52,7 +53,7 @@ _MODES: dict[str, tuple[Accumulation, ...]] = {
 what hardware would make of the model that sums in FP16, and refuses nothing."""
 
 _SUMS = {"storage": "FP16 storage, FP32 sums", "everywhere": "FP16 everywhere, partial sums too"}
-_OF_THE_FILE = ("parity on cpu", "parity on dml")
+_OF_THE_FILE, _RAN = ("parity on cpu", "parity on dml"), ("passed", "not-proven")
 _ROUNDING = {"nearest": "rounding to nearest even", "toward-zero": "rounding toward zero"}
 
 
@@ -80,6 +81,7 @@ def prove(
     session: SessionOptions | None = None,
     observer: Observer | None = None,
     host: SessionHost | None = None,
+    metric: UserMetric | None = None,
 ) -> list[Verdict]:
     """One verdict for each check that the settings ask for; the original runs once.
 
@@ -90,18 +92,20 @@ def prove(
         feeds: the run's; the steps had the same.
         rounding: how the FP16 emulation rounds, where a step brought FP16 arithmetic in; ``None`` where none did.
         host: serves what runs on the CPU, one model after the other; without one each has a worker of its own.
+        metric: the user's own, which decides in place of the tolerance.
 
     Raises:
-        InputError: a feed of the user's does not fit the model.
+        InputError: a feed of the user's does not fit the model, it has no output that ``settings.measures`` names, or
+            the metric fails.
     """
     observer = observer or Observer()
     # Opened from the disk, once for all checks: what is proved is the file that was written, and not the model in
     # memory that it was written from, which would hide a fault of saving.
     made = Model.open(prepared)
     checks = _checks(made, settings, rounding, session, observer, host)
-    verdicts = _compared(checks, original, made, settings, feeds, session, observer, host) if checks else []
+    verdicts = _compared(checks, original, made, settings, feeds, session, observer, host, metric) if checks else []
     # A file that ran was loaded; what an emulation says is of a model of our own making.
-    if not any(v.outcome == "failed" or (v.outcome == "passed" and v.check in _OF_THE_FILE) for v in verdicts):
+    if not any(v.outcome == "failed" or (v.outcome in _RAN and v.check in _OF_THE_FILE) for v in verdicts):
         observer.check_started(LOADS)
         verdicts.append(loads(original, made, settings.time_limit, host))
         observer.check_finished(verdicts[-1])
@@ -117,17 +121,19 @@ def _compared(
     session: SessionOptions | None,
     observer: Observer,
     host: SessionHost | None,
+    metric: UserMetric | None,
 ) -> list[Verdict]:
     began = time.perf_counter()
+    yardstick = Yardstick(settings.measures, settings.noise, metric)
     try:
-        reference = Reference.fed(original, feeds, made, settings.seeds, settings.time_limit, host)
+        reference = Reference.fed(original, feeds, made, settings.seeds, settings.time_limit, host, yardstick)
     except CheckNotRun as error:
         return [not_run(check.name, str(error), None, began) for check in checks]
     verdicts: list[Verdict] = []
     with reference:
         for check in checks:
             observer.check_started(check.name)
-            verdict = check.run(reference)
+            verdict = reference.stamp(check.run(reference), remind=not any(v.on_made_inputs for v in verdicts))
             if check.predicted_by:
                 predicted = next((v for v in verdicts if v.check == check.predicted_by), None)
                 verdict = hold_against(verdict, predicted, device_rounding(session))
@@ -225,6 +231,7 @@ def compare_models(
     tolerance: str,
     sizes: Mapping[str, int],
     seeds: int,
+    yardstick: Yardstick = Yardstick(),  # noqa: B008 - frozen
 ) -> Verdict:
     """``dmlprep compare``: two models of the user's.
 
@@ -235,11 +242,15 @@ def compare_models(
     made = Model.open(candidate)
     began = time.perf_counter()
     try:
-        truth = Reference.of(reference, given, like=made, sizes=sizes, seeds=seeds, time_limit=limit)
+        truth = Reference.of(
+            reference, given, like=made, sizes=sizes, seeds=seeds, time_limit=limit, yardstick=yardstick
+        )
     except CheckNotRun as error:
         return not_run(f"parity on {device}", str(error), None, began)
     with truth:
-        verdict = compare(truth, made, device=device, tolerance=tolerance, time_limit=limit, session=session)
+        verdict = truth.stamp(
+            compare(truth, made, device=device, tolerance=tolerance, time_limit=limit, session=session)
+        )
         cut = device_rounding(session) if device == "dml" and verdict.outcome == "failed" else "nearest"
         if cut == "nearest" or not holds_fp16(made):
             return verdict

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from dmlprep.errors import ModelRefused
@@ -49,7 +48,12 @@ class CpuRunner:
         self._options: SessionOptions | None = None
 
     def run(
-        self, model: Model, feeds: Mapping[str, np.ndarray[Any, Any]], outputs: Sequence[str] | None = None
+        self,
+        model: Model,
+        feeds: Mapping[str, np.ndarray[Any, Any]],
+        outputs: Sequence[str] | None = None,
+        *,
+        optimized: bool = True,
     ) -> dict[str, np.ndarray[Any, Any]]:
         """Run ``model`` on the CPU, its weights left where they are.
 
@@ -68,7 +72,7 @@ class CpuRunner:
             # What a pass made of the model may take its inputs in another width: the FP16 emulation in FP32.
             return session.run(adapt_feed(dict(feeds), session.inputs, str(model.path or "")), outputs)
 
-        options = SessionOptions(time_limit=self._time_limit)
+        options = SessionOptions(time_limit=self._time_limit, optimization="all" if optimized else "disabled")
         try:
             found, _ = at_some_level(once, options, lower_levels(model))
         except SessionFailure as failure:
@@ -109,9 +113,7 @@ class CpuRunner:
     def __enter__(self) -> CpuRunner:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.release()
         if self._own is not None:
             self._own.close()

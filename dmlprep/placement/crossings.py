@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import onnx
+import onnx_ir as ir
 
 from dmlprep.placement.placement import Crossing
 from dmlprep.targets.facts import GraphFacts, NodeFacts, Value
@@ -10,23 +10,13 @@ from dmlprep.targets.kernels import Kernel
 
 __all__ = ["crossings", "feed_bytes", "nbytes"]
 
-_BITS = {"string": 0, "bool": 8, "int4": 4, "uint4": 4, "bfloat16": 16, "float8e4m3fn": 8, "float8e5m2": 8}
-
-
-def _bits(kind: str) -> int:
-    if kind in _BITS:
-        return _BITS[kind]
-    try:
-        number = onnx.TensorProto.DataType.Value(kind.upper())
-        return int(onnx.helper.tensor_dtype_to_np_dtype(number).itemsize) * 8
-    except (ValueError, KeyError):
-        return 0
-
 
 def nbytes(value: Value) -> int | None:
     """Bytes of a tensor, ``None`` where its size or type is not known."""
-    bits = _bits(value.type)
-    return None if value.size is None or not bits else (value.size * bits + 7) // 8
+    dtype = value.dtype
+    if dtype is None or dtype == ir.DataType.STRING or value.size is None:
+        return None
+    return (value.size * dtype.bitwidth + 7) // 8
 
 
 def crossings(graph: GraphFacts, on_dml: set[int], kernels: dict[int, Kernel]) -> list[Crossing]:

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 import onnx
+import onnx_ir as ir
 from onnx import AttributeProto
 
 from dmlprep.analysis.schemas import schema_of
-from dmlprep.model.dims import Dim
-from dmlprep.targets.facts import GraphFacts, NodeFacts, Value
+from dmlprep.model import protos
+from dmlprep.targets.facts import GraphFacts, NodeFacts
 
 __all__ = ["MAX_ROUNDS", "expand", "expand_local", "schema_body"]
 
@@ -26,8 +27,6 @@ Rename = Callable[[str], str]
 def expand_local(model: onnx.ModelProto, origins: dict[str, str]) -> None:
     """Inline every call of a model-local function, in place; ``origins`` gets first output -> label of the call."""
     functions = {(f.domain, f.name, f.overload): f for f in model.functions}
-    if not functions:
-        return
 
     def body_of(node: onnx.NodeProto) -> onnx.FunctionProto | None:
         return functions.get((node.domain, node.op_type, node.overload))
@@ -76,38 +75,19 @@ def schema_body(node: NodeFacts) -> onnx.FunctionProto | None:
     versions = [v for v in schema.context_dependent_function_opset_versions if v <= node.opset]
     if not schema.has_context_dependent_function or not versions:
         return None
-    types = [_type_proto(value) for value in node.inputs]
+    # An input that is left out has an empty type; one whose type is not known would crash onnx's builders.
+    types = [onnx.TypeProto() if value is None else value.proto for value in node.inputs]
     if any(t is None for t in types):
-        return None  # onnx's builders read the types without asking
+        return None
     try:
         data = schema.get_context_dependent_function_with_opset_version(
-            max(versions), node.proto.SerializeToString(), [t.SerializeToString() for t in types if t is not None]
+            max(versions),
+            ir.serde.serialize_node(node.ir).SerializeToString(),
+            [t.SerializeToString() for t in types if t is not None],
         )
     except (RuntimeError, ValueError, onnx.defs.SchemaError):
         return None
     return onnx.FunctionProto.FromString(data) if data else None
-
-
-def _type_proto(value: Value | None) -> onnx.TypeProto | None:
-    """The type of an input; an empty one for an input left out, ``None`` where it is not known."""
-    if value is None:
-        return onnx.TypeProto()
-    return _parse_type(value.type, value.shape)
-
-
-def _parse_type(text: str, shape: tuple[Dim, ...] | None) -> onnx.TypeProto | None:
-    for prefix, make in (
-        ("seq(", onnx.helper.make_sequence_type_proto),
-        ("optional(", onnx.helper.make_optional_type_proto),
-        ("tensor(", None),
-    ):
-        if text.startswith(prefix):
-            inner = _parse_type(text[len(prefix) : -1], None)
-            return inner if make is None or inner is None else make(inner)
-    if text.upper() not in onnx.TensorProto.DataType.keys():  # noqa: SIM118 - a protobuf enum, no dict
-        return None
-    number = onnx.TensorProto.DataType.Value(text.upper())
-    return onnx.helper.make_tensor_type_proto(number, None if shape is None else list(shape))
 
 
 def _label(node: onnx.NodeProto) -> str:
@@ -122,9 +102,8 @@ def _expand_graph(
     changed = False
     kept: list[onnx.NodeProto] = []
     for node in graph.node:
-        for attribute in node.attribute:
-            for inner in [attribute.g] if attribute.type == AttributeProto.GRAPH else attribute.graphs:
-                changed = _expand_graph(inner, body_of, origins) or changed
+        for inner in protos.bodies(node):
+            changed = _expand_graph(inner, body_of, origins) or changed
         body = body_of(node)
         if body is None:
             kept.append(node)
@@ -175,6 +154,13 @@ def _rewrite(node: onnx.NodeProto, rename: Rename, attributes: Mapping[str, Attr
     del node.input[:], node.output[:]
     node.input.extend(inputs)
     node.output.extend(outputs)
+    for graph in protos.bodies(node):
+        for value in [*graph.input, *graph.output, *graph.value_info]:
+            value.name = rename(value.name)
+        for tensor in graph.initializer:
+            tensor.name = rename(tensor.name)
+        for inner in graph.node:
+            _rewrite(inner, rename, attributes)
     kept: list[AttributeProto] = []
     for attribute in node.attribute:
         if attribute.ref_attr_name:
@@ -185,13 +171,6 @@ def _rewrite(node: onnx.NodeProto, rename: Rename, attributes: Mapping[str, Attr
             copy.name = attribute.name
             kept.append(copy)
             continue
-        for graph in [attribute.g] if attribute.type == AttributeProto.GRAPH else attribute.graphs:
-            for value in [*graph.input, *graph.output, *graph.value_info]:
-                value.name = rename(value.name)
-            for tensor in graph.initializer:
-                tensor.name = rename(tensor.name)
-            for inner in graph.node:
-                _rewrite(inner, rename, attributes)
         kept.append(AttributeProto.FromString(attribute.SerializeToString()))
     del node.attribute[:]
     node.attribute.extend(kept)

@@ -53,7 +53,7 @@ def explain_node(model: Model, name: str, target: Target) -> list[str]:
 
 
 def _names(node: NodeFacts) -> set[str]:
-    own = {node.label, f"{node.graph}/{node.label}" if node.graph else node.label}
+    own = {node.label, node.path}
     return own | {node.origin} if node.origin else own
 
 

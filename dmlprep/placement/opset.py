@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import onnx
+import onnx_ir as ir
 
 from dmlprep.analysis.schemas import schema_of
 from dmlprep.model import Model
 from dmlprep.model.collector import paused_collector
-from dmlprep.placement.flops import flops
 from dmlprep.placement.reading import read_facts
 from dmlprep.placement.roles import roles
 from dmlprep.quirks.gelu import GELU_OPSET, gelu_trap
 from dmlprep.targets import Target
 from dmlprep.targets.facts import GraphFacts, NodeFacts, since_version
+from dmlprep.targets.flops import flops
 
 __all__ = ["LOWEST", "best_opset", "choose_opset"]
 
@@ -96,12 +96,12 @@ def _keeps_attributes(node: NodeFacts, opset: int) -> bool:
     now, older = schema_of("", node.op, node.since), schema_of("", node.op, opset)
     if now is None or older is None:
         return now is older
-    for attribute in node.proto.attribute:
-        if attribute.name in older.attributes or attribute.name in _ADAPTED:
+    for name, attribute in node.ir.attributes.items():
+        if name in older.attributes or name in _ADAPTED:
             continue
-        known = now.attributes.get(attribute.name)
-        default = onnx.helper.get_attribute_value(known.default_value) if known and known.default_value.name else None
-        if onnx.helper.get_attribute_value(attribute) != default:
+        known = now.attributes.get(name)
+        default = ir.from_proto(known.default_value).value if known and known.default_value.name else None
+        if attribute.value != default:
             return False
     return True
 

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from dmlprep.model import Model
 from dmlprep.model.collector import paused_collector
-from dmlprep.placement.cpu_preferred import cpu_preferred
 from dmlprep.placement.crossings import crossings, feed_bytes
-from dmlprep.placement.flops import flops
-from dmlprep.placement.fusion import partitions, unfusable
 from dmlprep.placement.placement import PlacedNode, Placement, ProviderName
 from dmlprep.placement.reading import read_facts
 from dmlprep.placement.roles import roles
 from dmlprep.targets import Target
-from dmlprep.targets.facts import GraphFacts, NodeFacts
+from dmlprep.targets.facts import GraphFacts
+from dmlprep.targets.flops import flops
+from dmlprep.targets.fusion import divide
 from dmlprep.targets.kernels import Kernel
-from dmlprep.targets.support import Support, dml_kernel
 
 __all__ = ["place", "place_facts"]
 
@@ -37,28 +35,19 @@ def place(model: Model, target: Target) -> Placement:
 
 def place_facts(graph: GraphFacts, target: Target, opset: int) -> Placement:
     """``place`` for facts that ``read_facts`` gave for this target's tables."""
-    tables = target.tables
     kind = roles(graph)
     placed: list[PlacedNode] = []
     on_dml: set[int] = set()
     kernels: dict[int, Kernel] = {}
     fused_graphs = 0
     for inner in graph.all_graphs():
-        own = {id(n): k for n in inner.nodes if (k := dml_kernel(tables, n)) is not None}
-        preferred = cpu_preferred(inner, own)
-        answers = {id(n): _answer(target, n, id(n) in preferred) for n in inner.nodes}
-        here = {key for key, answer in answers.items() if answer.provider == "dml"}
-        on_dml |= here
-        kernels.update(own)
-        has_subgraph = any(n.subgraphs for n in inner.nodes)
-        barred = {
-            id(n): unfusable(inner, n, own[id(n)], has_subgraph=has_subgraph) for n in inner.nodes if id(n) in here
-        }
-        home = partitions(inner, {key for key, (code, _) in barred.items() if not code})
-        fused_graphs += len(set(home.values()))
+        division = divide(inner, target)
+        on_dml |= {key for key, answer in division.answers.items() if answer.provider == "dml"}
+        kernels.update(division.kernels)
+        fused_graphs += len(set(division.partitions.values()))
         for node in inner.nodes:
-            answer = answers[id(node)]
-            code, why = barred.get(id(node), ("", ""))
+            answer = division.answers[id(node)]
+            code, why = division.barred.get(id(node), ("", ""))
             placed.append(
                 PlacedNode(
                     name=node.label,
@@ -68,7 +57,7 @@ def place_facts(graph: GraphFacts, target: Target, opset: int) -> Placement:
                     provider=_PROVIDER[answer.provider],
                     code=answer.code,
                     reason=answer.reason,
-                    partition=home.get(id(node)),
+                    partition=division.partitions.get(id(node)),
                     not_fused=code,
                     not_fused_reason=why,
                     role=kind[id(node)],
@@ -92,15 +81,6 @@ def place_facts(graph: GraphFacts, target: Target, opset: int) -> Placement:
         compute_on_cpu=[n.name for n in placed if n.provider != "DmlExecutionProvider" and n.role == "compute"],
         free_dimensions=_free_dimensions(graph),
     )
-
-
-def _answer(target: Target, node: NodeFacts, stays: bool) -> Support:
-    answer = target.support(node)
-    if stays and answer.provider == "dml":
-        return Support("cpu", "DP506", "reads only shapes and small constants that lie on the CPU", node.since)
-    if answer.inlined:  # and yet it is here: its body could not be made for these inputs
-        return Support("none", "DP507", "no kernel in this release, and no function body for these inputs", node.since)
-    return answer
 
 
 def _free_dimensions(graph: GraphFacts) -> dict[str, list[str]]:

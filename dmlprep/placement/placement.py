@@ -6,6 +6,8 @@ from typing import Literal
 
 import msgspec
 
+from dmlprep.record.shares import rounded_share
+
 __all__ = ["FORMAT", "Crossing", "PlacedNode", "Placement"]
 
 FORMAT = 1
@@ -102,8 +104,12 @@ class Placement(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def flop_share(self) -> float | None:
-        """Share of floating-point operations on DirectML, ``None`` where no shape is known."""
-        return self.dml_flops / self.flops if self.flops else None
+        """Share of floating-point operations on DirectML, ``None`` where the shapes of a compute node are not known.
+
+        A share of those that are known would say more of which they are than of where they run.
+        """
+        known = all(n.flops is not None for n in self.nodes if n.role == "compute")
+        return self.dml_flops / self.flops if self.flops and known else None
 
     @property
     def runs(self) -> bool:
@@ -117,8 +123,8 @@ class Placement(msgspec.Struct, frozen=True, omit_defaults=True):
             "opset": self.opset,
             "nodes": len(self.nodes),
             "dml_nodes": self.dml_nodes,
-            "node_share": round(self.node_share, 4),
-            "flop_share": None if self.flop_share is None else round(self.flop_share, 4),
+            "node_share": rounded_share(self.node_share),
+            "flop_share": None if self.flop_share is None else rounded_share(self.flop_share),
             "fused_nodes": sum(n.partition is not None for n in self.nodes),
             "partitions": self.partitions,
             "crossings": len(self.crossings),

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from functools import partial
 
-import onnx
-from onnx import shape_inference
+import onnx_ir as ir
 
-from dmlprep.model import Model
-from dmlprep.model.checking import weightless
-from dmlprep.placement.contrib import infer_contrib
+from dmlprep.analysis.knowledge import Knowledge
+from dmlprep.analysis.shapes import Inference
+from dmlprep.errors import ModelRefused
+from dmlprep.model import Model, freeze, thaw
 from dmlprep.placement.expand import MAX_ROUNDS, expand, expand_local
-from dmlprep.targets.building import build
+from dmlprep.targets.building import build, set_type
 from dmlprep.targets.facts import GraphFacts, NodeFacts
 from dmlprep.targets.kernels import Tables
 from dmlprep.targets.support import node_support
@@ -26,30 +26,42 @@ def read_facts(model: Model, tables: Tables | None = None) -> GraphFacts:
         tables: of the target: function operators for which no provider has a kernel are inlined. Without it only
             model-local functions are.
     """
-    proto = weightless(model.ir)
-    known = {value.name for value in model.ir.graph.inputs}
-    weights = {i.name for i in proto.graph.input if i.name not in known}
-    overridable = {v.name for v in model.ir.graph.initializers.values()} & {v.name for v in model.ir.graph.inputs}
-    weights |= {name for name in overridable if name and model.ir.ir_version < 4}
     origins: dict[str, str] = {}
-    expand_local(proto, origins)
+    read, frozen = model.ir, freeze(model.ir, attributes=False)
+    if read.functions:
+        expand_local(frozen.proto, origins)
+        read = thaw(frozen)
     for _ in range(MAX_ROUNDS):
-        proto = _inferred(proto)
-        graph = build(proto, weights=weights, origins=origins)
-        infer_contrib(model, graph)
-        if tables is None:
+        graph = build(read, Knowledge.swept(read, frozen), origins)
+        _infer_contrib(read, graph)
+        if tables is None or not expand(frozen.proto, graph, partial(_inlined, tables), origins):
             return graph
-        if not expand(proto, graph, partial(_inlined, tables), origins):
-            return graph
+        read = thaw(frozen)
     return graph
+
+
+def _infer_contrib(model: ir.Model, graph: GraphFacts) -> None:
+    """Types and shapes behind com.microsoft operators, where onnx's inference of the whole graph stops.
+
+    The node-by-node inference goes on through them. A model without such operators costs one look at each node.
+    """
+    nodes = [node for inner in graph.all_graphs() for node in inner.nodes]
+    stops = (
+        (n.domain == "com.microsoft" or n.since == 1) and any(v is not None and v.shape is None for v in n.outputs)
+        for n in nodes
+    )
+    if not any(stops):
+        return
+    try:
+        known = Inference.of(model)
+    except ModelRefused:  # shapes that contradict each other: the checker's finding says so
+        return
+    for node in nodes:
+        for output, facts in zip(node.ir.outputs, node.outputs, strict=True):
+            proto = known.types.get(output)
+            if facts is not None and proto is not None and not facts.static:
+                set_type(facts, proto)
 
 
 def _inlined(tables: Tables, node: NodeFacts) -> bool:
     return node_support(tables, node).inlined
-
-
-def _inferred(proto: onnx.ModelProto) -> onnx.ModelProto:
-    try:
-        return shape_inference.infer_shapes(proto, check_type=False, strict_mode=False, data_prop=True)
-    except (shape_inference.InferenceError, RuntimeError, ValueError):
-        return proto  # what the file itself says of types and shapes is then all there is

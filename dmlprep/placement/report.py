@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,18 +16,16 @@ from dmlprep.model.checking import check
 from dmlprep.model.collector import paused_collector
 from dmlprep.model.pinned import pinned_values, short_value
 from dmlprep.model.tensors import as_mapped
-from dmlprep.model.walk import tensors
-from dmlprep.parity.feeds import make_feeds
+from dmlprep.model.walk import join_path, tensors
 from dmlprep.placement.opset import best_opset
 from dmlprep.placement.place import place_facts
 from dmlprep.placement.placement import PlacedNode, Placement
 from dmlprep.placement.reading import read_facts
-from dmlprep.placement.verify import verify_placement
 from dmlprep.quirks import find_quirks
 from dmlprep.record import CODES, Finding, RunRecord, finding
 from dmlprep.targets import Target
 
-__all__ = ["Examined", "check_model", "examine", "placement_findings", "version_findings"]
+__all__ = ["Examined", "examine", "placement_findings", "version_findings"]
 
 _NAMES_SHOWN = 20
 
@@ -58,48 +55,6 @@ class Examined:
         return self.placement
 
 
-def check_model(
-    path: Path,
-    targets: Sequence[Target],
-    *,
-    fail_on_cpu: bool = False,
-    verify: bool = False,
-    device_id: int | None = None,
-) -> list[Examined]:
-    """What ``check`` says of a model file, target by target. What is asked for besides is asked of the last one.
-
-    Args:
-        fail_on_cpu: compute that would run on the CPU makes the exit code 1, and ``error`` says which; shape
-            arithmetic may.
-        verify: ask a real DirectML session as well; its verdict is in the record, and makes the exit code 1 where it
-            is not ``passed``.
-        device_id: the adapter of that session, by its number in DXGI's order.
-
-    Raises:
-        InputError: the model cannot be read.
-        UsageError: kernels are asked for of a target whose kernels are not known.
-        CheckNotRun: no DirectML session can be had here.
-    """
-    model = Model.open(path)
-    found = [examine(model, target) for target in targets]
-    newest = found[-1]
-    if verify:
-        newest.known_placement("--verify")
-        verdict = verify_placement(model, newest.target, device_id, feed=lambda: make_feeds(model, count=1)[0])
-        newest.record.verdicts.append(verdict)
-        if verdict.outcome != "passed":
-            newest.record.exit_code = 1
-    if fail_on_cpu:
-        placement = newest.known_placement("--fail-on-cpu")
-        # DP508: an operator that ONNX Runtime's optimizer makes, and that DirectML has no kernel for.
-        away = [*placement.compute_on_cpu, *(f.node for f in newest.record.findings if f.code == "DP508")]
-        if away:
-            nodes = "1 compute node" if len(away) == 1 else f"{len(away)} compute nodes"
-            newest.record.exit_code = 1
-            newest.record.error = f"{nodes} would run on the CPU, first {away[0]}"
-    return found
-
-
 def examine(model: Model, target: Target) -> Examined:
     """Check the file, its versions, the placement of its nodes, and its quirks on ``target``.
 
@@ -122,7 +77,7 @@ def examine(model: Model, target: Target) -> Examined:
             graph = read_facts(model, target.tables)
             placement = place_facts(graph, target, model.opset)
             best = model.opset
-            if any(n.code == "DP501" and n.role == "compute" for n in placement.nodes):
+            if placement.compute_on_cpu:
                 best = best_opset(graph, model.opset, target)
             record.findings += placement_findings(placement, best)
             record.findings += [hit.finding() for hit in find_quirks(graph, target)]
@@ -213,14 +168,14 @@ def placement_findings(placement: Placement, best: int) -> list[Finding]:
             finding(
                 code,
                 f"{_count(nodes)} {op}-{since} on the CPU: {why}",
-                node=_path(nodes[0]),
+                node=join_path(nodes[0].graph, nodes[0].name),
                 severity=severity,
                 remedy=_remedy(code, placement.opset, best),
                 count=len(nodes),
                 op=op,
                 since_version=since,
                 role=nodes[0].role if role == "other" else "compute",
-                nodes=[_path(n) for n in nodes[:_NAMES_SHOWN]],
+                nodes=[join_path(n.graph, n.name) for n in nodes[:_NAMES_SHOWN]],
             )
         )
     for code, nodes in loose.items():
@@ -229,9 +184,9 @@ def placement_findings(placement: Placement, best: int) -> list[Finding]:
             finding(
                 code,
                 f"{_count(nodes)} on DirectML run unfused ({ops}): {nodes[0].not_fused_reason}",
-                node=_path(nodes[0]),
+                node=join_path(nodes[0].graph, nodes[0].name),
                 count=len(nodes),
-                nodes=[_path(n) for n in nodes[:_NAMES_SHOWN]],
+                nodes=[join_path(n.graph, n.name) for n in nodes[:_NAMES_SHOWN]],
             )
         )
     if placement.crossings:
@@ -256,10 +211,6 @@ def _remedy(code: str, opset: int, best: int) -> str | None:
         return None
     how = "lower" if best < opset else "raise"
     return f"{how} the opset to {best}: dmlprep prepare does it with opset auto"
-
-
-def _path(node: PlacedNode) -> str:
-    return f"{node.graph}/{node.name}" if node.graph else node.name
 
 
 def _count(nodes: list[PlacedNode]) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+from dmlprep.analysis.operators import CONTROL
+from dmlprep.model.drawing import RANDOM
 from dmlprep.targets.facts import GraphFacts, NodeFacts, Value
 
 __all__ = ["Role", "roles"]
@@ -13,28 +15,6 @@ Role = Literal["compute", "shape", "control", "constant"]
 SHAPE_VALUE = 1024
 """Elements up to which a value derived from shapes alone counts as shape arithmetic, not as data."""
 
-_CONTROL = frozenset(
-    [
-        "If",
-        "Loop",
-        "Scan",
-        "SequenceAt",
-        "SequenceConstruct",
-        "SequenceEmpty",
-        "SequenceErase",
-        "SequenceInsert",
-        "SequenceLength",
-        "SplitToSequence",
-        "ConcatFromSequence",
-        "Optional",
-        "OptionalGetElement",
-        "OptionalHasElement",
-        "SequenceMap",
-    ]
-)
-_RANDOM = frozenset(
-    ["RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Multinomial", "Bernoulli"]
-)
 _FROM_SHAPE = frozenset({"Shape", "Size"})
 _WHOLE_NUMBERS = frozenset(["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "bool"])
 
@@ -61,9 +41,9 @@ def _role(node: NodeFacts, constant: set[int], of_shape: set[int]) -> Role:
     def fixed(value: Value) -> bool:
         return value.constant or id(value) in constant
 
-    if not node.subgraphs and node.op not in _RANDOM and all(fixed(v) for v in given):
+    if not node.subgraphs and node.op not in RANDOM and all(fixed(v) for v in given):
         return "constant"
-    if node.op in _CONTROL:
+    if node.op in CONTROL:
         return "control"
     if (
         any(id(v) in of_shape for v in given)

@@ -16,7 +16,7 @@ import numpy as np
 import onnx_ir as ir
 
 from dmlprep.model import chunks
-from dmlprep.model.tensors import as_mapped
+from dmlprep.model.tensors import AsArray, as_mapped
 
 __all__ = [
     "FP16_MAX",
@@ -158,7 +158,7 @@ def pieces(tensor: ir.TensorProtocol) -> Iterator[np.ndarray[Any, Any]]:
 _PLAIN = frozenset({ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.FLOAT16})
 
 
-class CastTensor:
+class CastTensor(AsArray):
     """A floating tensor of [dims] elements in another floating type, cast piece by piece while it is read or saved.
 
     Args:
@@ -166,7 +166,6 @@ class CastTensor:
         dtype: FLOAT16, FLOAT or DOUBLE.
         limit: finite values beyond it become it, where ``dtype`` is FLOAT16; ``None`` lets them become infinite.
         exponent: values are multiplied by ``2**exponent`` first, which is exact.
-        through_half: round to FP16 on the way to a wider type (weights of the FP16 emulation).
         clamp: finite values beyond it become it first, whatever ``dtype`` is; ``None`` for no change.
     """
 
@@ -178,7 +177,6 @@ class CastTensor:
         name: str | None = None,
         limit: float | None = FP16_MAX,
         exponent: int = 0,
-        through_half: bool = False,
         clamp: float | None = None,
     ) -> None:
         self.name: str | None = name if name is not None else source.name
@@ -190,7 +188,6 @@ class CastTensor:
         self.source = source
         self.limit = limit
         self.exponent = exponent
-        self.through_half = through_half
         self.clamp = clamp
         self.raw: Any = source
 
@@ -211,8 +208,6 @@ class CastTensor:
             part = np.ldexp(part if part.dtype == np.float64 else part.astype(np.float32), self.exponent)
         if self.dtype == ir.DataType.FLOAT16:
             return to_half(part, self.limit)
-        if self.through_half:
-            return to_half(part, self.limit).astype(self.dtype.numpy())
         with np.errstate(over="ignore", under="ignore"):
             return part.astype(self.dtype.numpy())
 
@@ -229,16 +224,6 @@ class CastTensor:
             flat[at : at + part.size] = part
             at += part.size
         return flat.reshape(tuple(self.shape.numpy()))
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
-        array = self.numpy()
-        return array if dtype is None else array.astype(dtype)
-
-    def __dlpack__(self, *, stream: Any = None) -> Any:
-        return self.numpy().__dlpack__()
-
-    def __dlpack_device__(self) -> tuple[int, int]:
-        return self.numpy().__dlpack_device__()
 
     def tobytes(self) -> bytes:
         """All values, little-endian."""
@@ -272,11 +257,10 @@ def cast_tensor(
     name: str | None = None,
     limit: float | None = FP16_MAX,
     exponent: int = 0,
-    through_half: bool = False,
     clamp: float | None = None,
 ) -> ir.TensorProtocol:
     """A tensor in another floating type: at once where it is small, lazily where it is large. See ``CastTensor``."""
-    lazy = CastTensor(tensor, dtype, name=name, limit=limit, exponent=exponent, through_half=through_half, clamp=clamp)
+    lazy = CastTensor(tensor, dtype, name=name, limit=limit, exponent=exponent, clamp=clamp)
     if lazy.nbytes > _EAGER:
         return lazy
     return ir.Tensor(lazy.numpy(), dtype=dtype, name=lazy.name, doc_string=lazy.doc_string)

@@ -82,7 +82,7 @@ def _at(ports: tuple[Port, ...], index: int, variadic: bool, mixed: bool) -> Por
 
 def operator_key(node: ir.Node) -> str:
     """``Conv``, or with its domain where that is not ai.onnx: ``com.microsoft::Gelu``."""
-    return f"{node.domain}::{node.op_type}" if node.domain not in ("", "ai.onnx") else str(node.op_type)
+    return f"{node.domain}::{node.op_type}" if node.domain else str(node.op_type)
 
 
 def signature(node: ir.Node, opsets: Mapping[str, int]) -> Signature | None:

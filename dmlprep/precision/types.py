@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import onnx_ir as ir
 
+from dmlprep.analysis.attributes import constant_tensor
 from dmlprep.model.walk import attribute_graphs
 from dmlprep.precision.signature import Signature, signature
 
@@ -115,7 +116,7 @@ def _output(
 
 
 def _special(node: ir.Node, index: int, types: Types) -> ir.TypeProtocol | None:
-    if node.domain not in ("", "ai.onnx"):
+    if node.domain:
         return None
     op, attributes = node.op_type, node.attributes
     first = types.get(node.inputs[0]) if node.inputs and node.inputs[0] is not None else None
@@ -125,17 +126,16 @@ def _special(node: ir.Node, index: int, types: Types) -> ir.TypeProtocol | None:
             return ir.TensorType(_dtype(attributes[name]))
         return ir.TensorType(default) if default is not None else first
     if op == "Constant":
-        return _constant(node)
+        tensor = constant_tensor(node)
+        return ir.TensorType(tensor.dtype) if tensor is not None else None
     if op == "ConstantOfShape":
         value = attributes.get("value")
         return ir.TensorType(value.as_tensor().dtype if value is not None else ir.DataType.FLOAT)
     if op == "LayerNormalization" and index > 0:
-        stash = attributes.get("stash_type")
-        return ir.TensorType(ir.DataType(stash.as_int() if stash is not None else 1))
+        return ir.TensorType(ir.DataType(attributes.get_int("stash_type", 1)))
     if op == "DequantizeLinear":
-        given = attributes.get("output_dtype")
-        if given is not None and given.as_int():
-            return ir.TensorType(ir.DataType(given.as_int()))
+        if given := attributes.get_int("output_dtype", 0):
+            return ir.TensorType(ir.DataType(given))
         return types.get(node.inputs[1]) if len(node.inputs) > 1 and node.inputs[1] is not None else None
     if op in ("SequenceAt", "ConcatFromSequence") and isinstance(first, ir.SequenceType):
         return first.elem_type
@@ -153,21 +153,3 @@ def _dtype(attribute: ir.Attr) -> ir.DataType:
     if attribute.type == ir.AttributeType.STRING:
         return ir.DataType[attribute.as_string()]
     return ir.DataType(attribute.as_int())
-
-
-def _constant(node: ir.Node) -> ir.TypeProtocol | None:
-    for name, dtype in (
-        ("value_float", ir.DataType.FLOAT),
-        ("value_floats", ir.DataType.FLOAT),
-        ("value_int", ir.DataType.INT64),
-        ("value_ints", ir.DataType.INT64),
-        ("value_string", ir.DataType.STRING),
-        ("value_strings", ir.DataType.STRING),
-    ):
-        if name in node.attributes:
-            return ir.TensorType(dtype)
-    value = node.attributes.get("value")
-    if value is not None and value.type == ir.AttributeType.TENSOR:
-        return ir.TensorType(value.as_tensor().dtype)
-    sparse = node.attributes.get("sparse_value")
-    return ir.SparseTensorType(ir.DataType.FLOAT) if sparse is not None else None

@@ -11,8 +11,7 @@ import onnx_ir as ir
 
 from dmlprep.errors import RecipeError
 from dmlprep.model import Model
-from dmlprep.model.walk import attribute_graphs, label, nodes
-from dmlprep.precision.node_paths import nodes_by_path
+from dmlprep.model.walk import attribute_graphs, label, nodes, nodes_by_path
 
 __all__ = ["Selection", "select"]
 

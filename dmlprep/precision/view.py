@@ -16,18 +16,10 @@ from dmlprep.precision.signature import Port, Signature, operator_key, signature
 from dmlprep.precision.types import Types, is_wide, solve_types
 from dmlprep.targets import Target
 
-__all__ = ["MOVES", "UNTYPED", "Found", "View", "scalar"]
+__all__ = ["UNTYPED", "Found", "View", "scalar"]
 
 Found = Iterator[tuple[ir.Node, str]]
 """The nodes that a rule finds, each with a clause that says why."""
-
-MOVES = frozenset(
-    """
-    Identity Reshape Transpose Slice Squeeze Unsqueeze Flatten Expand Tile Gather GatherElements
-    GatherND Concat Split DepthToSpace SpaceToDepth ReverseSequence Compress Trilu Dropout
-    """.split()  # noqa: SIM905 - a list of a hundred names reads better as words
-)
-"""Operators that move values and change none."""
 
 _FLOATS = WIDE | {ir.DataType.FLOAT16}
 
@@ -92,9 +84,7 @@ class View:
 
     def constant(self, value: ir.Value | None) -> ir.TensorProtocol | None:
         """The tensor of an initializer that no caller can replace, or of a Constant node."""
-        tensor = constant_of(value, self.model.ir_version)
-        by_node = value is not None and value.producer() is not None
-        return None if by_node and tensor is not None and tensor.dtype not in _FLOATS else tensor
+        return constant_of(value, self.model.ir_version)
 
     def half_kernel(self, node: ir.Node, label: str) -> bool:
         """Whether DirectML's kernel takes FP16 for a type variable; true where nothing is known."""

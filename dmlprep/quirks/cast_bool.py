@@ -29,9 +29,7 @@ def _rewrite(facts: NodeFacts, edit: Edit) -> str:
     assert data is not None
     zero = edit.constant(np.zeros((), ir.DataType[x.type.upper()].numpy()), "zero")
     equal = edit.before("Equal", [data, zero], dtype=ir.DataType.BOOL)
-    edit.replace_output(edit.before("Not", [equal], like=old))
-    edit.remove()
-    return ""
+    return edit.become(edit.before("Not", [equal], like=old))
 
 
 QUIRK = Quirk(
@@ -41,21 +39,6 @@ QUIRK = Quirk(
     severity="warning",
     ops=("Cast",),
     outcome="wrong numbers",
-    first="1.15",
-    measured_on=(
-        "1.19.2",
-        "1.20.1",
-        "1.21.1",
-        "1.22.0",
-        "1.23.0",
-        "1.24.4",
-        "1.25.2",
-        "1.26.0",
-        "1.27.1",
-        "1.28.3",
-        "1.29.0",
-        "1.30.0",
-    ),
     sources=(MEASURED,),
     matches=_matches,
     rewrite=_rewrite,

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import pkgutil
+from dataclasses import replace
 from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
+
+import msgspec
 
 from dmlprep.quirks.quirk import Quirk
 from dmlprep.record import CODES, Code
@@ -19,10 +22,13 @@ _MACHINERY = frozenset({"catalog", "editing", "find", "page", "patterns", "quirk
 @lru_cache(maxsize=1)
 def quirks() -> tuple[Quirk, ...]:
     """Every quirk known: modules in the order of their first codes, quirks of a module in its order."""
-    names = {module.name for module in pkgutil.iter_modules([str(Path(__file__).parent)])} - _MACHINERY
+    here = Path(__file__).parent
+    measured = msgspec.json.decode((here / "measured.json").read_bytes(), type=dict[str, tuple[str, ...]])
+    names = {module.name for module in pkgutil.iter_modules([str(here)])} - _MACHINERY
     modules = [vars(import_module(f"dmlprep.quirks.{name}")).values() for name in sorted(names)]
     declared = [[value for value in values if isinstance(value, Quirk)] for values in modules]
-    return tuple(quirk for found in sorted(declared, key=lambda found: found[0].code) for quirk in found)
+    ordered = [quirk for found in sorted(declared, key=lambda found: found[0].code) for quirk in found]
+    return tuple(replace(quirk, measured_on=measured.get(quirk.key, ())) for quirk in ordered)
 
 
 @lru_cache(maxsize=1)

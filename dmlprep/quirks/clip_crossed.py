@@ -23,9 +23,7 @@ def _rewrite(facts: NodeFacts, edit: Edit) -> str:
     if data is None or low is None or high is None:
         return "a bound is missing"
     raised = edit.before("Max", [data, low], like=data)
-    edit.replace_output(edit.before("Min", [raised, high], like=old))
-    edit.remove()
-    return ""
+    return edit.become(edit.before("Min", [raised, high], like=old))
 
 
 QUIRK = Quirk(
@@ -34,21 +32,6 @@ QUIRK = Quirk(
     title="Clip whose min is above its max",
     ops=("Clip",),
     outcome="wrong numbers",
-    first="1.15",
-    measured_on=(
-        "1.19.2",
-        "1.20.1",
-        "1.21.1",
-        "1.22.0",
-        "1.23.0",
-        "1.24.4",
-        "1.25.2",
-        "1.26.0",
-        "1.27.1",
-        "1.28.3",
-        "1.29.0",
-        "1.30.0",
-    ),
     sources=(MEASURED, "onnx_backend_test_series_filters.jsonc (clip_min_greater_than_max)"),
     matches=_matches,
     rewrite=_rewrite,

@@ -37,9 +37,7 @@ def _rewrite(facts: NodeFacts, edit: Edit) -> str:
         if facts.has(name):
             edit.set(name, [1, *facts.attribute(name)])
     flat = edit.twin()
-    edit.replace_output(edit.squeeze(flat, 2, facts.opset))
-    edit.remove()
-    return ""
+    return edit.become(edit.squeeze(flat, 2, facts.opset))
 
 
 QUIRK = Quirk(
@@ -48,21 +46,7 @@ QUIRK = Quirk(
     title="ConvTranspose in one dimension with output_padding",
     ops=("ConvTranspose",),
     outcome="create fails",
-    first="1.15",
     last="1.29",
-    measured_on=(
-        "1.19.2",
-        "1.20.1",
-        "1.21.1",
-        "1.22.0",
-        "1.23.0",
-        "1.24.4",
-        "1.25.2",
-        "1.26.0",
-        "1.27.1",
-        "1.28.3",
-        "1.29.0",
-    ),
     sources=(MEASURED, "https://github.com/hexgrad/kokoro/issues/79 (a model of this form)"),
     matches=_matches,
     rewrite=_rewrite,

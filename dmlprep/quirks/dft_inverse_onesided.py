@@ -18,7 +18,6 @@ QUIRK = Quirk(
     ops=("DFT",),
     outcome="run fails",
     first="1.25",
-    measured_on=("1.25.2", "1.28.3", "1.30.0"),
     sources=(
         "measured on onnxruntime-windowsml 1.25.2 and 1.30.0: 80004005; 1.24.4 refuses the model on every provider",
     ),

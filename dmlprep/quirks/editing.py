@@ -11,21 +11,13 @@ from dmlprep.model.dims import Dim
 from dmlprep.model.walk import label
 from dmlprep.rewriting.builder import GraphBuilder, as_attribute, replace_value
 from dmlprep.rewriting.names import Names
-from dmlprep.targets.facts import Value
 
-__all__ = ["END", "Edit", "data_type"]
+__all__ = ["END", "Edit"]
 
 Attribute = int | float | str | Sequence[int] | Sequence[float]
 
 END = int(np.iinfo(np.int64).max)
 """Of a Slice: up to the last element."""
-
-
-def data_type(value: Value | None) -> ir.DataType | None:
-    """Element type of a tensor; ``None`` where it is not known, or where the value is no tensor."""
-    if value is None or not value.type or "(" in value.type:
-        return None
-    return ir.DataType[value.type.upper()]
 
 
 class Edit(GraphBuilder):
@@ -136,6 +128,12 @@ class Edit(GraphBuilder):
     def replace_output(self, new: ir.Value, index: int = 0) -> None:
         """Let ``new`` stand for an output of the node everywhere, under its name."""
         replace_value(self.node.outputs[index], new, self.value_name("before"))
+
+    def become(self, new: ir.Value, index: int = 0) -> str:
+        """Let ``new`` stand for the output that is used, and remove the node; the answer of a rewrite that is done."""
+        self.replace_output(new, index)
+        self.remove()
+        return ""
 
     def forget_shapes(self, value: ir.Value) -> None:
         """Drop the shapes noted for ``value`` and for what is computed from it; graph outputs keep theirs."""

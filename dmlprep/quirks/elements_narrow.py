@@ -91,9 +91,7 @@ def _rewrite_scatter(facts: NodeFacts, edit: Edit) -> str:
         rest = _slice(edit, data, dims, {**near, far: (size, END)})
         sizes[far] = dims[far]
         made = edit.before("Concat", [made, rest], {"axis": far}, like=data, shape=sizes)
-    edit.replace_output(made)
-    edit.remove()
-    return ""
+    return edit.become(made)
 
 
 GATHER_NARROW = Quirk(
@@ -102,21 +100,6 @@ GATHER_NARROW = Quirk(
     title="GatherElements or ScatterElements with narrower indices",
     ops=("GatherElements",),
     outcome="create fails",
-    first="1.15",
-    measured_on=(
-        "1.19.2",
-        "1.20.1",
-        "1.21.1",
-        "1.22.0",
-        "1.23.0",
-        "1.24.4",
-        "1.25.2",
-        "1.26.0",
-        "1.27.1",
-        "1.28.3",
-        "1.29.0",
-        "1.30.0",
-    ),
     sources=(MEASURED, DIRECTML_API + "ns-directml-dml_gather_elements_operator_desc"),
     matches=_matches,
     rewrite=_rewrite_gather,
@@ -125,20 +108,6 @@ SCATTER_NARROW = replace(
     GATHER_NARROW,
     id="scatter-narrow",
     ops=("ScatterElements",),
-    measured_on=(
-        "1.19.2",
-        "1.20.1",
-        "1.21.1",
-        "1.22.0",
-        "1.23.0",
-        "1.24.4",
-        "1.25.2",
-        "1.26.0",
-        "1.27.1",
-        "1.28.3",
-        "1.29.0",
-        "1.30.0",
-    ),
     sources=(MEASURED, DIRECTML_API + "ns-directml-dml_scatter_operator_desc"),
     rewrite=_rewrite_scatter,
 )

@@ -37,9 +37,7 @@ QUIRK = Quirk(
     title="an empty output among others",
     ops=(),
     outcome="empty output",
-    first="1.15",
     last="1.27",
-    measured_on=("1.19.2", "1.20.1", "1.21.1", "1.22.0", "1.23.0", "1.24.4", "1.25.2", "1.26.0", "1.27.1"),
     sources=(
         MEASURED,
         ORT_SOURCE + "onnxruntime/core/providers/dml/DmlExecutionProvider/src/ExecutionProvider.cpp",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dmlprep.quirks.editing import Edit, data_type
+from dmlprep.quirks.editing import Edit
 from dmlprep.quirks.quirk import MEASURED, Quirk
 from dmlprep.targets.facts import NodeFacts
 
@@ -17,14 +17,12 @@ def _matches(node: NodeFacts) -> str:
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:
     """Write zeros in place of the product."""
     out = facts.output()
-    dtype = data_type(out)
+    dtype = out.dtype if out is not None else None
     if out is None or dtype is None or not out.static or out.shape is None:
         return "the sizes of its output are not known"
     if facts.op == "Gemm" and facts.input(2) is not None:
         return "it adds C"
-    edit.replace_output(edit.constant(np.zeros(out.sizes, dtype.numpy()), "zeros"))
-    edit.remove()
-    return ""
+    return edit.become(edit.constant(np.zeros(out.sizes, dtype.numpy()), "zeros"))
 
 
 QUIRK = Quirk(
@@ -33,21 +31,6 @@ QUIRK = Quirk(
     title="matrix product with an inner size of 0",
     ops=("MatMul", "Gemm"),
     outcome="wrong numbers",
-    first="1.15",
-    measured_on=(
-        "1.19.2",
-        "1.20.1",
-        "1.21.1",
-        "1.22.0",
-        "1.23.0",
-        "1.24.4",
-        "1.25.2",
-        "1.26.0",
-        "1.27.1",
-        "1.28.3",
-        "1.29.0",
-        "1.30.0",
-    ),
     sources=(MEASURED,),
     matches=_matches,
     rewrite=_rewrite,

@@ -36,7 +36,7 @@ class Hit:
             code=self.quirk.code,
             severity="warning" if UNSURE in self.detail else row.severity,
             message=f"{self.detail}: {self.quirk.outcome}",
-            node=f"{self.node.graph}/{self.node.label}" if self.node.graph else self.node.label,
+            node=self.node.path,
             facts={
                 "op": self.node.key,
                 "quirk": self.quirk.id,
@@ -50,6 +50,8 @@ class Hit:
 
 def find_quirks(graph: GraphFacts, target: Target) -> list[Hit]:
     """Every node of ``graph`` and its subgraphs that a quirk of the target's release concerns."""
+    from dmlprep.targets.fusion import divide
+
     rows = [q for q in quirks() if q.concerns(target.release)]
     by_op: dict[str, list[Quirk]] = {}
     for quirk in rows:
@@ -58,12 +60,16 @@ def find_quirks(graph: GraphFacts, target: Target) -> list[Hit]:
     for_any = [q for q in rows if not q.ops]
     hits: list[Hit] = []
     for inner in graph.all_graphs():
+        partitions: dict[int, int] | None = None
         for node in inner.nodes:
             found = [
                 Hit(quirk, node, detail)
                 for quirk in (*by_op.get(node.key, ()), *for_any)
                 if (detail := quirk.matches(node))
             ]
-            if found and target.support(node).provider == "dml":
-                hits += found
+            if not found or target.support(node).provider != "dml":
+                continue
+            if partitions is None and any(hit.quirk.fused for hit in found):
+                partitions = divide(inner, target).partitions
+            hits += [hit for hit in found if hit.quirk.fused is None or hit.quirk.fused(node, partitions or {})]
     return hits

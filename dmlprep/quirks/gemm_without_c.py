@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dmlprep.quirks.editing import Edit, data_type
+from dmlprep.quirks.editing import Edit
 from dmlprep.quirks.patterns import GRAPH_TRANSFORMER, fused_activation
 from dmlprep.quirks.quirk import MEASURED, Quirk
 from dmlprep.targets.facts import NodeFacts
@@ -20,7 +20,7 @@ def _matches(node: NodeFacts) -> str:
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:
     """Add a C of zeros, which is broadcast."""
     a = facts.input(0)
-    dtype = data_type(a)
+    dtype = a.dtype if a is not None else None
     if dtype is None:
         return "the type of its first input is not known"
     edit.set_input(2, edit.constant(np.zeros((1,), dtype.numpy()), "zero"))
@@ -33,21 +33,6 @@ QUIRK = Quirk(
     title="Gemm without C before an activation",
     ops=("Gemm",),
     outcome="create fails",
-    first="1.15",
-    measured_on=(
-        "1.19.2",
-        "1.20.1",
-        "1.21.1",
-        "1.22.0",
-        "1.23.0",
-        "1.24.4",
-        "1.25.2",
-        "1.26.0",
-        "1.27.1",
-        "1.28.3",
-        "1.29.0",
-        "1.30.0",
-    ),
     sources=(MEASURED, GRAPH_TRANSFORMER),
     matches=_matches,
     rewrite=_rewrite,

@@ -17,8 +17,6 @@ QUIRK = Quirk(
     title="GridSample of volumes",
     ops=("GridSample",),
     outcome="run fails",
-    first="1.15",
-    measured_on=("1.24.4",),
     sources=(
         MEASURED,
         ORT_SOURCE + "onnxruntime/core/providers/dml/DmlExecutionProvider/src/Operators/DmlGridSample.h",

@@ -52,9 +52,7 @@ def _rewrite(facts: NodeFacts, edit: Edit) -> str:
         inputs[0], inputs[second] = (_fold(edit, _spread(edit, v, d, lead), [prod(lead), *d[-2:]]) for v, d in pairs)
     product = edit.before(facts.op, inputs, like=edit.node.outputs[0])
     target = edit.integers([d if isinstance(d, int) else -1 for d in shape], "shape")
-    edit.replace_output(edit.before("Reshape", [product, target], like=edit.node.outputs[0]))
-    edit.remove()
-    return ""
+    return edit.become(edit.before("Reshape", [product, target], like=edit.node.outputs[0]))
 
 
 def _unknown(dims: Sequence[Dim]) -> int:
@@ -100,21 +98,6 @@ QUIRK = Quirk(
     title="MatMul of rank 5 and more",
     ops=("MatMul", "MatMulInteger", "QLinearMatMul"),
     outcome="run fails",
-    first="1.15",
-    measured_on=(
-        "1.19.2",
-        "1.20.1",
-        "1.21.1",
-        "1.22.0",
-        "1.23.0",
-        "1.24.4",
-        "1.25.2",
-        "1.26.0",
-        "1.27.1",
-        "1.28.3",
-        "1.29.0",
-        "1.30.0",
-    ),
     sources=(MEASURED, "https://github.com/microsoft/onnxruntime/issues/21583"),
     matches=_matches,
     rewrite=_rewrite,

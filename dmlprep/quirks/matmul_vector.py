@@ -23,9 +23,7 @@ def _rewrite(facts: NodeFacts, edit: Edit) -> str:
         return "the rank of its first operand is not known"
     column = edit.unsqueeze(b, 1, facts.opset)
     product = edit.before("MatMul", [a, column], like=edit.node.outputs[0])
-    edit.replace_output(edit.squeeze(product, axis, facts.opset))
-    edit.remove()
-    return ""
+    return edit.become(edit.squeeze(product, axis, facts.opset))
 
 
 QUIRK = Quirk(
@@ -34,21 +32,6 @@ QUIRK = Quirk(
     title="MatMul with a vector as second operand",
     ops=("MatMul",),
     outcome="wrong numbers",
-    first="1.15",
-    measured_on=(
-        "1.19.2",
-        "1.20.1",
-        "1.21.1",
-        "1.22.0",
-        "1.23.0",
-        "1.24.4",
-        "1.25.2",
-        "1.26.0",
-        "1.27.1",
-        "1.28.3",
-        "1.29.0",
-        "1.30.0",
-    ),
     sources=(
         MEASURED,
         "onnxruntime/test/testdata/onnx_backend_test_series_filters.jsonc (matmul_1d_1d, matmul_4d_1d)",

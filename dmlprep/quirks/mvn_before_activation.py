@@ -26,9 +26,7 @@ def _rewrite(facts: NodeFacts, edit: Edit) -> str:
     after = Edit(edit.graph, reader, edit.names)
     lifted = after.unsqueeze(old, 0, facts.opset)
     twin = after.before(reader.op_type, [lifted], reader.attributes, like=reader.outputs[0])
-    after.replace_output(after.squeeze(twin, 0, facts.opset))
-    after.remove()
-    return ""
+    return after.become(after.squeeze(twin, 0, facts.opset))
 
 
 QUIRK = Quirk(
@@ -37,21 +35,6 @@ QUIRK = Quirk(
     title="MeanVarianceNormalization before an activation",
     ops=("MeanVarianceNormalization",),
     outcome="create fails",
-    first="1.15",
-    measured_on=(
-        "1.19.2",
-        "1.20.1",
-        "1.21.1",
-        "1.22.0",
-        "1.23.0",
-        "1.24.4",
-        "1.25.2",
-        "1.26.0",
-        "1.27.1",
-        "1.28.3",
-        "1.29.0",
-        "1.30.0",
-    ),
     sources=(MEASURED, GRAPH_TRANSFORMER),
     matches=_matches,
     rewrite=_rewrite,

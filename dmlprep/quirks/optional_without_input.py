@@ -15,9 +15,7 @@ def _matches(node: NodeFacts) -> str:
 
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:
     """Write the constant false."""
-    edit.replace_output(edit.constant(np.array(False), "false"))
-    edit.remove()
-    return ""
+    return edit.become(edit.constant(np.array(False), "false"))
 
 
 QUIRK = Quirk(
@@ -27,21 +25,6 @@ QUIRK = Quirk(
     severity="warning",
     ops=("OptionalHasElement",),
     outcome="crash",
-    first="1.15",
-    measured_on=(
-        "1.19.2",
-        "1.20.1",
-        "1.21.1",
-        "1.22.0",
-        "1.23.0",
-        "1.24.4",
-        "1.25.2",
-        "1.26.0",
-        "1.27.1",
-        "1.28.3",
-        "1.29.0",
-        "1.30.0",
-    ),
     sources=(MEASURED,),
     matches=_matches,
     rewrite=_rewrite,

@@ -39,9 +39,7 @@ def _rewrite(facts: NodeFacts, edit: Edit) -> str:
     )
     edit.graph.insert_before(edit.node, new)
     move_readers(old, inner)
-    edit.replace_output(edit.before("Identity", [inner], like=old))
-    edit.remove()
-    return ""
+    return edit.become(edit.before("Identity", [inner], like=old))
 
 
 QUIRK = Quirk(
@@ -60,21 +58,6 @@ QUIRK = Quirk(
         "Sum",
     ),
     outcome="empty output",
-    first="1.15",
-    measured_on=(
-        "1.19.2",
-        "1.20.1",
-        "1.21.1",
-        "1.22.0",
-        "1.23.0",
-        "1.24.4",
-        "1.25.2",
-        "1.26.0",
-        "1.27.1",
-        "1.28.3",
-        "1.29.0",
-        "1.30.0",
-    ),
     sources=(MEASURED, GRAPH_TRANSFORMER),
     matches=_matches,
     rewrite=_rewrite,

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dmlprep.quirks.quirk import ORT_SOURCE
 from dmlprep.targets.facts import NodeFacts, Value
 
-__all__ = ["GRAPH_TRANSFORMER", "fused_activation", "only_consumer"]
+__all__ = ["FUSION_HELPER", "GRAPH_TRANSFORMER", "fused_activation", "only_consumer"]
 
 GRAPH_TRANSFORMER = ORT_SOURCE + "onnxruntime/core/providers/dml/DmlExecutionProvider/src/GraphTransformer.cpp"
+FUSION_HELPER = ORT_SOURCE + "onnxruntime/core/providers/dml/DmlExecutionProvider/src/DmlGraphFusionHelper.cpp"
 
 # fmt: off
 _ACTIVATIONS = frozenset({

@@ -38,7 +38,6 @@ QUIRK = Quirk(
     outcome="crash",
     first="1.21",
     last="1.23",
-    measured_on=("1.21.1", "1.22.0", "1.23.0"),
     sources=(
         "measured on onnxruntime-directml 1.21.1, 1.22.0 and 1.23.0; 1.19.2, 1.20.1 and 1.24.4 run it",
         ORT_SOURCE + "onnxruntime/core/optimizer/qdq_transformer/selectors_actions/qdq_selector_action_transformer.cc",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -41,10 +41,13 @@ class Quirk:
         last: newest release concerned, ``None`` while it lasts.
         confidence: ``measured`` on the real provider, of ``measured_on``; ``source``: read in the provider's source;
             ``reported`` by users; ``environment``: measured, but the CPU driver may be the cause.
-        measured_on: releases on which it was seen. Others between ``first`` and ``last`` are inferred.
+        measured_on: releases on which it was seen, from ``measured.json``. Others between ``first`` and ``last`` are
+            inferred.
         sources: where each statement comes from.
         matches: says in one clause what makes a node a quirk; ``""`` where it is not one. It gets only nodes that run
             on DirectML.
+        fused: where the quirk shows in fused graphs only: whether it does, by the number of the fused graph that each
+            node of the graph is in (by ``id(node)``). It gets the nodes that ``matches`` takes.
         rewrite: replaces the node by an equal form and returns ``""``. Where it cannot, it returns why, and the graph
             computes what it did before. ``None`` where no equal form is known.
     """
@@ -55,13 +58,19 @@ class Quirk:
     severity: Severity = "error"
     ops: tuple[str, ...]
     outcome: Literal["create fails", "run fails", "crash", "wrong numbers", "empty output", "runs on the CPU"]
-    first: str
+    first: str = "1.15"
     last: str | None = None
     confidence: Literal["measured", "source", "reported", "environment"] = "measured"
-    measured_on: tuple[str, ...]
+    measured_on: tuple[str, ...] = ()
     sources: tuple[str, ...]
     matches: Callable[[NodeFacts], str]
+    fused: Callable[[NodeFacts, Mapping[int, int]], bool] | None = None
     rewrite: Callable[[NodeFacts, Edit], str] | None = None
+
+    @property
+    def key(self) -> str:
+        """Its name in ``measured.json``: some ids stand once for each span of releases."""
+        return f"{self.id} from {self.first}"
 
     @property
     def code_row(self) -> Code:

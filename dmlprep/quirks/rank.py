@@ -9,7 +9,7 @@ from math import prod
 import numpy as np
 import onnx_ir as ir
 
-from dmlprep.quirks.editing import Edit, data_type
+from dmlprep.quirks.editing import Edit
 from dmlprep.quirks.quirk import MEASURED, Quirk
 from dmlprep.targets.facts import NodeFacts, Value
 
@@ -55,20 +55,12 @@ def _rewrite(facts: NodeFacts, edit: Edit) -> str:
         if isinstance(made, str):
             return made
         plan.append((node, made))
-    nodes = {v.name: n for n in edit.graph for v in n.outputs if v.name}
     stand: dict[str, ir.Value] = {}
-    old: list[ir.Node] = []
     for node, made in plan:
-        place = nodes[_name(node)]
-        _rewrite_node(node, made, Edit(edit.graph, place, edit.names), stand)
-        old.append(place)
-    for place in reversed(old):
-        edit.graph.remove(place, safe=True)
+        _rewrite_node(node, made, Edit(edit.graph, node.ir, edit.names), stand)
+    for node in reversed(region):
+        edit.graph.remove(node.ir, safe=True)
     return ""
-
-
-def _name(node: NodeFacts) -> str:
-    return next(v.name for v in node.outputs if v is not None)
 
 
 def _high(value: Value | None) -> bool:
@@ -94,23 +86,7 @@ def _region(start: NodeFacts) -> list[NodeFacts] | str:
             if value.initializer or value.producer is None:
                 return f"{value.name} is a constant: simplify first"
             stack += [value.producer, *value.consumers]
-    # Nodes of a file need not be in order: makers come first.
-    order: list[NodeFacts] = []
-    done: set[int] = set()
-
-    def add(node: NodeFacts) -> None:
-        if node.index in done:
-            return
-        done.add(node.index)
-        for value in node.inputs:
-            maker = value.producer if value is not None and _high(value) else None
-            if maker is not None:
-                add(maker)
-        order.append(node)
-
-    for index in sorted(found):
-        add(found[index])
-    return order
+    return [found[index] for index in sorted(found)]
 
 
 class _Plan:
@@ -205,13 +181,13 @@ def _rewrite_node(node: NodeFacts, plan: _Plan, edit: Edit, stand: dict[str, ir.
         attributes: dict[str, ir.Attr] = dict(edit.node.attributes)
         if plan.perm:
             attributes["perm"] = ir.AttrInt64s("perm", plan.perm)
-        made = edit.before(node.op, inputs, attributes, dtype=data_type(out), shape=sizes)
+        made = edit.before(node.op, inputs, attributes, dtype=out.dtype, shape=sizes)
     stand[out.name] = made
 
 
 def _reshape(edit: Edit, value: ir.Value, shape: Sequence[int], facts: Value) -> ir.Value:
     target = edit.constant(np.array(shape, np.int64), "shape")
-    return edit.before("Reshape", [value, target], dtype=data_type(facts), shape=shape)
+    return edit.before("Reshape", [value, target], dtype=facts.dtype, shape=shape)
 
 
 QUIRK = Quirk(
@@ -220,21 +196,6 @@ QUIRK = Quirk(
     title="rank above 8",
     ops=(),
     outcome="run fails",
-    first="1.15",
-    measured_on=(
-        "1.19.2",
-        "1.20.1",
-        "1.21.1",
-        "1.22.0",
-        "1.23.0",
-        "1.24.4",
-        "1.25.2",
-        "1.26.0",
-        "1.27.1",
-        "1.28.3",
-        "1.29.0",
-        "1.30.0",
-    ),
     sources=(MEASURED, "DirectML.h, DML_TENSOR_DIMENSION_COUNT_MAX1"),
     matches=_matches,
     rewrite=_rewrite,

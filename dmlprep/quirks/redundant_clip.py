@@ -130,7 +130,6 @@ QUIRK = Quirk(
     ops=("Conv", "MatMul", "Add", "Concat", "AveragePool", "GlobalAveragePool", "Sigmoid"),
     outcome="create fails",
     first="1.21",
-    measured_on=("1.21.1", "1.22.0", "1.23.0", "1.24.4", "1.25.2", "1.26.0", "1.27.1", "1.28.3", "1.29.0", "1.30.0"),
     sources=(
         "measured on onnxruntime-directml 1.21.1, 1.22.0, 1.23.0 and 1.24.4; 1.20.1 loads it",
         ORT_SOURCE + "onnxruntime/core/optimizer/qdq_transformer/selectors_actions/qdq_selectors.cc",

@@ -115,9 +115,7 @@ def _rewrite(facts: NodeFacts, edit: Edit) -> str:
         value = edit.before("Cast", [value], {"to": int(ir.DataType.FLOAT16)}, like=old)
     if value is data:
         value = edit.before("Identity", [value], like=old)
-    edit.replace_output(value)
-    edit.remove()
-    return ""
+    return edit.become(value)
 
 
 def _axes(facts: NodeFacts) -> list[_Axis] | str:
@@ -265,21 +263,6 @@ RESIZE_FORMS = Quirk(
     title="Resize in a form that DirectML computes wrongly",
     ops=("Resize",),
     outcome="wrong numbers",
-    first="1.15",
-    measured_on=(
-        "1.19.2",
-        "1.20.1",
-        "1.21.1",
-        "1.22.0",
-        "1.23.0",
-        "1.24.4",
-        "1.25.2",
-        "1.26.0",
-        "1.27.1",
-        "1.28.3",
-        "1.29.0",
-        "1.30.0",
-    ),
     sources=(MEASURED, "onnxruntime/test/onnx/TestCase.cc (resize_downsample_sizes_linear_pytorch_half_pixel)"),
     matches=_computed_otherwise,
     rewrite=_rewrite,
@@ -292,20 +275,6 @@ RESIZE_CROP_AXES = Quirk(
     ops=("Resize",),
     outcome="crash",
     first="1.19",
-    measured_on=(
-        "1.19.2",
-        "1.20.1",
-        "1.21.1",
-        "1.22.0",
-        "1.23.0",
-        "1.24.4",
-        "1.25.2",
-        "1.26.0",
-        "1.27.1",
-        "1.28.3",
-        "1.29.0",
-        "1.30.0",
-    ),
     sources=(MEASURED,),
     matches=_crops_axes,
     rewrite=_rewrite,

@@ -16,8 +16,6 @@ QUIRK = Quirk(
     title="RoiAlign in mode max",
     ops=("RoiAlign",),
     outcome="wrong numbers",
-    first="1.15",
-    measured_on=("1.19.2", "1.20.1", "1.21.1", "1.22.0", "1.23.0", "1.24.4", "1.28.3", "1.30.0"),
     sources=(MEASURED,),
     matches=_matches,
 )

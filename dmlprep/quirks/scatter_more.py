@@ -24,8 +24,6 @@ QUIRK = Quirk(
     title="ScatterElements with more updates than places",
     ops=("ScatterElements",),
     outcome="create fails",
-    first="1.15",
-    measured_on=("1.19.2", "1.20.1", "1.21.1", "1.22.0", "1.23.0", "1.24.4"),
     sources=(MEASURED, DIRECTML_API + "ns-directml-dml_scatter_operator_desc"),
     matches=_matches,
 )

@@ -44,9 +44,7 @@ def _rewrite(facts: NodeFacts, edit: Edit) -> str:
         dims = value.sizes
         edit.replace_output(edit.constant(np.zeros(dims, dtype.numpy()), "empty"), index)
     if len(parts) == 1:
-        edit.replace_output(edit.before("Identity", [data], like=edit.node.outputs[parts[0][0]]), parts[0][0])
-        edit.remove()
-        return ""
+        return edit.become(edit.before("Identity", [data], like=edit.node.outputs[parts[0][0]]), parts[0][0])
     outputs = [edit.new_value("part") for _ in parts]
     sizes = [size for _, size in parts]
     inputs: list[ir.Value | None] = [data]
@@ -65,7 +63,7 @@ def _rewrite(facts: NodeFacts, edit: Edit) -> str:
 def _concat_without(reader: ir.Node, part: ir.Value) -> None:
     """Take an empty part out of a Concat that has others: an empty tensor keeps DirectML from fusing it."""
     rest = [v for v in reader.inputs if v is not part]
-    if reader.op_type != "Concat" or reader.domain not in ("", "ai.onnx") or not rest:
+    if reader.op_type != "Concat" or reader.domain or not rest:
         return
     for index, value in enumerate(rest):
         reader.replace_input_with(index, value)
@@ -78,21 +76,6 @@ QUIRK = Quirk(
     title="Split with an empty output",
     ops=("Split",),
     outcome="create fails",
-    first="1.15",
-    measured_on=(
-        "1.19.2",
-        "1.20.1",
-        "1.21.1",
-        "1.22.0",
-        "1.23.0",
-        "1.24.4",
-        "1.25.2",
-        "1.26.0",
-        "1.27.1",
-        "1.28.3",
-        "1.29.0",
-        "1.30.0",
-    ),
     sources=(MEASURED,),
     matches=_matches,
     rewrite=_rewrite,

@@ -48,13 +48,10 @@ def _rewrite(facts: NodeFacts, edit: Edit) -> str:
     known = [size for size in sizes if isinstance(size, int)]
     if rank is None or len(known) != len(sizes):
         return "the sizes of its parts are not known"
-    value = edit.node.inputs[index]
-    while value is not None and (made := value.producer()) is not None and made.op_type == "Identity":
-        value = made.inputs[0]
-    data = made.inputs[0] if value is not None and made is not None else None
+    data = split.ir.inputs[0]
     assert data is not None
     start = sum(known[:-1])
-    like = next((v for v in (value, data, edit.node.outputs[0]) if v is not None and v.type is not None), None)
+    like = next((v for v in (split.ir.outputs[len(before)], data, edit.node.outputs[0]) if v.type is not None), None)
     parts = {axis % rank: (start, start + known[-1])}
     edit.set_input(index, edit.slice(data, parts, like=like, shape=part.shape or ()))
     return ""
@@ -66,21 +63,6 @@ QUIRK = Quirk(
     title="a part of a Split gated by another part",
     ops=("Mul",),
     outcome="wrong numbers",
-    first="1.15",
-    measured_on=(
-        "1.19.2",
-        "1.20.1",
-        "1.21.1",
-        "1.22.0",
-        "1.23.0",
-        "1.24.4",
-        "1.25.2",
-        "1.26.0",
-        "1.27.1",
-        "1.28.3",
-        "1.29.0",
-        "1.30.0",
-    ),
     sources=(
         "measured on onnxruntime-directml 1.19.2 to 1.24.4: a conformer in FP32 is 1.05 off; the product is "
         "b * sigmoid(b) in place of a * sigmoid(b)",

@@ -38,6 +38,11 @@ class ParitySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
         seeds: how many seeded feeds when the user gives none.
         sizes: sizes for dimensions that stay free, by name.
         time_limit: seconds for one load or run.
+        measures: outputs that are another kind than their makers tell (``metrics.output_groups``).
+        noise: measure the original's own noise: ``auto`` where it runs within some seconds, ``always``, ``off``.
+        metric: ``file.py:function``, the user's own, which decides in place of the tolerance. A recipe's is relative
+            to the recipe's folder.
+        metric_bound: the largest number of it that passes, where it does not decide itself.
     """
 
     cpu: bool = True
@@ -47,6 +52,10 @@ class ParitySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     seeds: Annotated[int, msgspec.Meta(ge=1)] = 2
     sizes: dict[str, Annotated[int, msgspec.Meta(ge=1)]] = {}
     time_limit: Annotated[float, msgspec.Meta(gt=0)] = 600.0
+    measures: dict[str, Literal["elements", "map", "classes", "logits"]] = {}
+    noise: Literal["auto", "always", "off"] = "auto"
+    metric: str = ""
+    metric_bound: float | None = None
 
 
 class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -2,10 +2,11 @@
 
 from dmlprep.record.findings import CODES, SEVERITIES, Code, Finding, Severity, finding
 from dmlprep.record.output_metrics import OutputMetrics
-from dmlprep.record.run import DeviceInfo, RunRecord, StepRecord, Verdict
+from dmlprep.record.run import REAL_INPUTS, DeviceInfo, RunRecord, StepRecord, Verdict
 
 __all__ = [
     "CODES",
+    "REAL_INPUTS",
     "SEVERITIES",
     "Code",
     "DeviceInfo",

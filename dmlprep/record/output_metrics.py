@@ -19,7 +19,11 @@ class OutputMetrics:
         out_of_tolerance: share of elements out of tolerance, 0 to 1.
         non_finite: NaN or infinite elements where the reference is finite.
         share_equal: for integer, boolean and string outputs, share of equal elements.
-        note: the rule used where it is not element by element (sets of boxes).
+        note: the rule used where it is not element by element (sets of boxes, maps, classes), with its numbers.
+        error: what decides, on the scale of ``max_rel``: that where every element counts.
+        noise: error of the original against itself, at another optimisation level or on inputs that differ in the last
+            bit; ``None`` where it was not measured.
+        bound: of ``error``: the tolerance's, or a larger one that the noise asks for.
     """
 
     output: str
@@ -31,3 +35,6 @@ class OutputMetrics:
     non_finite: int = 0
     share_equal: float = 1.0
     note: str = ""
+    error: float = 0.0
+    noise: float | None = None
+    bound: float = 0.0

@@ -9,13 +9,17 @@ import msgspec
 
 from dmlprep.errors import InputError
 from dmlprep.files import HOW_TO_SAVE, NotUtf8, read_text, unreadable
-from dmlprep.record.findings import Finding
+from dmlprep.record.findings import Finding, finding
 from dmlprep.record.output_metrics import OutputMetrics
 
-__all__ = ["DeviceInfo", "RunRecord", "StepRecord", "Verdict"]
+__all__ = ["REAL_INPUTS", "DeviceInfo", "RunRecord", "StepRecord", "Verdict"]
 
 FORMAT = 1
 """Version of the JSON form. Raised when a field changes its meaning or goes away."""
+
+
+REAL_INPUTS = "give real ones with --feeds; dmlprep feeds makes them from pictures, sound or text"
+"""What to do about inputs that were made."""
 
 
 class DeviceInfo(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -38,17 +42,20 @@ class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
 
     Attributes:
         check: what was checked (``parity on cpu``).
-        outcome: ``passed``, ``failed`` or ``not-run``.
-        reason: why it failed or did not run; empty when it passed.
+        outcome: ``passed``, ``failed``, ``not-proven`` (it ran, on inputs that prove nothing) or ``not-run``.
+        reason: why it did not pass; empty when it passed.
         device: which device answered, ``None`` when none did.
         tolerance: name of the tolerance and its numbers.
         decides: whether it decides about the model; one that does not is information, whatever its outcome.
         predicted: of a DirectML session on an FP16 model, the worst relative error that the FP16 emulation with the
             device's rounding gives on the same feeds; ``None`` where there is none.
+        inputs: ``given`` by the user, ``seeded`` (made, which proves less); empty where the check needs none.
+        metric: the user's own measure, which decided in place of the tolerance; empty where there is none.
+        values: what it gave, feed by feed.
     """
 
     check: str
-    outcome: Literal["passed", "failed", "not-run"]
+    outcome: Literal["passed", "failed", "not-proven", "not-run"]
     reason: str = ""
     device: DeviceInfo | None = None
     tolerance: str = ""
@@ -58,15 +65,31 @@ class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
     findings: list[Finding] = []
     decides: bool = True
     predicted: float | None = None
+    inputs: Literal["", "given", "seeded"] = ""
+    metric: str = ""
+    values: list[float] = []
 
     def __post_init__(self) -> None:
         if self.outcome != "passed" and not self.reason:
             raise ValueError("a verdict that did not pass says why")
 
+    def on(self, inputs: Literal["", "given", "seeded"], *, remind: bool = True) -> Verdict:
+        """The same, with where its inputs came from; ``remind``: with a finding that made ones prove less (DP710)."""
+        verdict = msgspec.structs.replace(self, inputs=inputs)
+        if not (verdict.on_made_inputs and remind):
+            return verdict
+        text = f"the inputs were made from a seed, and prove less than real ones: {REAL_INPUTS}"
+        return msgspec.structs.replace(verdict, findings=[*self.findings, finding("DP710", text, remedy="")])
+
+    @property
+    def on_made_inputs(self) -> bool:
+        """Whether outputs were compared on inputs that were made."""
+        return self.inputs == "seeded" and bool(self.outputs)
+
     @property
     def exit_code(self) -> int:
-        """What the command line returns where this verdict decides: 0 passed, 1 failed, 3 not run."""
-        return {"passed": 0, "failed": 1, "not-run": 3}[self.outcome]
+        """What the command line returns where this verdict decides: 0 passed, 1 failed, 3 not run or not proven."""
+        return {"passed": 0, "failed": 1, "not-proven": 3, "not-run": 3}[self.outcome]
 
 
 class StepRecord(msgspec.Struct, frozen=True, omit_defaults=True):

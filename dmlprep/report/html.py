@@ -10,6 +10,7 @@ import jinja2
 from dmlprep.files import check_output
 from dmlprep.model.saving import write_file
 from dmlprep.record import SEVERITIES, RunRecord
+from dmlprep.record.shares import percent
 from dmlprep.report.half import half_steps, modes, worst_output
 from dmlprep.report.units import bytes_text, toml_value
 
@@ -31,6 +32,7 @@ def render_html(record: RunRecord) -> str:
         worst=worst_output,
         size=bytes_text,
         toml=toml_value,
+        percent=percent,
         change=_change,
     )
 

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 
+import msgspec
+
+from dmlprep.pipeline.outlook import Outlook
 from dmlprep.placement import Placement
 from dmlprep.placement.placement import PlacedNode
 from dmlprep.record import CODES, SEVERITIES, Finding, RunRecord
+from dmlprep.record.shares import percent
+from dmlprep.report.outlook_text import in_short
 from dmlprep.report.units import bytes_text
 from dmlprep.targets import Target
 
 __all__ = ["by_release", "lines"]
 
 _FREE_SHOWN = 12
-
-
-def _percent(share: float) -> str:
-    # Never round a share below 1 up to 100 %.
-    return "100 %" if share >= 1 else f"{min(100 * share, 99.9):.1f} %"
 
 
 def lines(record: RunRecord, placement: Placement | None, target: Target) -> list[str]:
@@ -29,11 +30,19 @@ def lines(record: RunRecord, placement: Placement | None, target: Target) -> lis
     found = [f"{record.input}: opset {versions}, IR {record.ir_before}", f"target {target.name}: {release}"]
     if placement is not None:
         found += _summary(placement)
-        found += _groups(placement, {f.code: f.remedy for f in record.findings if "count" in f.facts})
+        remedies: dict[tuple[object, ...], str] = {
+            (f.facts.get("op"), f.facts.get("since_version"), f.code): f.remedy for f in record.findings
+        }
+        found += _groups(placement, remedies)
     rest = [f for f in record.findings if not _shown_above(f)]
     if rest:
         found.append("")
     found += _findings(rest)
+    if "prepare" in record.facts:
+        ahead = in_short(msgspec.convert(record.facts["prepare"], Outlook), record.input)
+        found += ["", *ahead] if ahead else []
+    if "prepare_fails" in record.facts:
+        found += ["", f"prepare would fail on this model: {record.facts['prepare_fails']}"]
     for verdict in record.verdicts:
         found += ["", f"{verdict.check}: {verdict.outcome}, {verdict.reason or verdict.tolerance}"]
         found += [f"  by {verdict.device}"] if verdict.device is not None else []
@@ -43,10 +52,9 @@ def lines(record: RunRecord, placement: Placement | None, target: Target) -> lis
 
 def _summary(placement: Placement) -> list[str]:
     total = len(placement.nodes)
-    share = f"on DirectML: {placement.dml_nodes} of {total} nodes ({_percent(placement.node_share)})"
+    share = f"on DirectML: {placement.dml_nodes} of {total} nodes ({percent(placement.node_share)})"
     if placement.flop_share is not None:
-        known = "" if all(n.flops is not None for n in placement.nodes) else ", where shapes are known"
-        share += f", {_percent(placement.flop_share)} of floating-point operations{known}"
+        share += f", {percent(placement.flop_share)} of floating-point operations"
     fused = sum(n.partition is not None for n in placement.nodes)
     count = len(placement.crossings)
     unknown = sum(c.nbytes is None for c in placement.crossings)
@@ -66,7 +74,7 @@ def _shown_above(finding: Finding) -> bool:
     )
 
 
-def _groups(placement: Placement, remedies: dict[str, str]) -> list[str]:
+def _groups(placement: Placement, remedies: Mapping[tuple[object, ...], str]) -> list[str]:
     away: Counter[tuple[str, int, str, str]] = Counter()
     reason: dict[tuple[str, int, str, str], PlacedNode] = {}
     loose: Counter[str] = Counter()
@@ -85,7 +93,7 @@ def _groups(placement: Placement, remedies: dict[str, str]) -> list[str]:
         for key in sorted(compute, key=lambda k: -away[k]):
             op, since, code, _ = key
             found.append(f"  {away[key]:>5} x {op}-{since}  {code} {reason[key].reason}")
-            found.append(f"          {remedies.get(code) or CODES[code].remedy}")
+            found.append(f"          {remedies.get(key[:3]) or CODES[code].remedy}")
     shapes = sum(count for key, count in away.items() if key[2] == "DP506")
     if other or shapes:
         found += ["", "on the CPU, no compute:"]
@@ -133,7 +141,7 @@ def by_release(path: str, rows: list[tuple[Target, RunRecord, Placement | None]]
             continue
         away = len(placement.compute_on_cpu)
         found.append(
-            f"{target.name:<14} {'yes' if loads else 'no':<6} {_percent(placement.node_share):>12} {away:>15} "
+            f"{target.name:<14} {'yes' if loads else 'no':<6} {percent(placement.node_share):>12} {away:>15} "
             f"{placement.partitions:>11} {len(placement.crossings):>10}"
         )
         if loads and away == 0:

@@ -9,12 +9,13 @@ from rich.table import Table
 from rich.text import Text
 
 from dmlprep.record import SEVERITIES, Finding, RunRecord, StepRecord, Verdict
+from dmlprep.record.shares import percent
 from dmlprep.report.units import bytes_text
 
 __all__ = ["PIPED", "render_text", "show_findings", "show_record", "show_verdicts"]
 
 _COLOUR = {"error": "red", "warning": "yellow", "note": "cyan"}
-_OUTCOME = {"passed": "green", "failed": "red", "not-run": "yellow"}
+_OUTCOME = {"passed": "green", "failed": "red", "not-proven": "yellow", "not-run": "yellow"}
 _SHOWN = 12
 _WORST = 5
 
@@ -74,6 +75,8 @@ def show_verdicts(verdicts: list[Verdict], console: Console) -> None:
     for verdict in verdicts:
         line = Text(f"{verdict.check}: ")
         line.append(verdict.outcome, style=f"bold {_OUTCOME[verdict.outcome]}")
+        if verdict.on_made_inputs:
+            line.append(" on made inputs")
         if not verdict.decides:
             line.append(", for information")
         if verdict.outcome != "passed":
@@ -84,7 +87,7 @@ def show_verdicts(verdicts: list[Verdict], console: Console) -> None:
             line.append(
                 f" (worst relative error {worst.max_rel:.2g} at {worst.output}, {feeds}, tolerance {verdict.tolerance})"
             )
-            for note in dict.fromkeys(o.note for o in verdict.outputs if o.share_equal < 1 and o.note):
+            for note in dict.fromkeys(o.note for o in verdict.outputs if o.note and (o.share_equal < 1 or o.error)):
                 line.append(f"; {note}")
         console.print(line)
         if verdict.device is not None:
@@ -116,7 +119,7 @@ def show_record(record: RunRecord, console: Console) -> None:
     if all(placed):
         show_placement(placed[0], placed[1], console)
     show_half(record, console)
-    said = [one for verdict in record.verdicts if verdict.outcome == "not-run" for one in verdict.findings]
+    said = [one for verdict in record.verdicts if verdict.outcome.startswith("not-") for one in verdict.findings]
     findings = [one for one in record.all_findings() if one not in said]  # the verdict's own line has the reason
     if findings:
         console.print()
@@ -145,7 +148,7 @@ def show_half(record: RunRecord, console: Console) -> None:
         for worst in half.worst[:_WORST]:
             beyond = ", beyond FP16" if worst.overflows else ""
             console.print(
-                Text(f"  {worst.value}: peak {worst.peak:.3g}{beyond}, {worst.small:.1%} below the normal range")
+                Text(f"  {worst.value}: peak {worst.peak:.3g}{beyond}, {percent(worst.small)} below the normal range")
             )
 
 
@@ -161,7 +164,7 @@ def show_placement(before: object, after: object, console: Console) -> None:
         table.add_row(
             name,
             f"{placed.get('dml_nodes', 0)} of {placed['nodes']} nodes",
-            "" if share is None else f"{100 * share:.0f} %",
+            "not known" if share is None else percent(share),
             str(placed.get("partitions", 0)),
             str(placed["crossings"]),
         )

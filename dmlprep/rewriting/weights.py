@@ -39,8 +39,8 @@ class Taken:
     defaults: set[str] = field(default_factory=set)
 
 
-def take_out(model: ir.Model, kept_bytes: int = KEPT_BYTES) -> Taken:
-    """Turn every tensor of more than ``kept_bytes`` bytes, and every initializer with a caller's choice, into an input.
+def take_out(model: ir.Model) -> Taken:
+    """Turn every tensor of more than ``KEPT_BYTES`` bytes, and every initializer with a caller's choice, into an input.
 
     Weights of subgraphs become inputs of the main graph; Constant nodes that hold a weight go. ``model`` is changed.
     Weights inside model-local functions stay.
@@ -56,7 +56,7 @@ def take_out(model: ir.Model, kept_bytes: int = KEPT_BYTES) -> Taken:
         for name, value in list(graph.initializers.items()):
             tensor = value.const_value
             overridable = free and value in inputs
-            if tensor is None or (tensor.nbytes <= kept_bytes and not overridable):
+            if tensor is None or (tensor.nbytes <= KEPT_BYTES and not overridable):
                 continue
             del graph.initializers[name]
             if overridable:
@@ -69,7 +69,7 @@ def take_out(model: ir.Model, kept_bytes: int = KEPT_BYTES) -> Taken:
             value.const_value = None
             taken.tensors[value.name or ""] = tensor
         for node in list(graph):
-            tensor = _large_constant(node, kept_bytes)
+            tensor = _large_constant(node)
             if tensor is None or node.outputs[0].is_graph_output():
                 continue
             old = node.outputs[0]
@@ -88,14 +88,14 @@ def _type(value: ir.Value, tensor: ir.TensorProtocol) -> None:
     value.shape = ir.Shape(tuple(tensor.shape.numpy()))
 
 
-def _large_constant(node: ir.Node, kept_bytes: int) -> ir.TensorProtocol | None:
-    if node.op_type != "Constant" or node.domain not in ("", "ai.onnx"):
+def _large_constant(node: ir.Node) -> ir.TensorProtocol | None:
+    if node.op_type != "Constant" or node.domain:
         return None
     attr = node.attributes.get("value")
     if attr is None or attr.is_ref():
         return None
     tensor = attr.as_tensor()
-    return tensor if tensor.nbytes > kept_bytes else None
+    return tensor if tensor.nbytes > KEPT_BYTES else None
 
 
 def put_back(proto: onnx.ModelProto, taken: Taken, original: ir.Model) -> ir.Model:
@@ -178,7 +178,7 @@ def _restore_values(model: ir.Model, original: ir.Model) -> None:
             value.doc_string = old.doc_string
             value.metadata_props.update(old.metadata_props)
             producer = value.producer()
-            if value in ends or (producer is not None and producer.domain not in ("", "ai.onnx")):
+            if value in ends or (producer is not None and producer.domain):
                 value.type = old.type or value.type
                 value.shape = copy_shape(old.shape) if old.shape is not None else None
             elif old.shape is not None and value.shape is not None and len(old.shape) == len(value.shape):

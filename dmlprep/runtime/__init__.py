@@ -7,7 +7,7 @@
 from dmlprep.runtime.adapters import Adapter, adapters, choose_adapter
 from dmlprep.runtime.dml import another_release, dml_host, dml_status, open_dml, release_for
 from dmlprep.runtime.failure import FailureKind, SessionFailure
-from dmlprep.runtime.served import SessionHost
+from dmlprep.runtime.served import Session, SessionHost
 from dmlprep.runtime.session import cpu_host, open_cpu, open_evaluator
 from dmlprep.runtime.types import (
     DATA_FOLDER,
@@ -16,7 +16,6 @@ from dmlprep.runtime.types import (
     NodeTiming,
     OpenBy,
     RunValue,
-    Session,
     SessionOptions,
     ValueInfo,
 )

@@ -24,7 +24,7 @@ from pathlib import Path
 from dmlprep.files import remove_tree
 from dmlprep.runtime.failure import FailureKind, SessionFailure, failure
 from dmlprep.runtime.hresult import plain_text
-from dmlprep.runtime.memory import private_bytes
+from dmlprep.runtime.memory import cpu_seconds, private_bytes
 from dmlprep.runtime.offsite.process import CREATION_FLAGS, Job, environment
 from dmlprep.runtime.wire import decode, encode
 
@@ -37,6 +37,9 @@ _REFUSALS: dict[str, FailureKind] = {"load": "load", "run": "run"}
 
 _HARD = 1.25
 """Share of the memory limit beyond which Windows itself refuses: the watch, which can say so, comes first."""
+
+_BUSY = 0.02
+"""Share of the second half of a time limit from which a worker counts as computing: a busy machine gives it little."""
 
 _CLOSE_GRACE = 5.0
 """Seconds a worker has to end by itself before its process group is killed."""
@@ -88,6 +91,7 @@ class Child:
         self._lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
         self._closed = False
         self._mark = 0
+        self._halfway: tuple[float, float] | None = None
         self._job = Job()
         self.start_limit = start_limit
         try:
@@ -163,6 +167,7 @@ class Child:
             raise self._died(where) from None
         answer: list[list[str]] = []
         deadline = time.monotonic() + limit
+        self._halfway = None
         while True:
             try:
                 line = self._lines.get(timeout=max(0.0, min(_POLL, deadline - time.monotonic())))
@@ -185,13 +190,30 @@ class Child:
         # Processes that the worker left behind can hold the pipe open, so its end is no sure sign.
         if self._process.poll() is not None and self._lines.empty():
             raise self._died(where)
+        if self._halfway is None and time.monotonic() >= deadline - limit / 2:
+            self._halfway = time.monotonic(), self._cpu_seconds()
         if time.monotonic() >= deadline:
-            self.kill()
-            raise failure("timeout", f"{self.name} did not answer within {limit:g} s and was ended", where)
+            raise self._late(limit, where)
         if memory is not None and (held := self._private_bytes()) > memory:
             self.kill()
             text = f"{self.name} held {held / 2**20:.0f} MiB, the limit is {memory / 2**20:.0f} MiB, and was ended"
             raise failure("memory", text, where)
+
+    def _late(self, limit: float, where: str) -> SessionFailure:
+        """Its time is up: slow work or a hang, by the processor time that it used of late."""
+        began, before = self._halfway or (time.monotonic(), 0.0)
+        waited, used = time.monotonic() - began, self._cpu_seconds() - before
+        self.kill()
+        text = f"{self.name} did not answer within {limit:g} s and was ended"
+        if waited < 10 * _POLL:  # too short to tell
+            return failure("timeout", text, where)
+        busy = used >= _BUSY * waited
+        how = "was computing" if busy else "did nothing"
+        text += f"; it {how} (it used {used:.3g} s of processor time in the last {waited:.3g} s)"
+        return failure("timeout" if busy else "hang", text, where)
+
+    def _cpu_seconds(self) -> float:
+        return self._job.cpu_seconds() or cpu_seconds(self._process.pid)
 
     def _private_bytes(self) -> int:
         return self._job.private_bytes() or private_bytes(self._process.pid)

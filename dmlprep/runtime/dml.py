@@ -6,7 +6,6 @@ No session is handed out before the self-test has passed on this very set of pie
 from __future__ import annotations
 
 import contextlib
-import json
 import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -19,10 +18,10 @@ from dmlprep.errors import CheckNotRun
 from dmlprep.record import DeviceInfo
 from dmlprep.runtime.child import Child
 from dmlprep.runtime.failure import SessionFailure
-from dmlprep.runtime.selftest import Fp16Traits, SelfTest, failures_text, self_test
-from dmlprep.runtime.served import ServedSession, SessionHost
+from dmlprep.runtime.selftest import failures_text, self_test
+from dmlprep.runtime.served import Session, SessionHost
 from dmlprep.runtime.session import open_on, python_worker
-from dmlprep.runtime.types import DmlStatus, Preference, SessionOptions
+from dmlprep.runtime.types import DmlStatus, Fp16Traits, Preference, SessionOptions
 
 if TYPE_CHECKING:
     from dmlprep.runtime.linux.layout import Layout
@@ -105,7 +104,7 @@ def _code(status: DmlStatus) -> str:
     return "DP804" if "DP804" in status.reason else "DP803"
 
 
-def open_dml(path: Path, options: SessionOptions | None = None, host: SessionHost | None = None) -> ServedSession:
+def open_dml(path: Path, options: SessionOptions | None = None, host: SessionHost | None = None) -> Session:
     """Load a model on DirectML, in a child process.
 
     Args:
@@ -120,7 +119,7 @@ def open_dml(path: Path, options: SessionOptions | None = None, host: SessionHos
 
 def fp16_traits(status: DmlStatus) -> list[str]:
     """What a report says of FP16 on this device."""
-    return _traits(status.fp16_rounding)
+    return _traits(status.fp16.rounding)
 
 
 def _traits(rounding: str) -> list[str]:
@@ -143,7 +142,7 @@ def _status_on_linux(release: str, again: bool) -> DmlStatus:
     from dmlprep.runtime.linux import sandbox
     from dmlprep.runtime.linux.host import linux_host
     from dmlprep.runtime.linux.install import fingerprint, last_test, missing_piece
-    from dmlprep.runtime.linux.layout import Layout
+    from dmlprep.runtime.linux.layout import Layout, write_json
 
     try:
         layout = Layout.of_user()
@@ -167,9 +166,7 @@ def _status_on_linux(release: str, again: bool) -> DmlStatus:
         if known["lasting"]:
             # A cache folder of another user's, which cannot be written, serves as well: the test runs each time.
             with contextlib.suppress(OSError):
-                layout.checks.mkdir(parents=True, exist_ok=True)
-                text = json.dumps({**known, "fingerprint": key}, indent=1, sort_keys=True)
-                (layout.checks / f"{release}.json").write_text(text + "\n")
+                write_json(layout.checks / f"{release}.json", {**known, "fingerprint": key})
     from dmlprep.runtime.linux.host import describe
 
     return _status_from(known, describe)
@@ -202,14 +199,12 @@ def _test(make: Callable[[], SessionHost], adapter: SessionOptions | None = None
 
 
 def _status_from(known: Mapping[str, Any], describe: Callable[[Mapping[str, str], list[str]], DeviceInfo]) -> DmlStatus:
-    result = SelfTest(tuple(known["passed"]), tuple(known["failures"]), Fp16Traits(**known["fp16"]))
+    failures: Sequence[str] = known["failures"]
     facts: Mapping[str, str] = known["facts"]
     status = DmlStatus(
-        not result.failures,
-        f"the self-test failed [DP804]: {failures_text(result.failures)}" if result.failures else "",
-        fp16_rounding=result.fp16.rounding,
-        fp16_overflow=result.fp16.overflow,
-        fp16_denormals=result.fp16.denormals,
+        not failures,
+        f"the self-test failed [DP804]: {failures_text(failures)}" if failures else "",
+        fp16=Fp16Traits(**known["fp16"]),
         native_fp16={"yes": True, "no": False}.get(facts.get("native fp16", "")),
     )
     device = describe(facts, fp16_traits(status)) if facts else None
@@ -236,7 +231,7 @@ class _TestedHost(SessionHost):
         which = facts.get("adapter number") or facts.get("preference", "")
         return describe(facts, next((traits for one, traits in self._traits.items() if str(one) == which), ()))
 
-    def open(self, path: Path, options: SessionOptions | None = None) -> ServedSession:
+    def open(self, path: Path, options: SessionOptions | None = None) -> Session:
         options = options or SessionOptions()
         which = _adapter(options)
         if which not in self._traits:

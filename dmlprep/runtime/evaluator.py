@@ -14,6 +14,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import onnx
 
+from dmlprep.model import protos
 from dmlprep.runtime.serving import Refused, Worker
 from dmlprep.runtime.wire import dims_to_fields, read_tensor
 
@@ -43,7 +44,7 @@ class EvaluatorWorker(Worker):
         self.options = {}
         try:
             proto = onnx.load(model)
-            _respell(proto.graph)
+            _respell(proto)
             self.sessions[number] = ReferenceEvaluator(proto, new_ops=[_gather_elements()])
         except Exception as error:
             raise Refused("load", f"{type(error).__name__}: {error}") from error
@@ -93,13 +94,11 @@ _SPELLINGS = {b"bilinear": b"linear", b"bicubic": b"cubic"}
 """Modes of GridSample before opset 20, and their names since: the evaluator of onnx 1.23 knows these only."""
 
 
-def _respell(graph: onnx.GraphProto) -> None:
-    for node in graph.node:
+def _respell(proto: onnx.ModelProto) -> None:
+    for node in protos.nodes(proto):
         for attribute in node.attribute:
             if node.op_type == "GridSample" and attribute.name == "mode":
                 attribute.s = _SPELLINGS.get(attribute.s, attribute.s)
-            for inner in (attribute.g, *attribute.graphs):
-                _respell(inner)
 
 
 def _described(kind: onnx.TypeProto) -> list[str]:

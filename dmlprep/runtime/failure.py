@@ -15,13 +15,14 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """A disk, a quota or the size that one file may have is used up."""
 
 
-FailureKind = Literal["load", "run", "crash", "timeout", "memory", "device-removed", "protocol"]
+FailureKind = Literal["load", "run", "crash", "timeout", "hang", "memory", "device-removed", "protocol"]
 
 _FIX: dict[str, str] = {
     "load": "the message is ONNX Runtime's own; dmlprep check names what the model needs",
     "run": "see that the inputs have the shapes and types that the model declares",
     "crash": "try optimization level disabled, then dmlprep bisect to find the node",
     "timeout": "raise the time limit, or use smaller inputs",
+    "hang": "dmlprep bisect finds the node; if it only waits for another program, raise the time limit",
     "memory": "raise the memory limit, or use smaller inputs",
     "device-removed": "try disable_metacommands, then smaller inputs, then another driver",
     "protocol": "this is a bug of dmlprep: report it with this message",
@@ -32,8 +33,9 @@ class SessionFailure(DmlprepError):
     """A model could not be loaded or run; the process that was asked is a child, so the caller goes on.
 
     Attributes:
-        kind: ``load`` and ``run``: ONNX Runtime refused, the worker lives; ``crash``, ``timeout``, ``memory``: the
-            worker died or was ended; ``device-removed``: the device is gone; ``protocol``: the worker spoke nonsense.
+        kind: ``load`` and ``run``: ONNX Runtime refused, the worker lives; ``crash``, ``timeout``, ``hang``,
+            ``memory``: the worker died or was ended, because it was still computing or did nothing when its time was
+            up; ``device-removed``: the device is gone; ``protocol``: the worker spoke nonsense.
         message: plain text on what happened.
         hresult: ``80070057 E_INVALIDARG``, empty when the message holds none.
         causes: likely causes, the likeliest first.

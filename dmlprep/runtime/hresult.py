@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-__all__ = ["Diagnosis", "diagnose", "plain_text"]
+__all__ = ["Diagnosis", "diagnose", "error_text", "plain_text"]
 
 
 @dataclass(frozen=True)
@@ -189,6 +189,14 @@ def diagnose(text: str) -> Diagnosis | None:
         if code.startswith(("8000", "8007", "887", "8876")):
             return Diagnosis(code, "unknown HRESULT", (), "run dmlprep bisect to find the node")
     return None
+
+
+def error_text(error: BaseException) -> str:
+    """What an error of ONNX Runtime's package says."""
+    if isinstance(error, UnicodeDecodeError):
+        # pybind11 failed to read a Windows error text in the user's language; the bytes are the message.
+        return error.object.decode("utf-8", "surrogateescape")
+    return str(error) or type(error).__name__
 
 
 def plain_text(raw: bytes | str, limit: int = 2000) -> str:

@@ -1,4 +1,4 @@
-"""How much memory a worker holds, and that it dies before its parent does."""
+"""How much memory and processor time a worker uses, and that it dies before its parent does."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import signal
 import sys
 from pathlib import Path
 
-__all__ = ["die_with_parent", "prefer_as_victim", "private_bytes"]
+__all__ = ["cpu_seconds", "die_with_parent", "prefer_as_victim", "private_bytes"]
 
 _PR_SET_PDEATHSIG = 1
 
@@ -19,10 +19,28 @@ def private_bytes(leader: int) -> int:
 
     Mapped weight files do not count: the kernel drops their pages when memory is short.
     """
+    total = 0
+    for pid in _family(leader):
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            for line in Path(f"/proc/{pid}/status").read_text(errors="replace").splitlines():
+                if line.startswith(("RssAnon:", "RssShmem:")):
+                    total += int(line.split()[1]) * 1024
+    return total
+
+
+def cpu_seconds(leader: int) -> float:
+    """Seconds of processor time that a process, its group and all below have used; 0 off Linux."""
+    ticks = sum(sum(int(field) for field in stat[11:15]) for stat in _family(leader).values())
+    return ticks / os.sysconf("SC_CLK_TCK") if ticks else 0.0
+
+
+def _family(leader: int) -> dict[int, list[str]]:
+    """A process, its group and all below, with the fields of ``/proc/PID/stat`` from the state on (proc(5))."""
+    stats: dict[int, list[str]] = {}
     children: dict[int, list[int]] = {}
     members: set[int] = set()
     if not Path("/proc").is_dir():
-        return 0
+        return {}
     for entry in os.scandir("/proc"):
         if not entry.name.isdigit():
             continue
@@ -30,6 +48,7 @@ def private_bytes(leader: int) -> int:
             # The fields after the command's name, which is in parentheses and may hold anything: state, parent, group.
             stat = Path(entry.path, "stat").read_text(errors="replace").rpartition(")")[2].split()
             children.setdefault(int(stat[1]), []).append(int(entry.name))
+            stats[int(entry.name)] = stat
             if int(stat[2]) == leader:
                 members.add(int(entry.name))
     queue = [leader, *members]
@@ -38,13 +57,7 @@ def private_bytes(leader: int) -> int:
         below = [pid for pid in children.get(queue.pop(), ()) if pid not in members]
         members.update(below)
         queue += below
-    total = 0
-    for pid in members:
-        with contextlib.suppress(OSError, ValueError, IndexError):
-            for line in Path(f"/proc/{pid}/status").read_text(errors="replace").splitlines():
-                if line.startswith(("RssAnon:", "RssShmem:")):
-                    total += int(line.split()[1]) * 1024
-    return total
+    return {pid: stats[pid] for pid in (leader, *members) if pid in stats}
 
 
 def die_with_parent(parent: int) -> None:

@@ -20,9 +20,9 @@ import numpy as np
 from dmlprep.runtime.failure import SessionFailure
 from dmlprep.runtime.hresult import diagnose
 from dmlprep.runtime.served import SessionHost
-from dmlprep.runtime.types import SessionOptions
+from dmlprep.runtime.types import Fp16Traits, SessionOptions
 
-__all__ = ["Fp16Traits", "SelfTest", "cases", "failures_text", "self_test"]
+__all__ = ["SelfTest", "cases", "failures_text", "self_test"]
 
 OPSET = 17
 """Every release from 1.15 on has DirectML kernels of this opset for the operators below."""
@@ -52,15 +52,6 @@ class Case:
     feeds: dict[str, np.ndarray]
     expected: np.ndarray
     bound: float
-
-
-@dataclass(frozen=True)
-class Fp16Traits:
-    """What the device does with FP16; the words of ``DmlStatus``."""
-
-    rounding: Literal["nearest-even", "toward-zero", "other", "unknown"] = "unknown"
-    overflow: Literal["infinity", "saturates", "unknown"] = "unknown"
-    denormals: Literal["kept", "flushed", "unknown"] = "unknown"
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,6 @@ import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 
 import numpy as np
 
@@ -21,7 +20,7 @@ from dmlprep.runtime.failure import FULL, SessionFailure, disk_full, failure
 from dmlprep.runtime.types import NodePlacement, NodeTiming, RunValue, SessionOptions, ValueInfo
 from dmlprep.runtime.wire import dims_from_fields, dims_to_fields, read_tensor, write_tensor
 
-__all__ = ["ServedSession", "SessionHost", "parse_profile"]
+__all__ = ["Session", "SessionHost", "parse_profile"]
 
 _LARGE = 1 << 26
 """Bytes from which an output is read from the page cache in place, not copied."""
@@ -87,7 +86,7 @@ class SessionHost:
             self._child = child
         return self._child
 
-    def open(self, path: Path, options: SessionOptions | None = None) -> ServedSession:
+    def open(self, path: Path, options: SessionOptions | None = None) -> Session:
         """Load a model.
 
         Raises:
@@ -112,7 +111,7 @@ class SessionHost:
         }
         # What only a session knows: its adapter and driver.
         facts = {**self._facts, **{row[1]: row[2] for row in answer if row[0] == "device" and len(row) == 3}}
-        return ServedSession(child, number, path, options, self._describe(facts), values["input"], values["output"])
+        return Session(child, number, path, options, self._describe(facts), values["input"], values["output"])
 
     def close(self) -> None:
         """End the worker, and with it all sessions of this host."""
@@ -123,9 +122,7 @@ class SessionHost:
     def __enter__(self) -> SessionHost:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
@@ -149,8 +146,8 @@ def _option_lines(options: SessionOptions) -> list[list[str]]:
     return lines
 
 
-class ServedSession:
-    """One loaded model in a worker."""
+class Session:
+    """A model that is loaded in a worker, and answers. Every method may raise ``SessionFailure``."""
 
     def __init__(
         self,
@@ -173,13 +170,13 @@ class ServedSession:
         self._timings: tuple[NodeTiming, ...] | None = None
         self._closed = False
 
-    def owned_by(self, host: SessionHost) -> ServedSession:
+    def owned_by(self, host: SessionHost) -> Session:
         """End ``host`` with this session."""
         self._owner = host
         return self
 
     def run(self, feeds: Mapping[str, np.ndarray], outputs: Sequence[str] | None = None) -> dict[str, np.ndarray]:
-        """See ``Session.run``."""
+        """Outputs by name, all of them unless named. Refuses outputs that are no tensors: see ``run_any``."""
         result: dict[str, np.ndarray] = {}
         for name, value in self.run_any(feeds, outputs).items():
             if value is None:
@@ -192,7 +189,7 @@ class ServedSession:
     def run_any(
         self, feeds: Mapping[str, np.ndarray | list[np.ndarray]], outputs: Sequence[str] | None = None
     ) -> dict[str, RunValue]:
-        """See ``Session.run_any``."""
+        """As ``run``, with sequences and optionals on both sides."""
         if not self._child.alive:
             raise failure("crash", f"{self._child.name} has ended", str(self.path))
         declared = {value.name: value for value in self.inputs}
@@ -247,14 +244,14 @@ class ServedSession:
             _discard(path)
 
     def placement(self) -> tuple[NodePlacement, ...]:
-        """See ``Session.placement``."""
+        """Which provider each node went to, before fusion; needs ``record_placement``."""
         if not self._options.record_placement:
             raise UsageError("the session was opened without record_placement")
         answer = self._ask([["placement", str(self._number)]])
         return tuple(NodePlacement(r[4], r[2], r[3], r[1]) for r in answer if r[0] == "node")
 
     def timings(self) -> tuple[NodeTiming, ...]:
-        """See ``Session.timings``."""
+        """Time of each kernel over all runs so far; needs ``profile``. Ends the profiling."""
         if not self._options.profile:
             raise UsageError("the session was opened without profile")
         if self._timings is None:
@@ -272,7 +269,7 @@ class ServedSession:
         )
 
     def close(self) -> None:
-        """See ``Session.close``."""
+        """Release the model; end the worker when it was made for this session alone."""
         if self._closed:
             return
         self._closed = True
@@ -283,12 +280,10 @@ class ServedSession:
             with contextlib.suppress(SessionFailure):
                 self._ask([["close", str(self._number)]])
 
-    def __enter__(self) -> ServedSession:
+    def __enter__(self) -> Session:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

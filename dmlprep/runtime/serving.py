@@ -15,6 +15,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from dmlprep.runtime.hresult import error_text
 from dmlprep.runtime.memory import die_with_parent, prefer_as_victim
 from dmlprep.runtime.offsite.process import no_crash_dialog
 from dmlprep.runtime.ortoptions import choose_device, providers, session_settings
@@ -49,13 +50,6 @@ class Refused(Exception):
     def __init__(self, kind: str, message: str) -> None:
         super().__init__(message)
         self.kind = kind
-
-
-def _message(error: BaseException) -> str:
-    if isinstance(error, UnicodeDecodeError):
-        # pybind11 failed to read a Windows error text in the user's language; the bytes are the message.
-        return error.object.decode("utf-8", "surrogateescape")
-    return str(error) or type(error).__name__
 
 
 class Worker:
@@ -103,7 +97,7 @@ class Worker:
             # Else the package opens the session anew on the CPU, and replaces the provider's error by one of its own.
             session = self.ort.InferenceSession(source, settings, **chosen, enable_fallback=False)
         except Exception as error:
-            raise Refused("load", _message(error)) from error
+            raise Refused("load", error_text(error)) from error
         if self.device == "dml" and "DmlExecutionProvider" not in session.get_providers():
             raise Refused("load", "ONNX Runtime left the DirectML provider out of the session")
         self.sessions[number] = session
@@ -164,7 +158,7 @@ class Worker:
             else:
                 results = session.run(names, feeds)
         except Exception as error:
-            raise Refused("run", _message(error)) from error
+            raise Refused("run", error_text(error)) from error
         for name, result in zip(names, results, strict=True):
             self.answer(name, result)
 
@@ -278,6 +272,6 @@ def serve(requests: BinaryIO, out: BinaryIO, handle: Callable[[list[str]], bool]
         except MemoryError as error:
             answer = ["fail", "run", f"MemoryError: {error}"]
         except Exception as error:
-            answer = ["fail", "protocol", f"{type(error).__name__}: {_message(error)}"]
+            answer = ["fail", "protocol", f"{type(error).__name__}: {error_text(error)}"]
         out.write(encode(answer))
         out.flush()

@@ -11,7 +11,7 @@ from dmlprep.errors import CheckNotRun
 from dmlprep.record import DeviceInfo
 from dmlprep.runtime.child import Child
 from dmlprep.runtime.environment import install_line, python
-from dmlprep.runtime.served import ServedSession, SessionHost
+from dmlprep.runtime.served import Session, SessionHost
 from dmlprep.runtime.types import SessionOptions
 
 __all__ = ["cpu_host", "open_cpu", "open_evaluator", "open_on", "python_worker"]
@@ -38,7 +38,7 @@ def cpu_host() -> SessionHost:
     return SessionHost(lambda: python_worker("cpu", "the CPU worker"), _cpu_device)
 
 
-def open_cpu(path: Path, options: SessionOptions | None = None, host: SessionHost | None = None) -> ServedSession:
+def open_cpu(path: Path, options: SessionOptions | None = None, host: SessionHost | None = None) -> Session:
     """Load a model on the CPU, in a child process.
 
     Args:
@@ -50,7 +50,7 @@ def open_cpu(path: Path, options: SessionOptions | None = None, host: SessionHos
     return open_on(host, cpu_host, path, options)
 
 
-def open_evaluator(path: Path, options: SessionOptions | None = None) -> ServedSession:
+def open_evaluator(path: Path, options: SessionOptions | None = None) -> Session:
     """Load a model in onnx's reference evaluator, in a child process: numpy, slow, for what ONNX Runtime cannot load.
 
     Raises:
@@ -68,7 +68,7 @@ def open_evaluator(path: Path, options: SessionOptions | None = None) -> ServedS
 
 def open_on(
     host: SessionHost | None, make: Callable[[], SessionHost], path: Path, options: SessionOptions | None
-) -> ServedSession:
+) -> Session:
     """Open on ``host``, or on a fresh one that ends with the session."""
     if host is not None:
         return host.open(path, options)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from types import TracebackType
-from typing import Literal, Protocol
+from typing import Literal
 
 import numpy as np
 
@@ -16,13 +14,13 @@ __all__ = [
     "DATA_FOLDER",
     "Dim",
     "DmlStatus",
+    "Fp16Traits",
     "NodePlacement",
     "NodeTiming",
     "OpenBy",
     "Optimization",
     "Preference",
     "RunValue",
-    "Session",
     "SessionOptions",
     "ValueInfo",
 ]
@@ -134,15 +132,27 @@ class NodeTiming:
 
 
 @dataclass(frozen=True)
+class Fp16Traits:
+    """What a device does with FP16.
+
+    Attributes:
+        rounding: how FP32 becomes FP16.
+        overflow: what an FP32 value beyond 65504 becomes.
+        denormals: whether FP16 denormals survive.
+    """
+
+    rounding: Literal["nearest-even", "toward-zero", "other", "unknown"] = "unknown"
+    overflow: Literal["infinity", "saturates", "unknown"] = "unknown"
+    denormals: Literal["kept", "flushed", "unknown"] = "unknown"
+
+
+@dataclass(frozen=True)
 class DmlStatus:
     """Whether a DirectML session can be had here, and what it does with FP16.
 
     Attributes:
         reason: why not, empty when it can.
         fix: how the user mends it, where the reason does not say.
-        fp16_rounding: how FP32 becomes FP16 on this device.
-        fp16_overflow: what an FP32 value beyond 65504 becomes.
-        fp16_denormals: whether FP16 denormals survive.
         native_fp16: FP16 arithmetic in 16 bits; else in FP32 with FP16 stores. ``None``: not known.
     """
 
@@ -150,46 +160,5 @@ class DmlStatus:
     reason: str = ""
     device: DeviceInfo | None = None
     fix: str = ""
-    fp16_rounding: Literal["nearest-even", "toward-zero", "other", "unknown"] = "unknown"
-    fp16_overflow: Literal["infinity", "saturates", "unknown"] = "unknown"
-    fp16_denormals: Literal["kept", "flushed", "unknown"] = "unknown"
+    fp16: Fp16Traits = Fp16Traits()
     native_fp16: bool | None = None
-
-
-class Session(Protocol):
-    """A loaded model that answers. Every method may raise ``SessionFailure``."""
-
-    @property
-    def device(self) -> DeviceInfo: ...
-
-    @property
-    def path(self) -> Path: ...
-
-    @property
-    def inputs(self) -> tuple[ValueInfo, ...]: ...
-
-    @property
-    def outputs(self) -> tuple[ValueInfo, ...]: ...
-
-    def run(self, feeds: Mapping[str, np.ndarray], outputs: Sequence[str] | None = None) -> dict[str, np.ndarray]:
-        """Outputs by name, all of them unless named. Refuses outputs that are no tensors: see ``run_any``."""
-
-    def run_any(
-        self, feeds: Mapping[str, np.ndarray | list[np.ndarray]], outputs: Sequence[str] | None = None
-    ) -> dict[str, RunValue]:
-        """As ``run``, with sequences and optionals on both sides."""
-
-    def placement(self) -> tuple[NodePlacement, ...]:
-        """Which provider each node went to, before fusion; needs ``record_placement``."""
-
-    def timings(self) -> tuple[NodeTiming, ...]:
-        """Time of each kernel over all runs so far; needs ``profile``. Ends the profiling."""
-
-    def close(self) -> None:
-        """Release the model; ends the worker when it was made for this session alone."""
-
-    def __enter__(self) -> Session: ...
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...

@@ -1,135 +1,103 @@
-"""Read a ModelProto into facts, in one walk, linear in its nodes, without reading weights."""
+"""Read a model and what is known of its values into facts: one walk, which reads no weights."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 
-import numpy as np
 import onnx
-from onnx import numpy_helper
+import onnx_ir as ir
 
+from dmlprep.analysis.attributes import constant_tensor
+from dmlprep.analysis.knowledge import Knowledge, constant_of, dims_of, type_of
+from dmlprep.analysis.schemas import type_string
+from dmlprep.model.walk import attribute_graphs, join_path
 from dmlprep.targets.facts import GraphFacts, NodeFacts, Value
 
-__all__ = ["build", "set_type", "type_name"]
+__all__ = ["build", "set_type"]
 
-_TYPE_NAMES: dict[int, str] = {number: name.lower() for name, number in onnx.TensorProto.DataType.items()}
+_TENSOR_BYTES = 1024  # of an initializer whose values the rules look at
 
 
-def build(
-    model: onnx.ModelProto,
-    *,
-    weights: Collection[str] = (),
-    origins: Mapping[str, str] | None = None,
-) -> GraphFacts:
+def build(model: ir.Model, known: Knowledge, origins: Mapping[str, str] | None = None) -> GraphFacts:
     """The main graph of a model, subgraphs below it.
 
     Args:
-        model: with value_info from shape inference.
-        weights: names of graph inputs that stand for large initializers (see ``model.checking.weightless``).
+        known: types and shapes of the model's values.
         origins: first output -> label of the node that it was inlined from.
     """
-    opsets = {("" if o.domain == "ai.onnx" else o.domain): int(o.version) for o in model.opset_import}
-    builder = _Builder(opsets, set(weights), origins or {}, overridable=model.ir_version < 4)
-    return builder.graph(model.graph, "", None, [])
+    return _Builder(model, known, origins or {}).graph(model.graph, "", None)
 
 
 class _Builder:
-    def __init__(self, opsets: Mapping[str, int], weights: set[str], origins: Mapping[str, str], overridable: bool):
-        self.opsets = opsets
-        self.weights = weights
+    def __init__(self, model: ir.Model, known: Knowledge, origins: Mapping[str, str]) -> None:
+        self.known = known
         self.origins = origins
-        self.overridable = overridable
+        self.ir_version = model.ir_version
+        self.opsets = {("" if domain == "ai.onnx" else domain): v for domain, v in model.graph.opset_imports.items()}
+        self.values: dict[ir.Value, Value] = {}
 
-    def graph(
-        self, proto: onnx.GraphProto, path: str, parent: NodeFacts | None, scopes: list[dict[str, Value]]
-    ) -> GraphFacts:
-        graph = GraphFacts(path, parent)
-        values = graph.values
-        for info in proto.input:
-            value = values[info.name] = Value(info.name, path)
-            set_type(value, info.type)
-            if info.name in self.weights and not path:
-                value.initializer = value.constant = True
-            else:
-                value.graph_input = True
-                graph.inputs.append(value)
-        for tensor in proto.initializer:
-            value = values.get(tensor.name) or values.setdefault(tensor.name, Value(tensor.name, path))
-            _set_tensor(value, tensor)
-            # An initializer that is an input as well can be overridden from IR 4 on only; before, it always is listed.
-            value.constant = not value.graph_input or self.overridable
-        for sparse in proto.sparse_initializer:
-            value = values.setdefault(sparse.values.name, Value(sparse.values.name, path))
-            value.type, value.shape = _TYPE_NAMES.get(sparse.values.data_type, ""), tuple(sparse.dims)
-            value.initializer = value.constant = True
-        infos = {info.name: info for info in proto.value_info}
-        infos.update((info.name, info) for info in proto.output)
-        chain = [*scopes, values]
-        for index, node in enumerate(proto.node):
-            self._node(node, index, graph, chain, infos)
-        for info in proto.output:
-            found = self._find(info.name, chain) or values.setdefault(info.name, Value(info.name, path))
-            if found.type == "":
-                set_type(found, info.type)
+    def graph(self, graph: ir.Graph, path: str, parent: NodeFacts | None) -> GraphFacts:
+        facts = GraphFacts(path, parent)
+        for value in graph.initializers.values():
+            self._set_initializer(value, self._value(value, path))
+        for value in graph.inputs:
+            found = self._value(value, path)
+            found.graph_input = True
+            facts.inputs.append(found)
+        for node in graph:
+            self._node(node, facts)
+        for index, made in enumerate(facts.nodes):
+            made.index = index
+        for value in graph.outputs:
+            found = self._value(value, path)
             found.graph_output = True
-            graph.outputs.append(found)
-        return graph
+            facts.outputs.append(found)
+        return facts
 
-    @staticmethod
-    def _find(name: str, chain: list[dict[str, Value]]) -> Value | None:
-        for scope in reversed(chain):
-            if name in scope:
-                return scope[name]
-        return None
+    def _value(self, value: ir.Value, path: str) -> Value:
+        """The facts of a value; ``path`` is that of the graph where it is met first."""
+        found = self.values.get(value)
+        if found is None:
+            found = self.values[value] = Value(value.name or "", path)
+            proto = self.known.type(value)
+            if proto is not None:
+                set_type(found, proto)
+        return found
 
-    def _node(
-        self,
-        proto: onnx.NodeProto,
-        index: int,
-        graph: GraphFacts,
-        chain: list[dict[str, Value]],
-        infos: Mapping[str, onnx.ValueInfoProto],
-    ) -> None:
-        domain = "" if proto.domain == "ai.onnx" else proto.domain
-        node = NodeFacts(proto, graph.path, index, self.opsets.get(domain, 1))
-        values = chain[-1]
-        for name in proto.output:
-            if not name:
-                node.outputs.append(None)
-                continue
-            value = Value(name, graph.path)
-            if name in infos:
-                set_type(value, infos[name].type)
-            value.producer = node
-            values[name] = value
-            node.outputs.append(value)
-        if proto.output:
-            origin = self.origins.get(proto.output[0])
-            node.inlined = origin is not None
-            node.origin = origin or ""
-        if node.key == "Constant":
-            _set_constant(node)
-            graph.constants.append(node)
+    def _set_initializer(self, value: ir.Value, facts: Value) -> None:
+        tensor = value.const_value
+        facts.initializer = True
+        facts.constant = constant_of(value, self.ir_version) is not None
+        if tensor is not None and (tensor.dtype == ir.DataType.STRING or tensor.nbytes <= _TENSOR_BYTES):
+            facts.tensor = tensor
+
+    def _node(self, node: ir.Node, graph: GraphFacts) -> None:
+        facts = NodeFacts(node, graph.path, self.opsets.get(node.domain, 1))
+        for output in node.outputs:
+            made = self._value(output, graph.path) if output.name else None
+            if made is not None:
+                made.graph, made.producer = graph.path, facts
+            facts.outputs.append(made)
+        if facts.outputs:
+            facts.origin = self.origins.get(node.outputs[0].name or "", "")
+        if facts.key == "Constant":
+            _set_constant(facts)
+            graph.constants.append(facts)
             return
-        for name in proto.input:
-            found = self._find(name, chain) if name else None
-            if name and found is None:  # produced by nothing: the checker says so; the rules go on
-                found = values.setdefault(name, Value(name, graph.path))
-            node.inputs.append(found)
-            if found is not None and (not found.consumers or found.consumers[-1] is not node):
-                found.consumers.append(node)
-        for attribute in proto.attribute:
-            inner = [attribute.g] if attribute.type == onnx.AttributeProto.GRAPH else list(attribute.graphs)
-            for i, body in enumerate(inner):
-                label = attribute.name if attribute.type == onnx.AttributeProto.GRAPH else f"{attribute.name}[{i}]"
-                path = f"{graph.path}/{node.label}/{label}" if graph.path else f"{node.label}/{label}"
-                node.subgraphs[label] = self.graph(body, path, node, chain)
-        if node.subgraphs:
-            _note_implicit(node, graph.path)
-        graph.nodes.append(node)
+        for value in node.inputs:
+            found = None if value is None else self._value(value, graph.path)
+            facts.inputs.append(found)
+            if found is not None and (not found.consumers or found.consumers[-1] is not facts):
+                found.consumers.append(facts)
+        for name, body in attribute_graphs(node):
+            path = join_path(facts.path, name)
+            facts.subgraphs[name] = self.graph(body, path, facts)
+        if facts.subgraphs:
+            _note_implicit(facts)
+        graph.nodes.append(facts)
 
 
-def _note_implicit(node: NodeFacts, path: str) -> None:
+def _note_implicit(node: NodeFacts) -> None:
     inside = {g.path for top in node.subgraphs.values() for g in top.all_graphs()}
     seen: set[int] = set()
     for top in node.subgraphs.values():
@@ -143,61 +111,22 @@ def _note_implicit(node: NodeFacts, path: str) -> None:
                         value.consumers.append(node)
 
 
-def _set_tensor(value: Value, tensor: onnx.TensorProto) -> None:
-    value.type = _TYPE_NAMES.get(tensor.data_type, "")
-    value.shape = tuple(tensor.dims)
-    value.initializer = value.constant = True
-    if tensor.data_location != onnx.TensorProto.EXTERNAL:
-        value.tensor = tensor
-
-
 def _set_constant(node: NodeFacts) -> None:
-    value = node.outputs[0]
+    value = node.output()
     if value is None:
         return
     value.initializer = value.constant = True
     value.producer = None
-    for attribute in node.proto.attribute:
-        tensor: onnx.TensorProto | None = None
-        if attribute.name == "value":
-            tensor = attribute.t
-        elif attribute.name in ("value_float", "value_floats"):
-            floats = attribute.floats if attribute.name.endswith("s") else attribute.f
-            tensor = numpy_helper.from_array(np.asarray(floats, np.float32))
-        elif attribute.name in ("value_int", "value_ints"):
-            ints = attribute.ints if attribute.name.endswith("s") else attribute.i
-            tensor = numpy_helper.from_array(np.asarray(ints, np.int64))
-        elif attribute.name in ("value_string", "value_strings"):
-            value.type = "string"
-            value.shape = (len(attribute.strings),) if attribute.name.endswith("s") else ()
-        elif attribute.name == "sparse_value":
-            value.type = _TYPE_NAMES.get(attribute.sparse_tensor.values.data_type, "")
-            value.shape = tuple(attribute.sparse_tensor.dims)
-        if tensor is not None:
-            _set_tensor(value, tensor)
-
-
-def type_name(proto: onnx.TypeProto) -> str:
-    """A type as kernel tables write it; a plain tensor is its element type."""
-    kind = proto.WhichOneof("value")
-    if kind == "tensor_type":
-        return _TYPE_NAMES.get(proto.tensor_type.elem_type, "").replace("undefined", "")
-    if kind == "sparse_tensor_type":
-        return f"sparse_tensor({_TYPE_NAMES.get(proto.sparse_tensor_type.elem_type, '')})"
-    if kind in ("sequence_type", "optional_type"):
-        inner = getattr(proto, kind).elem_type
-        text = type_name(inner)
-        if inner.WhichOneof("value") == "tensor_type":
-            text = f"tensor({text})"
-        return f"{'seq' if kind == 'sequence_type' else 'optional'}({text})"
-    return "map" if kind == "map_type" else ""
+    value.tensor = constant_tensor(node.ir)
+    if value.tensor is not None:
+        set_type(value, type_of(value.tensor))
 
 
 def set_type(value: Value, proto: onnx.TypeProto) -> None:
-    """Note the type, and the shape where it has one."""
-    value.type = type_name(proto)
-    kind = proto.WhichOneof("value")
-    if kind == "tensor_type" and proto.tensor_type.HasField("shape"):
-        value.shape = tuple(
-            int(d.dim_value) if d.HasField("dim_value") else (d.dim_param or None) for d in proto.tensor_type.shape.dim
-        )
+    """Note the type, as kernel tables write it (a plain tensor is its element type), and the shape where it has one."""
+    value.proto = proto
+    text = type_string(proto)
+    value.type = text[len("tensor(") : -1] if text.startswith("tensor(") else text
+    dims = dims_of(proto)
+    if dims is not None:
+        value.shape = dims

@@ -1,21 +1,22 @@
 """A model as the rules see it: graphs of nodes whose values have types, shapes and, where constant, a size or a value.
 
-``building.build`` makes them of a ModelProto. The rules of this room, placement and
-the quirks all speak of these. Element types are written as ONNX Runtime writes them in kernel tables: ``float``,
+``building.build`` makes them of a model and what is known of its values. The rules of this room, placement and the
+quirks all speak of these. Element types are written as ONNX Runtime writes them in kernel tables: ``float``,
 ``float16``, ``int64``, ``seq(tensor(float))``, ``optional(tensor(float))``; ``""`` is unknown.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import onnx
-from onnx import numpy_helper
+import onnx_ir as ir
 
 from dmlprep.analysis.schemas import schema_of
 from dmlprep.model.dims import Dim
+from dmlprep.model.walk import join_path
 
 __all__ = ["INTERNAL_SINCE", "GraphFacts", "NodeFacts", "Value", "since_version"]
 
@@ -39,6 +40,7 @@ class Value:
 
     Attributes:
         type: element type, ``""`` where unknown.
+        proto: the type as ONNX writes it, ``None`` where unknown.
         shape: sizes, ``None`` where not even the rank is known.
         constant: an initializer or the output of Constant that nothing can override.
         initializer: an initializer, also one that is a graph input as well.
@@ -59,6 +61,7 @@ class Value:
         "initializer",
         "name",
         "producer",
+        "proto",
         "shape",
         "tensor",
         "type",
@@ -68,6 +71,7 @@ class Value:
         self.name = name
         self.graph = graph
         self.type = ""
+        self.proto: onnx.TypeProto | None = None
         self.shape: tuple[Dim, ...] | None = None
         self.constant = False
         self.initializer = False
@@ -75,7 +79,12 @@ class Value:
         self.graph_output = False
         self.producer: NodeFacts | None = None
         self.consumers: list[NodeFacts] = []
-        self.tensor: onnx.TensorProto | None = None
+        self.tensor: ir.TensorProtocol | None = None
+
+    @property
+    def dtype(self) -> ir.DataType | None:
+        """Element type of a tensor; ``None`` where it is not known, or where the value is no tensor."""
+        return ir.DataType[self.type.upper()] if self.type and "(" not in self.type else None
 
     @property
     def rank(self) -> int | None:
@@ -108,7 +117,7 @@ class Value:
         """Its value where it is a small constant, else ``None``."""
         if self.tensor is None or not self.constant:
             return None
-        return np.asarray(numpy_helper.to_array(self.tensor))
+        return np.asarray(self.tensor.numpy())
 
     def integers(self) -> list[int] | None:
         """Its values as integers, flattened, where it is a small constant of integers."""
@@ -123,44 +132,43 @@ class NodeFacts:
     """One node.
 
     Attributes:
+        ir: the node itself.
         name: as the model writes it, may be empty.
         key: ``Conv`` for ai.onnx, ``com.microsoft::Gelu`` for others.
         since: since_version of the operator at the model's opset, 0 where ONNX has none.
         opset: version of the operator's domain that the model imports.
+        index: its place in the topological order of its graph, Constant nodes left out.
         inputs: explicit inputs, ``None`` for one left out.
         implicit: outer values that its subgraphs read.
         outputs: ``None`` for one left out.
         subgraphs: attribute name -> graph.
-        origin: the node of the model that it was inlined from (its own label where it was not).
-        inlined: whether it comes from a function's body.
+        origin: label of the node that it was inlined from, empty where it stands in the model itself.
     """
 
     __slots__ = (
-        "_attributes",
         "domain",
         "graph",
         "implicit",
         "index",
-        "inlined",
         "inputs",
+        "ir",
         "key",
         "name",
         "op",
         "opset",
         "origin",
         "outputs",
-        "proto",
         "since",
         "subgraphs",
     )
 
-    def __init__(self, proto: onnx.NodeProto, graph: str, index: int, opset: int) -> None:
-        self.proto = proto
+    def __init__(self, node: ir.Node, graph: str, opset: int) -> None:
+        self.ir = node
         self.graph = graph
-        self.index = index
-        self.name = proto.name
-        self.op = proto.op_type
-        self.domain = "" if proto.domain == "ai.onnx" else proto.domain
+        self.index = 0
+        self.name = node.name or ""
+        self.op = node.op_type
+        self.domain = node.domain
         self.key = f"{self.domain}::{self.op}" if self.domain else self.op
         self.opset = opset
         self.since = since_version(self.domain, self.op, opset)
@@ -168,9 +176,7 @@ class NodeFacts:
         self.outputs: list[Value | None] = []
         self.implicit: list[Value] = []
         self.subgraphs: dict[str, GraphFacts] = {}
-        self.inlined = False
         self.origin = ""
-        self._attributes: Mapping[str, onnx.AttributeProto] | None = None
 
     @property
     def label(self) -> str:
@@ -179,22 +185,19 @@ class NodeFacts:
             return self.name
         return f"{self.op}({next((o.name for o in self.outputs if o is not None), '')})"
 
+    @property
+    def path(self) -> str:
+        """Its label with the path of its graph."""
+        return join_path(self.graph, self.label)
+
     def has(self, name: str) -> bool:
         """Whether the attribute is written."""
-        return name in self._by_name()
-
-    def _by_name(self) -> Mapping[str, onnx.AttributeProto]:
-        if self._attributes is None:
-            self._attributes = {a.name: a for a in self.proto.attribute}
-        return self._attributes
+        return name in self.ir.attributes
 
     def attribute(self, name: str, default: Any = None) -> Any:
-        """An attribute's value; strings as ``str``; ``default`` where it is not written."""
-        attribute = self._by_name().get(name)
-        if attribute is None:
-            return default
-        value: Any = onnx.helper.get_attribute_value(attribute)
-        return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+        """An attribute's value; ``default`` where it is not written."""
+        found = self.ir.attributes.get(name)
+        return default if found is None else found.value
 
     def input(self, index: int) -> Value | None:
         """The explicit input at a position, ``None`` where there is none."""
@@ -223,7 +226,6 @@ class GraphFacts:
         self.constants: list[NodeFacts] = []
         self.inputs: list[Value] = []
         self.outputs: list[Value] = []
-        self.values: dict[str, Value] = {}
 
     @property
     def subgraphs(self) -> list[GraphFacts]:

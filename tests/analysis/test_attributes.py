@@ -38,7 +38,15 @@ def test_what_only_a_call_decides_is_no_constant() -> None:
     <domain: "local", opset_import: ["" : 17]> held <v> () => (b) { b = Constant <value_float: float = @v> () }"""
     (function,) = ir.from_proto(onnx.parser.parse_model(text)).functions.values()
     assert constant_tensor(next(iter(function))) is None
-    assert constant_tensor(node('y = Constant <value_string = "a"> ()')) is None
+
+
+@pytest.mark.parametrize(("held", "shape"), [('value_string = "a"', ()), ('value_strings = ["a", "é"]', (2,))])
+def test_strings_are_a_tensor_that_can_be_written(held: str, shape: tuple[int, ...]) -> None:
+    tensor = constant_tensor(node(f"y = Constant <{held}> ()"))
+    assert tensor is not None
+    assert tensor.dtype == ir.DataType.STRING
+    assert ir.to_proto(tensor).string_data[0] == b"a"
+    assert tensor.shape == shape
 
 
 def test_attributes_without_graphs_and_large_tensors() -> None:

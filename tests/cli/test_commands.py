@@ -224,6 +224,21 @@ def test_plan(tmp_path: Path, run: Run) -> None:
     assert run("plan", "--recipe", tmp_path / "none.toml").code == 2
 
 
+def test_plan_of_a_model_says_what_prepare_would_do(tmp_path: Path, run: Run) -> None:
+    path = tmp_path / "gelu.onnx"
+    text = '<ir_version: 10, opset_import: ["" : 20]> g (float[n,4] x) => (float[n,4] y) { [g] y = Gelu (x) }'
+    onnx.save(onnx.parser.parse_model(text), path)
+    done = run("plan", path)
+    assert done.code == 0
+    assert "      1 x Gelu-20  by step opset" in done.out.splitlines()
+    assert done.out.splitlines()[-1] == f"run: dmlprep prepare {path} -o out --pin n=1"
+    told = json.loads(run("plan", path, "--pin", "n=3", "--format", "json").out)
+    assert (told["format"], told["sizes"], told["after"]["compute_nodes_on_cpu"]) == (1, {"n": 3}, 0)
+    assert "prepare would bring 1 of 1 compute nodes" in run("check", path).out
+    assert run("plan", path, "--pin", "m=3").code == 2
+    assert [p.name for p in tmp_path.iterdir()] == ["gelu.onnx"]
+
+
 def test_report_of_something_else(add_model: Path, run: Run) -> None:
     done = run("report", add_model)
     assert done.code == 2

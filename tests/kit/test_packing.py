@@ -59,6 +59,8 @@ def test_a_model_without_a_record_is_its_own_reference(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout
     verdict, record = api.verify_kit(box / "result.zip", kit=tmp_path / "k.zip", model=model)
     assert (verdict.outcome, record) == ("passed", None)
+    assert (packed.manifest.inputs, verdict.inputs) == ("seeded", "seeded")
+    assert [one.code for one in verdict.findings] == ["DP710"]
     assert any("the model itself" in detail for detail in verdict.device.details if verdict.device) or False
 
 
@@ -109,6 +111,7 @@ def test_the_user_s_feeds_and_tolerance(tmp_path: Path) -> None:
     feed = {"x": np.ones((2, 4), np.float32), "n": np.array([1, 2])}
     packed = api.pack_kit(model, out=tmp_path / "k.zip", feeds=[feed], tolerance="rel:0.005")
     assert packed.manifest.tolerances["dml"].max_rel == 0.005
+    assert packed.manifest.inputs == "given"
     with zipfile.ZipFile(tmp_path / "k.zip") as archive, archive.open("feeds/0-0.npy") as file:
         assert np.array_equal(np.load(file), feed["x"])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -13,8 +14,10 @@ from dmlprep import runtime
 from dmlprep.errors import InputError, UsageError
 from dmlprep.metrics import holds_fp16, quantizes
 from dmlprep.model import Model
-from dmlprep.parity import Reference, compare, make_feeds
+from dmlprep.parity import Reference, compare, compare_candidate, make_feeds
+from dmlprep.parity.candidate import Candidate
 from dmlprep.record import Verdict
+from dmlprep.runtime import SessionFailure
 from tests.fixtures_index import FIXTURES, Fixture, fixture
 from tests.parity.models import parse, perturbed
 
@@ -72,7 +75,7 @@ def test_a_candidate_of_an_opset_that_is_too_new_here_is_not_run(tmp_path: Path)
     assert "the candidate is of opset 28: install a newer one" in verdict.reason
 
 
-def test_a_candidate_that_hangs_fails_in_time(tmp_path: Path) -> None:
+def test_a_candidate_that_works_slowly_is_out_of_time(tmp_path: Path) -> None:
     slow = parse(
         """g (float[4] x, int64 n) => (float[4] y) {
             yes = Constant<value = bool {1}>()
@@ -86,9 +89,25 @@ def test_a_candidate_that_hangs_fails_in_time(tmp_path: Path) -> None:
     quick = parse("g (float[4] x, int64 n) => (float[4] y) { y = Sin(x) }", tmp_path / "quick.onnx")
     feed = {"x": np.ones(4, np.float32), "n": np.array(2**40)}
     verdict = compare(quick, slow, [feed], time_limit=3)
-    assert verdict.outcome == "failed"
+    assert verdict.outcome == "not-run"
+    assert verdict.reason.startswith("out of time")
     assert "3 s" in verdict.reason
-    assert verdict.findings[0].facts["kind"] == "timeout"
+    assert verdict.exit_code == 3
+
+
+def test_a_candidate_that_hangs_fails(tmp_path: Path) -> None:
+    """As slow work, but for what the worker uses."""
+    path = parse("g (float[4] x) => (float[4] y) { y = Sin(x) }", tmp_path / "one.onnx")
+    model = Model.open(path)
+
+    def answers(_feeds: object, _options: object) -> Any:
+        raise SessionFailure("hang", "the worker did not answer and did nothing")
+        yield
+
+    with Reference.of(path) as reference:
+        verdict = compare_candidate(reference, Candidate("parity on cpu", "x", model, "cpu", "cpu", answers))
+    assert verdict.outcome == "failed"
+    assert verdict.findings[0].facts["kind"] == "hang"
 
 
 def test_a_reference_that_does_not_run_is_not_run(tmp_path: Path) -> None:

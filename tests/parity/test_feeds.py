@@ -87,6 +87,62 @@ def test_ids_are_traced_through_casts_subgraphs_and_functions(tmp_path: Path) ->
     assert values.max() == 6
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "same = Equal(sr, k)",
+        "one = Constant<value = int64[1] {1}>() row = Reshape(sr, one) zero = Constant<value = int64 {0}>() "
+        "cell = Gather(row, zero) same = Equal(k, cell)",
+        "same = Less(sr, k)",
+        "same = of.asks(sr)",
+    ],
+)
+def test_a_number_that_is_compared_is_the_constant(text: str, tmp_path: Path) -> None:
+    graph = f"""g (float[n, samples] x, int64 sr) => (float[n, samples] y) {{
+        k = Constant<value = int64 {{16000}}>() {text}
+        y = If (same) <then_branch = a () => (p) {{ p = Relu(x) }}, else_branch = b () => (q) {{ q = Neg(x) }}> }}"""
+    function = """<opset_import: ["" : 17], domain: "of"> asks (n) => (m)
+        { c = Constant<value = int64 {16000}>() m = Equal(n, c) }"""
+    head = '<ir_version: 8, opset_import: ["" : 17, "of" : 1]>'
+    path = tmp_path / "parsed.onnx"
+    onnx.save(onnx.parser.parse_model(f"{head} {graph} {function}"), path)
+    feed = make_feeds(Model.open(path), count=1)[0]
+    assert feed["sr"].dtype == np.int64
+    assert feed["sr"].item() == 16000
+    assert compare(path, path).outcome == "passed"
+
+
+def test_ids_that_are_compared_with_padding_stay_ids(tmp_path: Path) -> None:
+    model = opened(
+        """g (int64[n, length] ids) => (bool[n, length] y) {
+            table = Constant<value = float[50, 1] {"""
+        + ", ".join(["0"] * 50)
+        + """}>()
+            row = Gather(table, ids) pad = Constant<value = int64 {0}>() y = Equal(ids, pad) }""",
+        tmp_path,
+    )
+    ids = make_feeds(model, {"length": 300}, count=1)[0]["ids"]
+    assert ids.min() >= 5
+    assert 40 <= ids.max() < 50  # rows of a table that is a Constant node
+
+
+@pytest.mark.parametrize("ends", ['Pad<mode = "reflect">(x, pads)', "Identity(x)"])
+def test_a_signal_is_as_long_as_frames_need_it(ends: str, tmp_path: Path) -> None:
+    model = opened(
+        f"""g (float[batch, length] x, float[2, ?, 4] state) => (float[batch, 2, m] y, float[2, k, 4] next) {{
+            w = Constant<value = float[2, 1, 64] {{{", ".join(["0.1"] * 128)}}}>()
+            pads = Constant<value = int64[4] {{0, 40, 0, 40}}>() one = Constant<value = int64[1] {{1}}>()
+            padded = {ends} row = Unsqueeze(padded, one) y = Conv(row, w) next = Relu(state) }}""",
+        tmp_path,
+    )
+    feed = make_feeds(model, count=1)[0]
+    assert feed["x"].shape == (2, 512)
+    assert feed["state"].shape == (2, 2, 4)  # the batch of a recurrent state
+    assert make_feeds(model, {"length": 700}, count=1)[0]["x"].shape == (2, 700)
+    path = tmp_path / "parsed.onnx"
+    assert compare(path, path).outcome == "passed"
+
+
 def test_unusual_inputs(tmp_path: Path) -> None:
     model = opened(
         """g (string[n] words, bool[n] flags, float gain, uint8[1, 3, 8, 8] image, int64[1] timestep, float[n, 0] none)

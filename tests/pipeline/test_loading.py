@@ -44,7 +44,7 @@ def test_what_the_checker_alone_accepts_is_not_written(tmp_path: Path, monkeypat
     assert record.exit_code == 1
     assert [(v.check, v.outcome) for v in record.verdicts] == [("load on cpu", "failed")]
     assert "Range" in record.error
-    assert "DP709" in record.error
+    assert "DP713" in record.error
     assert not (tmp_path / "out" / "model.onnx").exists()
 
 

@@ -116,7 +116,7 @@ def test_the_mode_that_informs_refuses_nothing(tmp_path: Path, monkeypatch: pyte
         ("fp16 emulation (storage)", "passed", True),
         ("fp16 emulation (everywhere)", "failed", False),
     ]
-    assert [(f.code, f.severity) for f in record.all_findings()] == [("DP407", "warning")]
+    assert [(f.code, f.severity) for f in record.all_findings()] == [("DP710", "note"), ("DP407", "warning")]
 
 
 def test_rounding_is_the_steps(tmp_path: Path) -> None:
@@ -179,9 +179,25 @@ def test_the_original_runs_once_for_all_verdicts(tmp_path: Path, monkeypatch: py
         return whole(path, *rest)
 
     monkeypatch.setattr(runtime, "open_cpu", noted)
-    record = _prepare(tmp_path, parity='fp16_emulation = "both"')
+    record = _prepare(tmp_path, parity='fp16_emulation = "both"\nnoise = "off"')
     assert len(record.verdicts) == 3
     assert opened.count("source.onnx") == 1
+
+
+def test_its_own_noise_is_measured_once_for_all_verdicts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str] = []
+    whole = runtime.open_cpu
+
+    def noted(path: Path, *rest: Any) -> Any:
+        opened.append(path.name)
+        return whole(path, *rest)
+
+    monkeypatch.setattr(runtime, "open_cpu", noted)
+    record = _prepare(tmp_path, parity='fp16_emulation = "both"')
+    assert opened.count("source.onnx") == 3
+    noise = {output.noise for verdict in record.verdicts for output in verdict.outputs}
+    assert len(noise) == 1
+    assert None not in noise
 
 
 def test_the_result_is_opened_once_and_from_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,7 +26,7 @@ def host() -> Iterator[SessionHost]:
     status = dml_status()
     if not status.available:
         pytest.skip(f"no DirectML: {status.reason}")
-    if status.fp16_overflow != "infinity":
+    if status.fp16.overflow != "infinity":
         pytest.skip("this device saturates where FP16 overflows")
     with dml_host() as made:
         yield made

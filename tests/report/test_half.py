@@ -109,6 +109,6 @@ def test_text() -> None:
         "half: 2.0 MB -> 1.0 MB, 4 casts left, 4 nodes in FP32 (recurrent 2, island search 1, before-the-cast 1)"
         in text
     )
-    assert "square: peak 9e+04, beyond FP16, 0.0% below the normal range" in text
-    assert "tiny: peak 1e-05, 87.5% below the normal range" in text
+    assert "square: peak 9e+04, beyond FP16, 0 % below the normal range" in text
+    assert "tiny: peak 1e-05, 87.5 % below the normal range" in text
     assert "fp16 emulation (everywhere): failed, for information, output 'b' is off" in text

@@ -12,6 +12,8 @@ import pytest
 from dmlprep.errors import OutputError
 from dmlprep.record import DeviceInfo, OutputMetrics, RunRecord, StepRecord, Verdict, finding
 from dmlprep.report.html import render_html, write_html
+from dmlprep.report.sarif import to_object
+from dmlprep.report.text import render_text
 
 
 def _record() -> RunRecord:
@@ -59,6 +61,20 @@ def test_a_failed_run_says_that_nothing_was_written_and_the_worst_first() -> Non
     assert page.index("the outputs differ") < page.index("stays dynamic")
 
 
+def test_made_inputs_are_told_in_every_form() -> None:
+    record = _record()
+    record.verdicts = [record.verdicts[0].on("seeded"), record.verdicts[1].on("seeded", remind=False)]
+    page = render_html(record)
+    assert page.count("on made inputs") == 1  # the other one did not run
+    assert "give real ones with --feeds" in page
+    assert "failed on made inputs, outputs differ" in render_text(record)
+    (result,) = [one for one in to_object([record])["runs"][0]["results"] if one["ruleId"] == "DP710"]
+    assert result["level"] == "note"
+    assert "dmlprep feeds makes them" in result["message"]["text"]
+    assert RunRecord.from_json(record.to_json()).verdicts[0].inputs == "seeded"
+    assert "on made inputs" not in render_text(_record())
+
+
 def test_options_stand_as_a_recipe_writes_them() -> None:
     record = _record()
     options = {"sizes": {"batch": 1, "a b": 2}, "keep_io": True, "keep_nodes": ["ü"], "islands": "auto"}
@@ -76,7 +92,7 @@ def test_placement_is_told_before_and_after() -> None:
     record.facts = {"placement_before": {**placed, "flop_share": None}, "placement_after": placed}
     page = render_html(record)
     assert page.count("7 of 9") == 2
-    assert "50 %" in page
+    assert "50.0 %" in page
     assert "not known" in page
 
 

@@ -29,8 +29,9 @@ from dmlprep.runtime import (
 from dmlprep.runtime.environment import dml_finding
 from dmlprep.runtime.offsite import device, dxgi
 from dmlprep.runtime.offsite.dxgi import AdapterDesc, Dxgi
-from dmlprep.runtime.selftest import Fp16Traits, SelfTest, failures_text
+from dmlprep.runtime.selftest import SelfTest, failures_text
 from dmlprep.runtime.session import python_worker
+from dmlprep.runtime.types import Fp16Traits
 from tests.fixtures_index import fixture
 from tests.in_process import Run
 

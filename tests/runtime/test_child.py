@@ -75,9 +75,21 @@ def test_a_hang_ends_with_its_children(tmp_path: Path) -> None:
     start = time.monotonic()
     found = ask(child, limit=4.0)
     assert time.monotonic() - start < 15
-    assert found.kind == "timeout"
+    assert found.kind == "hang"
+    assert "did nothing" in found.message
     assert gone_within(int(note.read_text()), 2.0)
     assert gone_within(child.pid, 2.0)
+
+
+def test_slow_work_is_no_hang() -> None:
+    found = ask(fake("input()\nwhile True: pass"), limit=4.0)
+    assert found.kind == "timeout"
+    assert "was computing" in found.message
+
+
+def test_a_worker_whose_child_computes_is_no_hang() -> None:
+    code = "import subprocess, sys; input(); subprocess.run([sys.executable, '-c', 'while True: pass'])"
+    assert ask(fake(code), limit=4.0).kind == "timeout"
 
 
 def test_children_left_behind_by_a_crash_are_ended(tmp_path: Path) -> None:

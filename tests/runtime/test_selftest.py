@@ -11,9 +11,9 @@ import pytest
 
 from dmlprep.runtime import cpu_host
 from dmlprep.runtime.dml import _status_from, _test
-from dmlprep.runtime.selftest import Fp16Traits, self_test
-from dmlprep.runtime.served import ServedSession, SessionHost
-from dmlprep.runtime.types import SessionOptions
+from dmlprep.runtime.selftest import self_test
+from dmlprep.runtime.served import Session, SessionHost
+from dmlprep.runtime.types import Fp16Traits, SessionOptions
 
 
 class Bent:
@@ -22,7 +22,7 @@ class Bent:
     def __init__(self, host: SessionHost, bend: Any) -> None:
         self.host, self.bend, self.facts = host, bend, {"adapter": "bent", "native fp16": "no"}
 
-    def open(self, path: Path, options: SessionOptions | None = None) -> ServedSession:
+    def open(self, path: Path, options: SessionOptions | None = None) -> Session:
         session = self.host.open(path, options)
         honest = session.run
 
@@ -71,7 +71,7 @@ def test_truncation_and_saturation_are_told() -> None:
         return a
 
     class Truncating(Bent):
-        def open(self, path: Path, options: SessionOptions | None = None) -> ServedSession:
+        def open(self, path: Path, options: SessionOptions | None = None) -> Session:
             session = super().open(path, options)
             honest = session.run
 
@@ -90,7 +90,7 @@ def test_truncation_and_saturation_are_told() -> None:
     with cpu_host() as host:
         status = _status_from(_test(lambda: Truncating(host, bend)), lambda facts, traits: None)  # type: ignore
     assert status.available
-    assert (status.fp16_rounding, status.fp16_overflow) == ("toward-zero", "saturates")
+    assert (status.fp16.rounding, status.fp16.overflow) == ("toward-zero", "saturates")
     assert status.native_fp16 is False
 
 

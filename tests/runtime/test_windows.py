@@ -13,11 +13,11 @@ from dmlprep.errors import CheckNotRun
 from dmlprep.runtime import SessionHost, dml
 from dmlprep.runtime.offsite import device, dxgi
 from dmlprep.runtime.ortoptions import config_entries, provider_options, providers, session_settings
-from dmlprep.runtime.selftest import Fp16Traits, SelfTest
+from dmlprep.runtime.selftest import SelfTest
 from dmlprep.runtime.served import _option_lines
 from dmlprep.runtime.serving import Worker
 from dmlprep.runtime.session import python_worker
-from dmlprep.runtime.types import SessionOptions
+from dmlprep.runtime.types import Fp16Traits, SessionOptions
 from dmlprep.runtime.windows import describe, file_version, provider_missing, session_facts
 from dmlprep.runtime.wire import encode
 

@@ -7,7 +7,7 @@ from typing import Any
 import onnx
 import onnx_ir as ir
 
-from dmlprep.analysis.schemas import domain_of
+from dmlprep.model import protos
 from dmlprep.model.walk import attribute_graphs
 from dmlprep.passes.opset.build import STANDS_AT, Builder
 from dmlprep.passes.opset.refusal import CannotLower
@@ -107,14 +107,10 @@ def _splice(
     graph.outputs.clear()
     for inner in list(graph):
         graph.remove(inner)
-        if (
-            inner.op_type == "Constant"
-            and domain_of(inner) == ""
-            and not any(a.is_ref() for a in inner.attributes.values())
-        ):
+        if inner.op_type == "Constant" and not inner.domain and not any(a.is_ref() for a in inner.attributes.values()):
             values = [_constant(builder, inner)]
         else:
-            local = version if domain_of(inner) == "" else None
+            local = version if not inner.domain else None
             asked = [bool(v.name) and bool(v.uses() or v in outputs) for v in inner.outputs]
             asked[0] = asked[0] or bool(inner.outputs[0].name)
             values = builder.place(inner, local, hint=inner.name or inner.op_type, asked=asked)
@@ -153,6 +149,8 @@ def _constant(builder: Builder, node: ir.Node) -> ir.Value:
 def _bind(graph: onnx.GraphProto, bound: dict[str, onnx.AttributeProto]) -> None:
     """Give attribute references their values; one without a value is left out."""
     for node in graph.node:
+        for sub in protos.bodies(node):
+            _bind(sub, bound)
         kept = []
         for attr in node.attribute:
             if attr.ref_attr_name:
@@ -164,10 +162,6 @@ def _bind(graph: onnx.GraphProto, bound: dict[str, onnx.AttributeProto]) -> None
                 new.name = attr.name
                 kept.append(new)
                 continue
-            if attr.HasField("g"):
-                _bind(attr.g, bound)
-            for sub in attr.graphs:
-                _bind(sub, bound)
             kept.append(attr)
         copies = [onnx.AttributeProto.FromString(a.SerializeToString()) for a in kept]
         del node.attribute[:]
@@ -177,9 +171,8 @@ def _bind(graph: onnx.GraphProto, bound: dict[str, onnx.AttributeProto]) -> None
 def _rename_inner(graph: onnx.GraphProto, names: Names, prefix: str) -> None:
     """Give everything inside subgraphs names of its own: two expansions must not share them."""
     for node in graph.node:
-        for attr in node.attribute:
-            for sub in [attr.g] if attr.HasField("g") else list(attr.graphs):
-                _rename(sub, names, prefix, {})
+        for sub in protos.bodies(node):
+            _rename(sub, names, prefix, {})
 
 
 def _rename(graph: onnx.GraphProto, names: Names, prefix: str, outer: dict[str, str]) -> None:
@@ -198,8 +191,7 @@ def _rename(graph: onnx.GraphProto, names: Names, prefix: str, outer: dict[str, 
     for node in graph.node:
         node.input[:] = [table.get(n, n) for n in node.input]
         node.output[:] = [table.get(n, n) for n in node.output]
-        for attr in node.attribute:
-            for sub in [attr.g] if attr.HasField("g") else list(attr.graphs):
-                _rename(sub, names, prefix, table)
+        for sub in protos.bodies(node):
+            _rename(sub, names, prefix, table)
     for info in [*graph.output, *graph.value_info]:
         info.name = table.get(info.name, info.name)

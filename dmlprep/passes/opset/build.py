@@ -10,7 +10,7 @@ import onnx
 import onnx_ir as ir
 
 from dmlprep.analysis.knowledge import INFERENCE_ERRORS, Knowledge, type_of
-from dmlprep.analysis.schemas import domain_of, schema_at, type_string
+from dmlprep.analysis.schemas import schema_at, type_string
 from dmlprep.model.walk import attribute_graphs, label
 from dmlprep.passes.opset.refusal import CannotLower
 from dmlprep.rewriting.builder import GraphBuilder, as_attribute
@@ -90,7 +90,7 @@ class Builder(GraphBuilder):
         found = attribute(self.node, name)
         if found is not None:
             return found
-        schema = schema_at(self.node.op_type, self.version, domain_of(self.node))
+        schema = schema_at(self.node.op_type, self.version, self.node.domain)
         if schema is not None and name in schema.attributes:
             proto = schema.attributes[name].default_value
             if proto.type:
@@ -218,7 +218,7 @@ class Builder(GraphBuilder):
         self, node: ir.Node, version: int | None, *, hint: str = "", asked: Sequence[bool] | None = None
     ) -> list[ir.Value]:
         """Put a node before the one that is rewritten, name it and type its outputs."""
-        if domain_of(node) == "" and len(node.outputs) == 1:
+        if not node.domain and len(node.outputs) == 1:
             folded = self.values.fold(node)
             if folded is not None:
                 for i in range(len(node.inputs)):
@@ -244,11 +244,11 @@ class Builder(GraphBuilder):
             self._wrote(inner)
 
     def _infer(self, node: ir.Node, version: int | None) -> None:
-        schema = schema_at(node.op_type, version) if domain_of(node) == "" and version is not None else None
+        schema = schema_at(node.op_type, version) if not node.domain and version is not None else None
         if schema is None or version is None or any(a.is_ref() for a in node.attributes.values()):
             return
         if any(True for _ in attribute_graphs(node)):
-            self._infer_with_bodies(node, version)
+            self._infer_bodies(node, version)
             return
         try:
             inferred = self.values.by_rule(schema, ir.serde.serialize_node(node), node.inputs, version)
@@ -260,29 +260,16 @@ class Builder(GraphBuilder):
             if proto is not None and type_string(proto):
                 self.set_type(output, proto)
 
-    def _infer_with_bodies(self, node: ir.Node, version: int) -> None:
-        """If, Loop, Scan: inferred in a model of their own, whose inputs are what they read."""
-        bodies = [n for _, graph in attribute_graphs(node) for n in graph.all_nodes()]
-        made = {v for n in bodies for v in n.outputs} | {v for _, g in attribute_graphs(node) for v in g.inputs}
-        read = {v.name: v for n in (node, *bodies) for v in n.inputs if v is not None and v.name and v not in made}
-        infos = []
-        for name, value in read.items():
-            known = self.values.type(value)
-            if known is not None:
-                infos.append(onnx.ValueInfoProto(name=name, type=known))
-        proto = ir.serde.serialize_node(node)
-        outputs = [onnx.ValueInfoProto(name=v.name) for v in node.outputs if v.name]
-        graph_proto = onnx.helper.make_graph([proto], "one", infos, outputs)
-        opsets = [onnx.helper.make_operatorsetid("", version)]
-        model = onnx.helper.make_model(graph_proto, opset_imports=opsets, ir_version=self.values.model.ir_version)
+    def _infer_bodies(self, node: ir.Node, version: int) -> None:
+        """The types of the outputs of an If, Loop or Scan, and of the values in its bodies."""
         try:
-            inferred = onnx.shape_inference.infer_shapes(model)
-        except (onnx.shape_inference.InferenceError, RuntimeError):
+            inferred = self.values.alone(node, {"": version}, strict=False)
+        except INFERENCE_ERRORS:
             return
-        for value, info in zip([v for v in node.outputs if v.name], inferred.graph.output, strict=True):
+        for value, info in zip([v for v in node.outputs if v.name], inferred.output, strict=True):
             if type_string(info.type):
                 self.set_type(value, info.type)
-        self.values.take_bodies(node, inferred.graph.node[0])
+        self.values.take_bodies(node, inferred.node[0])
 
     def set_type(self, value: ir.Value, proto: onnx.TypeProto) -> None:
         """Say what a new value is."""

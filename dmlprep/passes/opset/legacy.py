@@ -5,7 +5,6 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from dmlprep.analysis.knowledge import Knowledge
-from dmlprep.analysis.schemas import domain_of
 from dmlprep.errors import ModelRefused
 from dmlprep.model import Model
 from dmlprep.model.walk import label, nodes
@@ -26,7 +25,7 @@ def align_broadcasts(model: Model) -> None:
     """
     values, names = Knowledge.swept(model.ir), Names(model.ir)
     for node in list(nodes(model.ir)):
-        if domain_of(node) != "" or node.op_type not in _BROADCAST or "axis" not in node.attributes:
+        if node.domain or node.op_type not in _BROADCAST or "axis" not in node.attributes:
             continue
         axis = node.attributes["axis"].as_int()
         first, second = node.inputs[0], node.inputs[1]
@@ -64,10 +63,10 @@ def resizes_of_opset_10(model: Model) -> dict[str, dict[str, str]]:
     values = Knowledge.swept(model.ir)
     found: dict[str, dict[str, str]] = {}
     for node in nodes(model.ir):
-        if domain_of(node) != "" or node.op_type not in ("Upsample", "Resize") or not node.outputs[0].name:
+        if node.domain or node.op_type not in ("Upsample", "Resize") or not node.outputs[0].name:
             continue
         rounding = "floor"
-        mode = node.attributes["mode"].as_string() if "mode" in node.attributes else "nearest"
+        mode = node.attributes.get_string("mode", "nearest")
         if node.op_type == "Resize" and mode == "nearest":
             scales = values.constant(node.inputs[1])
             if scales is None or ((scales > 1).any() and (scales < 1).any()):

@@ -11,7 +11,7 @@ import onnx_ir as ir
 from onnx.defs import OpSchema
 
 from dmlprep.analysis.knowledge import Knowledge
-from dmlprep.analysis.schemas import allowed_types, domain_of, rejects, schema_at, since_versions, type_string
+from dmlprep.analysis.schemas import allowed_types, rejects, schema_at, since_versions, type_string
 from dmlprep.errors import ModelRefused
 from dmlprep.model import Model
 from dmlprep.model.walk import graphs, label
@@ -20,6 +20,7 @@ from dmlprep.passes.opset.build import Builder
 from dmlprep.passes.opset.contrib import as_contrib
 from dmlprep.passes.opset.handling import REFUSED, STEPS, WIDENED, relabels_upward
 from dmlprep.passes.opset.refusal import CannotLower, InlineFirst
+from dmlprep.passes.opset.steps.for_directml import EQUAL_FORMS
 from dmlprep.passes.opset.widths import through_wider_type
 from dmlprep.rewriting.builder import replace_value
 from dmlprep.rewriting.names import Names
@@ -46,18 +47,24 @@ class Handled:
 
 
 def lower(
-    model: Model, target: int, *, prefer_contrib: bool = False, inline: frozenset[FunctionKey] = frozenset()
+    model: Model,
+    target: int,
+    *,
+    prefer_contrib: bool = False,
+    inline: frozenset[FunctionKey] = frozenset(),
+    rewrite: frozenset[str] = frozenset(),
 ) -> Handled:
     """Bring ``model`` to opset ``target``, in place. When it raises, the model is half done: work on a copy.
 
     Args:
         inline: model-local functions whose bodies take the place of their calls.
+        rewrite: names of nodes that are written in other operators although the target opset has theirs.
 
     Raises:
         ModelRefused: a node cannot be brought there.
         InlineFirst: a node of a function needs the types around the function's calls.
     """
-    return _Lowering(model, target, prefer_contrib, inline).run()
+    return _Lowering(model, target, prefer_contrib, inline, rewrite).run()
 
 
 @dataclass(frozen=True)
@@ -71,11 +78,14 @@ class _Origin:
 
 
 class _Lowering:
-    def __init__(self, model: Model, target: int, prefer_contrib: bool, inline: frozenset[FunctionKey]) -> None:
+    def __init__(
+        self, model: Model, target: int, prefer_contrib: bool, inline: frozenset[FunctionKey], rewrite: frozenset[str]
+    ) -> None:
         self.model = model
         self.target = target
         self.prefer_contrib = prefer_contrib
         self.inline = inline
+        self.rewrite = {node for _, graph in graphs(model.ir) for node in graph if label(node) in rewrite}
         self.values = Knowledge.swept(model.ir)
         self.names = Names(model.ir)
         self.handled = Handled()
@@ -170,7 +180,7 @@ class _Lowering:
             builder = self._builder(node, origin)
             self._replace(node, expand_call(builder, self.model.ir.functions[key], self.function_versions[key]))
             return "inlined"
-        if domain_of(node) != "":
+        if node.domain:
             return "left alone"
         version = node.version
         assert version is not None
@@ -183,11 +193,14 @@ class _Lowering:
                 self._replace(node, written)
                 self.wrote_contrib = True
                 return "com.microsoft"
-        if version <= self.target:
+        if node in self.rewrite and node.op_type in EQUAL_FORMS:
+            self._replace(node, EQUAL_FORMS[node.op_type](self._builder(node, origin)))
+            return "for DirectML"
+        if version <= self.target and node not in self.rewrite:
             self._raise(node, version)
             return "kept"
         kind = "kept"
-        while schema.since_version > self.target:
+        while schema.since_version > self.target or node in self.rewrite:
             step, replaced = self._step(node, schema, origin)
             kind = step if kind in ("kept", "relabelled") else kind
             if replaced is not None:
@@ -195,7 +208,8 @@ class _Lowering:
                 return kind
             node.version = schema.since_version - 1
             older = schema_at(node.op_type, node.version)
-            assert older is not None
+            if older is None:
+                raise CannotLower("no other operators express it")
             schema = older
         node.version = self.target
         return kind
@@ -261,7 +275,7 @@ class _Lowering:
         node.version = self.target
 
     def _builder(self, node: ir.Node, origin: _Origin) -> Builder:
-        assert node.version is not None or domain_of(node) != ""
+        assert node.version is not None or node.domain
         return Builder(
             node,
             node.version or self.target,

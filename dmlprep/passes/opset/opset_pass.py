@@ -12,6 +12,7 @@ from dmlprep.model.collector import paused_collector
 from dmlprep.passes.base import Bound, Context, Fact, Options, Pass
 from dmlprep.passes.opset.handling import OLDEST
 from dmlprep.passes.opset.lowering import FunctionKey, Handled, lower
+from dmlprep.passes.opset.placing import best_placed
 from dmlprep.passes.opset.raising import must_raise, raise_opset, weights_out_of_inputs
 from dmlprep.passes.opset.refusal import InlineFirst
 from dmlprep.record import finding
@@ -61,8 +62,21 @@ class OpsetPass(Pass[OpsetOptions]):
     def _run(self, model: Model, context: Context) -> bool:
         before = model.opset
         target = self._choose(model, before, context)
-        context.facts.update({"opset before": before, "opset after": target, "ir before": model.ir.ir_version})
-        changed = False
+        context.facts["ir before"] = model.ir.ir_version
+        if self.options.version == "auto" and context.on_cpu is not None:
+            best = best_placed(model, target, self._bring, context)
+            changed, target = best.changed, best.opset
+            if changed:
+                model.ir = best.model.ir
+            context.findings += best.context.findings
+            context.facts |= best.context.facts
+        else:
+            changed = self._bring(model, target, context)
+        context.facts.update({"opset before": before, "opset after": target, "ir after": model.ir.ir_version})
+        return changed
+
+    def _bring(self, model: Model, target: int, context: Context) -> bool:
+        before, changed = model.opset, False
         if before < target and must_raise(model, target):
             _raise(model, target, context)
             changed = True
@@ -80,7 +94,6 @@ class OpsetPass(Pass[OpsetOptions]):
             )
             model.ir.ir_version = context.target.max_ir
             changed = True
-        context.facts["ir after"] = model.ir.ir_version
         return changed
 
     def _choose(self, model: Model, before: int, context: Context) -> int:

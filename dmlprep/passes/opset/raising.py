@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx
 import onnx_ir as ir
 
-from dmlprep.analysis.schemas import domain_of, schema_at, since_versions
+from dmlprep.analysis.schemas import schema_at, since_versions
 from dmlprep.engines.onnx_converter import convert
 from dmlprep.errors import ModelRefused
 from dmlprep.model import Frozen, Model, freeze, thaw
@@ -26,7 +26,7 @@ def must_raise(model: Model, target: int) -> bool:
     return any(
         before < since <= target and not relabels_upward(str(node.op_type), since)
         for node in nodes(model.ir)
-        if domain_of(node) == ""
+        if not node.domain
         for since in history.get(str(node.op_type), ())
     )
 
@@ -66,7 +66,7 @@ def raise_opset(model: Model, target: int) -> int:
             for name, value in old_resizes[node.outputs[0].name].items():
                 node.attributes[name] = ir.AttrString(name, value)
     for node in nodes(work.ir):
-        if domain_of(node) == "" and schema_at(str(node.op_type), target) is None:
+        if not node.domain and schema_at(str(node.op_type), target) is None:
             raise ModelRefused(
                 f"{node.op_type} does not exist at opset {target}, and onnx's converter left it",
                 where=f"node {label(node)!r}",

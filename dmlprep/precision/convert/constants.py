@@ -11,12 +11,13 @@ from dataclasses import dataclass, field
 import numpy as np
 import onnx_ir as ir
 
+from dmlprep.analysis.operators import MOVES
 from dmlprep.precision.convert.masks import Mask, agreed, from_big_constant, mask_of, side_of
 from dmlprep.precision.convert.rescale import RELATIVE_LOSS, RESTORES, Rescale, in_range, plan_rescale
 from dmlprep.precision.half import FP16_MAX, FP16_NORMAL, Loss, measure, to_half
 from dmlprep.precision.policy.rules import Reason
 from dmlprep.precision.policy.scales import out_of_range, result_scale
-from dmlprep.precision.view import MOVES, View, scalar
+from dmlprep.precision.view import View, scalar
 
 __all__ = ["NEEDS_FP64", "RELATIVE_LOSS", "Constants", "from_big_constant", "judge"]
 
@@ -261,8 +262,7 @@ def _variances(view: View, value: ir.Value, readers: list[ir.Node], found: Const
         scale, variance = (view.constant(node.inputs[i]) for i in (1, 4))
         if scale is None or variance is None:
             continue
-        given = node.attributes.get("epsilon")
-        epsilon = given.as_float() if given is not None else 1e-5
+        epsilon = node.attributes.get_float("epsilon", 1e-5)
         arrays = [np.asarray(t.numpy(), np.float64) for t in (scale, variance)]
         with np.errstate(all="ignore"):
             factor, rounded = (

@@ -114,7 +114,7 @@ def _count_casts(model: ir.Model) -> int:
         1
         for node in nodes(model)
         if node.op_type == "Cast"
-        and node.domain in ("", "ai.onnx")
+        and not node.domain
         and node.attributes["to"].value in floats
         and node.inputs[0] is not None
         and (node.inputs[0].dtype is None or node.inputs[0].dtype.is_floating_point())

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from dmlprep.analysis.operators import MOVES
 from dmlprep.precision.half import FP16_MAX, Loss, pieces
-from dmlprep.precision.view import MOVES, View, scalar
+from dmlprep.precision.view import View, scalar
 
 __all__ = ["HOMOGENEOUS", "allowed_gain", "gain", "reciprocal_peak"]
 
@@ -48,7 +49,7 @@ def ceiling(view: View, value: ir.Value) -> float:
     """A bound of a value's magnitude: what its producer implies, else all that FP16 holds."""
     for _ in range(_FARTHEST):
         node = value.producer()
-        if node is None or node.domain not in ("", "ai.onnx"):
+        if node is None or node.domain:
             break
         if node.op_type in _LIMITED:
             return _LIMITED[node.op_type]
@@ -75,7 +76,7 @@ def gain(node: ir.Node, index: int, tensor: ir.TensorProtocol, loss: Loss) -> fl
         inner = math.prod(shape[1:])
         if node.op_type == "Conv":
             return _largest_sum(tensor, shape[0], lambda flat: flat // inner)
-        groups = node.attributes["group"].as_int() if "group" in node.attributes else 1
+        groups = node.attributes.get_int("group", 1)
         each, window = max(1, shape[0] // groups), math.prod(shape[2:])
         return _largest_sum(
             tensor, groups * shape[1], lambda flat: flat // inner // each * shape[1] + flat // window % shape[1]

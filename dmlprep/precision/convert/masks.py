@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import onnx_ir as ir
 
+from dmlprep.analysis.operators import MOVES
 from dmlprep.precision.half import FP16_MAX, cast_tensor, pieces
-from dmlprep.precision.view import MOVES, View, constant_tensor, set_constant_tensor
+from dmlprep.precision.view import View, constant_tensor, set_constant_tensor
 
 __all__ = ["MASK", "Mask", "agreed", "from_big_constant", "lower", "mask_of", "side_of"]
 
@@ -25,7 +26,7 @@ _SMALL = 4096  # elements of a constant that is looked at for the factor it is
 
 _WAYS = MOVES | frozenset(
     """
-    Add Sub Mul Where Neg Cast Div Max Min Sum Pad
+    Add Sub Mul Where Neg Cast Div Max Min Sum Pad Gemm
     """.split()  # noqa: SIM905 - a list of a hundred names reads better as words
 )
 _LOW_ENDS = frozenset(
@@ -159,16 +160,24 @@ def _step(view: View, node: ir.Node, at: ir.Value, trace: _Trace) -> tuple[int, 
         return ()
     if op not in _WAYS or (op == "Div" and node.inputs[0] is not at):
         return None
+    if op == "Gemm" and at in node.inputs[:2]:
+        return None  # the simplifier makes Gemm of MatMul and Add: a mask that was added is its C
     if op == "Neg" or (op == "Sub" and node.inputs[1] is at):
         side = -side
-    if op in ("Mul", "Div"):
-        by = _factor(view, next((v for v in node.inputs if v is not at), None))
-        side, factor = (-side if by < 0 else side), factor * (abs(by) if op == "Mul" else 1 / abs(by))
-    if op in ("Add", "Sum", "Sub"):
+    if op in ("Mul", "Div", "Gemm"):
+        by = _beta(node) if op == "Gemm" else _factor(view, next((v for v in node.inputs if v is not at), None))
+        side, factor = (-side if by < 0 else side), factor * (1 / abs(by) if op == "Div" else abs(by))
+    if op in ("Add", "Sum", "Sub", "Gemm"):
         # Adding two values that both come from masks doubles what is added.
         others = {v for v in node.inputs if v is not None and v is not at}
         depth += sum(trace.state[v][1] for v in others if v in trace.state)
     return side, depth, factor
+
+
+def _beta(gemm: ir.Node) -> float:
+    """What a Gemm multiplies its C by."""
+    beta = gemm.attributes.get("beta")
+    return 1.0 if beta is None else beta.as_float()
 
 
 def _factor(view: View, other: ir.Value | None) -> float:

@@ -7,12 +7,13 @@ import onnx_ir as ir
 
 from dmlprep.engines import onnxconverter_common as engine
 from dmlprep.errors import ModelRefused
-from dmlprep.model import Frozen, Model, freeze, thaw
+from dmlprep.model import Frozen, Model, freeze, protos, thaw
 from dmlprep.model.checking import check
 from dmlprep.model.frozen import stub_index
 from dmlprep.model.walk import attribute_graphs, label, nodes
 from dmlprep.precision.half import FP16_MAX, FP16_TINY, cast_tensor, measure
 from dmlprep.record import Finding, finding
+from dmlprep.rewriting.names import Names
 
 __all__ = ["convert_with_onnxconverter_common"]
 
@@ -55,15 +56,10 @@ def _initializers(proto: onnx.ModelProto) -> set[str]:
 
 def _name_nodes(model: Model, keep: dict[int, str]) -> list[str]:
     """Names of the kept nodes. The engine knows nodes by their names: all get one, and one of their own."""
-    taken = {n.name for n in nodes(model.ir) if n.name}
-    seen: set[str] = set()
+    names, seen = Names(model.ir), set[str]()
     for node in nodes(model.ir):
         if not node.name or node.name in seen:
-            base, count = node.name or label(node), 1
-            while f"{base}_{count}" in taken:
-                count += 1
-            node.name = f"{base}_{count}"
-            taken.add(node.name)
+            node.name = names.node(node.name or label(node))
         seen.add(node.name)
     return [n.name for n in nodes(model.ir) if id(n) in keep and n.name]
 
@@ -71,24 +67,10 @@ def _name_nodes(model: Model, keep: dict[int, str]) -> list[str]:
 def _cast(proto: onnx.ModelProto, held: list[ir.TensorProtocol]) -> list[ir.TensorProtocol]:
     """The tensors that the engine's stubs stand for, cast where it changed the type of the stub."""
     tensors = list(held)
-
-    def visit(tensor: onnx.TensorProto) -> None:
+    for tensor in protos.tensors(proto):
         index = stub_index(tensor)
         if index is not None and tensor.data_type != held[index].dtype.value:
             tensors[index] = cast_tensor(held[index], ir.DataType(tensor.data_type), limit=FP16_MAX)
-
-    stack: list[object] = [proto.graph, *proto.functions]
-    while stack:
-        graph = stack.pop()
-        for tensor in getattr(graph, "initializer", ()):
-            visit(tensor)
-        for node in graph.node:  # type: ignore[attr-defined]
-            for attribute in node.attribute:
-                if attribute.HasField("t"):
-                    visit(attribute.t)
-                if attribute.HasField("g"):
-                    stack.append(attribute.g)
-                stack += attribute.graphs
     return tensors
 
 

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
+from dmlprep.analysis.operators import MOVES
 from dmlprep.model.walk import attribute_graphs
 from dmlprep.precision.convert.constants import NEEDS_FP64, Constants, judge
 from dmlprep.precision.policy.rules import Level, Reason, keep_by_policy
-from dmlprep.precision.view import MOVES, UNTYPED, View
+from dmlprep.precision.view import UNTYPED, View
 
 __all__ = ["COMPRESSES", "KeepIo", "Plan", "make_plan"]
 
@@ -92,7 +93,7 @@ COMPRESSES = frozenset({"Sqrt", "Log", "Tanh", "Sigmoid", "Erf", "Atan", "Sign",
 
 def _compress_first(view: View, full: dict[ir.Node, Reason]) -> None:
     for node in view.order:
-        if node.op_type in COMPRESSES and node not in full and node.domain in ("", "ai.onnx"):
+        if node.op_type in COMPRESSES and node not in full and not node.domain:
             value = node.inputs[0]
             producer = value.producer() if value is not None else None
             if producer is not None and producer in full and view.wide(value) and full[producer].rule == "user":
@@ -110,7 +111,7 @@ def _follow(plan: Plan) -> None:
         wide.update(node.outputs)
     moved: list[ir.Node] = []
     for node in view.order:
-        if node in full or node.domain not in ("", "ai.onnx"):
+        if node in full or node.domain:
             continue
         if node.op_type in _FILLS and view.is_float(node):
             moved.append(node)

@@ -104,7 +104,7 @@ def plan_rescale(
     if view.model.ir_version < 4:  # every constant would have to be an input as well
         return None
     node, index = uses[0].node, uses[0].idx
-    if node.domain not in ("", "ai.onnx") or index not in _PRODUCTS.get(node.op_type, ()):
+    if node.domain or index not in _PRODUCTS.get(node.op_type, ()):
         return None
     operand = node.inputs[1 - index]
     if operand is None or not view.wide(operand) or view.constant(operand) is not None:
@@ -156,7 +156,7 @@ def _bias_fits(view: View, node: ir.Node, index: int, result: int) -> bool:
     tensor = view.constant(value)
     if value is None or tensor is None or len(list(value.uses())) != 1 or value.is_graph_output():
         return False
-    beta = node.attributes["beta"].as_float() if node.op_type == "Gemm" and "beta" in node.attributes else 1.0
+    beta = node.attributes.get_float("beta", 1.0) if node.op_type == "Gemm" else 1.0
     return _peak(tensor, result) * max(1.0, abs(beta)) <= _BIAS_MAX
 
 
@@ -177,7 +177,7 @@ def _division(view: View, value: ir.Value, result: int, size: float) -> Division
         if len(uses) != 1 or value.is_graph_output():
             return here
         reader, index = uses[0].node, uses[0].idx
-        if reader.graph is not value.graph or reader.domain not in ("", "ai.onnx"):
+        if reader.graph is not value.graph or reader.domain:
             return here
         folded = _folded(view, reader, index, result, size)
         if folded is not None:
@@ -221,8 +221,7 @@ def _folded(
     if scale is None or mean is None or variance is None or _peak(mean, result) > _BIAS_MAX:
         return None
     # (x - m) s / sqrt(v + e) stays what it is with x, m times 2**r, and either s / 2**r, or v and e times 4**r
-    given = node.attributes.get("epsilon")
-    epsilon = given.as_float() if given is not None else 1e-5
+    epsilon = node.attributes.get_float("epsilon", 1e-5)
     for into_variance in (result, 0):
         grown = epsilon * 4.0**into_variance
         changes = ((1, into_variance - result), (3, result), (4, 2 * into_variance))
@@ -256,8 +255,7 @@ def rescale(model: ir.Model, wanted: list[Rescale]) -> list[Rescale]:
         for node, index, exponent in changes:
             _multiply(node, index, exponent, names)
         if division.epsilon != 1.0 and division.node is not None:
-            given = division.node.attributes.get("epsilon")
-            epsilon = given.as_float() if given is not None else 1e-5
+            epsilon = division.node.attributes.get_float("epsilon", 1e-5)
             division.node.attributes["epsilon"] = ir.AttrFloat32("epsilon", epsilon * division.epsilon)
         if division.node is None:
             _divide_here(one, names)

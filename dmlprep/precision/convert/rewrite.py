@@ -49,7 +49,7 @@ class _Rewriter:
 
     def run(self) -> bool:
         for node in self.view.order:
-            if node.domain not in ("", "ai.onnx"):
+            if node.domain:
                 continue
             if node.op_type == "CastLike" and self.view.is_float(node):
                 self._plain_cast(node)
@@ -227,7 +227,7 @@ class _Rewriter:
 
     def _attributes(self, node: ir.Node) -> None:
         """Operators whose output type is written in an attribute."""
-        if node.domain not in ("", "ai.onnx") or not node.outputs or node.outputs[0] not in self.home:
+        if node.domain or not node.outputs or node.outputs[0] not in self.home:
             return
         value = node.outputs[0]
         home, op = self.home[value], node.op_type
@@ -342,7 +342,7 @@ class _Rewriter:
 
     def _drop_idle_casts(self) -> None:
         for node in self.view.order:
-            if node.op_type != "Cast" or node.domain not in ("", "ai.onnx") or node.graph is None:
+            if node.op_type != "Cast" or node.domain or node.graph is None:
                 continue
             source, value = node.inputs[0], node.outputs[0]
             if source is None or self._home(value) not in _FLOATS or self._home(source) != self._home(value):

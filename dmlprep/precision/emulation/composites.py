@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import onnx_ir as ir
 
+from dmlprep.analysis.knowledge import constant_of
 from dmlprep.precision.emulation.rounding import Builder
 
 __all__ = ["decompose"]
@@ -27,7 +28,7 @@ def decompose(node: ir.Node, builder: Builder, *, everywhere: bool) -> bool:
     Returns:
         whether the node was replaced; what else reads it reads the replacement.
     """
-    if node.domain not in ("", "ai.onnx"):
+    if node.domain:
         return False
     recipe = _NORMALISATIONS.get(node.op_type) or (_SUMS.get(node.op_type) if everywhere else None)
     if recipe is None:
@@ -40,16 +41,6 @@ def decompose(node: ir.Node, builder: Builder, *, everywhere: bool) -> bool:
     builder.replace(value, builder.round(result, like=value), "replaced")
     builder.graph.remove(node, safe=True)
     return True
-
-
-def _float(node: ir.Node, name: str, default: float) -> float:
-    found = node.attributes.get(name)
-    return found.as_float() if found is not None else default
-
-
-def _int(node: ir.Node, name: str, default: int) -> int:
-    found = node.attributes.get(name)
-    return found.as_int() if found is not None else default
 
 
 def _rank(value: ir.Value | None) -> int | None:
@@ -84,12 +75,12 @@ def _layer(node: ir.Node, builder: Builder) -> ir.Value | None:
     rank = _rank(value)
     if value is None or rank is None or any(v.uses() or v.is_graph_output() for v in node.outputs[1:]):
         return None
-    axis = _int(node, "axis", -1) % rank
+    axis = node.attributes.get_int("axis", -1) % rank
     result = _normalise(
         builder,
         value,
         list(range(axis, rank)),
-        _float(node, "epsilon", 1e-5),
+        node.attributes.get_float("epsilon", 1e-5),
         centre=node.op_type == "LayerNormalization",
     )
     result = builder.op("Mul", [result, node.inputs[1]], like=value)
@@ -103,7 +94,7 @@ def _instance(node: ir.Node, builder: Builder) -> ir.Value | None:
     rank = _rank(value)
     if value is None or rank is None:
         return None
-    result = _normalise(builder, value, list(range(2, rank)), _float(node, "epsilon", 1e-5))
+    result = _normalise(builder, value, list(range(2, rank)), node.attributes.get_float("epsilon", 1e-5))
     column = builder.ints([1, -1, *[1] * (rank - 2)])
     scale, bias = (_integer_reshape(builder, v, column) for v in node.inputs[1:3])
     return builder.op("Add", [builder.op("Mul", [result, scale], like=value), bias], like=value)
@@ -158,7 +149,10 @@ def _gemm(node: ir.Node, builder: Builder) -> ir.Value | None:
     left, right = node.inputs[:2]
     if left is None or right is None or _rank(left) != 2 or _rank(right) != 2:
         return None
-    over_left, over_right = int(not _int(node, "transA", 0)), int(bool(_int(node, "transB", 0)))
+    over_left, over_right = (
+        int(not node.attributes.get_int("transA", 0)),
+        int(bool(node.attributes.get_int("transB", 0))),
+    )
     size = _size(right, over_right) or _size(left, over_left)
     if size is None or size < 16:
         return None
@@ -179,7 +173,7 @@ def _gemm(node: ir.Node, builder: Builder) -> ir.Value | None:
 def _conv(node: ir.Node, builder: Builder) -> ir.Value | None:
     value, weight = node.inputs[:2]
     size = _size(weight, 1)
-    if value is None or weight is None or _int(node, "group", 1) != 1 or size is None or size < 16:
+    if value is None or weight is None or node.attributes.get_int("group", 1) != 1 or size is None or size < 16:
         return None
     sizes = _blocks(size)
     parts: list[ir.Value] = []
@@ -192,12 +186,12 @@ def _conv(node: ir.Node, builder: Builder) -> ir.Value | None:
     return _accumulate(builder, parts, node.outputs[0])
 
 
-def _axes(node: ir.Node, rank: int) -> list[int] | None:
+def _axes(node: ir.Node, rank: int, ir_version: int) -> list[int] | None:
     given = node.attributes.get("axes")
     if given is not None:
         return [a % rank for a in given.as_ints()]
     if len(node.inputs) > 1 and node.inputs[1] is not None:
-        constant = node.inputs[1].const_value
+        constant = constant_of(node.inputs[1], ir_version)
         return [int(a) % rank for a in constant.numpy().reshape(-1)] if constant is not None else None
     return list(range(rank))
 
@@ -206,8 +200,8 @@ def _reduce(node: ir.Node, builder: Builder) -> ir.Value | None:
     """ReduceSum and ReduceMean over one static axis."""
     value = node.inputs[0]
     rank = _rank(value)
-    axes = _axes(node, rank) if rank else None
-    if value is None or axes is None or len(axes) != 1 or not _int(node, "keepdims", 1):
+    axes = _axes(node, rank, builder.constants.ir_version) if rank else None
+    if value is None or axes is None or len(axes) != 1 or not node.attributes.get_int("keepdims", 1):
         return None
     size = _size(value, axes[0])
     if size is None or size < 16:

@@ -16,6 +16,7 @@ from typing import Literal
 
 import onnx_ir as ir
 
+from dmlprep.analysis.operators import MOVES
 from dmlprep.errors import ModelRefused
 from dmlprep.model import Model
 from dmlprep.model.walk import graphs
@@ -23,16 +24,16 @@ from dmlprep.precision.emulation import composites
 from dmlprep.precision.emulation.rounding import Builder, Constants, Rounding
 from dmlprep.precision.half import cast_tensor
 from dmlprep.precision.types import Types, solve_types
-from dmlprep.precision.view import MOVES, constant_tensor, set_constant_tensor
+from dmlprep.precision.view import constant_tensor, set_constant_tensor
 from dmlprep.rewriting.builder import insert_behind, move_readers
 from dmlprep.rewriting.names import Names
 
-__all__ = ["Accumulation", "Rounding", "emulate", "forget_symbolic_shapes"]
+__all__ = ["EXACT", "Accumulation", "Rounding", "emulate", "forget_symbolic_shapes"]
 
 Accumulation = Literal["storage", "everywhere"]
 
 _HALF, _SINGLE = ir.DataType.FLOAT16, ir.DataType.FLOAT
-_EXACT = MOVES | frozenset(
+EXACT = MOVES | frozenset(
     """
     Abs Neg Relu Max Min Where Sign MaxPool GlobalMaxPool ReduceMax ReduceMin TopK Pad ScatterND
     ScatterElements Constant ConstantOfShape EyeLike Clip Hardmax Floor Ceil Round ArgMax If Loop Scan
@@ -59,7 +60,7 @@ def emulate(model: Model, mode: Accumulation = "storage", rounding: Rounding = "
     types = solve_types(shadow.ir)
     half = {v for v, kind in types.items() if isinstance(kind, ir.TensorType) and kind.dtype == _HALF}
     names = Names(shadow.ir)
-    constants = Constants(shadow.ir.graph, names)
+    constants = Constants(shadow.ir, names)
     opset = shadow.opset
     order = [(graph, list(graph)) for _, graph in graphs(shadow.ir) if isinstance(graph, ir.Graph)]
     for graph, _ in order:
@@ -98,7 +99,7 @@ def _round_inputs(graph: ir.Graph, half: set[ir.Value], builder: Builder) -> Non
 def _node(node: ir.Node, half: set[ir.Value], types: Types, builder: Builder, mode: Accumulation) -> None:
     outputs = [v for v in node.outputs if v in half and v.name]  # an output left out has no name
     _attributes(node, outputs)
-    if not outputs or (node.op_type in _EXACT and node.domain in ("", "ai.onnx")):
+    if not outputs or (node.op_type in EXACT and not node.domain):
         if node.op_type == "Cast" and node.inputs[0] in half:
             _same_type(node, types)
         return

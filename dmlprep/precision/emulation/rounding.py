@@ -91,8 +91,9 @@ class Builder(GraphBuilder):
 class Constants(GraphBuilder):
     """Small constants of the main graph, each stored once; subgraphs read them from there."""
 
-    def __init__(self, main: ir.Graph, names: Names) -> None:
-        super().__init__(main, names)
+    def __init__(self, model: ir.Model, names: Names) -> None:
+        super().__init__(model.graph, names)
+        self.ir_version = model.ir_version
         self._known: dict[object, ir.Value] = {}
 
     def scalar(self, value: float) -> ir.Value:

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 import onnx_ir as ir
 
+from dmlprep.analysis.operators import MOVES
 from dmlprep.model.walk import attribute_graphs
-from dmlprep.precision.view import MOVES, Found, View
+from dmlprep.precision.view import Found, View
 from dmlprep.targets.precision import PrecisionFault
 
 __all__ = ["find"]
@@ -38,8 +39,7 @@ def find(view: View, fault: PrecisionFault) -> Found:
 def _turns(view: View, node: ir.Node) -> int | None:
     """How often a body runs, where that is written in the model."""
     if node.op_type == "Loop":
-        count = node.inputs[0]
-        tensor = count.const_value if count is not None and count.is_initializer() else None
+        tensor = view.constant(node.inputs[0])
         return int(tensor.numpy().reshape(-1)[0]) if tensor is not None and tensor.size == 1 else None
     scanned, axes = node.inputs[-1], node.attributes.get("scan_input_axes")
     if scanned is None or scanned.shape is None or axes is not None:

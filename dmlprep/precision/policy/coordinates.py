@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
+from dmlprep.analysis.operators import MOVES
 from dmlprep.precision.policy.stretches import ELEMENTWISE
-from dmlprep.precision.view import MOVES, Found, View
+from dmlprep.precision.view import Found, View
 from dmlprep.targets.precision import PrecisionFault
 
 __all__ = ["find"]

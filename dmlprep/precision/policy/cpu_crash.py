@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dmlprep.precision.view import MOVES, Found, View
+from dmlprep.analysis.operators import MOVES
+from dmlprep.precision.view import Found, View
 from dmlprep.targets.precision import PrecisionFault
 
 __all__ = ["find"]

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator
 
 import onnx_ir as ir
 
-from dmlprep.precision.view import MOVES, Found, View
+from dmlprep.analysis.operators import MOVES
+from dmlprep.precision.view import Found, View
 from dmlprep.targets.precision import PrecisionFault
 
 __all__ = ["find"]

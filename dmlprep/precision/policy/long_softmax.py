@@ -14,8 +14,7 @@ def find(view: View, fault: PrecisionFault) -> Found:
         if node.op_type not in fault.ops or not view.is_float(node):
             continue
         shape = node.inputs[0].shape if node.inputs[0] is not None else None
-        axis = node.attributes.get("axis")
-        place = axis.as_int() if axis is not None else -1
+        place = node.attributes.get_int("axis", -1)
         if shape is None or not -len(shape) <= place < len(shape):
             continue
         size = shape[place]

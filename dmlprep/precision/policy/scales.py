@@ -11,7 +11,8 @@ from collections.abc import Iterator
 import numpy as np
 import onnx_ir as ir
 
-from dmlprep.precision.view import MOVES, UNTYPED, View
+from dmlprep.analysis.operators import MOVES
+from dmlprep.precision.view import UNTYPED, View
 
 __all__ = ["out_of_range", "result_scale"]
 

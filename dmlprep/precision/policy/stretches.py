@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator
 
 import onnx_ir as ir
 
-from dmlprep.precision.view import MOVES, Found, View, scalar
+from dmlprep.analysis.operators import MOVES
+from dmlprep.precision.view import Found, View, scalar
 
 __all__ = ["ELEMENTWISE", "from_integers", "is_square", "scale_makers", "through_moves", "to_the_root", "upstream"]
 

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import onnx_ir as ir
 
-from dmlprep.precision.view import MOVES, Found, View, scalar
+from dmlprep.analysis.operators import MOVES
+from dmlprep.precision.view import Found, View, scalar
 from dmlprep.targets.precision import PrecisionFault
 
 __all__ = ["find"]

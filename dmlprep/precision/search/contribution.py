@@ -129,7 +129,7 @@ def _probe(both: Model, pairs: list[tuple[str, str]]) -> tuple[Model, str]:
     probe = both.copy()
     graph = probe.ir.graph
     names = Names(probe.ir)
-    builder = Builder(graph, names, probe.opset, "nearest", Constants(graph, names))
+    builder = Builder(graph, names, probe.opset, "nearest", Constants(probe.ir, names))
     values = {v.name: v for node in graph for v in node.outputs}
     column = []
     for name, twin in pairs:

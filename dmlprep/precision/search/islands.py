@@ -1,8 +1,8 @@
 """The smallest set of nodes to keep in FP32 so that the FP16 emulation meets a tolerance.
 
 First what the range profile proves (values beyond 65504, and what reads them), then the places where the error starts:
-nodes whose operands are right and whose results are not. Where it starts nowhere and grows everywhere, the nodes where
-it grows most, twice as many each trial. What meets the tolerance is reduced again.
+nodes whose operands are right and whose results are not. Where that is not enough, blocks of the model (``releases``).
+What meets the tolerance is reduced again.
 """
 
 from __future__ import annotations
@@ -10,18 +10,20 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dmlprep.model import Model
-from dmlprep.model.walk import graphs, label
+from dmlprep.model.walk import graphs, join_path, label
 from dmlprep.precision.convert.constants import from_big_constant
 from dmlprep.precision.convert.plan import COMPRESSES
 from dmlprep.precision.convert.squares import lone_roots
+from dmlprep.precision.gain import gain_by_node
 from dmlprep.precision.half import FP16_MAX
-from dmlprep.precision.node_paths import join_path
+from dmlprep.precision.search.blocks import Block
 from dmlprep.precision.search.contribution import Growth, error_growth
 from dmlprep.precision.search.origins import around, origins
 from dmlprep.precision.search.profile import Range, profile
+from dmlprep.precision.search.releases import release
 from dmlprep.precision.search.trials import Convert, Feeds, Setting, Trial, Trials
 
 if TYPE_CHECKING:
@@ -33,6 +35,9 @@ __all__ = ["Islands", "Setting", "Trial", "find_islands"]
 
 _HOPS = 3
 """How far up from where an error shows its cause is looked for: a sum, what moves it, and what rounds it."""
+
+_LOST = 0.01
+"""Share of a node's values below FP16's normal range that is worth a word."""
 
 _SATURATES = frozenset({"Tanh", "Sigmoid", "Erf", "Atan", "Sign", "Softsign", "HardSigmoid", "Clip", "Min", "Max"})
 """Operators that give the same for infinity as for a large number, or may: what they read may not need FP32."""
@@ -51,11 +56,14 @@ class Islands:
     Attributes:
         met: whether the tolerance is met.
         error: of the result, see ``metrics.output_error``; the smallest of all trials where the tolerance is not met.
-        keep: place of each node to keep in FP32 (see ``precision.node_paths``) -> why, with numbers.
+        keep: place of each node to keep in FP32 (see ``model.walk.join_path``) -> why, with numbers.
         follow: place of each node that computes in FP32 because of those -> why. Recipes need not name them.
         inside: of ``keep``, nodes that became part of another one (a square, of the sum of squares that reads it).
         whole: no node computes in FP16 with these kept, so FP16 gains nothing.
         trials: all runs of the emulation, in order.
+        blocks: what a search by blocks tried in FP16: name, number of nodes, and the error with it in FP16.
+        outputs: of each output the error with nothing kept.
+        seconds: that the search took.
         ranges: the range profile, where it was needed.
     """
 
@@ -66,6 +74,9 @@ class Islands:
     inside: frozenset[str] = frozenset()
     whole: bool = False
     trials: list[Trial] = field(default_factory=list)
+    blocks: list[tuple[str, int, float]] = field(default_factory=list)
+    outputs: dict[str, float] = field(default_factory=dict)
+    seconds: float = 0.0
     ranges: dict[str, Range] = field(default_factory=dict)
 
     @property
@@ -102,12 +113,13 @@ class _Search:
         self.model = trials.model
         self.ranges: dict[str, Range] = {}
         self.given: dict[str, None] = {}
+        self.blocks: list[Block] = []
         self.loose: list[str] = []  # kept on suspicion: what reducing looks at
 
     def run(self) -> Islands:
         trials = self.trials
         if trials.meets(()):
-            return self._fewer() or Islands(True, trials.measure(()), trials=trials.done)
+            return self._fewer() or self._islands(True, trials.measure(()))
         self.given = trials.computing(())
         self.ranges = self._profile()
         reasons = _beyond_range(self.model, self.ranges, self.given)
@@ -115,10 +127,9 @@ class _Search:
         if met:
             self.loose = _doubtful(self.model, reasons)
         else:
-            found = self._by_origin(reasons) or self._by_growth(reasons)
+            found = self._by_origin(reasons) or self._by_blocks(reasons)
             if found is None:
-                best = min((t.error for t in trials.done), default=float("inf"))
-                return Islands(False, best, trials=trials.done, ranges=self.ranges)
+                return self._islands(False, min((t.error for t in trials.done), default=float("inf")))
             reasons = found
         reasons = self._reduced(reasons)
         return self._result(reasons)
@@ -158,8 +169,23 @@ class _Search:
         inside = frozenset(name for name in reasons if name not in now)
         every = {join_path(path, label(n)) for path, graph in graphs(self.model.ir) for n in graph if _floats(n)}
         whole = bool(reasons) and every <= now.keys() | inside
-        error = self.trials.measure(reasons)
-        return Islands(True, error, reasons, follow, inside, whole, self.trials.done, self.ranges)
+        return self._islands(
+            True, self.trials.measure(reasons), keep=reasons, follow=follow, inside=inside, whole=whole
+        )
+
+    def _islands(self, met: bool, error: float, **found: Any) -> Islands:
+        trials = self.trials
+        blocks = [(one.name, len(one.places), one.error or 0.0) for one in self.blocks]
+        return Islands(
+            met,
+            error,
+            trials=trials.done,
+            blocks=blocks,
+            outputs=trials.by_output,
+            seconds=trials.seconds,
+            ranges=self.ranges,
+            **found,
+        )
 
     # -- measurements between trials ------------------------------------------------------------------------------
 
@@ -218,38 +244,22 @@ class _Search:
                 return kept
         return None
 
-    def _by_growth(self, base: dict[str, str]) -> dict[str, str] | None:
-        """Keep the nodes where error grows most, more of them each trial until it is enough, then fewer by halves."""
-        if self.trials.left < 1:
+    def _by_blocks(self, base: dict[str, str]) -> dict[str, str] | None:
+        """Keep the blocks that the tolerance needs in FP32; see ``releases``."""
+        places = [join_path(path, label(n)) for path, graph in graphs(self.model.ir) for n in graph]
+        free = [place for place in places if place not in base and place not in self.given]
+        found = release(self.trials, base, free, gain_by_node(self.model))
+        self.blocks = found.tried
+        if not found.met:
             return None
-        growth = self._growth(base)
-        order = {label(n): i for i, n in enumerate(self.model.ir.graph)}
-        candidates = [n for n, one in growth.items() if n not in base and n not in self.given and one.result > 0]
-        ranked = sorted(candidates, key=lambda name: (-growth[name].grown, order[name]))
-        early = sorted(candidates, key=lambda name: order[name])
+        error = self.trials.measure([*base, *found.kept])
+        return base | {place: self._blamed(place, found.blames(one), error) for place, one in found.kept.items()}
 
-        def chosen(ranking: list[str], count: int) -> dict[str, str]:
-            return base | {name: _grows(name, growth[name], name) for name in ranking[:count]}
-
-        for ranking in (ranked, early):
-            low, high, count = 0, 0, 2 if ranking is ranked else max(1, len(ranking) // 8)
-            budget = self.trials.left if ranking is early else max(1, self.trials.left // 2)
-            while budget > 0 and self.trials.left > 0 and count <= len(ranking):
-                budget -= 1
-                if self.trials.meets(chosen(ranking, count)):
-                    high = count
-                    break
-                low, count = count, count * (4 if ranking is ranked else 2)
-            while high and high - low > max(1, high // 8) and self.trials.left > 0:
-                middle = (low + high) // 2
-                if self.trials.meets(chosen(ranking, middle)):
-                    high = middle
-                else:
-                    low = middle
-            if high:
-                self.loose = ranking[:high] if high <= self.trials.left else []
-                return chosen(ranking, high)
-        return None
+    def _blamed(self, place: str, block: Block, error: float) -> str:
+        small = max((one.small for one in self.ranges.values() if one.node == place), default=0.0)
+        lost = f"; {small:.0%} of its values are below FP16's normal range" if small > _LOST else ""
+        alone = f"{block.error:.2g}" if block.error is not None else "unknown"
+        return f"with {block.name} in FP16 the error is {alone}, with it in FP32 {error:.2g}{lost}"
 
     # -- less again -----------------------------------------------------------------------------------------------
 

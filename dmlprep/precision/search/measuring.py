@@ -11,10 +11,9 @@ from collections.abc import Mapping
 
 import onnx_ir as ir
 
-from dmlprep.model.walk import attribute_graphs, label
+from dmlprep.model.walk import attribute_graphs, join_path, label
 from dmlprep.precision.emulation.rounding import Builder, Constants
 from dmlprep.precision.half import FP16_NORMAL
-from dmlprep.precision.node_paths import join_path
 from dmlprep.rewriting.names import Names
 
 __all__ = ["NUMBERS", "Probe"]
@@ -35,7 +34,7 @@ class Probe:
     def __init__(self, model: ir.Model, opset: int, wanted: Mapping[str, list[str]]) -> None:
         self._model, self._opset, self._wanted = model, opset, wanted
         self._names = Names(model)
-        self._constants = Constants(model.graph, self._names)
+        self._constants = Constants(model, self._names)
         self.order: list[str] = []
 
     def run(self) -> ir.Value:

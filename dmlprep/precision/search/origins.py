@@ -6,13 +6,12 @@ from collections.abc import Mapping
 
 import onnx_ir as ir
 
+from dmlprep.analysis.operators import MOVES
 from dmlprep.model import Model
-from dmlprep.model.walk import attribute_graphs, label
-from dmlprep.precision.node_paths import join_path
+from dmlprep.model.walk import attribute_graphs, join_path, label
 from dmlprep.precision.search.contribution import Growth
-from dmlprep.precision.view import MOVES
 
-__all__ = ["around", "origins"]
+__all__ = ["around", "origins", "places", "reads"]
 
 _JUMP = 8.0
 """An error that is this many times that of the operands starts here; rounding alone adds a part."""
@@ -36,7 +35,7 @@ def origins(model: Model, growth: Mapping[str, Growth], tolerance: float) -> lis
     found: list[str] = []
     for node in model.ir.graph:
         name = label(node)
-        behind = max((spoiled.get(value, 0.0) for value in _reads(node)), default=0.0)
+        behind = max((spoiled.get(value, 0.0) for value in reads(node)), default=0.0)
         one = growth.get(name)
         if one is not None and one.result > floor and one.result > _JUMP * max(one.result - one.grown, behind):
             found.append(name)
@@ -46,7 +45,7 @@ def origins(model: Model, growth: Mapping[str, Growth], tolerance: float) -> lis
     return found
 
 
-def _reads(node: ir.Node) -> list[ir.Value]:
+def reads(node: ir.Node) -> list[ir.Value]:
     """What a node reads, captured values of its bodies too."""
     found = [v for v in node.inputs if v is not None]
     stack = [graph for _, graph in attribute_graphs(node)]
@@ -69,7 +68,7 @@ def around(model: Model, name: str, hops: int) -> list[str]:
         above: list[ir.Node] = []
         while level:
             node = level.pop()
-            found |= dict.fromkeys(_places(node))
+            found |= dict.fromkeys(places(node))
             for value in node.inputs:
                 producer = value.producer() if value is not None else None
                 if producer is None or producer in seen or producer.op_type == "Constant":
@@ -80,7 +79,7 @@ def around(model: Model, name: str, hops: int) -> list[str]:
     return list(found)
 
 
-def _places(node: ir.Node) -> list[str]:
+def places(node: ir.Node) -> list[str]:
     found: list[str] = []
     stack = [("", node)]
     while stack:

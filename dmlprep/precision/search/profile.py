@@ -14,10 +14,9 @@ import numpy as np
 import onnx_ir as ir
 
 from dmlprep.model import Model
-from dmlprep.model.walk import attribute_graphs, label
+from dmlprep.model.walk import attribute_graphs, join_path, label
 from dmlprep.precision.emulation.emulate import forget_symbolic_shapes
 from dmlprep.precision.half import FP16_MAX
-from dmlprep.precision.node_paths import join_path
 from dmlprep.precision.search.measuring import NUMBERS, Probe
 from dmlprep.precision.types import is_wide, solve_types
 
@@ -123,7 +122,7 @@ def _measurable(model: Model) -> dict[str, tuple[str, str, str]]:
             for value in node.outputs:
                 if value.name and node.op_type not in ("Constant", "ConstantOfShape") and is_wide(types.get(value)):
                     found[join_path(path, value.name)] = path, value.name, join_path(path, label(node))
-            if node.op_type in ("If", "Loop", "Scan") and node.domain in ("", "ai.onnx"):
+            if node.op_type in ("If", "Loop", "Scan") and not node.domain:
                 here = join_path(path, label(node))
                 stack += [(f"{here}/{name}", body) for name, body in attribute_graphs(node)]
     return found

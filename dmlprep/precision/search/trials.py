@@ -18,11 +18,11 @@ from dmlprep.errors import InputError, ModelRefused
 from dmlprep.files import replace
 from dmlprep.metrics import data_dependent, output_error, output_groups
 from dmlprep.model import Model, freeze
-from dmlprep.model.walk import graphs, label
+from dmlprep.model.walk import graphs, join_path, label, nodes_by_path
 from dmlprep.precision.emulation.emulate import Accumulation, Rounding, emulate
-from dmlprep.precision.node_paths import join_path, nodes_by_path
 from dmlprep.precision.types import is_wide, solve_types
 from dmlprep.precision.view import UNTYPED
+from dmlprep.record.shares import percent
 
 if TYPE_CHECKING:
     from dmlprep.model.runner import Runner
@@ -33,6 +33,9 @@ Feeds = Mapping[str, np.ndarray[Any, Any]]
 Progress = Callable[[float, str], None]
 Convert = Callable[[Model, Mapping[int, str]], object]
 """Converts a model in place, keeping the nodes given by ``id(node)`` in FP32."""
+
+_AT_LEAST = 24
+"""Trials that a search may take however long they take: of a model whose runs take minutes it has to see something."""
 
 _CLEARLY = 4.0
 """A feed whose error exceeds the tolerance this many times settles a trial: the other feeds can wait."""
@@ -55,6 +58,7 @@ class Setting:
         tolerance: largest error of an output that is accepted, see ``metrics.output_error``.
         mode, rounding: of the emulation.
         max_trials: how many runs of the emulation are allowed.
+        max_seconds: no trial begins later than this, but for the first 24.
         journal: a file that remembers trials and profiles, so that a search that was stopped goes on where it was.
         conversion: what the conversion depends on, as text; with another one, what a journal remembers does not count.
         progress: told of each trial.
@@ -63,7 +67,8 @@ class Setting:
     tolerance: float
     mode: Accumulation = "storage"
     rounding: Rounding = "nearest"
-    max_trials: int = 12
+    max_trials: int = 100
+    max_seconds: float = 60.0
     journal: Path | None = None
     conversion: str = ""
     progress: Progress = lambda share, text: None
@@ -137,7 +142,7 @@ class Trials:
 
     Attributes:
         done: all trials, in order.
-        computing: of each trial's nodes kept that was converted, the places of the nodes that compute in FP32.
+        by_output: of each output the error with nothing kept, where that trial ran.
     """
 
     def __init__(self, model: Model, convert: Convert, runner: Runner, feeds: list[Feeds], setting: Setting) -> None:
@@ -148,6 +153,8 @@ class Trials:
         follows = data_dependent(model)
         self._groups = [group for group in output_groups(model) if not follows.intersection(group.names)]
         self.done: list[Trial] = []
+        self.by_output: dict[str, float] = {}
+        self._started = time.monotonic()
         self._known: dict[frozenset[str], float] = {}
         self._journal = _Journal(
             setting.journal, _depends_on(model, feeds, setting) if setting.journal is not None else ""
@@ -157,7 +164,14 @@ class Trials:
     @property
     def left(self) -> int:
         """How many trials may still be run."""
-        return self.setting.max_trials - len(self.done)
+        late = self.seconds > self.setting.max_seconds
+        allowed = min(self.setting.max_trials, _AT_LEAST) if late else self.setting.max_trials
+        return max(0, allowed - len(self.done))
+
+    @property
+    def seconds(self) -> float:
+        """How long the search takes so far."""
+        return time.monotonic() - self._started
 
     def meets(self, kept: Iterable[str]) -> bool:
         """Whether a set of nodes kept in FP32 meets the tolerance."""
@@ -183,7 +197,7 @@ class Trials:
         error = self._journal.trial(names)
         remembered = error is not None
         if error is None:
-            error = self._run(self.converted(names))
+            error = self._run(self.converted(names), by_output=not names)
             self._journal.put_trial(names, error)
         seconds = 0.0 if remembered else time.monotonic() - started
         self._known[frozenset(names)] = error
@@ -201,18 +215,18 @@ class Trials:
 
     def say(self, share: float, text: str) -> None:
         """Tell of a measurement between trials, ``share`` done."""
-        self.setting.progress(self._share, f"{text}, {share:.0%} done")
+        self.setting.progress(self._share, f"{text}, {percent(share, 0)} done")
 
     @property
     def _share(self) -> float:
         return min(len(self.done) / self.setting.max_trials, 0.99)
 
-    def _run(self, converted: Model) -> float:
+    def _run(self, converted: Model, *, by_output: bool) -> float:
         if not self._want:
             self.setting.progress(self._share, "FP32 reference")
             self._want = [dict(self.runner.run(self.model, one, self.outputs)) for one in self.feeds]
         shadow = emulate(converted, self.setting.mode, self.setting.rounding)
-        error = self._worst(shadow)
+        error = self._worst(shadow, by_output=by_output)
         if error > self.setting.tolerance:
             return error
         # Also check weight-only rounding, as the CPU verdict does. A file that does not run there says nothing here.
@@ -220,18 +234,24 @@ class Trials:
             error = max(error, self._worst(converted))
         return error
 
-    def _worst(self, model: Model) -> float:
-        error = 0.0
+    def _worst(self, model: Model, *, by_output: bool = False) -> float:
+        worst = 0.0
         for want, one in zip(self._want, self.feeds, strict=True):
             got = self.runner.run(model, one, self.outputs)
-            error = max(error, output_error(self._groups, want, got, enough=self.setting.tolerance))
-            if error > self.setting.tolerance * _CLEARLY:
+            for group in self._groups:
+                error = output_error([group], want, got, enough=self.setting.tolerance)
+                worst = max(worst, error)
+                if by_output:
+                    self.by_output |= {name: max(error, self.by_output.get(name, 0.0)) for name in group.names}
+            if worst > self.setting.tolerance * _CLEARLY and not by_output:
                 break
-        return error
+        return worst
 
     def _say(self, names: Sequence[str], error: float, remembered: bool) -> None:
         taken = [t.seconds for t in self.done if t.seconds]
-        left = sum(taken) / len(taken) * self.left if taken else 0.0
+        mean = sum(taken) / max(1, len(taken))
+        rest = max(self.setting.max_seconds - self.seconds, mean * (_AT_LEAST - len(self.done)))
+        left = max(0.0, min(mean * self.left, rest))
         self.setting.progress(
             self._share,
             f"trial {len(self.done)}{' (remembered)' if remembered else ''}: {len(names)} nodes in FP32, "

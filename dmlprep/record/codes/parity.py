@@ -18,10 +18,14 @@ ROWS: dict[str, Code] = {
         "warning",
         "also prove the file on DirectML; if the CPU must run it, keep the nodes that the finding names in FP32",
     ),
-    "DP709": Code(
+    "DP713": Code(
         "the result does not load in ONNX Runtime",
         "error",
         "leave out the step that changed the model last, and report the model's structure",
     ),
     "DP708": Code("judged by the emulation with the device's rounding", "note", "nothing has to be changed for a GPU"),
+    "DP710": Code("inputs were made", "note", "give real inputs with --feeds; dmlprep feeds makes them"),
+    "DP709": Code("an output proves nothing on these inputs", "warning", "give real inputs with --feeds"),
+    "DP711": Code("close to the bound on few feeds", "note", "give more feeds of your own with --feeds"),
+    "DP712": Code("a recipe or a kit names a metric", "note", "read the file before you run what others named"),
 }

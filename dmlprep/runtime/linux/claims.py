@@ -31,7 +31,17 @@ def _lock(file: int, *, shared: bool) -> bool:
 
 
 @contextlib.contextmanager
-def installing(layout: Layout) -> Iterator[None]:
+def _held(layout: Layout, name: str, taken: str, fix: str) -> Iterator[None]:
+    file = _open(layout, name, write=True)
+    try:
+        if not _lock(file, shared=False):
+            raise CheckNotRun(f"the runtime is {taken} by another process", where=str(layout.home), fix=fix)
+        yield
+    finally:
+        os.close(file)
+
+
+def installing(layout: Layout) -> contextlib.AbstractContextManager[None]:
     """Be the only one who installs or removes.
 
     Raises:
@@ -39,31 +49,16 @@ def installing(layout: Layout) -> Iterator[None]:
         OSError: the folder cannot be written.
     """
     layout.home.mkdir(parents=True, exist_ok=True)
-    file = _open(layout, ".lock", write=True)
-    try:
-        if not _lock(file, shared=False):
-            fix = "wait until it has ended"
-            raise CheckNotRun("the runtime is being installed by another process", where=str(layout.home), fix=fix)
-        yield
-    finally:
-        os.close(file)
+    return _held(layout, ".lock", "being installed", "wait until it has ended")
 
 
-@contextlib.contextmanager
-def alone(layout: Layout) -> Iterator[None]:
+def alone(layout: Layout) -> contextlib.AbstractContextManager[None]:
     """Have the pieces to oneself, to replace or remove them.
 
     Raises:
         CheckNotRun: sessions of other processes use them.
     """
-    file = _open(layout, ".use", write=True)
-    try:
-        if not _lock(file, shared=False):
-            fix = "wait until its sessions have ended"
-            raise CheckNotRun("the runtime is in use by another process", where=str(layout.home), fix=fix)
-        yield
-    finally:
-        os.close(file)
+    return _held(layout, ".use", "in use", "wait until its sessions have ended")
 
 
 def use(layout: Layout) -> int | None:

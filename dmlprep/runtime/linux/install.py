@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import lzma
 import os
 import platform
@@ -24,7 +23,7 @@ from dmlprep.runtime.failure import FULL
 from dmlprep.runtime.linux import base, inventory, sandbox
 from dmlprep.runtime.linux.archive import Package, Unmet, compare_versions, resolve
 from dmlprep.runtime.linux.claims import alone, installing
-from dmlprep.runtime.linux.layout import DEFAULT_RELEASE, NATIVE, Layout, native_digest
+from dmlprep.runtime.linux.layout import DEFAULT_RELEASE, NATIVE, Layout, native_digest, read_json, write_json
 from dmlprep.runtime.linux.mirror import DEFAULT_KEYRING, Mirror, mirror_of_this_system
 from dmlprep.runtime.linux.unpack import BadPackage, unpack
 from dmlprep.runtime.linux.wheel import fetch_release, unpack_libraries
@@ -162,31 +161,17 @@ def _broken(layout: Layout, release: str, say: Say) -> dict[str, str]:
 
 def _made(layout: Layout, manifest: dict[str, Any], piece: str, folder: Path) -> None:
     inventory.record(layout, piece, folder)
-    _write_manifest(layout, manifest)
+    write_json(layout.manifest, manifest)
 
 
 def last_test(layout: Layout, release: str) -> dict[str, Any]:
     """What the last self-test that passed found, with the ``fingerprint`` of what it was run on; empty for none."""
-    try:
-        found = json.loads((layout.checks / f"{release}.json").read_text())
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
+    return read_json(layout.checks / f"{release}.json")
 
 
 def read_manifest(layout: Layout) -> dict[str, Any]:
     """The manifest, empty when there is none that can be read."""
-    try:
-        found = json.loads(layout.manifest.read_text())
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
-def _write_manifest(layout: Layout, manifest: dict[str, Any]) -> None:
-    part = layout.manifest.with_suffix(".part")
-    part.write_text(json.dumps(manifest, indent=1, sort_keys=True) + "\n")
-    part.replace(layout.manifest)
+    return read_json(layout.manifest)
 
 
 def _make_root(layout: Layout, source: Source, say: Say, manifest: dict[str, Any]) -> list[dict[str, Any]]:

@@ -7,12 +7,11 @@ changed since it passed, and when asked (``status --again``: 1.4 GB, 2 s).
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from dmlprep.runtime.linux.layout import Layout
+from dmlprep.runtime.linux.layout import Layout, read_json, write_json
 
 __all__ = ["damage", "forget", "known", "pieces", "record", "stamp"]
 
@@ -57,11 +56,7 @@ def record(layout: Layout, piece: str, folder: Path) -> None:
     for path, entry in _files(folder):
         link = entry.is_symlink()
         found[path] = [-1, str(Path(entry.path).readlink())] if link else [_size(entry), _digest(entry.path)]
-    target = _list(layout, piece)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    part = target.with_suffix(".part")
-    part.write_text(json.dumps(found, sort_keys=True))
-    part.replace(target)
+    write_json(_list(layout, piece), found)
 
 
 def known(layout: Layout, piece: str) -> bool:
@@ -79,11 +74,7 @@ def _list(layout: Layout, piece: str) -> Path:
 
 
 def _read(layout: Layout, piece: str) -> dict[str, _Entry]:
-    try:
-        found = json.loads(_list(layout, piece).read_text())
-    except (OSError, ValueError):
-        return {}  # made before lists were: nothing is known of it, and nothing is claimed
-    return found if isinstance(found, dict) else {}
+    return read_json(_list(layout, piece))  # empty for one made before lists were: nothing is claimed of it
 
 
 def damage(layout: Layout, names: Iterable[tuple[str, Path]], *, contents: bool = False) -> dict[str, str]:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from dmlprep.errors import CheckNotRun
 
-__all__ = ["DEFAULT_RELEASE", "NATIVE", "Layout", "native_digest"]
+__all__ = ["DEFAULT_RELEASE", "NATIVE", "Layout", "native_digest", "read_json", "write_json"]
 
 DEFAULT_RELEASE = "1.30.0"
 """What is installed, and what sessions run on, where no release is named: that of the newest target, with DirectML
@@ -98,7 +100,11 @@ class Layout:
         """Releases that stand here, the newest first."""
         if not self.releases.is_dir():
             return []
-        found = [path.name for path in self.releases.iterdir() if _whole(path / "piece.json")]
+        found = [
+            path.name
+            for path in self.releases.iterdir()
+            if isinstance(read_json(path / "piece.json").get("libraries"), dict)
+        ]
         return sorted(
             found, key=lambda version: [int(part) for part in version.split(".") if part.isdigit()], reverse=True
         )
@@ -118,12 +124,21 @@ class Layout:
         return here[0] if here else ""
 
 
-def _whole(piece: Path) -> bool:
-    """Whether the last file that an installation of a release writes is there."""
+def read_json(path: Path) -> dict[str, Any]:
+    """What ``write_json`` wrote; empty where there is none that can be read."""
     try:
-        return isinstance(json.loads(piece.read_text())["libraries"], dict)
-    except (OSError, ValueError, KeyError, TypeError):
-        return False
+        found = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def write_json(path: Path, data: Mapping[str, Any]) -> None:
+    """Write a file of the installation, whole or not at all; its folder is made."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_suffix(".part")
+    part.write_text(json.dumps(data, sort_keys=True) + "\n")
+    part.replace(path)
 
 
 def native_digest() -> str:

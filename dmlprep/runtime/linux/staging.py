@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from dmlprep.runtime.failure import FULL, disk_full, failure
 
@@ -26,12 +24,14 @@ def external_files(path: Path, folder: Path) -> list[str]:
     import onnx
     from google.protobuf.message import DecodeError
 
+    from dmlprep.model import protos
+
     try:
         model = onnx.load(str(path), load_external_data=False)
     except (DecodeError, OSError, ValueError) as error:
         raise failure("load", f"not an ONNX model: {error}", str(path)) from error
     found: dict[str, None] = {}
-    for tensor in _tensors(model):
+    for tensor in protos.tensors(model):
         if tensor.data_location != onnx.TensorProto.EXTERNAL:
             continue
         for entry in tensor.external_data:
@@ -45,26 +45,6 @@ def external_files(path: Path, folder: Path) -> list[str]:
         if not target.is_file():
             raise failure("load", f"external data {location!r} is missing", str(path))
     return list(found)
-
-
-def _tensors(model: Any) -> Iterator[Any]:
-    graphs = [model.graph]
-    nodes = [node for function in model.functions for node in function.node]
-    while graphs or nodes:
-        if graphs:
-            graph = graphs.pop()
-            yield from graph.initializer
-            for sparse in graph.sparse_initializer:
-                yield from (sparse.values, sparse.indices)
-            nodes += graph.node
-            continue
-        for attribute in nodes.pop().attribute:
-            if attribute.HasField("t"):
-                yield attribute.t
-            yield from attribute.tensors
-            if attribute.HasField("g"):
-                graphs.append(attribute.g)
-            graphs += attribute.graphs
 
 
 def stage(path: Path, folder: Path, data: Path) -> None:

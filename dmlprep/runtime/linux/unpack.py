@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import lzma
 import shutil
 import tarfile
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
@@ -44,23 +42,6 @@ class _Part:
         return data
 
 
-class _Inflated:
-    """The decompressed bytes of a gzip stream."""
-
-    def __init__(self, part: _Part) -> None:
-        self._part = part
-        self._engine = zlib.decompressobj(31)
-
-    def read(self, size: int = -1) -> bytes:
-        out = b""
-        while size < 0 or len(out) < size:
-            data = self._engine.unconsumed_tail or self._part.read(1 << 16)
-            if not data:
-                return out + self._engine.flush()
-            out += self._engine.decompress(data, max(0, size - len(out)))
-        return out
-
-
 def unpack(deb: Path, root: Path, skip: tuple[str, ...] = ()) -> None:
     """Put the files of a package below ``root``; owners, set-user bits and maintainer scripts are left out.
 
@@ -74,17 +55,9 @@ def unpack(deb: Path, root: Path, skip: tuple[str, ...] = ()) -> None:
         for name, size in _members(file):
             if not name.startswith("data.tar"):
                 continue
-            part = _Part(file, size)
-            stream: object
-            if name.endswith(".xz"):
-                stream = lzma.LZMAFile(part)  # type: ignore[arg-type]  # noqa: SIM115
-            elif name.endswith(".gz"):
-                stream = _Inflated(part)
-            elif name == "data.tar":
-                stream = part
-            else:
+            if not name.endswith((".xz", ".gz", ".tar")):
                 raise BadPackage(f"{deb.name}: {name} cannot be read here")
-            with tarfile.open(fileobj=stream, mode="r|") as tar:  # type: ignore[call-overload]
+            with tarfile.open(fileobj=_Part(file, size), mode="r|*") as tar:  # type: ignore[call-overload]
                 _extract(tar, root, skip)
             return
     raise BadPackage(f"{deb.name} holds no data")

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from dmlprep.files.replacing import remove_tree, replace
+from dmlprep.record.shares import percent
 from dmlprep.runtime.offsite import device, integrity, process, work
 
 __all__ = ["main"]
@@ -244,7 +245,7 @@ def _summary(result: Mapping[str, Any]) -> None:
         timed = sorted(feed["seconds"])
         _say(f"  feed {number}: first run {feed['first_seconds']:.4f} s, then {timed[len(timed) // 2]:.4f} s")
         for one in feed["metrics"]:
-            equal = f"{one['share_equal']:.2%} equal" if one["share_equal"] < 1 else ""
+            equal = f"{percent(one['share_equal'], 2)} equal" if one["share_equal"] < 1 else ""
             numbers = one["note"] or equal or f"max|d|/max|expected| {one['max_rel']:.3g}, cosine {one['cosine']:.6f}"
             _say(f"    {one['output']}: {'as expected' if one['passed'] else 'NOT as expected'}, {numbers}")
     if result["provider"] != work.DML:

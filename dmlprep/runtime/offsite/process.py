@@ -26,7 +26,7 @@ temporary folder (from 1.30 on also on Linux). Workers have it, unless the user 
 
 _ERROR_MODE = 0x0001 | 0x0002 | 0x8000  # SEM_FAILCRITICALERRORS, SEM_NOGPFAULTERRORBOX, SEM_NOOPENFILEERRORBOX
 _LIMIT_JOB_MEMORY, _LIMIT_DIE_ON_EXCEPTION, _LIMIT_KILL_ON_CLOSE = 0x0200, 0x0400, 0x2000
-_EXTENDED_LIMITS, _PROCESS_IDS = 9, 3  # JOBOBJECTINFOCLASS
+_ACCOUNTING, _PROCESS_IDS, _EXTENDED_LIMITS = 1, 3, 9  # JOBOBJECTINFOCLASS
 _QUERY_LIMITED, _VM_READ = 0x1000, 0x0010
 _MOST_PROCESSES = 64
 """Processes of a job that are looked at: a worker is one, behind the launcher of a virtual environment two."""
@@ -58,6 +58,17 @@ class _Extended(ctypes.Structure):
         ("job_memory", ctypes.c_size_t),
         ("peak_process_memory", ctypes.c_size_t),
         ("peak_job_memory", ctypes.c_size_t),
+    )
+
+
+class _Accounting(ctypes.Structure):
+    """JOBOBJECT_BASIC_ACCOUNTING_INFORMATION; times in 100 ns."""
+
+    _fields_ = (
+        ("user", ctypes.c_int64),
+        ("kernel", ctypes.c_int64),
+        ("others", ctypes.c_int64 * 2),
+        ("counts", ctypes.c_uint32 * 4),
     )
 
 
@@ -146,6 +157,14 @@ if sys.platform == "win32":
             )
             return sum(self._private(found.ids[i]) for i in range(min(found.listed, _MOST_PROCESSES)))
 
+        def cpu_seconds(self) -> float:
+            """Seconds of processor time that all its processes have used."""
+            found = _Accounting()
+            self._kernel.QueryInformationJobObject(
+                self._handle, _ACCOUNTING, ctypes.byref(found), ctypes.sizeof(found), None
+            )
+            return float(found.user + found.kernel) * 1e-7
+
         def _private(self, pid: int) -> int:
             process = self._kernel.OpenProcess(_QUERY_LIMITED | _VM_READ, 0, pid)
             if not process:
@@ -184,6 +203,10 @@ else:
         def private_bytes(self) -> int:
             """Not known here."""
             return 0
+
+        def cpu_seconds(self) -> float:
+            """Not known here."""
+            return 0.0
 
         def end(self) -> None:
             """Do nothing."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from dmlprep.files.replacing import replace
-from dmlprep.runtime.hresult import diagnose, plain_text
+from dmlprep.runtime.hresult import diagnose, error_text, plain_text
 from dmlprep.runtime.offsite import device, process
 from dmlprep.runtime.ortoptions import adapter_number
 
@@ -58,7 +58,7 @@ class Work:
             import numpy
             import onnxruntime
         except Exception as error:
-            self._not_run(f"{_message(error)}: pip install numpy onnxruntime-directml")
+            self._not_run(f"{error_text(error)}: pip install numpy onnxruntime-directml")
             return
         self.state["system"].update(numpy=numpy.__version__, onnxruntime=onnxruntime.__version__)
         available = onnxruntime.get_available_providers()
@@ -123,7 +123,7 @@ class Work:
         self.note("done", outcome="not-run", reason=reason)
 
     def _failed(self, error: BaseException) -> None:
-        text = plain_text(_message(error))
+        text = plain_text(error_text(error))
         stage = self.state["stage"]
         found = diagnose(text)
         failure = {"stage": stage, "message": text, "hresult": "", "causes": [], "next_step": ""}
@@ -196,7 +196,8 @@ class Work:
                 np.save(self.folder / file, array, allow_pickle=False)
                 kept[name] = file
         groups = [OutputGroup(**{**group, "names": tuple(group["names"])}) for group in self.manifest["groups"]]
-        measured = compare_outputs(groups, expected, outputs, Tolerance(**self.manifest["tolerances"][kind]))
+        tolerance = Tolerance(**self.manifest["tolerances"][kind])
+        measured = compare_outputs(groups, expected, outputs, tolerance, self.manifest.get("noise"))
         self.state["feeds"].append(
             {
                 "outputs": kept,
@@ -242,13 +243,6 @@ def _flat(outputs: Mapping[str, Any]) -> dict[str, Any]:
         else:
             flat[name] = np.empty(0) if value is None else np.asarray(value)
     return flat
-
-
-def _message(error: BaseException) -> str:
-    if isinstance(error, UnicodeDecodeError):
-        # The binding could not read a Windows error text in the user's language; its bytes are the message.
-        return error.object.decode("utf-8", "surrogateescape")
-    return str(error) or type(error).__name__
 
 
 def main(kit: Path, folder: Path) -> int:

@@ -24,16 +24,16 @@ class Runner:
 
     def __init__(self, bend=lambda array: array):
         self.bend = bend
-        self.runs = 0
+        self.first = None
 
-    def run(self, model, feeds, outputs=None):
+    def run(self, model, feeds, outputs=None, *, optimized=True):
         options = ort.SessionOptions()
         options.intra_op_num_threads = 1
         session = ort.InferenceSession(ir.to_proto(model.ir).SerializeToString(), options)
         names = [o.name for o in session.get_outputs()]
         found = dict(zip(names, session.run(None, dict(feeds)), strict=True))
-        self.runs += 1
-        return found if self.runs == 1 else {name: self.bend(array) for name, array in found.items()}
+        self.first = self.first or model
+        return found if model is self.first else {name: self.bend(array) for name, array in found.items()}
 
     def feeds(self, model, count=1):
         rng = np.random.default_rng(0)

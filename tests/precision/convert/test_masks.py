@@ -198,3 +198,28 @@ def test_a_constant_that_is_compared_with_ordinary_numbers_is_no_mask():
         {"low": np.float32(-1e9), "other": np.float32(-2e9)},
     )
     assert "constant-too-large" in convert(model, find_target()).rules
+
+
+@pytest.mark.parametrize(("lowest", "beta"), [(-1e9, 1.0), (-3.4028235e38, 1.0), (1e9, -1.0), (-1e9, 0.5)])
+def test_a_mask_that_a_gemm_adds(lowest, beta):
+    """The simplifier makes Gemm of MatMul and Add, and the mask its C."""
+    mask = np.where(TRI[0, 0], 0, lowest).astype(np.float32)
+    weights = {"w": np.eye(8, dtype=np.float32), "causal": mask}
+    body = f"s = Gemm<beta = {beta}>(x, w, causal) y = Softmax(s)"
+    model = model_of(
+        f'<ir_version: 8, opset_import: ["" : 17]> g (float[8,8] x) => (float[8,8] y) {{ {body} }}', weights
+    )
+    original = _session(model)
+    done = convert(model, find_target())
+    assert not done.kept
+    feeds = {"x": np.random.default_rng(2).uniform(-5, 5, (8, 8)).astype(np.float32)}
+    expected, got = original(feeds), _session(emulate(model))(feeds)
+    assert np.abs(got - expected).max() < 5e-3
+    assert got[~TRI[0, 0]].max() == 0
+
+
+def test_a_low_factor_of_a_gemm_is_no_mask():
+    weights = {"w": np.full((8, 8), -1e9, np.float32), "causal": np.zeros((8, 8), np.float32)}
+    body = "s = Gemm(x, w, causal) y = Softmax(s)"
+    text = f'<ir_version: 8, opset_import: ["" : 17]> g (float[8,8] x) => (float[8,8] y) {{ {body} }}'
+    assert convert(model_of(text, weights), find_target()).kept

@@ -14,7 +14,7 @@ from tests.precision.graphs import model_of, run
 def rounded(values: np.ndarray, rounding: Rounding, opset: int) -> np.ndarray:
     model = model_of(f'<ir_version: 8, opset_import: ["" : {opset}]> g (float[n] x) => (float[n] y) {{ y = Neg (x) }}')
     graph, names = model.ir.graph, Names(model.ir)
-    builder = Builder(graph, names, opset, rounding, Constants(graph, names))
+    builder = Builder(graph, names, opset, rounding, Constants(model.ir, names))
     result = builder.round(graph.inputs[0])
     builder.place_last()
     graph.outputs[0] = result
@@ -50,7 +50,7 @@ def test_towards_zero(opset: int) -> None:
 
 def test_a_constant_is_stored_once() -> None:
     model = model_of('<ir_version: 8, opset_import: ["" : 17]> g (float[n] x) => (float[n] y) { y = Neg (x) }')
-    constants = Constants(model.ir.graph, Names(model.ir))
+    constants = Constants(model.ir, Names(model.ir))
     assert constants.scalar(0.5) is constants.scalar(0.5)
     assert constants.ints([1, 2]) is constants.ints([1, 2])
     assert constants.zeros(3) is not constants.zeros(4)

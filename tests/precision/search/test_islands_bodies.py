@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from dmlprep.model.walk import nodes_by_path
 from dmlprep.precision import Setting, convert, find_islands, profile
-from dmlprep.precision.node_paths import nodes_by_path
 from dmlprep.targets import find_target
 from tests.precision.graphs import InProcess, model_of, relative, run
 

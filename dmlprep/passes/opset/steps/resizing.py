@@ -13,7 +13,7 @@ from dmlprep.passes.opset.refusal import CannotLower
 from dmlprep.passes.opset.steps import Steps
 from dmlprep.passes.opset.steps.kernels import interpolation
 
-__all__ = ["STEPS"]
+__all__ = ["STEPS", "by_matrices"]
 
 _T = onnx.TensorProto
 
@@ -22,7 +22,7 @@ def resize_19(b: Builder) -> list[ir.Value | None] | None:
     """half_pixel_symmetric: half_pixel where no output size is rounded, else a matrix for each axis."""
     if b.attr("coordinate_transformation_mode", "half_pixel") != "half_pixel_symmetric":
         return None
-    return _by_matrices(b)
+    return by_matrices(b)
 
 
 def resize_18(b: Builder) -> list[ir.Value | None] | None:
@@ -31,7 +31,7 @@ def resize_18(b: Builder) -> list[ir.Value | None] | None:
         if b.attr("antialias", 0) and b.attr("mode", "nearest") == "nearest":
             b.set_attr(antialias=None)  # it has no meaning there
             return resize_18(b)
-        return _by_matrices(b)
+        return by_matrices(b)
     axes = b.attr("axes")
     b.set_attr(antialias=None, keep_aspect_ratio_policy=None, axes=None)
     if axes is None:
@@ -64,7 +64,7 @@ def resize_13(b: Builder) -> list[ir.Value | None] | None:
     return None
 
 
-def _by_matrices(b: Builder) -> list[ir.Value | None]:
+def by_matrices(b: Builder) -> list[ir.Value | None]:
     """Resizing is linear along each axis: a constant matrix [in, out] where sizes are known."""
     x = b.need(0)
     shape = b.values.static_shape(x)

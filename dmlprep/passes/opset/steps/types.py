@@ -8,6 +8,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
+from dmlprep.analysis.attributes import constant_tensor
 from dmlprep.analysis.schemas import schema_at
 from dmlprep.passes.opset.build import Builder
 from dmlprep.passes.opset.refusal import CannotLower
@@ -81,24 +82,15 @@ def cast_like(b: Builder) -> list[ir.Value | None] | None:
     return None
 
 
-def constant_12(b: Builder) -> list[ir.Value | None] | None:
+def constant_12(b: Builder) -> None:
     """value_int, value_floats ... become a tensor."""
-    for name, attr in b.node.attributes.items():
-        if name in ("value", "sparse_value"):
-            return None
-        if attr.is_ref():
-            raise CannotLower("its value is a parameter of a model-local function", in_function=True)
-        if name.startswith("value_string"):
-            strings = [attr.value] if name == "value_string" else list(attr.value)
-            shape = [] if name == "value_string" else [len(strings)]
-            tensor: ir.TensorProtocol = ir.StringTensor(np.array(strings, object).reshape(shape), name="")
-        else:
-            kind = np.float32 if "float" in name else np.int64
-            tensor = ir.tensor(np.array(attr.value, kind))
-        b.node.attributes.clear()
-        b.node.attributes["value"] = ir.AttrTensor("value", tensor)
-        return None
-    return None
+    held = b.node.attributes
+    if any(attr.is_ref() for attr in held.values()):
+        raise CannotLower("its value is a parameter of a model-local function", in_function=True)
+    tensor = None if "value" in held else constant_tensor(b.node)
+    if tensor is not None:
+        held.clear()
+        held["value"] = ir.AttrTensor("value", tensor)
 
 
 def arg_12(b: Builder) -> list[ir.Value | None]:

@@ -1,14 +1,63 @@
-"""Which nodes on DirectML run inside a fused graph, and what keeps the others out.
+"""Which nodes of a graph DirectML gets, which of them run inside a fused graph, and what keeps the others out.
 
 Source: ONNX Runtime, DmlExecutionProvider/src/GraphPartitioner.cpp and DmlGraphFusionTransformer.cpp.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+from dmlprep.targets.cpu_preferred import cpu_preferred
 from dmlprep.targets.facts import GraphFacts, NodeFacts, Value
 from dmlprep.targets.kernels import Kernel
+from dmlprep.targets.support import Support, dml_kernel
+from dmlprep.targets.target import Target
 
-__all__ = ["partitions", "unfusable"]
+__all__ = ["Division", "divide"]
+
+
+@dataclass(frozen=True)
+class Division:
+    """How a target divides the nodes of one graph. Every key is ``id(node)``.
+
+    Attributes:
+        kernels: the DirectML kernel that a node's version and types match.
+        answers: who has a kernel for each node.
+        barred: code and reason why a node on DirectML cannot join a fused graph; empty where it can.
+        partitions: number of the fused graph that a node is in.
+    """
+
+    kernels: dict[int, Kernel]
+    answers: dict[int, Support]
+    barred: dict[int, tuple[str, str]]
+    partitions: dict[int, int]
+
+
+def divide(graph: GraphFacts, target: Target) -> Division:
+    """Who runs each node of ``graph`` (not of its subgraphs), and in which fused graph.
+
+    Raises:
+        UsageError: the target's kernels are not known.
+    """
+    own = {id(n): k for n in graph.nodes if (k := dml_kernel(target.tables, n)) is not None}
+    preferred = cpu_preferred(graph, own)
+    answers = {id(n): _answer(target, n, id(n) in preferred) for n in graph.nodes}
+    has_subgraph = any(n.subgraphs for n in graph.nodes)
+    barred = {
+        id(n): unfusable(graph, n, own[id(n)], has_subgraph=has_subgraph)
+        for n in graph.nodes
+        if answers[id(n)].provider == "dml"
+    }
+    return Division(own, answers, barred, partitions(graph, {key for key, (code, _) in barred.items() if not code}))
+
+
+def _answer(target: Target, node: NodeFacts, stays: bool) -> Support:
+    answer = target.support(node)
+    if stays and answer.provider == "dml":
+        return Support("cpu", "DP506", "reads only shapes and small constants that lie on the CPU", node.since)
+    if answer.inlined:  # and yet it is here: its body could not be made for these inputs
+        return Support("none", "DP507", "no kernel in this release, and no function body for these inputs", node.since)
+    return answer
 
 
 def unfusable(graph: GraphFacts, node: NodeFacts, kernel: Kernel, *, has_subgraph: bool) -> tuple[str, str]:

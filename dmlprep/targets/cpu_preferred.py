@@ -6,7 +6,9 @@ of tensors that kernels leave in CPU memory (Shape, Size) and runs in topologica
 
 from __future__ import annotations
 
-from dmlprep.targets.facts import GraphFacts, NodeFacts, Value
+from collections.abc import Iterable
+
+from dmlprep.targets.facts import GraphFacts, Value
 from dmlprep.targets.kernels import Kernel
 
 __all__ = ["SMALL_INITIALIZER", "cpu_preferred"]
@@ -29,31 +31,26 @@ def cpu_preferred(graph: GraphFacts, kernels: dict[int, Kernel]) -> set[int]:
     on_cpu: set[int] = set()  # id of values
     preferred: set[int] = set()
 
-    def extend(node: NodeFacts) -> None:
-        for value in node.outputs:
+    def extend(values: Iterable[Value | None]) -> None:
+        for value in values:
             if value is not None:
                 on_cpu.add(id(value))
                 candidates.update(id(c) for c in value.consumers)
 
     for node in graph.nodes:
         kernel = kernels.get(id(node))
-        if kernel is None:
-            continue
-        for index in kernel.cpu_out:
-            value = node.output(index)
-            if value is not None:
-                on_cpu.add(id(value))
-                candidates.update(id(c) for c in value.consumers)
+        if kernel is not None:
+            extend(node.output(index) for index in kernel.cpu_out)
     # Topological order: whatever makes a node a candidate stands before it.
     for node in graph.nodes:
         if id(node) not in candidates:
             continue
         kernel = kernels.get(id(node))
         if kernel is None:
-            extend(node)
+            extend(node.outputs)
         elif all(_from_cpu(graph, value, index, kernel, on_cpu) for index, value in enumerate(node.inputs)):
             preferred.add(id(node))
-            extend(node)
+            extend(node.outputs)
     return preferred
 
 

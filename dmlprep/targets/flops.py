@@ -1,68 +1,24 @@
-"""Floating-point operations of a node, from its shapes: a weight for placement, not a measurement."""
+"""Floating-point operations of a node, from its shapes: a weight, not a measurement."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from math import prod
 
+from dmlprep.analysis.operators import CONTROL, MOVES
 from dmlprep.targets.facts import NodeFacts, Value
 
 __all__ = ["flops"]
 
-_MOVES = frozenset(
-    [
-        "Reshape",
-        "Transpose",
-        "Concat",
-        "Split",
-        "Slice",
-        "Gather",
-        "GatherElements",
-        "GatherND",
-        "Squeeze",
-        "Unsqueeze",
-        "Flatten",
-        "Identity",
-        "Expand",
-        "Tile",
-        "Pad",
-        "Shape",
-        "Size",
-        "Cast",
-        "CastLike",
-        "ConstantOfShape",
-        "Range",
-        "DepthToSpace",
-        "SpaceToDepth",
-        "ScatterElements",
-        "ScatterND",
-        "Scatter",
-        "EyeLike",
-        "OneHot",
-        "ReverseSequence",
-        "Trilu",
-        "Where",
-        "If",
-        "Loop",
-        "Scan",
-        "Dropout",
-        "Compress",
-        "NonZero",
-        "Unique",
-        "SequenceAt",
-        "SequenceConstruct",
-        "SequenceEmpty",
-        "SequenceErase",
-        "SequenceInsert",
-        "SequenceLength",
-        "ConcatFromSequence",
-        "SplitToSequence",
-        "Optional",
-        "OptionalGetElement",
-        "OptionalHasElement",
-        "Constant",
-        "SequenceMap",
-    ]
+_NO_ARITHMETIC = (
+    MOVES
+    | CONTROL
+    | frozenset(
+        """
+    Pad Shape Size Cast CastLike ConstantOfShape Range ScatterElements ScatterND Scatter EyeLike OneHot Where NonZero
+    Unique Constant
+    """.split()  # noqa: SIM905 - a list of a hundred names reads better as words
+    )
 )
 
 
@@ -72,7 +28,7 @@ def flops(node: NodeFacts) -> int | None:
     Convolutions, matrix products and recurrent layers by their formulas; data movement 0; anything else one operation
     for each element of its largest input or output.
     """
-    if node.op in _MOVES:
+    if node.op in _NO_ARITHMETIC:
         return 0
     formula = _FORMULAS.get(node.op)
     if formula is not None:
@@ -83,9 +39,7 @@ def flops(node: NodeFacts) -> int | None:
 
 
 def _dims(value: Value | None) -> tuple[int, ...] | None:
-    if value is None or value.shape is None or not value.static:
-        return None
-    return tuple(d for d in value.shape if isinstance(d, int))
+    return tuple(value.sizes) if value is not None and value.static else None
 
 
 def _convolution(node: NodeFacts) -> int | None:

@@ -1,0 +1,124 @@
+"""``dmlprep feeds``."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import click
+
+from dmlprep.cli.options import format_option, read_sizes, sizes_option
+from dmlprep.cli.output import echo, print_json
+from dmlprep.errors import UsageError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+__all__ = ["command"]
+
+
+def _numbers(_context: click.Context, option: click.Parameter, text: str) -> tuple[float, ...]:
+    try:
+        return tuple(float(part) for part in text.split(","))
+    except ValueError:
+        fix = "write one number, or one for each channel: 0.485,0.456,0.406"
+        raise UsageError(f"{text!r} is no list of numbers", where=f"--{option.name}", fix=fix) from None
+
+
+def _values(texts: tuple[str, ...]) -> dict[str, np.ndarray[Any, Any]]:
+    """``sr=16000``, ``h=0,0``, ``mask=file.npy``."""
+    import numpy as np
+
+    from dmlprep.parity import load_feeds
+
+    found: dict[str, np.ndarray[Any, Any]] = {}
+    for text in texts:
+        name, equals, value = text.rpartition("=")
+        if equals and value.endswith(".npy"):
+            found.update(load_feeds([text])[0])
+            continue
+        try:
+            numbers = [float(part) if "." in part or "e" in part.lower() else int(part) for part in value.split(",")]
+        except ValueError:
+            numbers = []
+        if not name or not numbers:
+            fix = "write NAME=NUMBER, NAME=1,2,3 or NAME=file.npy"
+            raise UsageError(f"{text!r} gives no input a value", where="--set", fix=fix)
+        found[name] = np.array(numbers if len(numbers) > 1 else numbers[0])
+    return found
+
+
+@click.command("feeds")
+@click.argument("model", type=click.Path(path_type=Path))
+@click.argument("sources", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("-o", "--out", type=click.Path(path_type=Path), required=True, help="Folder for the .npz files.")
+@click.option("--count", type=click.IntRange(1), default=4, show_default=True, help="How many feeds.")
+@click.option("--input", default="", metavar="NAME", help="The input that takes them, if several could.")
+@sizes_option
+@click.option(
+    "--set", "values", multiple=True, metavar="NAME=VALUE", help="Value of another input: numbers, or file.npy."
+)
+@click.option(
+    "--layout",
+    type=click.Choice(["nchw", "nhwc", "chw", "hwc"]),
+    help="Pictures: axes of the input, where its shape does not say.",
+)
+@click.option("--mean", default="0", show_default=True, callback=_numbers, help="Pictures: subtracted.")
+@click.option("--deviation", default="1", show_default=True, callback=_numbers, help="Pictures: then divided by.")
+@click.option("--scale", type=float, default=1.0, show_default=True, help="Pictures: what white is before that.")
+@click.option(
+    "--colour", type=click.Choice(["rgb", "bgr", "gray"]), default="rgb", show_default=True, help="Pictures: channels."
+)
+@click.option(
+    "--fit",
+    type=click.Choice(["crop", "pad", "stretch"]),
+    default="crop",
+    show_default=True,
+    help="Pictures: how they come to another shape.",
+)
+@click.option("--rate", type=click.IntRange(1), metavar="HZ", help="Sound: samples a second that the model takes.")
+@click.option("--tokenizer", type=click.Path(path_type=Path), help="Text: the tokenizer.json, if not beside MODEL.")
+@click.option("--force", is_flag=True, help="Replace the feeds that are there.")
+@format_option("text", "json")
+def command(
+    model: Path,
+    sources: tuple[Path, ...],
+    out: Path,
+    sizes: tuple[str, ...],
+    values: tuple[str, ...],
+    layout: str | None,
+    mean: tuple[float, ...],
+    deviation: tuple[float, ...],
+    scale: float,
+    colour: str,
+    fit: str,
+    output_format: str,
+    **options: Any,
+) -> int:
+    """Make inputs for MODEL from your pictures, sound or text, for --feeds of other commands.
+
+    SOURCES are files, or folders of them. Names, sizes and types come from MODEL.
+
+    \b
+    dmlprep feeds model.onnx photos/ -o feeds --mean 0.485,0.456,0.406 --deviation 0.229,0.224,0.225
+    dmlprep feeds model.onnx speech.wav -o feeds --rate 16000
+    dmlprep feeds model.onnx lines.txt -o feeds --tokenizer tokenizer.json --size sequence=64
+    dmlprep prepare model.onnx -o out --feeds feeds
+    """
+    from dmlprep import api
+    from dmlprep.parity.sources import Pictures
+
+    pictures = Pictures(cast(Any, layout or ""), mean, deviation, scale, cast(Any, colour), cast(Any, fit))
+    made = api.make_feeds(
+        model, list(sources), out=out, sizes=read_sizes(sizes), values=_values(values), pictures=pictures, **options
+    )
+    if output_format == "json":
+        print_json({**asdict(made), "files": [str(file) for file in made.files]})
+        return 0
+    echo(f"wrote {len(made.files)} {'feed' if len(made.files) == 1 else 'feeds'} from {made.kind} into {out}")
+    for shaped, shape in made.shapes.items():
+        seeded = ", made from a seed: --set gives it a value" if shaped in made.seeded else ""
+        echo(f"  {shaped}: {list(shape)}{seeded}")
+    echo(f"use them: --feeds {out}")
+    return 0

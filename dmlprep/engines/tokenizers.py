@@ -1,0 +1,49 @@
+"""tokenizers: text as token ids, by a ``tokenizer.json``. It is imported when text is read: it is an extra."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from dmlprep.engines.extras import extra
+from dmlprep.errors import InputError
+
+__all__ = ["tokenize"]
+
+
+def tokenize(file: Path, texts: Sequence[str], length: int | None) -> dict[str, np.ndarray]:
+    """Token ids of texts, as many for each.
+
+    Args:
+        file: the ``tokenizer.json``.
+        length: how many tokens; shorter texts are padded and longer ones are cut. ``None``: as the longest has.
+
+    Returns:
+        ``ids``, ``mask`` (1 where no padding is) and ``types``, each int64 [texts, length].
+
+    Raises:
+        InputError: the file is no tokenizer.
+        UsageError: tokenizers is not installed.
+    """
+    module = extra("tokenizers", "tokenizers", "reading text")
+    try:
+        tokenizer = module.Tokenizer.from_file(str(file))
+    except Exception as error:  # it raises Exception itself
+        raise InputError(f"cannot be read as a tokenizer: {error}", where=str(file)) from error
+    padding = tokenizer.padding or {}
+    kept = {key: padding[key] for key in ("direction", "pad_id", "pad_type_id", "pad_token") if key in padding}
+    kept.setdefault("pad_id", next((i for t in _PADDING if (i := tokenizer.token_to_id(t)) is not None), 0))
+    tokenizer.enable_padding(**kept, length=length)
+    if length is None:
+        tokenizer.no_truncation()
+    else:
+        tokenizer.enable_truncation(length)
+    found = tokenizer.encode_batch(list(texts))
+    columns = {"ids": "ids", "mask": "attention_mask", "types": "type_ids"}
+    return {name: np.array([getattr(one, key) for one in found], np.int64) for name, key in columns.items()}
+
+
+_PADDING = ("[PAD]", "<pad>", "<|endoftext|>", "</s>")
+"""How tokenizers call padding that say nothing of it; the last two end a text, and models are told by the mask."""

@@ -1,0 +1,89 @@
+"""Outputs that prove nothing: a model that is wrong would give the same on these inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dmlprep.metrics.comparison import OutputGroup
+from dmlprep.metrics.measure import FLOOR, MASK, Tolerance
+from dmlprep.metrics.steep import STEEP, classes_axis
+
+if TYPE_CHECKING:
+    Array = np.ndarray[Any, Any]
+
+__all__ = ["degenerate"]
+
+_FAINT = 0.01
+"""A map of probabilities that never rises above this shows nothing."""
+
+_SATURATED = 1e-6
+"""Rows of probabilities that are all this near to 0 and 1 hide what became of the numbers that they are made of."""
+
+
+def degenerate(
+    groups: Sequence[OutputGroup],
+    feeds: Sequence[Mapping[str, Array]],
+    noise: Mapping[str, float],
+    tolerance: Tolerance,
+) -> dict[str, str]:
+    """Why an output of the original proves nothing on these inputs, by name; outputs that do prove are left out.
+
+    Args:
+        feeds: outputs by name, for each feed.
+        noise: the original's own (``noise_of``); an output that is not in it was not measured.
+    """
+    kinds = {name: group.kind for group in groups for name in group.names}
+    found = {}
+    for name in feeds[0] if feeds else ():
+        arrays = [feed[name] for feed in feeds if name in feed and feed[name].size and feed[name].dtype.kind == "f"]
+        why = _why(kinds.get(name, "elements"), arrays, tolerance) if arrays else ""
+        if not why and tolerance.beyond_proof(own := noise.get(name)):
+            why = (
+                f"the original differs from itself by {own:.2g}, between optimisation levels or in the inputs' last bit"
+            )
+        if why:
+            found[name] = why
+    return found
+
+
+def _why(kind: str, arrays: Sequence[Array], tolerance: Tolerance) -> str:
+    low, high = _range(arrays)
+    largest = max(-low, high)
+    if largest <= FLOOR:
+        return f"it is all but zero: its largest element is {largest:.2g}"
+    if kind not in STEEP:
+        return ""
+    if kind == "map" and high < _FAINT:
+        return f"its largest probability is {high:.2g}: nothing was found in these inputs"
+    many = sum(array.size for array in arrays) > 1
+    if many and (high - low) <= min(tolerance.max_rel, _FAINT) * largest:
+        return f"it is all but constant, from {low:.4g} to {high:.4g}"
+    if kind == "classes" and many and _saturated(arrays):
+        return "it is saturated: the same class has all the probability in every row"
+    return ""
+
+
+def _range(arrays: Sequence[Array]) -> tuple[float, float]:
+    low, high = 0.0, 0.0
+    found = False
+    for array in arrays:
+        fine = np.asarray(array[np.isfinite(array)], dtype=np.float64)
+        fine = fine[fine > MASK]
+        if fine.size:
+            ends = float(fine.min()), float(fine.max())
+            low, high = (min(low, ends[0]), max(high, ends[1])) if found else ends
+            found = True
+    return low, high
+
+
+def _saturated(arrays: Sequence[Array]) -> bool:
+    winners = set[int]()
+    for array in arrays:
+        axis = classes_axis("classes", array)
+        if axis is None or np.any(np.minimum(np.abs(array), np.abs(1 - array)) > _SATURATED):
+            return False
+        winners.update(np.argmax(array, axis=axis).reshape(-1).tolist())
+    return len(winners) == 1

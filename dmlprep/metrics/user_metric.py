@@ -1,0 +1,99 @@
+"""A measure of the user's own: a function in a Python file, which decides where it is given."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dmlprep.errors import InputError, UsageError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Array = np.ndarray[Any, Any]
+
+__all__ = ["UserMetric", "load_metric"]
+
+_SHAPE = "def NAME(reference, candidate): two dicts of arrays by output name; return a float, or (float, bool)"
+
+
+@dataclass(frozen=True)
+class UserMetric:
+    """The user's function.
+
+    Attributes:
+        name: ``file.py:function``, as it was given.
+        call: takes the outputs of the original and of the candidate on one feed.
+        bound: the largest number that passes; ``None`` where the function decides itself.
+    """
+
+    name: str
+    call: Callable[[dict[str, Array], dict[str, Array]], object]
+    bound: float | None = None
+
+    def judge(self, reference: Mapping[str, Array], candidate: Mapping[str, Array]) -> tuple[float, bool]:
+        """The number of one feed, and whether it passes.
+
+        Raises:
+            InputError: the function fails, or gives neither a number nor a number with a boolean.
+        """
+        try:
+            found = self.call(dict(reference), dict(candidate))
+        except Exception as error:
+            last = traceback.extract_tb(error.__traceback__)[-1]
+            raise self._wrong(
+                f"the metric raised {type(error).__name__}: {error} (line {last.lineno} of {last.filename})"
+            ) from error
+        number, passed = found if isinstance(found, tuple) and len(found) == 2 else (found, None)
+        try:
+            value = float(number)  # type: ignore[arg-type]
+        except (TypeError, ValueError) as error:
+            raise self._wrong(f"the metric gave {found!r}, which is no number") from error
+        if passed is None and self.bound is None:
+            raise self._wrong("the metric gave a number alone, and there is no bound for it", "give --metric-bound")
+        if math.isnan(value):
+            return value, False
+        return value, bool(passed) if passed is not None else value <= (self.bound or 0.0)
+
+    def _wrong(self, what: str, fix: str = _SHAPE) -> InputError:
+        return InputError(what, where=self.name, fix=fix)
+
+
+def load_metric(given: str, bound: float | None = None, folder: Path | None = None) -> UserMetric | None:
+    """The function that ``file.py:function`` names; the file is run, as Python runs a module. ``None`` for no name.
+
+    Args:
+        folder: what the path is relative to; the working folder where there is none.
+
+    Raises:
+        UsageError: a bound without a metric, or a name of another form.
+        InputError: the file cannot be run, or has no such function.
+    """
+    if not given:
+        if bound is not None:
+            raise UsageError("a bound is given, and no metric", where="--metric-bound", fix="give --metric as well")
+        return None
+    file, colon, name = given.rpartition(":")
+    if not colon or not file.endswith(".py") or not name.isidentifier():
+        raise UsageError(f"{given!r} names no metric", where="--metric", fix="write file.py:function")
+    path = (folder or Path()) / file
+    if not path.is_file():
+        raise InputError("no such file", where=str(path), fix="check the path of --metric")
+    spec = importlib.util.spec_from_file_location(f"dmlprep_metric_{path.stem}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        what = f"the file of the metric does not run: {type(error).__name__}: {error}"
+        raise InputError(what, where=str(path), fix=f"python {path} shows where") from error
+    call = getattr(module, name, None)
+    if not callable(call):
+        raise InputError(f"it has no function {name!r}", where=str(path), fix=_SHAPE.replace("NAME", name))
+    return UserMetric(given, call, bound)

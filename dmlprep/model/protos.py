@@ -1,0 +1,45 @@
+"""Walk a ModelProto: every graph, node and tensor, with subgraphs and functions. Nesting is the model's choice: no call
+stack."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import onnx
+
+__all__ = ["bodies", "graphs", "nodes", "tensors"]
+
+
+def bodies(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
+    """The subgraphs of a node."""
+    for attribute in node.attribute:
+        if attribute.HasField("g"):
+            yield attribute.g
+        yield from attribute.graphs
+
+
+def graphs(proto: onnx.ModelProto) -> Iterator[onnx.GraphProto]:
+    """The main graph and all subgraphs, those of functions included."""
+    stack = [proto.graph, *(body for function in proto.functions for node in function.node for body in bodies(node))]
+    while stack:
+        graph = stack.pop()
+        yield graph
+        stack += [body for node in graph.node for body in bodies(node)]
+
+
+def nodes(proto: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
+    """Every node, of functions and subgraphs too."""
+    holders: Iterable[onnx.GraphProto | onnx.FunctionProto] = (*graphs(proto), *proto.functions)
+    for holder in holders:
+        yield from holder.node
+
+
+def tensors(proto: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
+    """Every initializer and every tensor that an attribute holds."""
+    for graph in graphs(proto):
+        yield from graph.initializer
+    for node in nodes(proto):
+        for attribute in node.attribute:
+            if attribute.HasField("t"):
+                yield attribute.t
+            yield from attribute.tensors

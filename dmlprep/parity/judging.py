@@ -1,0 +1,145 @@
+"""What a comparison amounts to, for the proof and the kit alike: passed, failed, or not proven by these inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+
+from dmlprep.metrics import Comparison, OutputGroup, Tolerance, UserMetric, bounds_used, describe
+from dmlprep.record import Finding, OutputMetrics, finding
+
+__all__ = ["Judge", "Judged", "difference", "no_output", "why_failed"]
+
+Side = Mapping[str, np.ndarray[Any, Any]]
+
+_FEW, _SPREAD = 6, 4.0
+"""Below so many feeds, a spread between them is taken to go on, up to so many times."""
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A verdict without who gave it; the fields are those of ``record.Verdict``."""
+
+    outcome: Literal["passed", "failed", "not-proven"]
+    reason: str
+    tolerance: str
+    outputs: list[OutputMetrics]
+    findings: list[Finding] = field(default_factory=list)
+    metric: str = ""
+    values: list[float] = field(default_factory=list)
+
+
+class Judge:
+    """Collects feeds, and judges.
+
+    Args:
+        groups: outputs as they are compared.
+        noise: the original's own, by output.
+        weak: why an output proves nothing on these inputs, by name (``metrics.degenerate``).
+        metric: the user's own, which decides in place of the tolerance.
+    """
+
+    def __init__(
+        self,
+        groups: Sequence[OutputGroup],
+        tolerance: Tolerance,
+        noise: Mapping[str, float],
+        weak: Mapping[str, str],
+        metric: UserMetric | None = None,
+    ) -> None:
+        self._comparison = Comparison(groups, tolerance, noise)
+        self._tolerance, self._weak, self._metric = tolerance, weak, metric
+        self._values: list[tuple[float, bool]] = []
+
+    def add(self, reference: Side, candidate: Side) -> None:
+        """Compare one feed's outputs.
+
+        Raises:
+            InputError: the user's metric fails.
+        """
+        self._comparison.add(reference, candidate)
+        if self._metric is not None:
+            self._values.append(self._metric.judge(reference, candidate))
+
+    @property
+    def results(self) -> list[OutputMetrics]:
+        """The worst of each output."""
+        return self._comparison.results()
+
+    @property
+    def decided(self) -> bool:
+        """Whether every output passes, or the user's metric says so."""
+        return all(passed for _, passed in self._values) if self._metric else all(m.passed for m in self.results)
+
+    def judged(self, check: str, differs: Callable[[OutputMetrics], Finding], code: str = "DP701") -> Judged:
+        """``passed`` where every output is within the tolerance, and at least one of them proves something.
+
+        Args:
+            check: what findings call it.
+            differs: the finding on an output that is out of tolerance.
+            code: of the finding that the user's metric does not pass.
+        """
+        results, said = self.results, bounds_used(self._tolerance, self.results)
+        if self._metric is not None:
+            return self._by_metric(self._metric, code)
+        failed = [m for m in results if not m.passed and m.output not in self._weak]
+        if failed:
+            return Judged("failed", why_failed(failed, self._tolerance), said, results, [differs(m) for m in failed])
+        weak = [_proves_nothing(m, self._weak[m.output]) for m in results if m.output in self._weak]
+        if weak and (len(weak) == len(results) or not all(m.passed for m in results)):
+            return Judged("not-proven", f"not proven by these inputs: {weak[0].message}", said, results, weak)
+        return Judged("passed", "", said, results, [*weak, *_close(check, self._comparison.errors)])
+
+    def _by_metric(self, metric: UserMetric, code: str) -> Judged:
+        allowed = "" if metric.bound is None else f", {metric.bound:g} is allowed"
+        wrong = [
+            finding(code, f"metric {metric.name}: {value:.4g} on feed {number}{allowed}", value=value)
+            for number, (value, passed) in enumerate(self._values, 1)
+            if not passed
+        ]
+        said = f"metric {metric.name}" + ("" if metric.bound is None else f" <= {metric.bound:g}")
+        values, reason = [value for value, _ in self._values], wrong[0].message if wrong else ""
+        return Judged("failed" if wrong else "passed", reason, said, self.results, wrong, metric.name, values)
+
+
+def _proves_nothing(metrics: OutputMetrics, why: str) -> Finding:
+    text = f"output {metrics.output!r}: {why}"
+    return finding("DP709", text, node=metrics.output, error=metrics.error, noise=metrics.noise)
+
+
+def _close(check: str, errors: list[float]) -> list[Finding]:
+    """A word on a verdict that other inputs may turn: few feeds, far apart, and the worst near to the bound.
+
+    Args:
+        errors: of each feed, the largest error as a share of its bound.
+    """
+    worst, least = max(errors), min(errors)
+    spread = min(_SPREAD, max(2.0, worst / least if least > 0 else _SPREAD))
+    if len(errors) >= _FEW or worst * spread <= 1.0:
+        return []
+    shares = ", ".join(f"{share:.0%}" for share in errors)
+    text = f"{check}: the feeds take {shares} of what is allowed; others may take more than all of it"
+    return [finding("DP711", text, shares=list(errors))]
+
+
+def why_failed(results: Sequence[OutputMetrics], tolerance: Tolerance) -> str:
+    """The first output that is out of tolerance, and how many more are; empty where none is."""
+    failed = [m for m in results if not m.passed]
+    more = f" (and {len(failed) - 1} more outputs)" if len(failed) > 1 else ""
+    return describe(failed[0], tolerance) + more if failed else ""
+
+
+def no_output(who: str, name: str, code: str = "") -> Finding:
+    """The finding on an output that is not there; ``code`` where it is not DP701."""
+    return finding(code or "DP701", f"{who} has no output {name!r}")
+
+
+def difference(metrics: OutputMetrics, tolerance: Tolerance) -> Finding:
+    """The finding on an output that is out of tolerance."""
+    left_out = ("output", "passed", "note")
+    facts = {name: number for name, number in asdict(metrics).items() if name not in left_out and number is not None}
+    code = "DP702" if metrics.non_finite else "DP701"
+    return finding(code, describe(metrics, tolerance), node=metrics.output, **facts)

@@ -1,0 +1,134 @@
+"""Try opsets and other forms of operators by what they leave on the CPU.
+
+The first guess comes from the versions of the operators (``Context.choose_opset``). It cannot know what a node becomes
+that is written in other operators, so the model is brought there, and what then stays on the CPU is tried in two ways:
+the operator in older ones at the same opset, and other opsets. The fewest nodes on the CPU win; of equals the first
+guess, then what is nearest to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from dmlprep.analysis.schemas import schema_at, since_versions
+from dmlprep.errors import ModelRefused
+from dmlprep.model import Model
+from dmlprep.passes.base import Context, OnCpu
+from dmlprep.passes.opset.bodies import has_body
+from dmlprep.passes.opset.handling import STEPS
+from dmlprep.passes.opset.lowering import lower
+from dmlprep.passes.opset.refusal import InlineFirst
+from dmlprep.passes.opset.steps.for_directml import EQUAL_FORMS
+from dmlprep.record import finding
+
+__all__ = ["Brought", "best_placed"]
+
+_LOWEST = 13
+"""No other opset is tried below: no kernel of any release is lost before."""
+
+
+@dataclass(frozen=True)
+class Brought:
+    """The model at one opset.
+
+    Attributes:
+        context: what was reported on the way.
+        left: nodes on the CPU.
+    """
+
+    model: Model
+    opset: int
+    changed: bool
+    context: Context
+    left: list[OnCpu]
+
+
+def best_placed(model: Model, first: int, bring: Callable[[Model, int, Context], bool], context: Context) -> Brought:
+    """``model`` at the opset, and in the operators, that leave fewest nodes on the CPU; the model itself stays.
+
+    Args:
+        first: the opset that is tried first.
+        bring: brings a model to an opset, in place; whether that changed it.
+
+    Raises:
+        ModelRefused: it cannot be brought to any of the opsets, and why not to the first.
+    """
+    otherwise = min(model.opset, context.target.max_opset)
+    try:
+        best = _brought(model, first, bring, context)
+    except ModelRefused as refused:
+        if first == otherwise:
+            raise
+        try:
+            best = _brought(model, otherwise, bring, context)
+        except ModelRefused:
+            raise refused from None
+    tried, waiting = {first, best.opset}, _others(best, context)
+    while best.left and (untried := waiting - tried):
+        opset = min(untried, key=lambda v: (abs(v - first), -v))
+        tried.add(opset)
+        try:
+            other = _brought(model, opset, bring, context)
+        except ModelRefused:
+            continue
+        waiting |= _others(other, context)
+        if len(other.left) < len(best.left):
+            best = other
+    return best
+
+
+def _brought(model: Model, opset: int, bring: Callable[[Model, int, Context], bool], context: Context) -> Brought:
+    assert context.on_cpu is not None
+    work, inner = model.copy(), replace(context, findings=[], facts={})
+    changed = bring(work, opset, inner)
+    found = Brought(work, opset, changed, inner, context.on_cpu(work))
+    for operator in dict.fromkeys(node.operator for node in found.left):
+        found = _in_other_operators(found, operator)
+    return found
+
+
+def _in_other_operators(brought: Brought, operator: str) -> Brought:
+    """The nodes of one operator that are on the CPU in older operators, where that leaves fewer there."""
+    names = frozenset(node.name for node in brought.left if node.operator == operator)
+    versions = [v for v in since_versions().get(operator, ()) if v <= brought.opset]
+    schemas = [(v, schema_at(operator, v)) for v in versions]
+    if operator not in EQUAL_FORMS and not any(
+        (operator, v) in STEPS or (schema is not None and has_body(schema)) for v, schema in schemas
+    ):
+        return brought
+    work, context = brought.model.copy(), brought.context
+    assert context.on_cpu is not None
+    try:
+        lower(work, brought.opset, rewrite=names)
+    except (ModelRefused, InlineFirst):
+        return brought
+    left = context.on_cpu(work)
+    if len(left) >= len(brought.left):
+        return brought
+    context.report(
+        finding(
+            "DP101",
+            f"opset {brought.opset}: {len(names)} nodes that DirectML does not take are written in operators that it "
+            f"takes ({operator} {len(names)})",
+            kind="for DirectML",
+            nodes=len(names),
+            operators=[operator],
+        )
+    )
+    return replace(brought, model=work, changed=True, left=left)
+
+
+def _others(brought: Brought, context: Context) -> set[int]:
+    """Opsets at which an operator that is left on the CPU has another version."""
+    top, kernels = context.target.max_opset, context.target.tables.dml
+    found: set[int] = set()
+    for operator in {node.operator for node in brought.left}:
+        versions = [v for v in since_versions().get(operator, ()) if v <= top]
+        if not versions or (operator not in kernels and versions[0] <= _LOWEST):
+            continue  # DirectML has it at no opset, and no opset writes it otherwise
+        for since, after in zip([0, *versions], [*versions, top + 1], strict=True):
+            since = max(since, _LOWEST)
+            if since < after and not since <= brought.opset < after:
+                found.add(min(max(brought.opset, since), after - 1))
+    return found

@@ -1,0 +1,113 @@
+"""``check`` of a model file: its placement and quirks, what prepare would do, and what is asked for besides."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from dmlprep.errors import DmlprepError
+from dmlprep.model import Model
+from dmlprep.parity.feeds import make_feeds
+from dmlprep.pipeline.outlook import Outlook, look_ahead
+from dmlprep.placement.report import Examined, examine
+from dmlprep.placement.verify import verify_placement
+from dmlprep.recipe import load_recipe, make_plan
+from dmlprep.record import CODES, Finding
+from dmlprep.targets import Target
+
+__all__ = ["RECIPE", "check_model"]
+
+RECIPE = "@static-fp32"
+"""What ``prepare`` runs where no recipe is named."""
+
+
+def check_model(
+    path: Path,
+    targets: Sequence[Target],
+    *,
+    fail_on_cpu: bool = False,
+    verify: bool = False,
+    device_id: int | None = None,
+) -> list[Examined]:
+    """What ``check`` says of a model file, target by target. What is asked for besides is asked of the last one.
+
+    The last one is also told what prepare would do (``facts["prepare"]``), where there is something to do.
+
+    Args:
+        fail_on_cpu: compute that would run on the CPU makes the exit code 1, and ``error`` says which; shape
+            arithmetic may.
+        verify: ask a real DirectML session as well; its verdict is in the record, and makes the exit code 1 where it
+            is not ``passed``.
+        device_id: the adapter of that session, by its number in DXGI's order.
+
+    Raises:
+        InputError: the model cannot be read.
+        UsageError: kernels are asked for of a target whose kernels are not known.
+        CheckNotRun: no DirectML session can be had here.
+    """
+    model = Model.open(path)
+    found = [examine(model, target) for target in targets]
+    newest = found[-1]
+    _foretell(model, newest)
+    if verify:
+        newest.known_placement("--verify")
+        verdict = verify_placement(model, newest.target, device_id, feed=lambda: make_feeds(model, count=1)[0])
+        newest.record.verdicts.append(verdict)
+        if verdict.outcome != "passed":
+            newest.record.exit_code = 1
+    if fail_on_cpu:
+        placement = newest.known_placement("--fail-on-cpu")
+        # DP508: an operator that ONNX Runtime's optimizer makes, and that DirectML has no kernel for.
+        away = [*placement.compute_on_cpu, *(f.node for f in newest.record.findings if f.code == "DP508")]
+        if away:
+            nodes = "1 compute node" if len(away) == 1 else f"{len(away)} compute nodes"
+            newest.record.exit_code = 1
+            newest.record.error = f"{nodes} would run on the CPU, first {away[0]}"
+    return found
+
+
+def _foretell(model: Model, examined: Examined) -> None:
+    """Put what prepare would do into the record, and into the remedies of its findings."""
+    placement, record = examined.placement, examined.record
+    if placement is None or any(f.code == "DP003" for f in record.findings):
+        return
+    away = [n for n in placement.nodes if n.provider != "DmlExecutionProvider"]
+    if not away and not placement.free_dimensions:
+        return
+    recipe = msgspec.structs.replace(load_recipe(RECIPE), target=examined.target.name)
+    try:
+        outlook = look_ahead(model, make_plan(recipe))
+    except DmlprepError as error:
+        record.facts["prepare_fails"] = str(error)
+        return
+    record.facts["prepare"] = msgspec.to_builtins(outlook)
+    nodes: dict[tuple[object, ...], list[str]] = {}
+    for node in away:
+        nodes.setdefault((node.op, node.since_version, node.code, node.role == "compute"), []).append(node.name)
+    for at, one in enumerate(record.findings):
+        group = (one.facts.get("op"), one.facts.get("since_version"), one.code, one.facts.get("role") == "compute")
+        if group in nodes and one.code != "DP506":
+            record.findings[at] = msgspec.structs.replace(one, remedy=_remedy(one, nodes[group], outlook))
+
+
+def _remedy(one: Finding, names: list[str], outlook: Outlook) -> str:
+    """The option that mends a finding about nodes on the CPU, or that none does."""
+    if outlook.refused:
+        return f"dmlprep prepare refuses this model: {outlook.refused}"
+    brought = 0
+    for ahead, pins in ((outlook, ""), (outlook.best, outlook.pins)):
+        steps = [f.step for f in ahead.fates if f.step and f.node in names]
+        brought = len(steps)
+        if brought >= len(names):
+            by = ", ".join(f"opset {ahead.opset_after}" if s == "opset" else f"step {s}" for s in sorted(set(steps)))
+            return f"dmlprep prepare{f' {pins}' if pins else ''} brings {_them(names)} to DirectML ({by})"
+    general = CODES[one.code].remedy
+    if brought:
+        return f"dmlprep prepare brings {brought} of {len(names)} to DirectML, and no option brings the rest; {general}"
+    return f"no option brings {_them(names)} to DirectML: {general}"
+
+
+def _them(names: list[str]) -> str:
+    return "it" if len(names) == 1 else "them"

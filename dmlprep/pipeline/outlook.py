@@ -1,0 +1,252 @@
+"""What prepare would do to one model: its steps are run on a copy of the graph, and nothing is written or proved.
+
+``plan MODEL`` prints it, and ``check`` says it in short. Weights stay where they are, except that an FP16 step looks at
+the values of constants. Steps that run the model do without: an island search is left out, and ``simplify`` compares no
+values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+import onnx_ir as ir
+
+from dmlprep.errors import ModelRefused
+from dmlprep.model import Model
+from dmlprep.model.collector import paused_collector
+from dmlprep.model.walk import nodes
+from dmlprep.parity.sizes import graph_inputs, is_anonymous, resolve_shapes
+from dmlprep.passes import Pass
+from dmlprep.pipeline.placing import context_for
+from dmlprep.pipeline.transaction import run_step
+from dmlprep.placement import Placement, place
+from dmlprep.placement.placement import PlacedNode
+from dmlprep.recipe import Plan, PlannedStep
+from dmlprep.record import StepRecord
+
+__all__ = ["Fate", "Half", "Outlook", "look_ahead"]
+
+
+class Fate(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What becomes of a node that runs on the CPU; shape arithmetic that ONNX Runtime keeps there is left out.
+
+    Attributes:
+        node: its name, as ``check`` gives it.
+        op: ``Gelu-20``: operator and version.
+        step: the step that brings it to DirectML, or makes it needless; empty where it stays.
+        reason: why it stays; empty where it does not.
+        role: as in the placement.
+    """
+
+    node: str
+    op: str
+    step: str = ""
+    reason: str = ""
+    role: str = "compute"
+
+
+class Half(msgspec.Struct, frozen=True):
+    """How many floating-point nodes become FP16, by the rules alone.
+
+    Attributes:
+        half, single: nodes in FP16 and in FP32 after the step, casts left out.
+        by_rule: rule -> nodes that it keeps in FP32.
+        search: whether prepare then searches for more nodes to keep.
+    """
+
+    half: int
+    single: int
+    by_rule: dict[str, int]
+    search: bool
+
+
+class Outlook(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What prepare would do to a model.
+
+    Attributes:
+        sizes: the sizes that were given.
+        free: free dimensions of inputs that the steps leave, with their places.
+        before, after: summaries of the placement; ``after`` is empty where a step refuses the model.
+        steps: what each step did.
+        fates: of each node that runs on the CPU.
+        staying: compute nodes on the CPU afterwards, also those that a step made.
+        refused: why a step refuses the model; empty where none does.
+        example: the same with a size for each free dimension, where there are such; the graph may refuse these sizes.
+    """
+
+    recipe: str
+    target: str
+    sizes: dict[str, int]
+    free: dict[str, list[str]]
+    opset_before: int
+    opset_after: int
+    opset_chosen_by: str
+    before: dict[str, Any]
+    after: dict[str, Any]
+    steps: list[StepRecord]
+    fates: list[Fate]
+    staying: list[Fate]
+    half: Half | None = None
+    refused: str = ""
+    example: Outlook | None = None
+
+    @property
+    def best(self) -> Outlook:
+        """With sizes for what is free, where that was tried and goes well; else this one."""
+        return self if self.example is None or self.example.refused else self.example
+
+    @property
+    def pins(self) -> str:
+        """The sizes of the example, as the command line takes them; empty where there is none."""
+        added = {k: v for k, v in (self.example or self).sizes.items() if k not in self.sizes}
+        return " ".join(f"--pin {name}={size}" for name, size in added.items())
+
+
+def look_ahead(model: Model, plan: Plan) -> Outlook:
+    """Run the steps of ``plan`` on a copy of ``model``.
+
+    Where sizes stay free and the recipe pins, it is run once more with a size for each of them.
+
+    Raises:
+        UsageError: the plan does not fit the model, or the target's kernels are not known.
+    """
+    before = place(model, plan.target)
+    first = _run(model, plan, before)
+    wanted = _example_sizes(model, first) if any(s.pass_.name == "pin" for s in plan.steps) else {}
+    if not wanted:
+        return first
+    return msgspec.structs.replace(first, example=_run(model, _pinned(plan, wanted), before))
+
+
+def _run(model: Model, plan: Plan, before: Placement) -> Outlook:
+    work = model.copy()
+    steps: list[StepRecord] = []
+    after, left, refused = before, [_away(before)], ""
+    half: Half | None = None
+    for step in plan.steps:
+        try:
+            done = run_step(
+                step.name,
+                _without_runs(step),
+                work,
+                context_for(plan.target),
+                step.options,
+                within_target=any("opset" in s.pass_.promises() for s in plan.steps[: len(steps)]),
+            )
+        except ModelRefused as error:
+            refused = str(error)
+            break
+        steps.append(done)
+        if done.outcome == "changed":
+            after = place(work, plan.target)
+        left.append(_away(after))
+        if "casts" in done.facts:
+            half = _half(work, done, step)
+    sizes = next((dict(s.pass_.options.sizes) for s in plan.steps if s.pass_.name == "pin"), {})
+    versions = next((s.facts for s in steps if "opset chosen by" in s.facts), {})
+    return Outlook(
+        recipe=plan.recipe.name,
+        target=plan.target.name,
+        sizes=sizes,
+        free=after.free_dimensions,
+        opset_before=model.opset,
+        opset_after=work.opset,
+        opset_chosen_by=str(versions.get("opset chosen by", "")),
+        before=before.summary(),
+        after={} if refused else after.summary(),
+        steps=steps,
+        fates=_fates(before, left, steps, work),
+        staying=[_fate(n, reason=f"{n.code} {n.reason}") for n in _away(after) if n.role == "compute"],
+        half=half,
+        refused=refused,
+    )
+
+
+def _without_runs(step: PlannedStep) -> Pass[Any]:
+    """The pass with options under which it runs no model."""
+    if getattr(step.pass_.options, "islands", "off") == "off":
+        return step.pass_
+    return type(step.pass_)(msgspec.structs.replace(step.pass_.options, islands="off"))
+
+
+def _away(placement: Placement) -> list[PlacedNode]:
+    """Nodes on the CPU that a step might bring to DirectML."""
+    on_cpu = (n for n in placement.nodes if n.provider != "DmlExecutionProvider")
+    return [n for n in on_cpu if n.role != "constant" and n.code != "DP506"]
+
+
+def _fate(node: PlacedNode, *, step: str = "", reason: str = "") -> Fate:
+    return Fate(node.name, f"{node.op}-{node.since_version}", step, reason, node.role)
+
+
+def _fates(before: Placement, left: list[list[PlacedNode]], steps: list[StepRecord], work: Model) -> list[Fate]:
+    """Each node that is on the CPU before, by the compute nodes left there after each step."""
+    with paused_collector():
+        kept = {n.name for n in nodes(work.ir)}
+    names = [{name: n for n in after for name in (n.name, n.origin) if name} for after in left]
+
+    def found(name: str, after: Mapping[str, PlacedNode]) -> PlacedNode | None:
+        """The node, or one that a step wrote in its place."""
+        if name in after or name in kept:
+            return after.get(name)
+        return next((n for other, n in after.items() if other.startswith(f"{name}/")), None)
+
+    fates = []
+    for node in left[0]:
+        name = node.origin or node.name
+        last = max((i for i, after in enumerate(names) if found(name, after) is not None), default=0)
+        if last >= len(steps):
+            there = found(name, names[-1]) or node
+            fates.append(_fate(node, reason=f"{there.code} {there.reason}"))
+        else:
+            fates.append(_fate(node, step=steps[last].step))
+    return fates
+
+
+def _half(model: Model, done: StepRecord, step: PlannedStep) -> Half:
+    kinds = [{v.dtype for v in n.outputs} for n in nodes(model.ir) if n.op_type not in ("Cast", "CastLike", "Constant")]
+    rules: dict[str, int] = {}
+    for said in done.facts.get("kept_fp32", {}).values():
+        rule = said.partition(": ")[0]
+        rules[rule] = rules.get(rule, 0) + 1
+    return Half(
+        half=sum(ir.DataType.FLOAT16 in kind for kind in kinds),
+        single=sum(ir.DataType.FLOAT in kind for kind in kinds),
+        by_rule=rules,
+        search=getattr(step.pass_.options, "islands", "off") == "auto",
+    )
+
+
+def _example_sizes(model: Model, outlook: Outlook) -> dict[str, int]:
+    """A size for each dimension that is free: one for a batch, and for the rest those that seeded feeds have."""
+    inputs = graph_inputs(model)
+    names = {dim for one in inputs for dim in one.dims or () if isinstance(dim, str) and dim.isidentifier()}
+    batches = {one.dims[0]: 1 for one in inputs if one.dims and isinstance(one.dims[0], str)}
+    known = {**batches, **outlook.sizes}
+    given = {name: size for name, size in known.items() if isinstance(name, str)}
+    shapes = resolve_shapes(inputs, given)
+    found: dict[str, int] = {}
+    free = {place for places in outlook.free.values() for place in places}
+    for one in inputs:
+        for axis, dim in enumerate(one.dims or ()):
+            if isinstance(dim, int) or f"{one.name}[{axis}]" not in free:
+                continue
+            if dim in names and dim is not None:
+                found[dim] = shapes[one.name][axis]
+            elif is_anonymous(dim):
+                found[f"{one.name}:{axis}"] = 1 if axis == 0 else shapes[one.name][axis]
+    return found
+
+
+def _pinned(plan: Plan, sizes: Mapping[str, int]) -> Plan:
+    """The plan with more sizes."""
+    steps = []
+    for step in plan.steps:
+        if step.pass_.name == "pin":
+            options = step.pass_.options
+            wider = msgspec.structs.replace(options, sizes={**options.sizes, **sizes})
+            step = PlannedStep(step.name, type(step.pass_)(wider), {**step.options, "sizes": dict(wider.sizes)})
+        steps.append(step)
+    return Plan(plan.recipe, plan.target, tuple(steps), plan.facts)

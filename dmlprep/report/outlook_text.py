@@ -1,0 +1,118 @@
+"""What prepare would do to a model, as text: ``plan MODEL`` in full, ``check`` in short."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from dmlprep.pipeline.outlook import Fate, Outlook
+from dmlprep.record import StepRecord
+from dmlprep.record.shares import percent
+
+__all__ = ["in_full", "in_short"]
+
+_SHOWN = 12
+_CHOSEN = {"placement": ", where fewest nodes leave DirectML", "option": ", as the step's option says", "target": ""}
+
+
+def in_short(outlook: Outlook, model: str) -> list[str]:
+    """One or two lines: the effect, and the command."""
+    if outlook.refused:
+        return [f"prepare would refuse this model: {outlook.refused}"]
+    best = outlook.best
+    away = [f for f in best.fates if f.role == "compute"]
+    moved = sum(bool(f.step) for f in away)
+    effect = [f"bring {moved} of {len(away)} compute nodes from the CPU to DirectML"] if away else []
+    fused, crossings = best.after["partitions"], best.after["crossings"]
+    if (fused, crossings) != (outlook.before["partitions"], outlook.before["crossings"]):
+        effect.append(f"make {_count(fused, 'fused partition')} with {_count(crossings, 'crossing')}")
+    if not effect:
+        return []
+    return [f"prepare would {' and '.join(effect)}: {_command(outlook, model)}"]
+
+
+def in_full(outlook: Outlook, model: str) -> list[str]:
+    """All that ``plan MODEL`` says; nothing is changed."""
+    found = [f"{model}: opset {outlook.before['opset']}, recipe {outlook.recipe}, target {outlook.target}"]
+    found += _sizes(outlook)
+    found += ["", "steps:"]
+    for number, step in enumerate(outlook.best.steps, 1):
+        found += _step(number, step, outlook.best)
+    if outlook.refused:
+        return [*found, "", f"prepare would refuse this model: {outlook.refused}"]
+    found += ["", *_placements(outlook)]
+    found += _groups("comes to DirectML:", (f for f in outlook.best.fates if f.step), lambda f: f"by step {f.step}")
+    found += _groups("stays on the CPU, and no option brings it to DirectML:", outlook.best.staying, lambda f: f.reason)
+    found += _half(outlook)
+    return [*found, "", f"run: {_command(outlook, model)}"]
+
+
+def _command(outlook: Outlook, model: str) -> str:
+    recipe = "" if outlook.recipe == "@static-fp32" else f" --recipe {outlook.recipe}"
+    given = "".join(f" --pin {name}={size}" for name, size in outlook.sizes.items())
+    pins = f" {outlook.pins}" if outlook.best is outlook.example else ""
+    return f"dmlprep prepare {model} -o out{recipe}{given}{pins}"
+
+
+def _sizes(outlook: Outlook) -> list[str]:
+    if not outlook.free:
+        return []
+    found = ["sizes that are free, so that DirectML fuses nothing that depends on them:"]
+    for name, places in list(outlook.free.items())[:_SHOWN]:
+        found.append(f"  {name}" if name in places else f"  {name} ({', '.join(places)})")
+    if outlook.example is None:
+        return [*found, "give each one with --pin NAME=SIZE or --pin INPUT:AXIS=SIZE"]
+    if outlook.example.refused:
+        return [*found, f"{outlook.pins} does not do: {outlook.example.refused}"]
+    return [*found, f"below, {outlook.pins} stands for them: put your own sizes there"]
+
+
+def _step(number: int, step: StepRecord, outlook: Outlook) -> list[str]:
+    nodes = f"{step.nodes_before} -> {step.nodes_after} nodes" if step.outcome == "changed" else step.outcome
+    line = f"  {number}. {step.step}: {nodes}"
+    if "opset chosen by" in step.facts:
+        why = _CHOSEN.get(outlook.opset_chosen_by, "")
+        stays = outlook.opset_before == outlook.opset_after
+        line += f"; opset {outlook.opset_before} {'stays' if stays else f'-> {outlook.opset_after}'}{why}"
+    said = [f for f in step.findings if f.code != "DP201"]
+    found = [line, *(f"       {f.message}" for f in said[:_SHOWN])]
+    return [*found, f"       ... and {len(said) - _SHOWN} more"] if len(said) > _SHOWN else found
+
+
+def _placements(outlook: Outlook) -> list[str]:
+    rows = [("before", outlook.before), ("after", outlook.after)]
+    if outlook.best is outlook.example:
+        rows.append(("after, with these sizes", outlook.example.after))
+    width = max(len(name) for name, _ in rows)
+    return [f"{name:<{width}}  {_placement(placed)}" for name, placed in rows]
+
+
+def _placement(placed: dict[str, Any]) -> str:
+    text = f"{placed['dml_nodes']} of {placed['nodes']} nodes on DirectML"
+    if placed["flop_share"] is not None:
+        text += f", {percent(placed['flop_share'])} of operations"
+    return f"{text}; {_count(placed['partitions'], 'fused partition')}, {_count(placed['crossings'], 'crossing')}"
+
+
+def _groups(title: str, fates: Iterable[Fate], says: Callable[[Fate], str]) -> list[str]:
+    groups = Counter((f.op, says(f)) for f in fates)
+    rows = [f"  {count:>5} x {op}  {why}" for (op, why), count in groups.most_common()]
+    return ["", title, *rows] if rows else []
+
+
+def _half(outlook: Outlook) -> list[str]:
+    half = outlook.best.half
+    if half is None:
+        return []
+    total = half.half + half.single
+    text = f"FP16: {half.half} of {total} floating-point nodes ({percent(half.half / total if total else 0)})"
+    if half.by_rule:
+        text += "; in FP32 by rule: " + ", ".join(f"{rule} {count}" for rule, count in sorted(half.by_rule.items()))
+    if half.search:
+        text += "; if the error is too large, prepare searches for more to keep in FP32"
+    return ["", text]
+
+
+def _count(number: int, what: str) -> str:
+    return f"1 {what}" if number == 1 else f"{number or 'no'} {what}s"

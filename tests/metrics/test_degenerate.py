@@ -1,0 +1,91 @@
+"""Outputs that prove nothing on the inputs at hand, and what the original's own noise changes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dmlprep.metrics import Comparison, OutputGroup, degenerate, find_tolerance, noise_of, nudged
+
+FP16, FP32 = find_tolerance("fp16-cpu"), find_tolerance("fp32-cpu")
+RNG = np.random.default_rng(0)
+MAP = RNG.random((1, 8, 8)).astype(np.float32)
+ROWS = np.eye(5, dtype=np.float32)
+
+
+@pytest.mark.parametrize(
+    ("kind", "arrays", "said"),
+    [
+        ("elements", [MAP * 1e-9], "all but zero"),
+        ("map", [MAP * 1e-4, MAP * 1e-3], "nothing was found"),
+        ("map", [np.full((4, 4), 0.999, np.float32)], "all but constant"),
+        ("classes", [ROWS[[2, 2, 2]], ROWS[[2]]], "the same class"),
+        ("classes", [np.ones((3, 1), np.float32)], "all but constant"),
+        ("elements", [MAP], ""),
+        ("elements", [np.full((4, 4), 0.5, np.float32)], ""),
+        ("map", [MAP * 1e-4, MAP], ""),
+        ("map", [(MAP > 0.5).astype(np.float32)], ""),
+        ("classes", [ROWS[[2, 1, 2]]], ""),
+        ("classes", [ROWS[[2]], ROWS[[3]]], ""),
+        ("elements", [np.arange(3)], ""),
+    ],
+)
+def test_what_a_wrong_model_would_give_as_well(kind: Any, arrays: list[Any], said: str) -> None:
+    found = degenerate([OutputGroup(("y",), kind)], [{"y": a} for a in arrays], {}, FP16)
+    assert bool(found) == bool(said)
+    assert said in found.get("y", "")
+
+
+@pytest.mark.parametrize(("noise", "bound", "proves"), [(1e-7, FP32, True), (9e-4, FP32, True), (2e-3, FP32, False),
+                                                        (2e-3, FP16, True), (0.03, FP16, False)])  # fmt: skip
+def test_an_output_that_differs_from_itself_proves_nothing(noise: float, bound: Any, proves: bool) -> None:
+    found = degenerate([OutputGroup(("y",))], [{"y": MAP}], {"y": noise}, bound)
+    assert ("differs from itself" in found.get("y", "")) != proves
+
+
+@pytest.mark.parametrize(
+    ("name", "noise", "bound"),
+    [
+        ("fp32-cpu", 1e-7, 1e-5),
+        ("fp32-cpu", 1e-5, 4e-5),
+        ("fp32-cpu", 0.1, 4e-3),
+        ("fp16-cpu", 1e-3, 0.02),
+        ("fp16-cpu", 8e-3, 0.032),
+        ("fp16-cpu", 0.1, 0.04),
+        ("rel:1e-06", 1e-5, 1e-6),
+        ("exact", 1e-5, 0.0),
+        ("fp32-cpu", None, 1e-5),
+    ],
+)
+def test_nothing_is_asked_for_more_than_the_original_is_good_for(name: str, noise: float | None, bound: float) -> None:
+    assert find_tolerance(name).raised(noise).max_rel == pytest.approx(bound)
+
+
+def test_the_noise_of_one_output_is_not_that_of_another() -> None:
+    want = {"a": MAP, "b": MAP}
+    moved = {"a": MAP + 3e-5 * MAP.max(), "b": MAP + 3e-5 * MAP.max()}
+    comparison = Comparison([OutputGroup(("a",)), OutputGroup(("b",))], FP32, {"a": 1e-5})
+    comparison.add(want, moved)
+    assert [(m.passed, m.bound, m.noise) for m in comparison.results()] == [(True, 4e-5, 1e-5), (False, 1e-5, None)]
+
+
+def test_noise_is_measured_as_the_proof_measures() -> None:
+    groups = [OutputGroup(("y",)), OutputGroup(("n",))]
+    want: dict[str, Any] = {"y": MAP, "n": np.arange(3)}
+    others: list[dict[str, Any]] = [
+        {"y": MAP + np.float32(1e-4), "n": np.arange(3) + 1},
+        {"y": MAP + np.float32(1e-5), "n": np.arange(3)},
+    ]
+    assert noise_of(groups, want, others) == {"y": pytest.approx(1e-4 / MAP.max(), rel=1e-2)}
+
+
+def test_a_nudge_is_the_last_bit_and_leaves_zeros_and_integers() -> None:
+    feed: dict[str, Any] = {"x": np.array([0.0, 1.0, -3.0, np.inf, 3.4028234e38], np.float32), "n": np.arange(4)}
+    moved = nudged(feed)
+    assert moved["n"] is feed["n"]
+    assert moved["x"].dtype == np.float32
+    assert list(moved["x"] == feed["x"])[:4] == [True, False, False, True]
+    assert np.isfinite(moved["x"][4])
+    np.testing.assert_allclose(moved["x"], feed["x"], rtol=2e-7)

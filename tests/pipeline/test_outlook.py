@@ -1,0 +1,131 @@
+"""What prepare would do, as ``plan MODEL`` and ``check`` say it, and what it then does."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import msgspec
+import onnx
+import pytest
+
+import dmlprep
+from dmlprep.api import plan
+from dmlprep.errors import UsageError
+from dmlprep.model import Model
+from dmlprep.pipeline.outlook import Outlook, look_ahead
+from dmlprep.report.outlook_text import in_full, in_short
+
+GELU = (
+    '<ir_version: 10, opset_import: ["" : 20]> g (float[batch,4] x) => (float[batch,4] y) <float[4] b = {1, 2, 3, 4}>'
+    " { [add] a = Add (x, b) [gelu] g = Gelu (a) [last] y = Relu (g) }"
+)
+BOXES = (
+    '<ir_version: 10, opset_import: ["" : 22]> g (float[1,8,4] b, float[1,1,8] s) => (int64[n,3] y)'
+    " { [round] r = Round (s) [nms] y = NonMaxSuppression (b, r) }"
+)
+
+
+def _saved(folder: Path, text: str) -> Path:
+    path = folder / "model.onnx"
+    onnx.save(onnx.parser.parse_model(text), path)
+    return path
+
+
+def _ahead(path: Path, recipe: str = "@static-fp32", **pins: int) -> Outlook:
+    return look_ahead(Model.open(path), plan(recipe, pins=pins))
+
+
+def test_a_gelu_comes_to_directml_and_the_sizes_are_asked_for(tmp_path: Path) -> None:
+    path = _saved(tmp_path, GELU)
+    content = path.read_bytes()
+    ahead = _ahead(path)
+    assert [(f.node, f.op, f.step) for f in ahead.fates] == [("gelu", "Gelu-20", "opset")]
+    assert ahead.free == {"batch": ["x[0]"]}
+    assert (ahead.opset_before, ahead.opset_after, ahead.opset_chosen_by) == (20, 19, "placement")
+    assert ahead.pins == "--pin batch=1"
+    assert (ahead.after["partitions"], ahead.best.after["partitions"]) == (0, 1)
+    assert ahead.best.after["dml_nodes"] == ahead.best.after["nodes"]
+    assert path.read_bytes() == content
+    assert [p.name for p in tmp_path.iterdir()] == ["model.onnx"]
+
+
+def test_prepare_does_what_was_foretold(tmp_path: Path) -> None:
+    path = _saved(tmp_path, GELU)
+    ahead = _ahead(path, "@vision-fp16", batch=2)
+    record = dmlprep.prepare(
+        path, out=tmp_path / "out", recipe="@vision-fp16", pins={"batch": 2}, settings=['parity.dml="off"']
+    )
+    assert record.exit_code == 0, record.error
+    assert ahead.example is None
+    assert record.facts["placement_after"] == ahead.after
+    assert record.facts["placement_before"] == ahead.before
+    assert [s.nodes_after for s in record.steps] == [s.nodes_after for s in ahead.steps]
+
+
+def test_what_stays_is_said_with_its_reason(tmp_path: Path) -> None:
+    ahead = _ahead(_saved(tmp_path, BOXES))
+    assert [f.op for f in ahead.staying] == ["NonMaxSuppression-11"]
+    assert {f.node: f.step for f in ahead.fates} == {"round": "opset", "nms": ""}
+    text = "\n".join(in_full(ahead, "m.onnx"))
+    assert "stays on the CPU, and no option brings it to DirectML" in text
+    assert "DP502 DirectML has no kernel" in text
+    assert "1 of 2 nodes on DirectML" in text
+    assert "100 %" not in text
+
+
+def test_check_and_plan_do_not_contradict_each_other(tmp_path: Path) -> None:
+    path = _saved(tmp_path, BOXES)
+    record = dmlprep.check(path)
+    said = msgspec.convert(record.facts["prepare"], Outlook)
+    assert (said.fates, said.after, said.best.after) == (
+        (ahead := _ahead(path)).fates,
+        ahead.after,
+        ahead.best.after,
+    )
+    remedies = {str(f.facts["op"]): f.remedy for f in record.findings if "op" in f.facts}
+    assert remedies["NonMaxSuppression"].startswith("no option brings it to DirectML")
+    assert remedies["Round"] == "dmlprep prepare brings it to DirectML (opset 21)"
+    assert in_short(said, "m.onnx") == [
+        "prepare would bring 1 of 2 compute nodes from the CPU to DirectML and make 1 fused partition with 1 crossing: "
+        "dmlprep prepare m.onnx -o out"
+    ]
+
+
+def test_a_model_that_is_ready_is_told_nothing(tmp_path: Path) -> None:
+    text = '<ir_version: 8, opset_import: ["" : 17]> g (float[2] x) => (float[2] y) { y = Relu (x) }'
+    assert "prepare" not in dmlprep.check(_saved(tmp_path, text)).facts
+
+
+def test_the_share_of_fp16_needs_no_search(tmp_path: Path) -> None:
+    half = _ahead(_saved(tmp_path, GELU), "@vision-fp16", batch=1).half
+    assert half is not None
+    assert (half.single, half.search) == (0, True)
+    assert half.half > 2
+
+
+def test_a_refusal_is_told_and_is_no_crash(tmp_path: Path) -> None:
+    text = (
+        '<ir_version: 8, opset_import: ["" : 17]> g (float[n,4] x) => (float[3,2] y) <int64[2] s = {3, 2}>'
+        " { y = Reshape (x, s) }"
+    )
+    path = _saved(tmp_path, text)
+    refused = _ahead(path, n=2)
+    assert "step pin" in refused.refused
+    assert refused.after == {}
+    assert "prepare would refuse this model" in "\n".join(in_full(refused, "m.onnx"))
+    ahead = _ahead(path)
+    assert ahead.example is not None
+    assert ahead.example.refused
+    assert ahead.best is ahead
+    assert "--pin n=1 does not do" in "\n".join(in_full(ahead, "m.onnx"))
+
+
+def test_a_size_of_no_dimension_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="width"):
+        _ahead(_saved(tmp_path, GELU), width=2)
+
+
+def test_the_outlook_is_plain_json(tmp_path: Path) -> None:
+    ahead = _ahead(_saved(tmp_path, GELU))
+    assert json.loads(msgspec.json.encode(ahead))["example"]["sizes"] == {"batch": 1}
