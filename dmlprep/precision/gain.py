@@ -52,8 +52,8 @@ class Gain:
         if 2 * self.quantised <= self.nbytes:
             return ""
         return (
-            f"; {percent(self.quantised / self.nbytes, 0)} of the bytes are quantised to 8 bits or less "
-            "already, which FP16 cannot halve"
+            f"; {percent(self.quantised / self.nbytes, 0)} of the bytes are quantised to 8 bits or less already, which "
+            "FP16 cannot halve"
         )
 
     @property
