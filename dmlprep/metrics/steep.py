@@ -39,13 +39,15 @@ def steep_error(kind: str, reference: Array, candidate: Array, tolerance: Tolera
 
     Returns:
         The largest of its measures, each as a share of what the tolerance allows: at most 1 is within it. And the
-        measures in words. ``None`` where these measures do not fit: an element that is not finite, a single element, or
-        a tolerance that asks for every element.
+        measures in words. ``None`` where these measures do not fit: an element that is not finite, a single element
+        that is no probability, or a tolerance that asks for every element.
     """
-    if reference.shape != candidate.shape or reference.size < 2 or tolerance.overlap >= 1.0:
+    if reference.shape != candidate.shape or not reference.size or tolerance.overlap >= 1.0:
         return None
     if not (_finite(reference) and _finite(candidate)):
         return None
+    if reference.size == 1:
+        return _judged(_one(reference, candidate, tolerance), "as a probability") if kind == "map" else None
     axis = classes_axis(kind, reference)
     if kind == "logits" and axis is not None:
         return _logits(_rows(reference, axis), _rows(candidate, axis), tolerance)
@@ -83,6 +85,12 @@ def _share(number: float, allowed: float) -> float:
 
 
 # -- maps ---------------------------------------------------------------------------------------------------------
+
+
+def _one(reference: Array, candidate: Array, tolerance: Tolerance) -> list[tuple[str, float]]:
+    """A lone probability, on the scale of 0 to 1: that 0.009 became 0.0096 changes no decision."""
+    off = abs(float(reference.reshape(-1)[0]) - float(candidate.reshape(-1)[0]))
+    return [(f"{off:.2g} off", _share(off, tolerance.max_rel))]
 
 
 def _map(reference: Array, candidate: Array, tolerance: Tolerance) -> list[tuple[str, float]]:

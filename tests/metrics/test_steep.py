@@ -196,3 +196,11 @@ def test_what_makes_an_output_says_how_it_is_read(text: str, kind: str) -> None:
     model = Model(ir.from_proto(parser.parse_model(f"{_HEAD} g (float[2, 3] x) => (float[n, m] y) {{ {text} }}")))
     assert output_groups(model)[0] == OutputGroup(("y",), kind)  # type: ignore[arg-type]
     assert output_groups(model, {"y": "elements"})[0] == OutputGroup(("y",))
+
+
+@pytest.mark.parametrize(
+    ("reference", "candidate", "passes"), [(0.009, 0.0096, True), (0.98, 0.975, True), (0.3, 0.35, False)]
+)
+def test_a_lone_probability_is_on_the_scale_of_0_to_1(reference: float, candidate: float, passes: bool) -> None:
+    one, other = np.full((1, 1), reference), np.full((1, 1), candidate)
+    assert judged("map", one, other) == passes

@@ -8,18 +8,22 @@ guess, then what is nearest to it.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from dmlprep.analysis.knowledge import Knowledge
 from dmlprep.analysis.schemas import schema_at, since_versions
 from dmlprep.errors import ModelRefused
 from dmlprep.model import Model
+from dmlprep.model.walk import graphs, label
 from dmlprep.passes.base import Context, OnCpu
 from dmlprep.passes.opset.bodies import has_body
 from dmlprep.passes.opset.handling import STEPS
 from dmlprep.passes.opset.lowering import lower
 from dmlprep.passes.opset.refusal import InlineFirst
 from dmlprep.passes.opset.steps.for_directml import EQUAL_FORMS
+from dmlprep.passes.opset.steps.recurrent import ONE_STEP, is_one_step
 from dmlprep.record import finding
 
 __all__ = ["Brought", "best_placed"]
@@ -75,7 +79,7 @@ def best_placed(model: Model, first: int, bring: Callable[[Model, int, Context],
         waiting |= _others(other, context)
         if len(other.left) < len(best.left):
             best = other
-    return best
+    return _single_steps(best, context)
 
 
 def _brought(model: Model, opset: int, bring: Callable[[Model, int, Context], bool], context: Context) -> Brought:
@@ -114,6 +118,40 @@ def _in_other_operators(brought: Brought, operator: str) -> Brought:
             kind="for DirectML",
             nodes=len(names),
             operators=[operator],
+        )
+    )
+    return replace(brought, model=work, changed=True, left=left)
+
+
+def _single_steps(brought: Brought, context: Context) -> Brought:
+    """Recurrent layers of one step that no fused graph takes, in operators that it takes."""
+    unfused = {
+        op for op in ONE_STEP if (rows := context.target.tables.dml.get(op)) and not any(k.fuses for k in rows.values())
+    }
+    layers = [n for _, graph in graphs(brought.model.ir) for n in graph if n.op_type in unfused]
+    if not layers:
+        return brought
+    known = Knowledge.swept(brought.model.ir)
+    single = [n for n in layers if is_one_step(n, known)]
+    work = brought.model.copy()
+    assert context.on_cpu is not None
+    try:
+        lower(work, brought.opset, rewrite=frozenset(map(label, single)))
+    except (ModelRefused, InlineFirst):
+        return brought
+    left = context.on_cpu(work)
+    if not single or len(left) > len(brought.left):
+        return brought
+    operators = Counter(n.op_type for n in single)
+    named = ", ".join(f"{op} {count}" for op, count in sorted(operators.items()))
+    brought.context.report(
+        finding(
+            "DP101",
+            f"opset {brought.opset}: {len(single)} nodes of one step are written in operators that a fused graph of "
+            f"DirectML takes ({named})",
+            kind="for DirectML",
+            nodes=len(single),
+            operators=sorted(operators),
         )
     )
     return replace(brought, model=work, changed=True, left=left)

@@ -13,6 +13,7 @@ import onnx_ir as ir
 
 from dmlprep.passes.opset.build import Builder
 from dmlprep.passes.opset.refusal import CannotLower
+from dmlprep.passes.opset.steps.recurrent import ONE_STEP
 from dmlprep.passes.opset.steps.resizing import by_matrices
 
 __all__ = ["EQUAL_FORMS"]
@@ -102,5 +103,6 @@ EQUAL_FORMS: Mapping[str, Callable[[Builder], list[ir.Value | None]]] = {
     "OneHot": one_hot,
     "Pow": power,
     "Resize": resize,
+    **ONE_STEP,
 }
 """Operator of ai.onnx -> its form."""

@@ -1,0 +1,135 @@
+"""LSTM, GRU and RNN of one step, in operators that fused graphs take.
+
+A streaming model runs its recurrent layer for one step at a time. No fused graph of DirectML takes such a layer, so it
+splits the graph in two and is launched alone. One step of it is two products and a few element-wise operators.
+
+Source: the operators' equations in ONNX's specification.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import onnx_ir as ir
+
+from dmlprep.analysis.knowledge import Knowledge
+from dmlprep.passes.opset.build import Builder, attribute, given
+from dmlprep.passes.opset.refusal import CannotLower
+
+__all__ = ["ONE_STEP", "is_one_step"]
+
+_ACTIVATIONS: Mapping[str, list[str]] = {
+    "LSTM": ["Sigmoid", "Tanh", "Tanh"],
+    "GRU": ["Sigmoid", "Tanh"],
+    "RNN": ["Tanh"],
+}
+_GATES: Mapping[str, int] = {"LSTM": 4, "GRU": 3, "RNN": 1}
+
+
+def is_one_step(node: ir.Node, known: Knowledge) -> bool:
+    """Whether a recurrent node runs forward for one step, in the plain form that ``ONE_STEP`` writes."""
+    if node.op_type not in _ACTIVATIONS or node.domain not in ("", "ai.onnx"):
+        return False
+    activations = attribute(node, "activations")
+    plain = (
+        attribute(node, "direction", "forward") == "forward"
+        and (activations is None or list(activations) == _ACTIVATIONS[node.op_type])
+        and not any(attribute(node, name) for name in ("activation_alpha", "activation_beta", "clip"))
+        and not attribute(node, "input_forget", 0)
+        and not attribute(node, "layout", 0)
+    )
+    lengths_or_peepholes = given(node, 4) is not None or given(node, 7) is not None
+    sizes = [known.static_shape(given(node, i)) for i in range(3)]
+    return plain and not lengths_or_peepholes and None not in sizes and (sizes[0] or [0])[0] == 1
+
+
+class _Step:
+    """The parts that the three have in common: operands of two dimensions, and one product for all gates."""
+
+    def __init__(self, b: Builder) -> None:
+        if not is_one_step(b.node, b.values):
+            raise CannotLower("it is not one plain step")
+        self.b = b
+        shapes = [b.values.static_shape(b.need(i)) for i in range(3)]
+        assert shapes[0] is not None
+        assert shapes[2] is not None
+        self.batch, self.hidden = shapes[0][1], shapes[2][2]
+        self.width = _GATES[b.node.op_type] * self.hidden
+        self.x = b.op("Reshape", b.need(0), b.ints(self.batch, shapes[0][2]))
+        self.weights = b.op("Reshape", b.need(1), b.ints(self.width, shapes[0][2]))
+        self.recurrence = b.op("Reshape", b.need(2), b.ints(self.width, self.hidden))
+        self.h = self.state(5)
+
+    def state(self, index: int) -> ir.Value:
+        """The state before the step: zero where none is given."""
+        before = self.b.input(index)
+        if before is None:
+            return self.b.op("Expand", self.b.like(0, self.x), self.b.ints(self.batch, self.hidden))
+        return self.b.op("Reshape", before, self.b.ints(self.batch, self.hidden))
+
+    def bias(self, begin: int, end: int) -> ir.Value | None:
+        """Elements of the bias: those of the input stand before those of the state."""
+        given_bias = self.b.input(3)
+        return (
+            None if given_bias is None else self.part(self.b.op("Reshape", given_bias, self.b.ints(-1)), begin, end, 0)
+        )
+
+    def part(self, value: ir.Value, begin: int, end: int, axis: int = 1) -> ir.Value:
+        """Elements of one axis."""
+        b = self.b
+        return b.op("Slice", value, b.ints(begin), b.ints(end), b.ints(axis))
+
+    def gate(self, value: ir.Value, index: int) -> ir.Value:
+        """What belongs to one gate."""
+        return self.part(value, index * self.hidden, (index + 1) * self.hidden)
+
+    def products(self) -> tuple[ir.Value, ir.Value]:
+        """The input's share of all gates, and the state's."""
+        ours = self.b.op("Gemm", self.x, self.weights, self.bias(0, self.width), transB=1)
+        theirs = self.b.op("Gemm", self.h, self.recurrence, self.bias(self.width, 2 * self.width), transB=1)
+        return ours, theirs
+
+    def outputs(self, h: ir.Value, c: ir.Value | None = None) -> list[ir.Value | None]:
+        """``Y``, ``Y_h`` and ``Y_c`` where they are asked for."""
+        shapes = [(1, 1, self.batch, self.hidden), *[(1, self.batch, self.hidden)] * 2]
+        asked = [(v, shape) for v, shape in zip((h, h, c), shapes, strict=True)][: len(self.b.node.outputs)]
+        return [
+            self.b.op("Reshape", v, self.b.ints(*shape)) if v is not None and self.b.asked(i) else None
+            for i, (v, shape) in enumerate(asked)
+        ]
+
+
+def lstm(b: Builder) -> list[ir.Value | None]:
+    """Gates in the order input, output, forget, cell."""
+    step = _Step(b)
+    both = b.op("Add", *step.products())
+    i, o, f = (b.op("Sigmoid", step.gate(both, index)) for index in range(3))
+    new = b.op("Mul", i, b.op("Tanh", step.gate(both, 3)))
+    c = b.op("Add", b.op("Mul", f, step.state(6)), new)
+    return step.outputs(b.op("Mul", o, b.op("Tanh", c)), c)
+
+
+def gru(b: Builder) -> list[ir.Value | None]:
+    """Gates in the order update, reset, hidden; the reset comes before or after the state's product."""
+    step = _Step(b)
+    ours, theirs = step.products()
+    z, r = (b.op("Sigmoid", b.op("Add", step.gate(ours, i), step.gate(theirs, i))) for i in range(2))
+    if b.attr("linear_before_reset", 0):
+        state = b.op("Mul", r, step.gate(theirs, 2))
+    else:
+        weights = step.part(step.recurrence, 2 * step.hidden, step.width, 0)
+        bias = step.bias(step.width + 2 * step.hidden, 2 * step.width)
+        state = b.op("Gemm", b.op("Mul", r, step.h), weights, bias, transB=1)
+    new = b.op("Tanh", b.op("Add", step.gate(ours, 2), state))
+    kept = b.op("Mul", z, step.h)
+    return step.outputs(b.op("Add", b.op("Mul", b.op("Sub", b.like(1, step.x), z), new), kept))
+
+
+def rnn(b: Builder) -> list[ir.Value | None]:
+    """One gate."""
+    step = _Step(b)
+    return step.outputs(b.op("Tanh", b.op("Add", *step.products())))
+
+
+ONE_STEP: Mapping[str, Callable[[Builder], list[ir.Value | None]]] = {"GRU": gru, "LSTM": lstm, "RNN": rnn}
+"""Operator of ai.onnx -> one step of it."""
