@@ -12,9 +12,9 @@ __all__ = ["steep_outputs"]
 
 _MOVES = frozenset(
     {"Identity", "Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Slice", "Cast", "Gather", "Split",
-     "Resize", "Upsample", "Pad", "Clip"}
+     "Resize", "Upsample", "Pad", "Clip", "ReduceMean", "ReduceMax", "AveragePool", "MaxPool"}
 )  # fmt: skip
-"""Operators that hand values on, at other places."""
+"""Operators that hand values on, at other places, or something between them: of probabilities, a probability."""
 
 _MAKES = {"Sigmoid": "map", "HardSigmoid": "map", "Softmax": "classes", "LogSoftmax": "logits"}
 _READS_LOGITS = frozenset({"Softmax", "LogSoftmax", "ArgMax"})
