@@ -173,7 +173,7 @@ def _judge(
         findings.append(finding("DP712", text))
     return msgspec.structs.replace(
         verdict, feeds=len(result.feeds), **{**asdict(judged), "outputs": judged.outputs, "findings": findings}
-    ).on(manifest.inputs)
+    )
 
 
 def _not_run(result: Result, on_dml: bool) -> str:
