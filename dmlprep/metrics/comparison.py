@@ -183,7 +183,7 @@ def bounds_used(tolerance: Tolerance, results: Sequence[OutputMetrics]) -> str:
     said = str(tolerance)
     if any(m.error != m.max_rel for m in results):
         said += (
-            f"; steep outputs: overlap >= {tolerance.overlap:g}, out of bounds <= {tolerance.outside:.1%}, "
+            f"; steep outputs: overlap >= {tolerance.overlap:g}, out of bounds <= {percent(tolerance.outside)}, "
             f"stray <= {tolerance.stray:g}"
         )
     raised = [m for m in results if m.bound > tolerance.max_rel]

@@ -10,6 +10,7 @@ import numpy as np
 
 from dmlprep.metrics import Comparison, OutputGroup, Tolerance, UserMetric, bounds_used, describe
 from dmlprep.record import Finding, OutputMetrics, finding
+from dmlprep.record.shares import percent
 
 __all__ = ["Judge", "Judged", "difference", "no_output", "why_failed"]
 
@@ -122,7 +123,7 @@ def _close(check: str, errors: list[float]) -> list[Finding]:
     spread = min(_SPREAD, max(2.0, worst / least if least > 0 else _SPREAD))
     if len(errors) >= _FEW or worst * spread <= 1.0:
         return []
-    shares = ", ".join(f"{share:.0%}" for share in errors)
+    shares = ", ".join(percent(share, 0) for share in errors)
     text = f"{check}: the feeds take {shares} of what is allowed; others may take more than all of it"
     return [finding("DP711", text, shares=list(errors))]
 

@@ -334,6 +334,7 @@ def _judge(record: RunRecord, plan: Plan) -> None:
 _HOW_TO_MEND = {
     "DP407": 'set step.fp16.islands="auto", or keep the nodes that lose digits in FP32 (step.fp16.keep_operators); '
     "parity.tolerance accepts more",
+    "DP713": "leave out the step that changed the model last, and report the model's structure",
 }
 
 
