@@ -199,7 +199,7 @@ def _run(model: Model, plan: Plan, before: Placement) -> Outlook:
         before=before.summary(),
         after={} if walk.refused else walk.after.summary(),
         steps=walk.steps,
-        fates=_fates(walk.left, walk.steps, walk.work),
+        fates=_renamed(_fates(walk.left, walk.steps, walk.work), walk.left[-1]),
         staying=[_fate(n, reason=f"{n.code} {n.reason}") for n in _away(walk.after) if n.role == "compute"],
         half=walk.half,
         refused=walk.refused,
@@ -245,6 +245,18 @@ def _fates(left: list[list[PlacedNode]], steps: list[StepRecord], work: Model) -
             fates.append(_fate(node, reason=f"{there.code} {there.reason}"))
         else:
             fates.append(_fate(node, step=steps[last].step))
+    return fates
+
+
+def _renamed(fates: list[Fate], left: list[PlacedNode]) -> list[Fate]:
+    """The fates, where a node on the CPU afterwards that has another name stands for one of its operator."""
+    known = {f.node for f in fates}
+    for node in left:
+        staying = _fate(node, reason=f"{node.code} {node.reason}")
+        if node.name not in known:
+            at = next((i for i, f in enumerate(fates) if f.step and f.op == staying.op), None)
+            if at is not None:
+                fates[at] = msgspec.structs.replace(staying, node=fates[at].node)
     return fates
 
 

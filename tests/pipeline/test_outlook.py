@@ -15,6 +15,7 @@ from dmlprep.errors import UsageError
 from dmlprep.model import Model
 from dmlprep.pipeline.outlook import Outlook, look_ahead
 from dmlprep.report.outlook_text import in_full, in_short
+from tests.passes.opset.test_placing import GELU_BESIDE_INT4
 
 GELU = (
     '<ir_version: 10, opset_import: ["" : 20]> g (float[batch,4] x) => (float[batch,4] y) <float[4] b = {1, 2, 3, 4}>'
@@ -148,3 +149,11 @@ def test_simplify_does_not_hide_a_mask_from_fp16(tmp_path: Path) -> None:
     ahead = _ahead(_saved(tmp_path, text), "@transformer-fp16")
     assert ahead.half is not None
     assert (ahead.half.half, ahead.half.single) == (ahead.after["nodes"] - 2, 0)
+
+
+def test_simplify_makes_no_operator_that_directml_lacks(tmp_path: Path) -> None:
+    """The step opset writes Gelu in other operators where int4 keeps the model above opset 19."""
+    ahead = _ahead(_saved(tmp_path, GELU_BESIDE_INT4))
+    assert ahead.opset_after == 21
+    assert ahead.staying == []
+    assert [(f.op, f.step) for f in ahead.fates] == [("Gelu-20", "opset")]
