@@ -144,7 +144,7 @@ def test_few_feeds_near_the_bound_are_said(tmp_path: Path) -> None:
     verdict = compare(original, candidate, tolerance="fp16-cpu")
     assert verdict.outcome == "passed"
     assert [f.code for f in verdict.findings] == ["DP711"]
-    assert "75%, 75%" in verdict.findings[0].message
+    assert "75 %, 75 %" in verdict.findings[0].message
     assert compare(original, candidate, tolerance="fp16-cpu", seeds=6).findings == []
 
 
