@@ -12,29 +12,13 @@ from collections.abc import Mapping
 import onnx_ir as ir
 
 from dmlprep.quirks.editing import Edit
-from dmlprep.quirks.patterns import FUSION_HELPER
+from dmlprep.quirks.patterns import FUSION_HELPER, does_nothing, readers
 from dmlprep.quirks.quirk import MEASURED, Quirk
 from dmlprep.targets.facts import NodeFacts
 
 
-def _does_nothing(node: NodeFacts) -> bool:
-    """Whether ONNX Runtime takes the node out at load."""
-    source, out = node.input(0), node.output()
-    same_type = source is not None and out is not None and source.type == out.type
-    return node.key in ("Identity", "Dropout") or (node.key == "Cast" and same_type)
-
-
-def _readers(node: NodeFacts) -> list[NodeFacts]:
-    """What reads a node once ONNX Runtime has taken out the nodes that do nothing."""
-    found: list[NodeFacts] = []
-    stack = [n for v in node.outputs if v is not None for n in v.consumers]
-    while stack:
-        reader = stack.pop()
-        if _does_nothing(reader):
-            stack += [n for v in reader.outputs if v is not None for n in v.consumers]
-        else:
-            found.append(reader)
-    return found
+def _read_by(node: NodeFacts) -> list[NodeFacts]:
+    return [reader for value in node.outputs if value is not None for reader in readers(value)]
 
 
 def _is_output(node: NodeFacts) -> bool:
@@ -44,7 +28,7 @@ def _is_output(node: NodeFacts) -> bool:
         for value in stack.pop().outputs:
             if value is not None and value.graph_output:
                 return True
-            stack += [n for n in (value.consumers if value is not None else ()) if _does_nothing(n)]
+            stack += [n for n in (value.consumers if value is not None else ()) if does_nothing(n)]
     return False
 
 
@@ -64,7 +48,7 @@ def _is_folded(node: NodeFacts) -> bool:
 
 
 def _matches(node: NodeFacts) -> str:
-    if _does_nothing(node) or _is_output(node) or _readers(node) or _is_folded(node):
+    if does_nothing(node) or _is_output(node) or _read_by(node) or _is_folded(node):
         return ""
     return f"nothing reads what {node.label} computes"
 
@@ -75,11 +59,11 @@ def _shows(node: NodeFacts, partitions: Mapping[int, int]) -> bool:
     stack, seen = [node], {id(node)}
     while stack:
         current = stack.pop()
-        readers = _readers(current)
-        if _is_output(current) or any(partitions.get(id(n)) != own for n in readers):
+        behind = _read_by(current)
+        if _is_output(current) or any(partitions.get(id(n)) != own for n in behind):
             return False
         makers = [v.producer for v in current.inputs if v is not None and v.producer is not None]
-        for other in (*readers, *makers):
+        for other in (*behind, *makers):
             if partitions.get(id(other)) == own and id(other) not in seen:
                 seen.add(id(other))
                 stack.append(other)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dmlprep.quirks.quirk import ORT_SOURCE
 from dmlprep.targets.facts import NodeFacts, Value
 
-__all__ = ["FUSION_HELPER", "GRAPH_TRANSFORMER", "fused_activation", "only_consumer"]
+__all__ = ["FUSION_HELPER", "GRAPH_TRANSFORMER", "does_nothing", "fused_activation", "only_consumer", "readers"]
 
 GRAPH_TRANSFORMER = ORT_SOURCE + "onnxruntime/core/providers/dml/DmlExecutionProvider/src/GraphTransformer.cpp"
 FUSION_HELPER = ORT_SOURCE + "onnxruntime/core/providers/dml/DmlExecutionProvider/src/DmlGraphFusionHelper.cpp"
@@ -34,3 +34,23 @@ def fused_activation(node: NodeFacts) -> NodeFacts | None:
     reader = out.consumers[0]
     wanted = {"Relu", "LeakyRelu"} if node.op in ("Add", "Sum") else _ACTIVATIONS
     return reader if not reader.domain and reader.op in wanted and reader.graph == node.graph else None
+
+
+def does_nothing(node: NodeFacts) -> bool:
+    """Whether ONNX Runtime takes the node out at load."""
+    source, out = node.input(0), node.output()
+    same_type = source is not None and out is not None and source.type == out.type
+    return node.key in ("Identity", "Dropout") or (node.key == "Cast" and same_type)
+
+
+def readers(value: Value) -> list[NodeFacts]:
+    """What reads a value once ONNX Runtime has taken out the nodes that do nothing."""
+    found: list[NodeFacts] = []
+    stack = list(value.consumers)
+    while stack:
+        reader = stack.pop()
+        if does_nothing(reader):
+            stack += [n for v in reader.outputs if v is not None for n in v.consumers]
+        else:
+            found.append(reader)
+    return found
