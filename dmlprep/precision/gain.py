@@ -15,6 +15,7 @@ from dmlprep.model.walk import nodes, tensors
 from dmlprep.precision.half import WIDE
 from dmlprep.precision.types import solve_types
 from dmlprep.precision.view import UNTYPED
+from dmlprep.record.shares import percent
 from dmlprep.targets.building import build
 from dmlprep.targets.flops import flops
 
@@ -51,8 +52,8 @@ class Gain:
         if 2 * self.quantised <= self.nbytes:
             return ""
         return (
-            f"; {self.quantised / self.nbytes:.0%} of the bytes are quantised to 8 bits or less already, which FP16 "
-            "cannot halve"
+            f"; {percent(self.quantised / self.nbytes, 0)} of the bytes are quantised to 8 bits or less already, which "
+            "FP16 cannot halve"
         )
 
     @property
@@ -119,8 +120,8 @@ def little_gain(gain: Gain) -> str:
     if not (counts[0] and gain.saved < _LEAST_SAVED) and not (any(counts) and gain.in_fp32 > _MOST_IN_FP32):
         return ""
     return (
-        f"FP16 saves {gain.saved:.1%} of the bytes of the weights, and {gain.in_fp32:.1%} of the floating-point "
-        "operations stay in FP32"
+        f"FP16 saves {percent(gain.saved)} of the bytes of the weights, and {percent(gain.in_fp32)} of the "
+        "floating-point operations stay in FP32"
     )
 
 

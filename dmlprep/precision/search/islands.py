@@ -25,6 +25,7 @@ from dmlprep.precision.search.origins import around, origins
 from dmlprep.precision.search.profile import Range, profile
 from dmlprep.precision.search.releases import release
 from dmlprep.precision.search.trials import Convert, Feeds, Setting, Trial, Trials
+from dmlprep.record.shares import percent
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -257,7 +258,7 @@ class _Search:
 
     def _blamed(self, place: str, block: Block, error: float) -> str:
         small = max((one.small for one in self.ranges.values() if one.node == place), default=0.0)
-        lost = f"; {small:.0%} of its values are below FP16's normal range" if small > _LOST else ""
+        lost = f"; {percent(small, 0)} of its values are below FP16's normal range" if small > _LOST else ""
         alone = f"{block.error:.2g}" if block.error is not None else "unknown"
         return f"with {block.name} in FP16 the error is {alone}, with it in FP32 {error:.2g}{lost}"
 
