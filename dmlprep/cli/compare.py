@@ -71,7 +71,8 @@ def command(
 ) -> int:
     """Compare the outputs of CANDIDATE with those of REFERENCE, on the same inputs.
 
-    Exit codes: 0 within the tolerance; 1 not; 2 bad input; 3 the comparison could not run.
+    Exit codes: 0 within the tolerance; 1 not; 2 bad input; 3 the comparison could not run, or
+    these inputs prove nothing.
     """
     from dmlprep import api
 

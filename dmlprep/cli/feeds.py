@@ -105,6 +105,8 @@ def command(
     dmlprep feeds model.onnx speech.wav -o feeds --rate 16000
     dmlprep feeds model.onnx lines.txt -o feeds --tokenizer tokenizer.json --size sequence=64
     dmlprep prepare model.onnx -o out --feeds feeds
+
+    Exit codes: 0 written; 2 bad input, or a package is missing; 3 no value can be made up for another input.
     """
     from dmlprep import api
     from dmlprep.parity.sources import Pictures

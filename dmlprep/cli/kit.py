@@ -137,7 +137,7 @@ def verify(result: Path, require_dml: bool, output_format: str, **options: Any) 
     not belong together.
 
     Exit codes: 0 within the tolerance; 1 not, or the model does not run there; 2 damaged, edited, or of another kit or
-    model; 3 it did not run on DirectML.
+    model; 3 it did not run on DirectML, or the inputs prove nothing.
     """
     from dmlprep import api
 

@@ -56,7 +56,7 @@ def command(
     dmlprep prepare model.onnx -o out/ --recipe @transformer-fp16 --pin batch=1 --pin sequence=128
 
     Exit codes: 0 written and proved; 1 a step refused the model or parity failed, nothing written;
-    2 bad command, recipe or input; 3 a demanded check could not run, nothing written.
+    2 bad command, recipe or input; 3 a demanded check could not run, or its inputs prove nothing; nothing written.
     """
     from dmlprep import api
     from dmlprep.cli.console import ProgressObserver

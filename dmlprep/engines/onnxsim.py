@@ -24,9 +24,18 @@ from dmlprep.runtime.serving import Refused, answers, serve
 
 __all__ = ["SKIPPED", "end", "simplify"]
 
-SKIPPED = ("fuse_bn_into_conv", "eliminate_duplicate_initializer")
-"""Left out: folding a BatchNormalization rounds weights anew (ONNX Runtime does it at load), and merging equal
-initializers makes names vanish that later steps report by."""
+SKIPPED = (
+    "fuse_bn_into_conv",
+    "eliminate_duplicate_initializer",
+    "fuse_gelu",
+    "fuse_attention",
+    "fuse_gqa",
+    "fuse_rms_norm",
+    "fuse_rope",
+)
+"""Left out: folding a BatchNormalization rounds weights anew (ONNX Runtime does it at load), merging equal initializers
+makes names vanish that later steps report by, and DirectML has no kernel for the operators of ai.onnx that the others
+make (Gelu, Attention, RMSNormalization, RotaryEmbedding)."""
 
 _IDLE = 60.0
 """Seconds after which the process ends when nobody calls."""

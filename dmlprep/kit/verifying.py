@@ -77,7 +77,7 @@ def verify(request: VerifyRequest) -> tuple[Verdict, Path | None]:
         kit.check_files(manifest.files)
         expected = sum(manifest.files[f].bytes for feed in manifest.feeds for f in feed.outputs.values())
         returned.check_files(result.files, most=2 * expected + _ROOM)
-        verdict = _judge(manifest, name, result, kit, returned, request.metric)
+        verdict = _judge(manifest, name, result, kit, returned, request.metric).on(manifest.inputs)
     if path is not None and record is not None:
         write_file(path, _merged(record, verdict).to_json())
     return verdict, path
@@ -143,7 +143,7 @@ def _judge(
         feeds = len(result.feeds)
         return msgspec.structs.replace(
             verdict, outcome=outcome, reason=reason, findings=findings, outputs=outputs, feeds=feeds
-        ).on(manifest.inputs)
+        )
 
     if idle := _not_run(result, on_dml):
         return said("not-run", idle, [finding("DP812", f"{verdict.check} did not run: {idle}")], [])
@@ -173,7 +173,7 @@ def _judge(
         findings.append(finding("DP712", text))
     return msgspec.structs.replace(
         verdict, feeds=len(result.feeds), **{**asdict(judged), "outputs": judged.outputs, "findings": findings}
-    )
+    ).on(manifest.inputs)
 
 
 def _not_run(result: Result, on_dml: bool) -> str:

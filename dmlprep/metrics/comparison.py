@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 __all__ = ["Comparison", "OutputGroup", "bounds_used", "compare_outputs", "describe"]
 
 
+_NEAR = 0.25
+"""A steep output that takes less than this of its bound, element by element, needs no other measure."""
+
+
 @dataclass(frozen=True)
 class OutputGroup:
     """Outputs that are compared together.
@@ -76,10 +80,10 @@ def _compare_group(
     found = [
         measure(n, reference[n], candidate[n], tolerance, integer_image=n in group.integer_images) for n in group.names
     ]
-    if group.kind == "elements" or all(m.passed for m in found):
-        return found
     if group.kind in STEEP:
         return [_steep(group.kind, m, reference[m.output], candidate[m.output], tolerance) for m in found]
+    if group.kind == "elements" or all(m.passed for m in found):
+        return found
     rows = _matched(group, reference, candidate, tolerance)
     if rows is None:
         return found
@@ -102,13 +106,17 @@ def _compare_group(
 def _steep(
     kind: str, metrics: OutputMetrics, reference: Array, candidate: Array, tolerance: Tolerance
 ) -> OutputMetrics:
-    """What is out of bounds at some element, judged by what it is read for."""
-    found = None if metrics.passed else steep_error(kind, reference, candidate, tolerance)
+    """What is out of bounds at some element, or near that, judged by what it is read for."""
+    near = metrics.error > _NEAR * tolerance.max_rel
+    found = steep_error(kind, reference, candidate, tolerance) if near or not metrics.passed else None
     if found is None:
         return metrics
     share, note = found
+    error = min(metrics.error, share * tolerance.max_rel)
+    if metrics.passed:
+        return replace(metrics, error=error)
     passed = share <= 1.0 and (kind != "logits" or metrics.cosine >= tolerance.cosine)
-    return replace(metrics, passed=passed, error=min(metrics.max_rel, share * tolerance.max_rel), note=note)
+    return replace(metrics, passed=passed, error=error, note=note)
 
 
 def _matched(
@@ -175,7 +183,7 @@ def bounds_used(tolerance: Tolerance, results: Sequence[OutputMetrics]) -> str:
     said = str(tolerance)
     if any(m.error != m.max_rel for m in results):
         said += (
-            f"; steep outputs: overlap >= {tolerance.overlap:g}, out of bounds <= {tolerance.outside:.1%}, "
+            f"; steep outputs: overlap >= {tolerance.overlap:g}, out of bounds <= {percent(tolerance.outside)}, "
             f"stray <= {tolerance.stray:g}"
         )
     raised = [m for m in results if m.bound > tolerance.max_rel]

@@ -10,6 +10,7 @@ import numpy as np
 
 from dmlprep.metrics import Comparison, OutputGroup, Tolerance, UserMetric, bounds_used, describe
 from dmlprep.record import Finding, OutputMetrics, finding
+from dmlprep.record.shares import percent
 
 __all__ = ["Judge", "Judged", "difference", "no_output", "why_failed"]
 
@@ -85,12 +86,14 @@ class Judge:
         results, said = self.results, bounds_used(self._tolerance, self.results)
         if self._metric is not None:
             return self._by_metric(self._metric, code)
-        failed = [m for m in results if not m.passed and m.output not in self._weak]
+        # What is not finite is wrong on any inputs.
+        failed = [m for m in results if not m.passed and (m.output not in self._weak or m.non_finite)]
         if failed:
             return Judged("failed", why_failed(failed, self._tolerance), said, results, [differs(m) for m in failed])
         weak = [_proves_nothing(m, self._weak[m.output]) for m in results if m.output in self._weak]
         if weak and (len(weak) == len(results) or not all(m.passed for m in results)):
-            return Judged("not-proven", f"not proven by these inputs: {weak[0].message}", said, results, weak)
+            reason = f"not proven by these inputs: {weak[0].message}; give real ones with --feeds"
+            return Judged("not-proven", reason, said, results, weak)
         return Judged("passed", "", said, results, [*weak, *_close(check, self._comparison.errors)])
 
     def _by_metric(self, metric: UserMetric, code: str) -> Judged:
@@ -120,7 +123,7 @@ def _close(check: str, errors: list[float]) -> list[Finding]:
     spread = min(_SPREAD, max(2.0, worst / least if least > 0 else _SPREAD))
     if len(errors) >= _FEW or worst * spread <= 1.0:
         return []
-    shares = ", ".join(f"{share:.0%}" for share in errors)
+    shares = ", ".join(percent(share, 0) for share in errors)
     text = f"{check}: the feeds take {shares} of what is allowed; others may take more than all of it"
     return [finding("DP711", text, shares=list(errors))]
 

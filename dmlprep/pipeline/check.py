@@ -78,11 +78,13 @@ def _foretell(model: Model, examined: Examined) -> None:
         return
     recipe = msgspec.structs.replace(load_recipe(RECIPE), target=examined.target.name)
     try:
-        outlook = look_ahead(model, make_plan(recipe))
+        outlook = look_ahead(model, make_plan(recipe), in_short=True)
     except DmlprepError as error:
         record.facts["prepare_fails"] = str(error)
         return
     record.facts["prepare"] = msgspec.to_builtins(outlook)
+    if not outlook.refused:
+        record.facts["best_opset"] = outlook.opset_after
     nodes: dict[tuple[object, ...], list[str]] = {}
     for node in away:
         nodes.setdefault((node.op, node.since_version, node.code, node.role == "compute"), []).append(node.name)
@@ -96,16 +98,14 @@ def _remedy(one: Finding, names: list[str], outlook: Outlook) -> str:
     """The option that mends a finding about nodes on the CPU, or that none does."""
     if outlook.refused:
         return f"dmlprep prepare refuses this model: {outlook.refused}"
-    brought = 0
-    for ahead, pins in ((outlook, ""), (outlook.best, outlook.pins)):
-        steps = [f.step for f in ahead.fates if f.step and f.node in names]
-        brought = len(steps)
-        if brought >= len(names):
-            by = ", ".join(f"opset {ahead.opset_after}" if s == "opset" else f"step {s}" for s in sorted(set(steps)))
-            return f"dmlprep prepare{f' {pins}' if pins else ''} brings {_them(names)} to DirectML ({by})"
+    steps = [f.step for f in outlook.fates if f.step and f.node in names]
+    prepare = "dmlprep prepare with fixed sizes" if outlook.sizes else "dmlprep prepare"
+    if len(steps) >= len(names):
+        by = ", ".join(f"opset {outlook.opset_after}" if s == "opset" else f"step {s}" for s in sorted(set(steps)))
+        return f"{prepare} brings {_them(names)} to DirectML ({by})"
     general = CODES[one.code].remedy
-    if brought:
-        return f"dmlprep prepare brings {brought} of {len(names)} to DirectML, and no option brings the rest; {general}"
+    if steps:
+        return f"{prepare} brings {len(steps)} of {len(names)} to DirectML, and no option brings the rest; {general}"
     return f"no option brings {_them(names)} to DirectML: {general}"
 
 

@@ -8,6 +8,7 @@ values.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -17,7 +18,7 @@ from dmlprep.errors import ModelRefused
 from dmlprep.model import Model
 from dmlprep.model.collector import paused_collector
 from dmlprep.model.walk import nodes
-from dmlprep.parity.sizes import graph_inputs, is_anonymous, resolve_shapes
+from dmlprep.parity.sizes import evaluate, graph_inputs, is_anonymous, resolve_shapes
 from dmlprep.passes import Pass
 from dmlprep.pipeline.placing import context_for
 from dmlprep.pipeline.transaction import run_step
@@ -27,6 +28,9 @@ from dmlprep.recipe import Plan, PlannedStep
 from dmlprep.record import StepRecord
 
 __all__ = ["Fate", "Half", "Outlook", "look_ahead"]
+
+
+_LARGER = (64, 224, 512)
 
 
 class Fate(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -66,7 +70,7 @@ class Outlook(msgspec.Struct, frozen=True, omit_defaults=True):
     """What prepare would do to a model.
 
     Attributes:
-        sizes: the sizes that were given.
+        sizes, values: the sizes, and values of inputs, that were given.
         free: free dimensions of inputs that the steps leave, with their places.
         before, after: summaries of the placement; ``after`` is empty where a step refuses the model.
         steps: what each step did.
@@ -90,6 +94,7 @@ class Outlook(msgspec.Struct, frozen=True, omit_defaults=True):
     staying: list[Fate]
     half: Half | None = None
     refused: str = ""
+    values: dict[str, Any] = {}
     example: Outlook | None = None
 
     @property
@@ -104,63 +109,101 @@ class Outlook(msgspec.Struct, frozen=True, omit_defaults=True):
         return " ".join(f"--pin {name}={size}" for name, size in added.items())
 
 
-def look_ahead(model: Model, plan: Plan) -> Outlook:
+def look_ahead(model: Model, plan: Plan, *, in_short: bool = False) -> Outlook:
     """Run the steps of ``plan`` on a copy of ``model``.
 
     Where sizes stay free and the recipe pins, it is run once more with a size for each of them.
+
+    Args:
+        in_short: only the run with a size for each free dimension, where the model takes these.
 
     Raises:
         UsageError: the plan does not fit the model, or the target's kernels are not known.
     """
     before = place(model, plan.target)
+    pins = [s.pass_.options for s in plan.steps if s.pass_.name == "pin"]
+    if in_short and pins and before.free_dimensions:
+        whole = _with_sizes(model, plan, before, _example_sizes(model, before.free_dimensions, pins[0].sizes))
+        if not whole.refused:
+            return whole
     first = _run(model, plan, before)
-    wanted = _example_sizes(model, first) if any(s.pass_.name == "pin" for s in plan.steps) else {}
+    wanted = _example_sizes(model, first.free, first.sizes) if pins and not first.refused and not in_short else {}
     if not wanted:
         return first
-    return msgspec.structs.replace(first, example=_run(model, _pinned(plan, wanted), before))
+    return msgspec.structs.replace(first, example=_with_sizes(model, plan, before, wanted))
 
 
-def _run(model: Model, plan: Plan, before: Placement) -> Outlook:
-    work = model.copy()
-    steps: list[StepRecord] = []
-    after, left, refused = before, [_away(before)], ""
+def _with_sizes(model: Model, plan: Plan, before: Placement, sizes: Mapping[str, int]) -> Outlook:
+    """With these sizes, or, where the graph refuses them, with those of common images."""
+    found = _run(model, _pinned(plan, sizes), before)
+    for larger in _LARGER:
+        if not found.refused:
+            break
+        other = _run(model, _pinned(plan, {k: larger if v > 1 else v for k, v in sizes.items()}), before)
+        found = found if other.refused else other
+    return found
+
+
+@dataclass
+class _Walk:
+    """A copy of the model on its way through the steps.
+
+    Attributes:
+        left: nodes on the CPU, before and after each step.
+    """
+
+    work: Model
+    after: Placement
+    left: list[list[PlacedNode]]
+    steps: list[StepRecord] = field(default_factory=list)
     half: Half | None = None
+    refused: str = ""
+
+
+def _walk(model: Model, plan: Plan, before: Placement) -> _Walk:
+    walk = _Walk(model.copy(), before, [_away(before)])
+    within = changed = False
     for step in plan.steps:
         try:
             done = run_step(
-                step.name,
-                _without_runs(step),
-                work,
-                context_for(plan.target),
-                step.options,
-                within_target=any("opset" in s.pass_.promises() for s in plan.steps[: len(steps)]),
+                step.name, _without_runs(step), walk.work, context_for(plan.target), step.options, within_target=within
             )
         except ModelRefused as error:
-            refused = str(error)
-            break
-        steps.append(done)
-        if done.outcome == "changed":
-            after = place(work, plan.target)
-        left.append(_away(after))
+            walk.refused = str(error)
+            return walk
+        within = within or "opset" in step.pass_.promises()
+        walk.steps.append(done)
+        changed = changed or done.outcome == "changed"
+        if changed and walk.left[0]:  # else nobody asks which step brought a node to DirectML
+            walk.after, changed = place(walk.work, plan.target), False
+        walk.left.append(_away(walk.after))
         if "casts" in done.facts:
-            half = _half(work, done, step)
+            walk.half = _half(walk.work, done, step)
+    if changed:
+        walk.after = place(walk.work, plan.target)
+    return walk
+
+
+def _run(model: Model, plan: Plan, before: Placement) -> Outlook:
+    walk = _walk(model, plan, before)
     sizes = next((dict(s.pass_.options.sizes) for s in plan.steps if s.pass_.name == "pin"), {})
-    versions = next((s.facts for s in steps if "opset chosen by" in s.facts), {})
+    chosen_by = next((s.facts["opset chosen by"] for s in walk.steps if "opset chosen by" in s.facts), "")
     return Outlook(
         recipe=plan.recipe.name,
         target=plan.target.name,
         sizes=sizes,
-        free=after.free_dimensions,
+        free=walk.after.free_dimensions,
         opset_before=model.opset,
-        opset_after=work.opset,
-        opset_chosen_by=str(versions.get("opset chosen by", "")),
+        opset_after=walk.work.opset,
+        opset_chosen_by=chosen_by,
         before=before.summary(),
-        after={} if refused else after.summary(),
-        steps=steps,
-        fates=_fates(before, left, steps, work),
-        staying=[_fate(n, reason=f"{n.code} {n.reason}") for n in _away(after) if n.role == "compute"],
-        half=half,
-        refused=refused,
+        after={} if walk.refused else walk.after.summary(),
+        steps=walk.steps,
+        fates=_renamed(_fates(walk.left, walk.steps, walk.work), walk.left[-1]),
+        staying=[_fate(n, reason=f"{n.code} {n.reason}") for n in _away(walk.after) if n.role == "compute"],
+        half=walk.half,
+        refused=walk.refused,
+        values=plan.values,
     )
 
 
@@ -181,7 +224,7 @@ def _fate(node: PlacedNode, *, step: str = "", reason: str = "") -> Fate:
     return Fate(node.name, f"{node.op}-{node.since_version}", step, reason, node.role)
 
 
-def _fates(before: Placement, left: list[list[PlacedNode]], steps: list[StepRecord], work: Model) -> list[Fate]:
+def _fates(left: list[list[PlacedNode]], steps: list[StepRecord], work: Model) -> list[Fate]:
     """Each node that is on the CPU before, by the compute nodes left there after each step."""
     with paused_collector():
         kept = {n.name for n in nodes(work.ir)}
@@ -205,6 +248,18 @@ def _fates(before: Placement, left: list[list[PlacedNode]], steps: list[StepReco
     return fates
 
 
+def _renamed(fates: list[Fate], left: list[PlacedNode]) -> list[Fate]:
+    """The fates, where a node on the CPU afterwards that has another name stands for one of its operator."""
+    known = {f.node for f in fates}
+    for node in left:
+        staying = _fate(node, reason=f"{node.code} {node.reason}")
+        if node.name not in known:
+            at = next((i for i, f in enumerate(fates) if f.step and f.op == staying.op), None)
+            if at is not None:
+                fates[at] = msgspec.structs.replace(staying, node=fates[at].node)
+    return fates
+
+
 def _half(model: Model, done: StepRecord, step: PlannedStep) -> Half:
     kinds = [{v.dtype for v in n.outputs} for n in nodes(model.ir) if n.op_type not in ("Cast", "CastLike", "Constant")]
     rules: dict[str, int] = {}
@@ -219,24 +274,25 @@ def _half(model: Model, done: StepRecord, step: PlannedStep) -> Half:
     )
 
 
-def _example_sizes(model: Model, outlook: Outlook) -> dict[str, int]:
+def _example_sizes(model: Model, free_dimensions: Mapping[str, list[str]], sizes: Mapping[str, int]) -> dict[str, int]:
     """A size for each dimension that is free: one for a batch, and for the rest those that seeded feeds have."""
     inputs = graph_inputs(model)
     names = {dim for one in inputs for dim in one.dims or () if isinstance(dim, str) and dim.isidentifier()}
     batches = {one.dims[0]: 1 for one in inputs if one.dims and isinstance(one.dims[0], str)}
-    known = {**batches, **outlook.sizes}
+    known = {**batches, **sizes}
     given = {name: size for name, size in known.items() if isinstance(name, str)}
     shapes = resolve_shapes(inputs, given)
     found: dict[str, int] = {}
-    free = {place for places in outlook.free.values() for place in places}
+    free = {place for places in free_dimensions.values() for place in places}
     for one in inputs:
         for axis, dim in enumerate(one.dims or ()):
             if isinstance(dim, int) or f"{one.name}[{axis}]" not in free:
                 continue
-            if dim in names and dim is not None:
-                found[dim] = shapes[one.name][axis]
-            elif is_anonymous(dim):
-                found[f"{one.name}:{axis}"] = 1 if axis == 0 else shapes[one.name][axis]
+            size = shapes[one.name][axis]
+            if dim is not None and dim in names:
+                found[dim] = size
+            elif is_anonymous(dim) or evaluate(str(dim), dict.fromkeys(names, 1)) is None:
+                found[f"{one.name}:{axis}"] = 1 if axis == 0 else size
     return found
 
 

@@ -319,7 +319,7 @@ def _judge(record: RunRecord, plan: Plan) -> None:
             what, fix = "failed", _HOW_TO_MEND.get(code, "dmlprep bisect finds the first node that differs")
         elif verdict.outcome == "not-proven":
             record.exit_code = verdict.exit_code
-            record.error = f"{verdict.check}: {verdict.reason} [DP709] (give real inputs with --feeds)"
+            record.error = f"{verdict.check}: {verdict.reason} [DP709]"
             return
         elif on_dml and on_wish:
             continue
@@ -334,6 +334,7 @@ def _judge(record: RunRecord, plan: Plan) -> None:
 _HOW_TO_MEND = {
     "DP407": 'set step.fp16.islands="auto", or keep the nodes that lose digits in FP32 (step.fp16.keep_operators); '
     "parity.tolerance accepts more",
+    "DP713": "leave out the step that changed the model last, and report the model's structure",
 }
 
 

@@ -47,8 +47,9 @@ class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
         device: which device answered, ``None`` when none did.
         tolerance: name of the tolerance and its numbers.
         decides: whether it decides about the model; one that does not is information, whatever its outcome.
-        predicted: of a DirectML session on an FP16 model, the worst relative error that the FP16 emulation with the
-            device's rounding gives on the same feeds; ``None`` where there is none.
+        predicted: of a DirectML session on an FP16 model, the worst relative error that is foretold: that of the FP16
+            emulation with the device's rounding on the same feeds, or the original's own noise where that is larger;
+            ``None`` where there is none.
         inputs: ``given`` by the user, ``seeded`` (made, which proves less); empty where the check needs none.
         metric: the user's own measure, which decided in place of the tolerance; empty where there is none.
         values: what it gave, feed by feed.
@@ -80,6 +81,15 @@ class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
             return verdict
         text = f"the inputs were made from a seed, and prove less than real ones: {REAL_INPUTS}"
         return msgspec.structs.replace(verdict, findings=[*self.findings, finding("DP710", text, remedy="")])
+
+    @property
+    def prediction(self) -> str:
+        """What was predicted, and what it comes from; empty where nothing was."""
+        if self.predicted is None:
+            return ""
+        noise = max((output.noise or 0.0 for output in self.outputs), default=0.0)
+        source = "the original's own noise" if noise >= self.predicted > 0 else "the fp16 emulation"
+        return f"{source} predicted {self.predicted:.2g}"
 
     @property
     def on_made_inputs(self) -> bool:

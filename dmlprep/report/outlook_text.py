@@ -9,6 +9,7 @@ from typing import Any
 from dmlprep.pipeline.outlook import Fate, Outlook
 from dmlprep.record import StepRecord
 from dmlprep.record.shares import percent
+from dmlprep.report.units import toml_value
 
 __all__ = ["in_full", "in_short"]
 
@@ -23,9 +24,10 @@ def in_short(outlook: Outlook, model: str) -> list[str]:
     best = outlook.best
     away = [f for f in best.fates if f.role == "compute"]
     moved = sum(bool(f.step) for f in away)
-    effect = [f"bring {moved} of {len(away)} compute nodes from the CPU to DirectML"] if away else []
+    effect = [f"bring {moved} of {len(away)} compute nodes from the CPU to DirectML"] if moved else []
     fused, crossings = best.after["partitions"], best.after["crossings"]
-    if (fused, crossings) != (outlook.before["partitions"], outlook.before["crossings"]):
+    changed = (fused, crossings) != (outlook.before["partitions"], outlook.before["crossings"])
+    if changed and (fused or crossings < outlook.before["crossings"]):
         effect.append(f"make {_count(fused, 'fused partition')} with {_count(crossings, 'crossing')}")
     if not effect:
         return []
@@ -51,6 +53,7 @@ def in_full(outlook: Outlook, model: str) -> list[str]:
 def _command(outlook: Outlook, model: str) -> str:
     recipe = "" if outlook.recipe == "@static-fp32" else f" --recipe {outlook.recipe}"
     given = "".join(f" --pin {name}={size}" for name, size in outlook.sizes.items())
+    given += "".join(f" --pin {name}:={toml_value(value)}" for name, value in outlook.values.items())
     pins = f" {outlook.pins}" if outlook.best is outlook.example else ""
     return f"dmlprep prepare {model} -o out{recipe}{given}{pins}"
 

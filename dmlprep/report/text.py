@@ -92,8 +92,8 @@ def show_verdicts(verdicts: list[Verdict], console: Console) -> None:
         console.print(line)
         if verdict.device is not None:
             console.print(Text(f"  by {verdict.device}", style="dim"))
-        if verdict.predicted is not None:
-            console.print(Text(f"  the fp16 emulation predicted {verdict.predicted:.2g}", style="dim"))
+        if verdict.prediction:
+            console.print(Text(f"  {verdict.prediction}", style="dim"))
         if verdict.outcome == "failed":
             for output in verdict.outputs:
                 if not output.passed:

@@ -202,10 +202,11 @@ class Child:
     def _late(self, limit: float, where: str) -> SessionFailure:
         """Its time is up: slow work or a hang, by the processor time that it used of late."""
         began, before = self._halfway or (time.monotonic(), 0.0)
-        waited, used = time.monotonic() - began, self._cpu_seconds() - before
+        known = self._cpu_seconds()
+        waited, used = time.monotonic() - began, known - before
         self.kill()
         text = f"{self.name} did not answer within {limit:g} s and was ended"
-        if waited < 10 * _POLL:  # too short to tell
+        if waited < 10 * _POLL or not known:  # too short to tell, or a system that does not
             return failure("timeout", text, where)
         busy = used >= _BUSY * waited
         how = "was computing" if busy else "did nothing"

@@ -21,11 +21,14 @@ def test_each_has_a_reason_and_stands_in_the_docs(name: str) -> None:
     assert len(tolerance.reason) > 20
     row = next(line for line in DOC.read_text(encoding="utf-8").splitlines() if line.startswith(f"| `{name}`"))
     cells = [cell.strip() for cell in row.strip("|").split("|")]
-    assert [float(c) for c in cells[1:5]] == [
+    assert [float(c) for c in cells[1:8]] == [
         tolerance.max_rel,
         tolerance.cosine,
         tolerance.share_equal,
         tolerance.rows,
+        tolerance.overlap,
+        tolerance.outside,
+        tolerance.stray,
     ]
 
 

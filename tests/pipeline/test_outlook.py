@@ -15,6 +15,7 @@ from dmlprep.errors import UsageError
 from dmlprep.model import Model
 from dmlprep.pipeline.outlook import Outlook, look_ahead
 from dmlprep.report.outlook_text import in_full, in_short
+from tests.passes.opset.test_placing import GELU_BESIDE_INT4
 
 GELU = (
     '<ir_version: 10, opset_import: ["" : 20]> g (float[batch,4] x) => (float[batch,4] y) <float[4] b = {1, 2, 3, 4}>'
@@ -78,11 +79,8 @@ def test_check_and_plan_do_not_contradict_each_other(tmp_path: Path) -> None:
     path = _saved(tmp_path, BOXES)
     record = dmlprep.check(path)
     said = msgspec.convert(record.facts["prepare"], Outlook)
-    assert (said.fates, said.after, said.best.after) == (
-        (ahead := _ahead(path)).fates,
-        ahead.after,
-        ahead.best.after,
-    )
+    ahead = _ahead(path)
+    assert (said.fates, said.after) == (ahead.best.fates, ahead.best.after)
     remedies = {str(f.facts["op"]): f.remedy for f in record.findings if "op" in f.facts}
     assert remedies["NonMaxSuppression"].startswith("no option brings it to DirectML")
     assert remedies["Round"] == "dmlprep prepare brings it to DirectML (opset 21)"
@@ -90,6 +88,16 @@ def test_check_and_plan_do_not_contradict_each_other(tmp_path: Path) -> None:
         "prepare would bring 1 of 2 compute nodes from the CPU to DirectML and make 1 fused partition with 1 crossing: "
         "dmlprep prepare m.onnx -o out"
     ]
+
+
+def test_check_says_the_same_of_a_model_with_free_sizes(tmp_path: Path) -> None:
+    path = _saved(tmp_path, GELU)
+    record, ahead = dmlprep.check(path), _ahead(path)
+    said = msgspec.convert(record.facts["prepare"], Outlook)
+    assert (said.fates, said.after, said.sizes) == (ahead.best.fates, ahead.best.after, {"batch": 1})
+    (gelu,) = [f for f in record.findings if f.facts.get("op") == "Gelu"]
+    assert gelu.remedy == "dmlprep prepare with fixed sizes brings it to DirectML (opset 19)"
+    assert in_short(said, "m.onnx") == in_short(ahead, "m.onnx")
 
 
 def test_a_model_that_is_ready_is_told_nothing(tmp_path: Path) -> None:
@@ -129,3 +137,23 @@ def test_a_size_of_no_dimension_is_an_error(tmp_path: Path) -> None:
 def test_the_outlook_is_plain_json(tmp_path: Path) -> None:
     ahead = _ahead(_saved(tmp_path, GELU))
     assert json.loads(msgspec.json.encode(ahead))["example"]["sizes"] == {"batch": 1}
+
+
+def test_simplify_does_not_hide_a_mask_from_fp16(tmp_path: Path) -> None:
+    """It makes Gemm of MatMul and Add, and the mask is its C."""
+    text = (
+        '<ir_version: 8, opset_import: ["" : 17]> g (float[2,3] x) => (float[2,2] y)'
+        " <float[3,2] w = {1, 2, 3, 4, 5, 6}, float[2,2] mask = {0, -1e9, 0, 0}>"
+        " { m = MatMul (x, w) a = Add (m, mask) y = Softmax (a) }"
+    )
+    ahead = _ahead(_saved(tmp_path, text), "@transformer-fp16")
+    assert ahead.half is not None
+    assert (ahead.half.half, ahead.half.single) == (ahead.after["nodes"] - 2, 0)
+
+
+def test_simplify_makes_no_operator_that_directml_lacks(tmp_path: Path) -> None:
+    """The step opset writes Gelu in other operators where int4 keeps the model above opset 19."""
+    ahead = _ahead(_saved(tmp_path, GELU_BESIDE_INT4))
+    assert ahead.opset_after == 21
+    assert ahead.staying == []
+    assert [(f.op, f.step) for f in ahead.fates] == [("Gelu-20", "opset")]

@@ -13,8 +13,9 @@ import dmlprep
 from dmlprep.model import Model
 from dmlprep.parity import Reference, compare_candidate, shadow_candidate
 from dmlprep.pipeline import proof
+from dmlprep.pipeline.predicted import hold_against
 from dmlprep.precision import emulate
-from dmlprep.record import DeviceInfo, RunRecord, Verdict
+from dmlprep.record import DeviceInfo, OutputMetrics, RunRecord, Verdict
 
 STEPS = 120
 
@@ -107,3 +108,21 @@ def test_compare_is_judged_the_same_way(tmp_path: Path, monkeypatch: pytest.Monk
     assert verdict.outcome == "passed"
     assert verdict.predicted is not None
     assert verdict.predicted > 0.02
+
+
+def test_noise_above_the_emulated_error_is_what_is_predicted() -> None:
+    quiet = OutputMetrics("y", passed=True, max_rel=0.001, noise=1e-6)
+    noisy = OutputMetrics("y", passed=True, max_rel=0.001, noise=0.013)
+    told = [
+        hold_against(
+            Verdict("parity on dml", "passed", outputs=[one]),
+            Verdict("fp16 emulation", "passed", outputs=[one]),
+            "nearest",
+        )
+        for one in (quiet, noisy)
+    ]
+    assert [v.predicted for v in told] == [0.001, 0.013]
+    assert [v.prediction for v in told] == [
+        "the fp16 emulation predicted 0.001",
+        "the original's own noise predicted 0.013",
+    ]

@@ -96,12 +96,8 @@ def _instance(node: ir.Node, builder: Builder) -> ir.Value | None:
         return None
     result = _normalise(builder, value, list(range(2, rank)), node.attributes.get_float("epsilon", 1e-5))
     column = builder.ints([1, -1, *[1] * (rank - 2)])
-    scale, bias = (_integer_reshape(builder, v, column) for v in node.inputs[1:3])
+    scale, bias = (builder.op("Reshape", [v, column]) for v in node.inputs[1:3])
     return builder.op("Add", [builder.op("Mul", [result, scale], like=value), bias], like=value)
-
-
-def _integer_reshape(builder: Builder, value: ir.Value | None, shape: ir.Value) -> ir.Value:
-    return builder.op("Reshape", [value, shape])
 
 
 def _blocks(size: int) -> list[int]:

@@ -23,4 +23,9 @@ ROWS: dict[str, Code] = {
     "DP709": Code("an output proves nothing on these inputs", "warning", "give real inputs with --feeds"),
     "DP711": Code("close to the bound on few feeds", "note", "give more feeds of your own with --feeds"),
     "DP712": Code("a recipe or a kit names a metric", "note", "read the file before you run what others named"),
+    "DP713": Code(
+        "the result does not load in ONNX Runtime",
+        "error",
+        "leave out the step that changed the model last, and report the model's structure",
+    ),
 }

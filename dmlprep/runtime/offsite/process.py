@@ -12,6 +12,7 @@ import ctypes
 import os
 import sys
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 __all__ = ["CREATION_FLAGS", "Job", "environment", "no_crash_dialog", "watch_parent"]
@@ -26,7 +27,7 @@ temporary folder (from 1.30 on also on Linux). Workers have it, unless the user 
 
 _ERROR_MODE = 0x0001 | 0x0002 | 0x8000  # SEM_FAILCRITICALERRORS, SEM_NOGPFAULTERRORBOX, SEM_NOOPENFILEERRORBOX
 _LIMIT_JOB_MEMORY, _LIMIT_DIE_ON_EXCEPTION, _LIMIT_KILL_ON_CLOSE = 0x0200, 0x0400, 0x2000
-_ACCOUNTING, _PROCESS_IDS, _EXTENDED_LIMITS = 1, 3, 9  # JOBOBJECTINFOCLASS
+_EXTENDED_LIMITS, _PROCESS_IDS = 9, 3  # JOBOBJECTINFOCLASS
 _QUERY_LIMITED, _VM_READ = 0x1000, 0x0010
 _MOST_PROCESSES = 64
 """Processes of a job that are looked at: a worker is one, behind the launcher of a virtual environment two."""
@@ -58,17 +59,6 @@ class _Extended(ctypes.Structure):
         ("job_memory", ctypes.c_size_t),
         ("peak_process_memory", ctypes.c_size_t),
         ("peak_job_memory", ctypes.c_size_t),
-    )
-
-
-class _Accounting(ctypes.Structure):
-    """JOBOBJECT_BASIC_ACCOUNTING_INFORMATION; times in 100 ns."""
-
-    _fields_ = (
-        ("user", ctypes.c_int64),
-        ("kernel", ctypes.c_int64),
-        ("others", ctypes.c_int64 * 2),
-        ("counts", ctypes.c_uint32 * 4),
     )
 
 
@@ -111,6 +101,7 @@ if sys.platform == "win32":
         kernel.OpenProcess.restype = ctypes.c_void_p
         kernel.OpenProcess.argtypes = [ctypes.c_uint32, ctypes.c_int, ctypes.c_uint32]
         kernel.AssignProcessToJobObject.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
+        kernel.GetProcessTimes.argtypes = [ctypes.c_void_p] * 5
         kernel.TerminateJobObject.argtypes = [ctypes.c_void_p, ctypes.c_uint32]
         kernel.CloseHandle.argtypes = [ctypes.c_void_p]
         kernel.SetInformationJobObject.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p, ctypes.c_uint32]
@@ -151,32 +142,36 @@ if sys.platform == "win32":
 
         def private_bytes(self) -> int:
             """Private bytes of all its processes."""
+            return sum(self._private(process) for process in self._processes())
+
+        def cpu_seconds(self) -> float:
+            """Seconds of processor time that its living processes have used."""
+            return sum(self._times(process) for process in self._processes())
+
+        def _processes(self) -> Iterator[int]:
+            """Handles of its processes, each open until the next."""
             found = _Processes()
             self._kernel.QueryInformationJobObject(
                 self._handle, _PROCESS_IDS, ctypes.byref(found), ctypes.sizeof(found), None
             )
-            return sum(self._private(found.ids[i]) for i in range(min(found.listed, _MOST_PROCESSES)))
+            for pid in found.ids[: min(found.listed, _MOST_PROCESSES)]:
+                if process := self._kernel.OpenProcess(_QUERY_LIMITED | _VM_READ, 0, pid):
+                    try:
+                        yield process
+                    finally:
+                        self._kernel.CloseHandle(process)
 
-        def cpu_seconds(self) -> float:
-            """Seconds of processor time that all its processes have used."""
-            found = _Accounting()
-            self._kernel.QueryInformationJobObject(
-                self._handle, _ACCOUNTING, ctypes.byref(found), ctypes.sizeof(found), None
-            )
-            return float(found.user + found.kernel) * 1e-7
-
-        def _private(self, pid: int) -> int:
-            process = self._kernel.OpenProcess(_QUERY_LIMITED | _VM_READ, 0, pid)
-            if not process:
+        def _private(self, process: int) -> int:
+            counters = _Counters()
+            counters.size = ctypes.sizeof(counters)
+            if not self._kernel.K32GetProcessMemoryInfo(process, ctypes.byref(counters), counters.size):
                 return 0
-            try:
-                counters = _Counters()
-                counters.size = ctypes.sizeof(counters)
-                if not self._kernel.K32GetProcessMemoryInfo(process, ctypes.byref(counters), counters.size):
-                    return 0
-                return int(max(counters.private, counters.pagefile))  # equal, but Wine knows the second only
-            finally:
-                self._kernel.CloseHandle(process)
+            return int(max(counters.private, counters.pagefile))  # equal, but Wine knows the second only
+
+        def _times(self, process: int) -> float:
+            times = (ctypes.c_uint64 * 4)()  # FILETIMEs in 100 ns: created, ended, in the kernel, in user mode
+            at = [ctypes.addressof(times) + 8 * i for i in range(4)]
+            return (times[2] + times[3]) * 1e-7 if self._kernel.GetProcessTimes(process, *at) else 0.0
 
         def end(self) -> None:
             """End all its processes."""

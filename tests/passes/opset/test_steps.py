@@ -211,6 +211,21 @@ def test_bitwise_operators(op: str, dtype: type) -> None:
     assert reference(lowered, feeds)[0].tolist() == numpy_op(feeds["a"], feeds["b"]).tolist()
 
 
+@pytest.mark.parametrize("at_run_time", [False, True])
+@pytest.mark.parametrize("align", [0, 1])
+@pytest.mark.parametrize("size", [[2, 3, 4, 5], [1, 3, 1, 6], [2, 3, 4, 5, 6]])
+def test_affine_grid(size: list[int], align: int, at_run_time: bool) -> None:
+    axes = len(size) - 2
+    theta = np.random.default_rng(0).standard_normal((size[0], axes, axes + 1)).astype(np.float32)
+    feeds, constants = {"a_theta": theta}, {}
+    (feeds if at_run_time else constants)["b_size"] = np.array(size)
+    with np.errstate(divide="ignore"):  # of the reference, where a lone element is the first and the last one
+        model = one("AffineGrid", 20, feeds, constants, align_corners=align)
+    lowered, _ = bring(model, 17)
+    assert "If" not in operators(lowered)
+    close(run(lowered, feeds), run(model, feeds))
+
+
 @pytest.mark.parametrize("reduction", ["add", "mul", "max", "min"])
 def test_scatter_with_a_reduction(reduction: str) -> None:
     rng = np.random.default_rng(0)

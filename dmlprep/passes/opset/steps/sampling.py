@@ -1,4 +1,4 @@
-"""Sampling at computed positions: GridSample, DeformConv, and Col2Im and RoiAlign beside them."""
+"""Sampling at computed positions: GridSample, DeformConv, AffineGrid, and Col2Im and RoiAlign beside them."""
 
 from __future__ import annotations
 
@@ -241,6 +241,44 @@ def col2im_18(b: Builder) -> list[ir.Value | None]:
     return [b.op("Reshape", y, b.op("Concat", b.dim(x, 0), channels, b.ints(*image), axis=0))]
 
 
+def affine_grid_20(b: Builder) -> list[ir.Value | None]:
+    """Positions along each axis from a Range of a scalar, which ONNX Runtime wants, as a matrix times theta.
+
+    ONNX's function body gives Range tensors of one element, with which ONNX Runtime does not load the model.
+    """
+    theta, size = b.need(0), b.need(1)
+    elements = b.values.static_shape(size)
+    if elements not in ([4], [5]):
+        raise CannotLower(f"the number of sizes in {size.name!r} is not known", in_function=True)
+    dtype, axes = b.need_dtype(theta), elements[0] - 2
+    work = dtype if dtype == _T.DOUBLE else _T.FLOAT
+    spatial = b.op("Slice", size, b.ints(2), b.ints(elements[0]), b.ints(0))
+    full = b.op("Concat", spatial, b.ints(1), axis=0)
+    columns: list[ir.Value] = []
+    for axis in range(axes):
+        count = b.op("Gather", size, b.scalar(axis + 2), axis=0)
+        index = b.cast(b.op("Range", b.scalar(0), count, b.scalar(1)), work)
+        line = _normalized(b, index, b.cast(count, work), align=bool(b.attr("align_corners", 0)))
+        shaped = b.op("Reshape", line, b.ints(*(-1 if i == axis else 1 for i in range(axes)), 1))
+        columns.insert(0, b.op("Expand", shaped, full))
+    columns.append(b.op("Expand", b.typed(np.ones(1), work), full))
+    base = b.op("Reshape", b.op("Concat", *columns, axis=-1), b.ints(-1, axes + 1))
+    grid = b.op("MatMul", base, b.op("Transpose", b.cast(theta, work), perm=[0, 2, 1]))
+    batch = b.op("Slice", size, b.ints(0), b.ints(1), b.ints(0))
+    return [b.cast(b.op("Reshape", grid, b.op("Concat", batch, spatial, b.ints(axes), axis=0)), dtype)]
+
+
+def _normalized(b: Builder, index: ir.Value, count: ir.Value, *, align: bool) -> ir.Value:
+    """Positions from -1 to 1: of the middles of elements, or with ``align`` of the first and the last one."""
+    one, two = b.like(1, index), b.like(2, index)
+    if not align:
+        return b.op("Sub", b.op("Div", b.op("Add", b.op("Mul", index, two), one), count), one)
+    # From the last one, so that a lone element stands at 1, as in ONNX Runtime's own kernel.
+    last = b.op("Sub", count, one)
+    back = b.op("Mul", b.op("Sub", last, index), two)
+    return b.op("Sub", one, b.op("Div", back, b.op("Max", last, one)))
+
+
 def roi_align_16(b: Builder) -> list[ir.Value | None] | None:
     """Older versions know output_half_pixel only."""
     if b.attr("coordinate_transformation_mode", "half_pixel") != "output_half_pixel":
@@ -253,6 +291,7 @@ STEPS: Steps = {
     ("GridSample", 20): grid_sample_20,
     ("GridSample", 16): grid_sample_16,
     ("DeformConv", 19): deform_conv_19,
+    ("AffineGrid", 20): affine_grid_20,
     ("Col2Im", 18): col2im_18,
     ("RoiAlign", 16): roi_align_16,
 }

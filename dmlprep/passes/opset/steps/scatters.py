@@ -58,14 +58,20 @@ def _scatter_reduce(
     return b.op(_COMBINE[reduction], data, reduced)
 
 
+def _reduction(b: Builder) -> str:
+    """The reduction that older versions lack; empty where there is none."""
+    reduction = str(b.attr("reduction", "none"))
+    if reduction != "none":
+        return "" if b.version >= 18 and reduction in ("add", "mul") and b.target >= 16 else reduction
+    if b.version < 18:
+        b.set_attr(reduction=None)
+    return ""
+
+
 def scatter_elements(b: Builder) -> list[ir.Value | None] | None:
     """reduction: compare every index with every position."""
-    reduction = b.attr("reduction", "none")
-    if reduction == "none":
-        if b.version < 18:
-            b.set_attr(reduction=None)
-        return None
-    if b.version >= 18 and reduction in ("add", "mul") and b.target >= 16:
+    reduction = _reduction(b)
+    if not reduction:
         return None
     data, where, updates = b.need(0), b.need(1), b.need(2)
     rank = b.need_rank(data)
@@ -81,12 +87,8 @@ def scatter_elements(b: Builder) -> list[ir.Value | None] | None:
 
 def scatter_nd(b: Builder) -> list[ir.Value | None] | None:
     """reduction: compare every index with every row of the flattened data."""
-    reduction = b.attr("reduction", "none")
-    if reduction == "none":
-        if b.version < 18:
-            b.set_attr(reduction=None)
-        return None
-    if b.version >= 18 and reduction in ("add", "mul") and b.target >= 16:
+    reduction = _reduction(b)
+    if not reduction:
         return None
     data, where, updates = b.need(0), b.cast(b.need(1), _T.INT64), b.need(2)
     shapes = b.values.static_shape(data), b.values.static_shape(where)

@@ -1,0 +1,82 @@
+"""Whether ONNX Runtime loads a model at all: asked where no other check of the proof says so.
+
+onnx's checker accepts models that ONNX Runtime does not load: some at once, some when its optimizer puts a branch in
+the place of its If and infers shapes again. Nothing is run, and no weights are rearranged.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from dmlprep.model import Model
+from dmlprep.parity.candidate import WHOLE_BYTES
+from dmlprep.parity.compare import not_run
+from dmlprep.parity.optimization_levels import at_some_level, lower_levels
+from dmlprep.record import DeviceInfo, Verdict, finding
+
+if TYPE_CHECKING:
+    from dmlprep.runtime import SessionFailure, SessionHost, SessionOptions
+    from dmlprep.runtime.types import Optimization
+
+__all__ = ["LOADS", "loads"]
+
+LOADS = "load on cpu"
+"""The name of the check."""
+
+_NO_KERNEL = ("NOT_IMPLEMENTED", "Could not find an implementation")
+
+
+def loads(original: Model, made: Model, time_limit: float = 600.0, host: SessionHost | None = None) -> Verdict:
+    """Load a prepared model on the CPU, and do not run it.
+
+    Returns:
+        ``failed`` where ONNX Runtime loads the original and not the result. ``not-run``, which decides nothing, where
+        it loads neither (an operator of the user's own, an opset that is too new for it), or lacks a CPU kernel.
+    """
+    from dmlprep.runtime import SessionOptions
+
+    began = time.perf_counter()
+    # Basic optimisation folds and inlines; what fuses beyond that costs memory and time in a large model.
+    level: Optimization = "all" if made.statistics().nbytes <= WHOLE_BYTES else "basic"
+    options = SessionOptions(optimization=level, time_limit=time_limit, config={"session.disable_prepacking": "1"})
+    device, failure = _loaded(made, options, host)
+    if failure is None:
+        return Verdict(check=LOADS, outcome="passed", device=device, seconds=round(time.perf_counter() - began, 3))
+    if failure.kind not in ("load", "crash"):
+        return not_run(LOADS, f"it cannot be tried: {failure.message}", None, began, decides=False)
+    if any(text in failure.message for text in _NO_KERNEL):
+        why = f"the CPU has no kernel for a node: {failure.message}; DirectML may have one"
+        return not_run(LOADS, why, None, began, decides=False)
+    if _loaded(original, options, host)[1] is not None:
+        why = f"ONNX Runtime loads neither the result nor the original: {failure.message}"
+        return not_run(LOADS, why, None, began, decides=False)
+    reason = f"ONNX Runtime loads the original, and not the result: {failure.message}"
+    return Verdict(
+        check=LOADS,
+        outcome="failed",
+        reason=reason,
+        seconds=round(time.perf_counter() - began, 3),
+        findings=[finding("DP713", reason, severity="error", kind=failure.kind)],
+    )
+
+
+def _loaded(
+    model: Model, options: SessionOptions, host: SessionHost | None
+) -> tuple[DeviceInfo | None, SessionFailure | None]:
+    from dmlprep.runtime import SessionFailure, open_cpu
+
+    path = model.path
+    assert path is not None
+
+    def once(asked: SessionOptions) -> DeviceInfo | None:
+        with open_cpu(path, asked, host) as session:
+            return session.device
+
+    try:
+        device, lowered = at_some_level(once, options, lower_levels(model))
+        if device is not None and lowered is not None:
+            device = DeviceInfo(device.name, [*device.details, f"at {lowered}"])
+        return device, None
+    except SessionFailure as failure:
+        return None, failure

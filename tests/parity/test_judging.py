@@ -1,0 +1,200 @@
+"""Verdicts that know the original's own noise, inputs that prove nothing, and a measure of the user's own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dmlprep import api
+from dmlprep.errors import InputError, UsageError
+from dmlprep.parity import Reference, compare
+from dmlprep.parity.yardstick import Yardstick
+from tests.parity.models import parse
+
+_MAP = """
+g (float[1, 1, 32, 32] x) => (float[1, 1, 32, 32] y) <float[1] s = {%s}, float[1] b = {%s}>
+{ a = Mul (x, s)  c = Add (a, b)  y = Sigmoid (c) }
+"""
+_SUM = """
+g (float[1, 4096] x) => (float[1, 1] y) <float[1] big = {%s}, int64[1] one = {1}>
+{ a = Add (x, big)  c = Sub (a, big)  y = ReduceMean <keepdims = 1> (c) }
+"""
+
+
+def _map(path: Path, scale: float, shift: float) -> Path:
+    return parse(_MAP % (scale, shift), path)
+
+
+def _discs() -> list[dict[str, Any]]:
+    rows, columns = np.mgrid[:32, :32]
+    discs = [10 - np.hypot(rows - 15.3, columns - 14 - n) for n in range(2)]
+    return [{"x": disc[None, None].astype(np.float32)} for disc in discs]
+
+
+def test_a_map_that_shows_nothing_is_not_proven(tmp_path: Path) -> None:
+    original, other = _map(tmp_path / "a.onnx", 1, -12), _map(tmp_path / "b.onnx", 1, -13)
+    for candidate in (original, other):
+        verdict = compare(original, candidate)
+        assert (verdict.outcome, verdict.exit_code) == ("not-proven", 3)
+        assert "not proven by these inputs: output 'y': its largest probability" in verdict.reason
+        assert [(f.code, f.severity) for f in verdict.findings] == [("DP709", "warning")]
+    assert compare(original, original, [{"x": 10 + one["x"]} for one in _discs()]).outcome == "passed"
+
+
+def test_what_is_not_finite_fails_on_any_inputs(tmp_path: Path) -> None:
+    original = _map(tmp_path / "a.onnx", 1, -12)
+    text = _MAP.replace("y = Sigmoid (c)", "d = Sigmoid (c)  e = Sub (x, x)  y = Div (d, e)") % (1, -12)
+    assert compare(original, parse(text, tmp_path / "b.onnx")).outcome == "failed"
+
+
+def test_prepare_neither_passes_nor_refuses_it(tmp_path: Path) -> None:
+    source = _map(tmp_path / "a.onnx", 1, -12)
+    record = api.prepare(source, out=tmp_path / "out", device="cpu")
+    assert record.exit_code == 3
+    assert "--feeds" in record.error
+    assert "not proven by these inputs" in record.error
+    assert not (tmp_path / "out" / "model.onnx").exists()
+    feeds = [{"x": 15 + one["x"]} for one in _discs()]
+    assert api.prepare(source, out=tmp_path / "out", device="cpu", feeds=feeds).exit_code == 0
+
+
+def test_another_output_that_proves_something_makes_it_a_warning(tmp_path: Path) -> None:
+    text = """g (float[1, 64] x) => (float[1, 64] y, float[1, 64] z) <float[1] b = {-20.0}>
+    { a = Add (x, b)  y = Sigmoid (a)  z = Tanh (x) }"""
+    path = parse(text, tmp_path / "m.onnx")
+    verdict = compare(path, path)
+    assert verdict.outcome == "passed"
+    assert [f.code for f in verdict.findings] == ["DP709"]
+    wrong = parse(text.replace("Tanh", "Sin"), tmp_path / "w.onnx")
+    assert compare(path, wrong).outcome == "failed"
+
+
+def test_the_originals_own_noise_raises_the_bound_and_is_said(tmp_path: Path) -> None:
+    # 1000 eats most bits of x: the last one of x is 6e-5 of what is left.
+    original = parse(_SUM % 50.0, tmp_path / "a.onnx")
+    feeds = [{"x": np.random.default_rng(seed).uniform(0.5, 1, (1, 4096)).astype(np.float32)} for seed in range(2)]
+    with Reference.of(original, feeds) as reference:
+        reference.compute()
+        noise, why = reference.noise()
+        assert why == ""
+        assert set(noise) == {"y"}
+        assert 0 <= noise["y"] < 1e-3
+    verdict = compare(original, original, feeds)
+    assert verdict.outputs[0].noise == pytest.approx(noise["y"])
+    assert verdict.outputs[0].bound == pytest.approx(max(1e-5, 4 * noise["y"]))
+
+
+def test_an_original_that_differs_from_itself_proves_nothing(tmp_path: Path) -> None:
+    text = """g (float[1, 64] x) => (float[1, 64] y) <float[1] big = {1e6}, float[1] more = {1e4}>
+    { a = Add (x, big)  b = Sub (a, big)  c = Mul (b, more)  y = Sin (c) }"""
+    path = parse(text, tmp_path / "m.onnx")
+    rng = np.random.default_rng(0)
+    feeds = [{"x": (np.round(rng.uniform(1, 60, (1, 64)) * 16) / 16 + 1 / 32).astype(np.float32)}]
+    verdict = compare(path, path, feeds)
+    assert verdict.outcome == "not-proven"
+    assert "differs from itself" in verdict.reason
+    switched_off = compare(path, path, feeds, yardstick=Yardstick(noise="off"))
+    assert switched_off.outcome == "passed"
+    assert "own noise was not measured: the settings leave it out" in str(switched_off.device)
+
+
+def test_a_steep_mask_passes_and_says_how(tmp_path: Path) -> None:
+    original, candidate = _map(tmp_path / "a.onnx", 20, 0), _map(tmp_path / "b.onnx", 20.0, 0.15)
+    verdict = compare(original, candidate, _discs(), tolerance="fp16-cpu")
+    assert verdict.outcome == "passed"
+    (output,) = verdict.outputs
+    assert output.max_rel > 0.02
+    assert output.error <= output.bound == 0.02
+    assert "as a map of probabilities: overlap" in output.note
+    assert "overlap >= 0.99" in verdict.tolerance
+    assert compare(original, _map(tmp_path / "c.onnx", 20, 3), _discs(), tolerance="fp16-cpu").outcome == "failed"
+
+
+@pytest.mark.parametrize(
+    ("options", "outcome"),
+    [
+        ({"measures": {"y": "elements"}}, "failed"),
+        ({"measures": {"y": "map"}}, "passed"),
+        ({"tolerance": "fp16-cpu,overlap=0.99999"}, "failed"),
+        ({"tolerance": "fp16-cpu,threshold=0.3/0.7"}, "passed"),
+        ({"tolerance": "rel:0.02"}, "failed"),
+    ],
+)
+def test_measures_are_the_users_to_set(tmp_path: Path, options: dict[str, Any], outcome: str) -> None:
+    original, candidate = _map(tmp_path / "a.onnx", 20, 0), _map(tmp_path / "b.onnx", 20, 0.15)
+    asked = {"tolerance": "fp16-cpu", **options}
+    assert api.compare(original, candidate, feeds=_discs(), **asked).outcome == outcome
+
+
+def test_what_cannot_be_set_is_said(tmp_path: Path) -> None:
+    original = _map(tmp_path / "a.onnx", 1, 0)
+    with pytest.raises(InputError, match="there is no output 'z'"):
+        api.compare(original, original, measures={"z": "map"})
+    for wrong in ("fp16-cpu,iou=0.9", "fp16-cpu,overlap=2", "fp16-cpu,overlap=0.1/0.2", "fp16-cpu,overlap"):
+        with pytest.raises(UsageError, match="is no bound"):
+            api.compare(original, original, tolerance=wrong)
+
+
+def test_few_feeds_near_the_bound_are_said(tmp_path: Path) -> None:
+    text = "g (float[1, 64] x) => (float[1, 64] y) <float[1] s = {%s}> { y = Mul (x, s) }"
+    original, candidate = parse(text % 1.0, tmp_path / "a.onnx"), parse(text % 1.015, tmp_path / "b.onnx")
+    verdict = compare(original, candidate, tolerance="fp16-cpu")
+    assert verdict.outcome == "passed"
+    assert [f.code for f in verdict.findings] == ["DP711"]
+    assert "75%, 75%" in verdict.findings[0].message
+    assert compare(original, candidate, tolerance="fp16-cpu", seeds=6).findings == []
+
+
+# -- the user's own measure ---------------------------------------------------------------------------------------
+
+
+def _metric(folder: Path, body: str) -> str:
+    path = folder / "own.py"
+    path.write_text(f"import numpy as np\ndef own(reference, candidate):\n    {body}\n")
+    return f"{path}:own"
+
+
+def test_it_decides_where_it_is_given(tmp_path: Path) -> None:
+    original, wrong = _map(tmp_path / "a.onnx", 1, 0), _map(tmp_path / "b.onnx", 1, 1)
+    number = _metric(tmp_path, "return np.abs(reference['y'] - candidate['y']).max()")
+    assert api.compare(original, wrong, feeds=_discs()).outcome == "failed"
+    passed = api.compare(original, wrong, feeds=_discs(), metric=number, metric_bound=0.5)
+    assert (passed.outcome, passed.metric, len(passed.values)) == ("passed", number, 2)
+    assert not passed.outputs[0].passed
+    failed = api.compare(original, wrong, feeds=_discs(), metric=number, metric_bound=0.1)
+    assert failed.outcome == "failed"
+    assert "on feed 1, 0.1 is allowed" in failed.reason
+    assert api.compare(original, original, feeds=_discs(), metric=lambda a, b: (0.0, False)).outcome == "failed"
+    with pytest.raises(InputError, match="raised KeyError"):
+        api.compare(original, wrong, metric=_metric(tmp_path, "return reference['gone']"), metric_bound=1)
+
+
+def test_prepare_and_recipes_have_it(tmp_path: Path) -> None:
+    source = _map(tmp_path / "a.onnx", 1, 0)
+    never = _metric(tmp_path, "return 1.0, False")
+    record = api.prepare(source, out=tmp_path / "out", device="cpu", metric=never)
+    assert record.exit_code == 1
+    assert "own.py:own" in record.error
+    (tmp_path / "r.toml").write_text('doc = "d"\n[parity]\nmetric = "own.py:own"\nmetric_bound = 1.0\n')
+    record = api.prepare(source, out=tmp_path / "out", device="cpu", recipe=tmp_path / "r.toml")
+    assert record.exit_code == 1
+    assert "DP712" in [f.code for f in record.findings]
+    _metric(tmp_path, "return 1.0")
+    record = api.prepare(source, out=tmp_path / "out", device="cpu", recipe=tmp_path / "r.toml")
+    assert record.exit_code == 0
+    assert record.verdicts[0].values == [1.0, 1.0]
+
+
+def test_a_search_keeps_no_node_for_an_output_that_proves_nothing(tmp_path: Path) -> None:
+    # 2 ** -24 is the smallest number of FP16: what is left of these probabilities there is a digit or none.
+    source = _map(tmp_path / "a.onnx", 1, -12)
+    recipe = 'doc = "d"\n[step.fp16]\nislands = "auto"\n'
+    (tmp_path / "r.toml").write_text(recipe, encoding="utf-8")
+    record = api.prepare(source, out=tmp_path / "out", device="cpu", recipe=tmp_path / "r.toml")
+    assert record.exit_code == 3
+    assert "not proven by these inputs" in record.error
+    assert record.steps[-1].outcome == "changed"
+    assert not record.steps[-1].facts.get("islands")
