@@ -52,7 +52,7 @@ FIXTURES: tuple[Fixture, ...] = (
     Fixture("bert_encoder", "@transformer-fp16", {"batch": 2, "sequence": 12}),
     Fixture("decoder_cache", "@transformer-fp16", {"batch": 1, "seq": 2, "past": 6, "past_plus_seq": 8}),
     Fixture("dynamo_decoder", "@transformer-fp16", {"batch": 1, "seq": 6}, traits=("opset-23",)),
-    Fixture("rnn_tagger", "@transformer-fp16", {"batch": 2, "time": 7}),
+    Fixture("rnn_tagger", "@static-fp32", {"batch": 2, "time": 7}),
     Fixture("mlp_anonymous", "@static-fp32", {"a:0": 2, "b:0": 2, "c:0": 2}, traits=("anonymous",)),
     Fixture("late_overflow", "@static-fp32", {"batch": 2}, traits=("overflow",)),
     Fixture("residual_mlp_deep", "@static-fp32", {"batch": 2}),

@@ -75,7 +75,7 @@ class Fp16Options(Options, frozen=True):
     accumulation: Literal["storage", "everywhere"] = "storage"
     feeds: Annotated[int, msgspec.Meta(ge=1)] = 2
     max_trials: Annotated[int, msgspec.Meta(ge=1)] = 100
-    max_seconds: Annotated[float, msgspec.Meta(gt=0)] = 60.0
+    max_seconds: Annotated[float, msgspec.Meta(gt=0)] = 120.0
     journal: str = ""
     allow: list[Literal["little-gain"]] = msgspec.field(default_factory=list)
 

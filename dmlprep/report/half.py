@@ -46,6 +46,8 @@ class HalfStep:
         kept: by rule, the rule that keeps most nodes first; an island search is a rule of its own.
         worst: the range profile's worst values, empty where no profile ran.
         trials: nodes kept and error of each run of the emulation, where a search ran.
+        blocks: what the search tried in FP16, each block with the error that it causes there, the worst first.
+        seconds: that the search took.
         recipe_lines: TOML that gives the same result without a search.
     """
 
@@ -57,6 +59,8 @@ class HalfStep:
     kept: tuple[Kept, ...]
     worst: tuple[WorstValue, ...]
     trials: tuple[tuple[int, float], ...]
+    blocks: tuple[tuple[str, float], ...]
+    seconds: float
     recipe_lines: str
 
     @property
@@ -92,6 +96,10 @@ def _read(step: StepRecord) -> HalfStep:
         kept=tuple(_by_rule(facts.get("kept_fp32", {}), islands)),
         worst=tuple(_worst(facts.get("worst_values", []))),
         trials=tuple((int(t["kept"]), _number(t["error"])) for t in facts.get("trials", [])),
+        blocks=tuple(
+            sorted(((str(b["block"]), _number(b["error"])) for b in facts.get("blocks", [])), key=lambda b: -b[1])
+        ),
+        seconds=float(facts.get("search_seconds", 0.0)),
         recipe_lines=str(facts.get("island_recipe", "")) if islands else "",
     )
 

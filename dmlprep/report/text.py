@@ -145,6 +145,13 @@ def show_half(record: RunRecord, console: Console) -> None:
                 f"{half.casts} casts left, {half.kept_count} nodes in FP32{f' ({kept})' if kept else ''}"
             )
         )
+        if len(half.trials) > 1:
+            tried = (
+                f"{len(half.trials)} trials in {half.seconds:.0f} s, {len(half.blocks)} blocks in FP16 by themselves"
+            )
+            console.print(Text(f"  island search: {tried}, error {half.trials[0][1]:.2g} with nothing in FP32"))
+        for block, error in half.blocks[:_WORST]:
+            console.print(Text(f"    {block}: error {error:.2g}"))
         for worst in half.worst[:_WORST]:
             beyond = ", beyond FP16" if worst.overflows else ""
             console.print(

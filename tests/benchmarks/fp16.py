@@ -40,7 +40,7 @@ def _own(source: str, target: str, keep_io: bool, sizes: dict[str, int]) -> None
     from dmlprep.targets import find_target
 
     model = Model.open(source)
-    make_pass("fp16", {"keep_io": keep_io}).run(model, Context(find_target()))
+    make_pass("fp16", {"keep_io": keep_io, "allow": ["little-gain"]}).run(model, Context(find_target()))
     model.save(target, force=True)
 
 
@@ -54,7 +54,7 @@ def _searched(source: str, target: str, keep_io: bool, sizes: dict[str, int]) ->
 
     model = Model.open(source)
     with CpuRunner(lambda one, count: make_feeds(one, sizes, count, rough=True)) as runner:
-        options = {"keep_io": keep_io, "islands": "auto", "tolerance": 0.015}
+        options = {"keep_io": keep_io, "islands": "auto", "tolerance": 0.015, "allow": ["little-gain"]}
         make_pass("fp16", options).run(model, Context(find_target(), runner=runner))
     model.save(target, force=True)
 

@@ -42,7 +42,10 @@ class Released:
 
 
 def release(
-    trials: Trials, base: Mapping[str, str], free: Iterable[str], weigh: Callable[[ir.Node], float]
+    trials: Trials,
+    base: Mapping[str, str],
+    free: Iterable[str],
+    weigh: Callable[[ir.Node], float],
 ) -> Released:
     """Search for the fewest blocks to keep in FP32 beside ``base``.
 
@@ -56,6 +59,7 @@ def release(
 class _Release:
     def __init__(self, trials: Trials, base: Mapping[str, str], weigh: Callable[[ir.Node], float]) -> None:
         self.trials, self.base, self.weigh = trials, base, weigh
+        self.tolerance = trials.setting.tolerance
         self.kept: list[Block] = []
         self.error = 0.0
         self.tried: list[Block] = []
@@ -70,26 +74,28 @@ class _Release:
         found = {place: block for block in self.kept for place in block.places}
         return Released(found, len(found) < count, self.tried)
 
-    def _without(self, blocks: Sequence[Block]) -> list[str]:
-        return [*self.base, *(place for one in self.kept if one not in blocks for place in one.places)]
+    def _error(self, gone: Sequence[Block]) -> float:
+        """The error with these blocks in FP16 as well."""
+        kept = [place for one in self.kept if one not in gone for place in one.places]
+        return self.trials.measure([*self.base, *kept])
 
     def _measure(self, blocks: list[Block]) -> None:
         """The error with each block in FP16 alone, those first that gain most."""
         for block in sorted(blocks, key=lambda one: -one.weight):
             if self.trials.left > 0:
-                block.error = self.trials.measure(self._without([block]))
+                block.error = self._error([block])
                 self.tried.append(block)
 
     def _let_go(self, blocks: list[Block]) -> list[Block]:
         """Let go what the tolerance bears: least harm for what it gains first. The rest of ``blocks``."""
-        harm = {b: b.error for b in blocks if b.error is not None and b.error <= self.trials.setting.tolerance}
+        harm = {b: b.error for b in blocks if b.error is not None and b.error <= self.tolerance}
         ranked = sorted(harm, key=lambda b: (harm[b] ** 2 - self.error**2) / b.weight)
         count = len(ranked)
-        while count > 1 and (self.trials.left <= 0 or not self.trials.meets(self._without(ranked[:count]))):
+        while count > 1 and (self.trials.left <= 0 or self._error(ranked[:count]) > self.tolerance):
             count //= 2
         gone = ranked[:count]
         if gone:
-            self.error = self.trials.measure(self._without(gone))
+            self.error = self._error(gone)
             self.kept = [b for b in self.kept if b not in gone]
         return [b for b in blocks if b not in gone]
 
@@ -98,7 +104,7 @@ class _Release:
         before = 0
         while before != (before := len(self.kept)):
             for block in sorted(self.kept, key=lambda one: -one.weight):
-                if self.trials.left > 0 and self.trials.meets(self._without([block])):
+                if self.trials.left > 0 and self._error([block]) <= self.tolerance:
                     self.kept.remove(block)
 
     def _halves(self, blocks: list[Block]) -> list[Block]:

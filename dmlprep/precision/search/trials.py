@@ -70,7 +70,7 @@ class Setting:
     mode: Accumulation = "storage"
     rounding: Rounding = "nearest"
     max_trials: int = 100
-    max_seconds: float = 60.0
+    max_seconds: float = 120.0
     journal: Path | None = None
     conversion: str = ""
     progress: Progress = lambda share, text: None
