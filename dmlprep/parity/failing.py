@@ -13,8 +13,9 @@ from dmlprep.model import Model
 from dmlprep.model.walk import label
 from dmlprep.parity.candidate import Device
 from dmlprep.parity.finding import Bisection, culprits, inputs_at, named
-from dmlprep.parity.graph_cuts import Cuts, region
+from dmlprep.parity.graph_cuts import Cuts, region, subset
 from dmlprep.parity.probe import Prober
+from dmlprep.parity.shrink import Shrinker
 
 __all__ = ["by_failure"]
 
@@ -29,22 +30,36 @@ def by_failure(
     Args:
         said: what the runtime said of the whole.
     """
-    high, said = _end(prober, cuts, said, progress)
+    high, ended = _end(prober, cuts, said, progress)
     outputs = [v.name for v in cuts.nodes[high].outputs if v.name]
     found = _start(prober, cuts, high, outputs, device, progress)
-    nodes = culprits(cuts, found.model)
+    if not found.said:  # nodes that lead nowhere are in no part
+        everything = range(len(cuts.nodes))
+        model, fed = subset(prober.models["candidate"], everything, {})
+        fed = {**inputs_at(prober, cuts, -1, {}, {}), **fed}
+        again = prober.shows(model, fed, {}, TOLERANCES["loose"], device)[1]
+        found = _Part(model, fed, again) if again else found
+    bypassed = 0
+    if found.said:
+        small = Shrinker(prober, found.model, found.fed, found.said, device, progress)
+        small.shrink()
+        found, bypassed = _Part(small.model, small.fed, small.said), small.bypassed
+    nodes = [n for n in found.model.ir.graph if n.op_type != "Constant"]
+    nodes = culprits(cuts, found.model) or nodes
     result = Bisection(
         "found",
         "",
         kind="failure",
         nodes=[label(n) for n in nodes],
         op_types=[n.op_type for n in nodes],
-        failure=found.said or said,
+        failure=found.said or ended,
         reproduced=bool(found.said),
         part=found.model,
         inputs=found.fed,
     )
     result.reason = f"the candidate does not run with {named(result)}: {result.failure}"
+    if bypassed:
+        result.reason += f"; {bypassed} more between them do not matter and are left out of the reproduction"
     if not found.said:
         result.reason += "; these nodes alone run, so their surroundings matter"
     return result

@@ -5,7 +5,7 @@ Nodes count by their place in the topological order of the main graph; a node wi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from dmlprep.model.walk import attribute_graphs
 from dmlprep.parity.matching import may_be_compared
 from dmlprep.rewriting.builder import move_readers
 
-__all__ = ["Cuts", "prefix", "read_by", "region"]
+__all__ = ["Cuts", "clean", "declare", "prefix", "read_by", "region", "subset"]
 
 Array = np.ndarray[Any, Any]
 
@@ -191,11 +191,11 @@ def region(model: Model, inputs: Mapping[str, Array], outputs: Iterable[str]) ->
     used = {id(v) for n in graph for v in read_by(n)}
     graph.inputs.extend(v for v in fed.values() if id(v) in used)
     graph.outputs.extend(wanted)
-    _declare(part.ir, wanted)
+    declare(part.ir, wanted)
     return part
 
 
-def _declare(model: ir.Model, values: Iterable[ir.Value]) -> None:
+def declare(model: ir.Model, values: Iterable[ir.Value]) -> None:
     """Give outputs the types and shapes that follow from the fed arrays; what stood there held for other sizes."""
     for value in values:
         value.shape = None
@@ -208,3 +208,60 @@ def _declare(model: ir.Model, values: Iterable[ir.Value]) -> None:
             value.type = ir.TensorType(ir.DataType(found.elem_type))
         if found.HasField("shape"):
             value.shape = ir.Shape([d.dim_value if d.HasField("dim_value") else None for d in found.shape.dim])
+
+
+def subset(model: Model, keep: Collection[int], values: Mapping[str, Array]) -> tuple[Model, dict[str, Array]]:
+    """Some nodes of a model, with nodes that lead nowhere; what other nodes make is fed.
+
+    Args:
+        keep: places of the nodes in the main graph; the constants that they read come along.
+        values: arrays for what is fed.
+
+    Returns:
+        the model, and all arrays that it may be fed.
+    """
+    part = model.copy()
+    graph = part.ir.graph
+    nodes = list(graph)
+    kept = {id(n) for i, node in enumerate(nodes) if i in keep or node.op_type == "Constant" for n in _all_nodes(node)}
+    drop = [n for n in nodes if id(n) not in kept]
+    wanted = [v for n in nodes if id(n) in kept and n.op_type != "Constant" for v in n.outputs if v.name]
+    wanted = [v for v in wanted if v.is_graph_output() or any(id(u) not in kept for u, _ in v.uses())]
+    graph.outputs.clear()
+    for node in drop:
+        for old in node.outputs:
+            if any(id(u) in kept for u, _ in old.uses()) and old.name is not None and old.name in values:
+                array = values[old.name]
+                kind = ir.TensorType(ir.DataType.from_numpy(array.dtype))
+                new = ir.Value(name=old.name, type=kind, shape=ir.Shape(array.shape))
+                old.name = f"{old.name}__before"
+                move_readers(old, new)
+                graph.inputs.append(new)
+    for node in drop:
+        for index in range(len(node.inputs)):
+            node.replace_input_with(index, None)
+    graph.remove(drop)
+    graph.outputs.extend(wanted)
+    clean(part.ir)
+    declare(part.ir, wanted)
+    return part, dict(values)
+
+
+def clean(model: ir.Model, dead: Collection[str] | None = None) -> None:
+    """Drop inputs, weights and constants that no node reads.
+
+    Args:
+        dead: drop the other nodes too of which nothing is read, but for those that make these values.
+    """
+    graph = model.graph
+    for node in reversed(list(graph)):
+        unread = not any(v.uses() or v.is_graph_output() for v in node.outputs)
+        lost = dead is not None and not any(v.name in dead for v in node.outputs)
+        if unread and (node.op_type == "Constant" or lost):
+            graph.remove(node, safe=True)
+    used = {id(v) for n in graph for v in read_by(n)} | {id(v) for v in graph.outputs}
+    for name in [n for n, v in graph.initializers.items() if id(v) not in used]:
+        del graph.initializers[name]
+    kept = [v for v in graph.inputs if id(v) in used]
+    graph.inputs.clear()
+    graph.inputs.extend(kept)

@@ -18,7 +18,7 @@ from dmlprep.rewriting.builder import move_readers
 from dmlprep.targets.facts import NodeFacts, Value
 
 _ALIGNED = 16
-"""Bytes. Measured with parts at 4, 8, 12, 16, 24, 32 and 48 bytes, of 1, 2, 4 and 8 bytes an element."""
+"""Bytes. Measured in FP32 at 0, 4, 8, 12, 16, 24, 32 bytes and more; other types at multiples of 16 only."""
 
 # fmt: off
 _UNARY = frozenset({

@@ -101,3 +101,22 @@ def test_a_fusion_that_is_wrong_is_found_whole(tmp_path: Path) -> None:
     assert found.reproduced
     assert found.on_cpu is False
     assert "ONNX Runtime's" in found.reason
+
+
+def test_a_fault_in_a_branch_is_found_there(tmp_path: Path) -> None:
+    """A dead node in a branch keeps DirectML from creating the session (docs/codes/DP644.md)."""
+    path = parse(
+        """g (float[4, 8] x, bool c) => (float[4, 8] y) {
+            a = Sin(x)
+            y = If (c) <
+                then_branch = t () => (float[4, 8] p) { dead = Exp(x) q = Cos(a) r = Sin(q) p = Neg(r) },
+                else_branch = e () => (float[4, 8] n) { n = Neg(a) }
+            >
+        }""",
+        tmp_path / "branch.onnx",
+    )
+    found = bisect(path, path, device="dml")
+    assert found.kind == "failure"
+    assert found.reproduced
+    assert "Exp" in found.op_types
+    assert len(found.nodes) <= 3
