@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -13,11 +14,14 @@ from dmlprep.model import Model
 from dmlprep.model.walk import label
 from dmlprep.parity.candidate import Device
 from dmlprep.parity.finding import Bisection, culprits, inputs_at, named
-from dmlprep.parity.graph_cuts import Cuts, region, subset
+from dmlprep.parity.graph_cuts import Cuts, declare, region, subset
 from dmlprep.parity.probe import Prober
 from dmlprep.parity.shrink import Shrinker
 
 __all__ = ["by_failure"]
+
+_BIG = 2**30
+"""Bytes of values that are not recorded at once."""
 
 Array = np.ndarray[Any, Any]
 
@@ -106,6 +110,11 @@ def _start(
     one = _attempt(prober, cuts, high - 1, outputs, device)
     if one.said:
         return one
+    if _small(prober.models["candidate"]):  # all values fit in memory, so the start is found with fewer runs
+        whole = _attempt(prober, cuts, -1, outputs, device)
+        recorded = prober.every(whole.model, whole.fed) if whole.said else {}
+        if recorded:
+            return _Part(whole.model, {**whole.fed, **recorded}, whole.said)
     fails, runs, found = -1, high - 1, one
     while runs - fails > 1:
         progress(0.5, f"run {prober.runs + 1}, {runs - fails} places left for the start")
@@ -119,6 +128,17 @@ def _start(
         whole = _attempt(prober, cuts, -1, outputs, device)
         found = whole if whole.said else one
     return found
+
+
+def _small(model: Model) -> bool:
+    """Whether the values of all nodes are known to fit in memory at once."""
+    model = model.copy()
+    values = [v for n in model.ir.graph for v in n.outputs if v.name]
+    unknown = [v for v in values if v.shape is None]
+    model.ir.graph.outputs.extend(v for v in unknown if not v.is_graph_output())
+    declare(model.ir, unknown)
+    sizes = [v.shape.numpy() if v.shape is not None and v.shape.is_static() else None for v in values]
+    return sum(_BIG if size is None else 8 * math.prod(size) for size in sizes) < _BIG
 
 
 def _attempt(prober: Prober, cuts: Cuts, cut: int, outputs: list[str], device: Device) -> _Part:

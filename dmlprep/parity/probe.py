@@ -13,7 +13,7 @@ import numpy as np
 from dmlprep.metrics import Tolerance, measure
 from dmlprep.model import Model
 from dmlprep.parity.candidate import Device, adapt_feed, open_session
-from dmlprep.parity.graph_cuts import prefix
+from dmlprep.parity.graph_cuts import declare, prefix
 from dmlprep.parity.reference import flatten
 from dmlprep.record import DeviceInfo, OutputMetrics
 
@@ -119,6 +119,23 @@ class Prober:
             path = Path(folder) / "part.onnx"
             options = replace(options, config={**options.config, DATA_FOLDER: str(part.save_linked(path))})
             return self._run(path, device, options, feed, candidate)
+
+    def every(self, part: Model, feed: Mapping[str, Array]) -> dict[str, Array]:
+        """Every value that a part makes, from the CPU; none where it does not run there."""
+        from dmlprep.runtime import SessionFailure, SessionOptions
+
+        model = part.copy()
+        graph = model.ir.graph
+        have = {id(v) for v in graph.outputs}
+        graph.outputs.extend(v for n in graph for v in n.outputs if v.name and id(v) not in have)
+        declare(model.ir, [v for v in graph.outputs if v.type is None])
+        typed = [v for v in graph.outputs if v.type is not None]
+        graph.outputs.clear()
+        graph.outputs.extend(typed)
+        try:
+            return self.part(model, "cpu", SessionOptions(optimization="basic"), feed, candidate=False)
+        except SessionFailure:
+            return {}
 
     def shows(
         self,

@@ -1,17 +1,19 @@
-"""A part that does not load, made smaller: branches and bodies opened, nodes left out or bypassed, operands dropped."""
+"""A part that does not load, made smaller: bodies opened, values fed in the place of nodes, operands dropped."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
+from onnx import shape_inference
 from onnx_ir.passes.common import InlinePass
 
 from dmlprep.metrics import TOLERANCES
 from dmlprep.model import Model
+from dmlprep.model.checking import infer_shapes
 from dmlprep.model.walk import attribute_graphs, graphs
 from dmlprep.parity.candidate import Device
 from dmlprep.parity.graph_cuts import clean, declare, subset
@@ -50,9 +52,14 @@ class Shrinker:
         device: Device,
         progress: Callable[[float, str], None],
     ) -> None:
-        self.model, self.fed, self.said, self.bypassed = model, fed, said, 0
+        self.model, self.said, self.bypassed = model, said, 0
+        self.fed = {v.name or "": fed[v.name or ""] for v in model.ir.graph.inputs}
         self._prober, self._device, self._progress = prober, device, progress
         self._error, self._most = _error(said), prober.runs + _RUNS
+        self._recorded, self._tried = fed, set[tuple[str, str | None]]()
+        self._sure = (model, self.fed, said, 0)  # the smallest that is known to run on the CPU
+        self._asked: Model | None = None  # the last of which all values were recorded
+        self._careful, self._infers = False, _infers(model)
         every = [v for _, graph in graphs(model.ir) for n in graph for v in n.outputs]
         self._dead = {v.name for v in every if v.name and not v.uses() and not v.is_graph_output()}
 
@@ -61,34 +68,56 @@ class Shrinker:
         only = [n for n in self.model.ir.graph if n.op_type != "Constant"]
         if len(only) < 2 and not self.model.ir.functions and not any(True for n in only for _ in attribute_graphs(n)):
             return
-        if self.model.ir.functions:
-            model = self.model.copy()
-            InlinePass()(model.ir)
-            self._try(model, self.fed)
-        while self._opened():
-            pass
-        self._near_the_end()
-        self._shorten_constants()
-        self._bypass(only_spine=True)
-        self._drop_operands()
-        self._leave_out()
-        self._bypass(only_spine=False)
-        self._drop_operands()
+        for step in (
+            self._inline,
+            self._open_all,
+            self._near_the_end,
+            self._free_constants,
+            self._drop_operands,
+            lambda: self._bypass(only_spine=True),
+            self._leave_out,
+            lambda: self._bypass(only_spine=False),
+            self._drop_operands,
+            self._leave_out,
+        ):
+            self._certain(step)
+
+    def _certain(self, step: Callable[[], None]) -> None:
+        """Take a step, and what it made only if that runs on the CPU; else again, and ask the CPU each time."""
+        step()
+        if self.model is not self._sure[0] and not self._runs_on_cpu(self.model, self.fed):
+            self.model, self.fed, self.said, self.bypassed = self._sure
+            self._recorded, self._careful = self.fed, True
+            self._tried.clear()
+            step()
+            self._careful = False
+        self._sure = (self.model, self.fed, self.said, self.bypassed)
+
+    def _runs_on_cpu(self, model: Model, fed: dict[str, Array]) -> bool:
+        return self._device == "cpu" or not self._prober.shows(model, fed, {}, TOLERANCES["loose"], "cpu")[1]
 
     def _try(self, model: Model, fed: dict[str, Array]) -> bool:
-        """Keep a smaller model if it fails as the part does."""
-        if self._prober.runs >= self._most or not model.ir.graph.outputs:
+        """Keep a smaller model if it fails as the part does.
+
+        Args:
+            fed: arrays for its inputs, and what is known of its other values.
+        """
+        if self._prober.runs >= self._most or not model.ir.graph.outputs or (self._infers and not _infers(model)):
             return False
         self._progress(0.5, f"run {self._prober.runs + 1}, {len(self.model.ir.graph)} nodes left")
-        fed = {v.name or "": fed[v.name or ""] for v in model.ir.graph.inputs}
-        bound = TOLERANCES["loose"]
-        said = self._prober.shows(model, fed, {}, bound, self._device)[1]
-        if not said or _error(said) != self._error:
+        inputs = {v.name or "": fed[v.name or ""] for v in model.ir.graph.inputs}
+        said = self._prober.shows(model, inputs, {}, TOLERANCES["loose"], self._device)[1]
+        if not said or _error(said) != self._error or (self._careful and not self._runs_on_cpu(model, inputs)):
             return False
-        if self._device != "cpu" and self._prober.shows(model, fed, {}, bound, "cpu")[1]:
-            return False
-        self.model, self.fed, self.said = model, fed, said
+        self.model, self.fed, self.said, self._recorded = model, inputs, said, fed
         return True
+
+    def _first_time(self, what: str, node: ir.Node) -> bool:
+        """Whether a change has not been tried at a node; what failed in a larger model mostly fails in a smaller."""
+        known = (what, node.outputs[0].name)
+        new = known not in self._tried
+        self._tried.add(known)
+        return new
 
     def _forget(self, model: Model) -> None:
         """Drop what is noted of sizes, which a change made wrong, and what nothing needs any more."""
@@ -97,6 +126,17 @@ class Shrinker:
                 value.shape = None
         clean(model.ir, self._dead)
         declare(model.ir, model.ir.graph.outputs)
+
+    def _inline(self) -> None:
+        """Put functions in the place of their calls."""
+        if self.model.ir.functions:
+            model = self.model.copy()
+            InlinePass()(model.ir)
+            self._try(model, self.fed)
+
+    def _open_all(self) -> None:
+        while self._opened():
+            pass
 
     def _opened(self) -> bool:
         """Put the branch of an If, or the body of a Loop, in the place of its node."""
@@ -112,17 +152,11 @@ class Shrinker:
 
     def _values(self) -> dict[str, Array]:
         """Every value of the model, from the CPU; none where it does not run there."""
-        from dmlprep.runtime import SessionFailure, SessionOptions
-
-        model = self.model.copy()
-        graph = model.ir.graph
-        have = {id(v) for v in graph.outputs}
-        graph.outputs.extend(v for n in graph for v in n.outputs if v.name and id(v) not in have and v.type is not None)
-        try:
-            found = self._prober.part(model, "cpu", SessionOptions(optimization="basic"), self.fed, candidate=False)
-        except SessionFailure:
-            return {}
-        return {**self.fed, **found}
+        names = {v.name for n in self.model.ir.graph for v in n.outputs if v.name}
+        if not names <= self._recorded.keys() and self._asked is not self.model:
+            self._asked = self.model
+            self._recorded = {**self.fed, **self._prober.every(self.model, self.fed)}
+        return self._recorded if names & self._recorded.keys() else {}
 
     def _near_the_end(self) -> None:
         """Leave out the nodes that are far from the end, by halves."""
@@ -141,30 +175,50 @@ class Shrinker:
                 low = middle
 
     def _leave_out(self) -> None:
-        """Leave out more and more, smaller and smaller groups of neighbouring nodes."""
-        parts, values = 2, self._values()
-        while values and len(self.model.ir.graph) > 1:
-            count = len(self.model.ir.graph)
-            size = max(1, -(-count // parts))
-            for start in range(0, count, size):
-                if self._try(*subset(self.model, set(range(count)) - set(range(start, start + size)), values)):
-                    parts = max(2, parts - 1)
+        """Feed the recorded values in the place of a node and of all that only it needs; the largest first."""
+        while values := self._values():
+            nodes, fewer = list(self.model.ir.graph), []
+            for index, node in enumerate(nodes):
+                if node.op_type != "Constant" and ("leave out", node.outputs[0].name) not in self._tried:
+                    model = self._without(index, values)
+                    fewer.append((len(model.ir.graph), -index, model))
+            for _, index, model in sorted(fewer, key=lambda found: found[:2]):
+                if self._first_time("leave out", nodes[-index]) and self._try(model, values):
                     break
             else:
-                if size == 1:
-                    return
-                parts = min(2 * parts, count)
+                return
 
-    def _shorten_constants(self) -> None:
-        """Use one element of the constants that are broadcast, so that they fit other sizes."""
-        model = self.model.copy()
-        for node in model.ir.graph:
-            for index, value in enumerate(node.inputs if node.op_type in _BROADCAST else ()):
-                tensor = value.const_value if value is not None and value.is_initializer() else None
-                if value is not None and tensor is not None and tensor.size > 1:
-                    one = ir.Value(name=f"{node.outputs[0].name}_one_{index}")
-                    array = tensor.numpy().reshape(-1)[:1]
-                    node.replace_input_with(index, as_initializer(model.ir.graph, one, ir.Tensor(array, name=one.name)))
+    def _without(self, index: int, values: Mapping[str, Array]) -> Model:
+        """The model without a node; what fed it comes out only where the node was an end."""
+        node = list(self.model.ir.graph)[index]
+        part = subset(self.model, set(range(len(self.model.ir.graph))) - {index}, values)[0]
+        ends = {v.name for v in self.model.ir.graph.outputs}
+        if any(v.is_graph_output() for v in node.outputs):
+            ends |= {v.name for v in node.inputs if v is not None}
+        outputs = [v for v in part.ir.graph.outputs if v.name in ends]
+        if outputs:
+            part.ir.graph.outputs.clear()
+            part.ir.graph.outputs.extend(outputs)
+            clean(part.ir, self._dead)
+        return part
+
+    def _free_constants(self) -> None:
+        """Make constants fit other sizes: one element of those that are broadcast, starts counted from the front."""
+        model, values = self.model.copy(), self._values()
+        graph = model.ir.graph
+        for node in graph:
+            for index, value in enumerate(node.inputs):
+                array = _constant(value)
+                if array is not None and array.size > 1 and node.op_type in _BROADCAST:
+                    _replace_constant(graph, node, index, array.reshape(-1)[:1])
+            data = node.inputs[0] if node.op_type == "Slice" else None
+            if data is None or data.name not in values or len(node.inputs) < 4:
+                continue
+            starts, axes = _constant(node.inputs[1]), _constant(node.inputs[3])
+            if starts is not None and axes is not None:
+                sizes = np.array(values[data.name].shape)[axes]
+                first = np.where(starts < 0, np.maximum(starts + sizes, 0), starts)
+                _replace_constant(graph, node, 1, first.astype(starts.dtype))
         self._forget(model)
         self._try(model, self.fed)
 
@@ -178,7 +232,7 @@ class Shrinker:
         while index < len(self.model.ir.graph):
             node = list(self.model.ir.graph)[index]
             one = len(node.outputs) == 1 and bool(node.inputs) and not node.outputs[0].is_graph_output()
-            if one and (not only_spine or _is_spine(self.model.ir.graph, index)):
+            if one and (not only_spine or _is_spine(self.model.ir.graph, index)) and self._first_time("bypass", node):
                 model = self.model.copy()
                 place = list(model.ir.graph)[index]
                 source = place.inputs[0]
@@ -192,31 +246,52 @@ class Shrinker:
             index += 1
 
     def _drop_operands(self) -> None:
-        """Leave fewer operands of those that may be many, by halves."""
+        """Leave fewer operands of those that may be many: first halves, then fewer and fewer of them."""
         for name in [n.outputs[0].name for n in reversed(self.model.ir.graph) if n.op_type in _MANY]:
-            while self._halved(name):
+            while self._dropped(name):
                 pass
 
-    def _halved(self, name: str | None) -> bool:
+    def _dropped(self, name: str | None) -> bool:
         node = next((n for n in self.model.ir.graph if n.outputs[0].name == name), None)
         count = len(node.inputs) if node is not None else 0
-        half = -(-count // 2)
-        for kept in (range(half), range(count - half, count)) if count > 1 else ():
-            model = self.model.copy()
-            place = next(n for n in model.ir.graph if n.outputs[0].name == name)
-            operands = [place.inputs[i] for i in kept]
-            place.resize_inputs(half)
-            for index, operand in enumerate(operands):
-                place.replace_input_with(index, operand)
-            self._forget(model)
-            if self._try(model, self.fed):
-                return True
+        size = count // 2
+        while size:
+            for start in reversed(range(0, count, size)):
+                model = self.model.copy()
+                place = next(n for n in model.ir.graph if n.outputs[0].name == name)
+                operands = [v for i, v in enumerate(place.inputs) if not start <= i < start + size]
+                place.resize_inputs(len(operands))
+                for index, operand in enumerate(operands):
+                    place.replace_input_with(index, operand)
+                self._forget(model)
+                if self._try(model, self.fed):
+                    return True
+            size //= 2
         return False
 
 
 def _error(said: str) -> tuple[str, ...]:
     """What two failures have in common: codes and places in the source, or the text."""
     return tuple(sorted(set(re.findall(r"\b8[0-9A-Fa-f]{7}\b|\w+\.cpp\(\d+\)", said)))) or (said,)
+
+
+def _infers(model: Model) -> bool:
+    """Whether types and shapes do not contradict each other."""
+    try:
+        infer_shapes(model.ir, strict=True)
+    except shape_inference.InferenceError:
+        return False
+    return True
+
+
+def _constant(value: ir.Value | None) -> Array | None:
+    tensor = value.const_value if value is not None and value.is_initializer() else None
+    return tensor.numpy() if tensor is not None else None
+
+
+def _replace_constant(graph: ir.Graph, node: ir.Node, index: int, array: Array) -> None:
+    value = ir.Value(name=f"{node.outputs[0].name}_free_{index}")
+    node.replace_input_with(index, as_initializer(graph, value, ir.Tensor(array, name=value.name)))
 
 
 def _is_spine(graph: ir.Graph, index: int) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import onnx
 import pytest
 
 from dmlprep.parity import compare
@@ -120,3 +121,64 @@ def test_a_fault_in_a_branch_is_found_there(tmp_path: Path) -> None:
     assert found.reproduced
     assert "Exp" in found.op_types
     assert len(found.nodes) <= 3
+
+
+def test_a_fault_in_a_loop_is_found_there(tmp_path: Path) -> None:
+    """The same dead node in the body of a Loop."""
+    path = parse(
+        """g (float[4, 8] x) => (float[4, 8] y) {
+            turns = Constant<value = int64 {2}>()
+            y = Loop (turns, , x) <
+                body = b (int64 turn, bool go, float[4, 8] a) => (bool more, float[4, 8] r) {
+                    dead = Exp(x) more = Identity(go) p = Cos(a) q = Sin(p) r = Neg(q)
+                }
+            >
+        }""",
+        tmp_path / "loop.onnx",
+    )
+    found = bisect(path, path, device="dml")
+    assert found.kind == "failure", found.reason
+    assert found.reproduced
+    assert "Exp" in found.op_types
+    assert len(found.nodes) <= 3
+
+
+def test_a_fault_in_a_function_is_found_there(tmp_path: Path) -> None:
+    """A part that is overwritten (docs/codes/DP645.md), in the body of a function."""
+    path = tmp_path / "function.onnx"
+    text = """<ir_version: 8, opset_import: ["" : 17, "local" : 1]>
+        g (float[8, 8] x) => (float[2, 8] y) { y = local.front(x) }
+        <opset_import: ["" : 17], domain: "local">
+        front (x) => (y) {
+            starts = Constant<value_ints = [2, 0]>() ends = Constant<value_ints = [4, 8]>()
+            a = Sin(x) b = Relu(a) part = Slice(b, starts, ends) y = Neg(part)
+        }"""
+    onnx.save(onnx.parser.parse_model(text), path)
+    found = bisect(path, path, device="dml")
+    assert found.kind == "failure", found.reason
+    assert found.reproduced
+    assert [op for op in found.op_types if op != "Constant"] == ["Relu", "Slice", "Neg"]
+
+
+def test_operands_and_sizes_that_do_not_matter_are_left_out(tmp_path: Path) -> None:
+    """The same fault behind Transposes and many operands, as in audio front ends; the Slice counts from the end."""
+    rows = range(6)
+    inputs = ", ".join(f"float[1, 4, 1, 12] x{i}" for i in rows)
+    turned = " ".join(f"s{i} = Sin(x{i}) t{i} = Transpose<perm = [0, 2, 3, 1]>(s{i}) u{i} = Neg(t{i})" for i in rows)
+    path = parse(
+        f"""g ({inputs}) => (float[1, 20, 12] y)
+        <int64[1] starts = {{-20}}, int64[1] ends = {{2147483647}}, int64[1] axes = {{3}}, int64[1] first = {{1}},
+         float[20] w = {{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10}}> {{
+            {turned}
+            all = Concat<axis = 3>({", ".join(f"u{i}" for i in rows)})
+            part = Slice(all, starts, ends, axes)
+            m = Mul(part, w) e = Exp(m) sum = ReduceSum<keepdims = 0>(e, first)
+            y = Transpose<perm = [0, 2, 1]>(sum)
+        }}""",
+        tmp_path / "front.onnx",
+    )
+    found = bisect(path, path, device="dml")
+    assert found.kind == "failure", found.reason
+    assert found.reproduced
+    assert len(found.nodes) <= 7
+    assert found.runs <= 60
