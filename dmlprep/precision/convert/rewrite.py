@@ -228,7 +228,8 @@ class _Rewriter:
         sake of what it computes, by the user's word or the search's, and a search measures it with this weight."""
         readers = [use for use in value.uses() if self.wants.get((use.node, use.idx)) == _SINGLE]
         return (
-            tensor.size >= _WEIGHTY
+            self.plan.half_weights
+            and tensor.size >= _WEIGHTY
             and not self.ends.get(value)
             and not value.is_graph_input()
             and all(

@@ -1,4 +1,4 @@
-"""A large weight that nodes in FP32 and in FP16 share is stored once, in FP16."""
+"""With ``half_weights`` a large weight that nodes in FP32 and in FP16 share is stored once, in FP16."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ def _model(body: str = CHAIN, ends: str = ENDS, size: int = 64) -> Model:
     return model_of(f'<ir_version: 8, opset_import: ["" : 17]> g {ends} {{ {body} }}', weights)
 
 
-def _converted(model: Model, *kept: str) -> Model:
+def _converted(model: Model, *kept: str, half: bool = True) -> Model:
     found = model.copy()
-    convert(found, None, keep={id(n): "asked for" for n in found.ir.graph if n.outputs[0].name in kept})
+    keep = {id(n): "asked for" for n in found.ir.graph if n.outputs[0].name in kept}
+    convert(found, None, keep=keep, half_weights=half)
     return found
 
 
@@ -42,10 +43,14 @@ def test_stored_once_in_fp16():
     assert relative(run(emulate(found), FEED)["y"], want) < 2e-3
 
 
+def test_in_both_unless_asked_for():
+    assert _stored(_converted(_model(), "b", half=False)) == ["FLOAT", "FLOAT16"]
+
+
 def test_again_changes_nothing():
     found = _converted(_model(), "b")
     before = found.snapshot()
-    assert not convert(found, None).changed
+    assert not convert(found, None, half_weights=True).changed
     assert found.snapshot().same_as(before)
 
 
