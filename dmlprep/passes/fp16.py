@@ -48,6 +48,8 @@ class Fp16Options(Options, frozen=True):
         keep_between: pairs of values; the nodes on the way from the first to the second stay FP32.
         convert_nodes, convert_operators, convert_patterns, convert_between: converted against the policy, where
             FP16 kernels exist.
+        half_weights: whether a large weight that kept nodes share with nodes in FP16 is stored in FP16 alone, not in
+            both types.
         islands: ``auto`` searches for the smallest set of nodes to keep in FP32, by the FP16 emulation.
         tolerance: of the search: largest max|difference| / max|reference| of an output.
         rounding, accumulation: of the emulation, see ``precision.emulation``.
@@ -69,6 +71,7 @@ class Fp16Options(Options, frozen=True):
     convert_operators: list[str] = msgspec.field(default_factory=list)
     convert_patterns: list[str] = msgspec.field(default_factory=list)
     convert_between: list[tuple[str, str]] = msgspec.field(default_factory=list)
+    half_weights: bool = False
     islands: Literal["off", "auto"] = "off"
     tolerance: Annotated[float, msgspec.Meta(gt=0)] = 0.01
     rounding: Literal["nearest", "toward-zero"] = "nearest"
@@ -151,7 +154,15 @@ class Fp16Pass(Pass[Fp16Options]):
 
         def run(one: Model, kept: Mapping[int, str], anyway: Mapping[int, str]) -> Converted:
             rewritten = sum_squares(one, kept, context.target, options.policy)
-            done = convert(one, context.target, level=options.policy, keep_io=keep_io, keep=kept, convert_anyway=anyway)
+            done = convert(
+                one,
+                context.target,
+                level=options.policy,
+                keep_io=keep_io,
+                keep=kept,
+                convert_anyway=anyway,
+                half_weights=options.half_weights,
+            )
             return replace(done, changed=done.changed or rewritten)
 
         if options.islands == "auto":

@@ -53,6 +53,7 @@ def convert(
     keep_io: KeepIo = True,
     keep: Mapping[int, str] | None = None,
     convert_anyway: Mapping[int, str] | None = None,
+    half_weights: bool = False,
 ) -> Converted:
     """Convert ``model`` to FP16 in place. Model-local functions are inlined.
 
@@ -62,6 +63,7 @@ def convert(
         keep_io: whether graph inputs and outputs keep their types, or the names of those that do.
         keep: ``id(node)`` -> why it stays in FP32.
         convert_anyway: ``id(node)`` -> why it is converted although the policy would keep it.
+        half_weights: whether a large weight that kept nodes share with nodes in FP16 is stored in FP16 alone.
 
     Raises:
         ModelRefused: the result would be invalid (DP403).
@@ -76,6 +78,7 @@ def convert(
         rescaled += [_rescaled(one) for one in done]
         view = View.of(model.ir, target)
         plan = make_plan(view, level=level, keep=keep, convert=convert_anyway, keep_io=keep_io, known=plan.constants)
+    plan.half_weights = half_weights
     names = {id(n): label(n) for n in plan.full}
     findings = rescaled + _findings(plan)
     lower(plan.constants.masks)

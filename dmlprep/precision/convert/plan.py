@@ -28,12 +28,14 @@ class Plan:
         full: nodes that stay in FP32, each with the reason.
         constants: what becomes of constants.
         keep_io: as the user said.
+        half_weights: whether a large weight that is read in both types may be stored in FP16 alone.
     """
 
     view: View
     full: dict[ir.Node, Reason]
     constants: Constants
     keep_io: KeepIo
+    half_weights: bool = False
 
     def keeps(self, value: ir.Value) -> bool:
         """Whether a graph input or output keeps its type."""

@@ -24,6 +24,10 @@ _HALF, _SINGLE = ir.DataType.FLOAT16, ir.DataType.FLOAT
 _OPSET_FOR_CASTS = 17
 """Every target loads it, and each has a DirectML kernel for its Cast."""
 _FLOATS = WIDE | {_HALF}
+_WEIGHTY = 4096
+"""Elements from which on it matters that a weight is stored twice."""
+_FACTORS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
+"""Operators whose sums and activations lose digits in FP16; their second operand, the weights, loses few."""
 _FULL_LABELS = {("Resize", "T2")}  # roi: FP16 coordinates would move the crop, and the tensor has a few numbers
 
 
@@ -208,6 +212,9 @@ class _Rewriter:
             return
         ends = self.ends.get(value, set()) & demands
         primary = min(ends or demands, key=lambda dtype: -dtype.bitwidth)
+        if demands == {_HALF, _SINGLE} and self._half_is_enough(value, tensor):
+            self._store(value, tensor, _HALF)  # a cast gives it to the readers in FP32
+            return
         self._store(value, tensor, primary)
         for other in sorted(demands - {primary}, key=lambda dtype: -dtype.bitwidth):
             if value.is_graph_input():  # of IR 3
@@ -215,6 +222,24 @@ class _Rewriter:
             copy = self._like(value, other)
             cast = cast_tensor(tensor, other, name=copy.name, limit=self._limit(value))
             self.casts[value, other] = as_initializer(graph, copy, cast)
+
+    def _half_is_enough(self, value: ir.Value, tensor: ir.TensorProtocol) -> bool:
+        """Whether a weight that is read in FP16, too, may be stored in FP16 alone: each reader in FP32 is there for the
+        sake of what it computes, by the user's word or the search's, and a search measures it with this weight."""
+        readers = [use for use in value.uses() if self.wants.get((use.node, use.idx)) == _SINGLE]
+        return (
+            self.plan.half_weights
+            and tensor.size >= _WEIGHTY
+            and not self.ends.get(value)
+            and not value.is_graph_input()
+            and all(
+                use.node.op_type in _FACTORS
+                and use.idx == 1
+                and use.node in self.plan.full
+                and self.plan.full[use.node].rule == "user"
+                for use in readers
+            )
+        )
 
     def _limit(self, value: ir.Value) -> float:
         return self.plan.constants.limits.get(value, FP16_MAX)

@@ -223,10 +223,15 @@ class _Search:
         """Keep where the error starts and, while that is not enough, what leads there."""
         kept, loose = dict(base), list[str]()
         tried: dict[str, int] = {}
+        growth: dict[str, Growth] = {}
+        error = float("inf")
         for _ in range(2 * _HOPS):
             if self.trials.left < 1:
                 return None
-            growth = self._growth(kept)
+            before, error = error, self.trials.measure(kept)
+            # where what was kept last changed no output, the errors start where they did: one measurement takes longer
+            # than several trials
+            growth = growth if growth and error == before else self._growth(kept)
             starts = origins(self.model, growth, self.trials.setting.tolerance)
             added: dict[str, str] = {}
             for name in starts:
