@@ -134,7 +134,8 @@ class Comparison:
     """Collects feeds, and tells the worst of each output.
 
     Attributes:
-        errors: of each feed so far, the largest error as a share of its bound.
+        errors: of each feed so far, the largest error as a share of its bound, at any element also of a steep output:
+            what moves one row a little on this feed moves it far on another.
     """
 
     def __init__(
@@ -149,7 +150,7 @@ class Comparison:
     def add(self, reference: Mapping[str, Array], candidate: Mapping[str, Array]) -> None:
         """Compare one feed's outputs."""
         found = compare_outputs(self._groups, reference, candidate, self._tolerance, self._noise)
-        self.errors.append(max((m.error / m.bound for m in found if m.bound > 0), default=0.0))
+        self.errors.append(max((max(m.error, m.max_rel) / m.bound for m in found if m.bound > 0), default=0.0))
         for metrics in found:
             worst = self._worst.get(metrics.output)
             self._worst[metrics.output] = metrics if worst is None else _worse(worst, metrics)

@@ -124,7 +124,7 @@ def _close(check: str, errors: list[float]) -> list[Finding]:
     if len(errors) >= _FEW or worst * spread <= 1.0:
         return []
     shares = ", ".join(percent(share, 0) for share in errors)
-    text = f"{check}: the feeds take {shares} of what is allowed; others may take more than all of it"
+    text = f"{check}: at some element the feeds take {shares} of what is allowed, and other feeds may fail"
     return [finding("DP711", text, shares=list(errors))]
 
 

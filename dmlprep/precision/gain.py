@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from math import prod
+from math import isfinite, prod
 from typing import Any
 
 import onnx_ir as ir
@@ -125,6 +125,10 @@ def little_gain(gain: Gain) -> str:
     )
 
 
+def _off(error: float) -> str:
+    return f"is off by {error:.2g}" if isfinite(error) else "overflows"
+
+
 def smaller_question(facts: Mapping[str, Any], tolerance: float) -> str:
     """What to ask for where FP16 cannot be had as it was asked for: which output, which tolerance.
 
@@ -140,7 +144,9 @@ def smaller_question(facts: Mapping[str, Any], tolerance: float) -> str:
     trials = facts["trials"]
     most = max(trial["kept"] for trial in trials)
     best = min((t for t in trials if 2 * t["kept"] <= most), key=lambda t: (t["error"], t["kept"]))
-    worst = ", ".join(f"{name!r} is off by {outputs[name]:.2g}" for name in off[:3])
+    worst = ", ".join(f"{name!r} {_off(outputs[name])}" for name in off[:3])
+    if not isfinite(best["error"]):
+        return f"with everything in FP16 {worst}, and no tolerance accepts that: {otherwise}"
     rest = f", the other {len(outputs) - len(off)} outputs meet {tolerance:g}" if len(outputs) > len(off) else ""
     return (
         f"ask for less: with everything in FP16 {worst}{rest}; a tolerance of {1.05 * best['error']:.2g} needs no more "

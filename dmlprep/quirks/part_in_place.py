@@ -375,7 +375,6 @@ QUIRK = Quirk(
     ops=("Slice", "Split"),
     outcome="create fails",
     first="1.15",
-    measured_on=("1.24.4", "1.25.2", "1.26.0", "1.27.1", "1.28.3", "1.29.0", "1.30.0"),
     sources=(MEASURED, FUSION_HELPER),
     matches=_matches,
     fused=_shows,
