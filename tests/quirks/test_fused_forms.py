@@ -113,6 +113,9 @@ FORMS = {
     "dead-chain": dead("b = Det (x) y = Neg (b) c = Exp (x) d = Neg (c)", True),
 }
 
+RUNS_ON = {"1.24.4": {"split-axes", "split-axes-16", "split-axes-4"}}
+"""Forms that run on a release though they fail on the newest: false alarms there, since one matcher serves all."""
+
 
 def model_of(form: Form) -> onnx.ModelProto:
     text = f'<ir_version: 8, opset_import: ["" : 17]> {form.graph}'
@@ -175,7 +178,8 @@ def test_the_real_one_fails_where_that_is_said(release: str, tmp_path: Path) -> 
             with open_dml(path, SessionOptions(), host) as session:
                 made = session.run(feeds)
             found[name] = failed, all(np.allclose(made[k], wanted[k], rtol=1e-4, atol=1e-5) for k in wanted)
-    assert found == {name: ("load 80070057" if form.fails else "", True) for name, form in FORMS.items()}
+    fail = {name for name, form in FORMS.items() if form.fails} - RUNS_ON.get(release, set())
+    assert found == {name: ("load 80070057" if name in fail else "", True) for name in FORMS}
 
 
 def _values(shape: Sequence[int | str | None]) -> np.ndarray[Any, Any]:
