@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from dmlprep.quirks.catalog import code_row, quirks
@@ -71,5 +71,8 @@ def find_quirks(graph: GraphFacts, target: Target) -> list[Hit]:
                 continue
             if partitions is None and any(hit.quirk.fused for hit in found):
                 partitions = divide(inner, target).partitions
-            hits += [hit for hit in found if hit.quirk.fused is None or hit.quirk.fused(node, partitions or {})]
+            for hit in found:
+                shown = hit.quirk.fused is None or hit.quirk.fused(node, partitions or {})
+                if shown:
+                    hits.append(replace(hit, detail=hit.detail + (shown if isinstance(shown, str) else "")))
     return hits

@@ -13,7 +13,7 @@ import onnx_ir as ir
 
 from dmlprep.quirks.editing import Edit
 from dmlprep.quirks.patterns import FUSION_HELPER, does_nothing, readers
-from dmlprep.quirks.quirk import MEASURED, Quirk
+from dmlprep.quirks.quirk import MEASURED, UNSURE, Quirk
 from dmlprep.rewriting.builder import move_readers
 from dmlprep.targets.facts import NodeFacts, Value
 
@@ -43,6 +43,9 @@ _CARRY = (_UNARY | _BINARY | {"Concat", "Pad", "Slice", "Softmax", "LogSoftmax",
 
 _LET_MEET = ("Gather", "ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "Squeeze", "Unsqueeze")
 """More operators behind a part that let them meet the next Transpose."""
+
+_HELD = f"; a Reshape behind it{UNSURE}the Transposes back"
+"""Added where it is not known which way Transposes before the part and behind a Reshape move."""
 
 
 class _Fused:
@@ -135,6 +138,46 @@ class _Fused:
                         seen.add(id(out))
                         stack.append(out)
         return False
+
+    def held(self, value: Value) -> tuple[bool, bool]:
+        """Whether a Reshape stands between a value and a Transpose, and whether it may count as a Transpose itself.
+
+        DirectML takes a Reshape that moves a size of 1 for a Transpose; one that only drops leading ones it does not.
+        """
+        held = moves = False
+        stack, seen = [value], {id(value)}
+        while stack:
+            current = stack.pop()
+            for node in readers(current):
+                out = node.output()
+                if not self.has(node) or out is None or id(out) in seen:
+                    continue
+                seen.add(id(out))
+                if node.op in ("Reshape", "Flatten"):
+                    if self._turned_next(out):
+                        held = True
+                        moves = moves or _moves_ones(current, out)
+                elif self._lets_meet(node, current):
+                    stack.append(out)
+        return held, moves
+
+    def _turned_next(self, value: Value) -> bool:
+        """Whether a Transpose reads a value, by way of more Reshapes as well."""
+        for node in readers(value):
+            if self.has(node) and node.op == "Transpose":
+                return True
+            out = node.output()
+            if self.has(node) and node.op in _RESHAPES and out is not None and self._turned_next(out):
+                return True
+        return False
+
+
+def _moves_ones(before: Value, after: Value) -> bool:
+    """Whether a Reshape takes a size of 1 from behind a longer axis, and splits no axis."""
+    sizes = before.sizes
+    longer = [axis for axis, size in enumerate(sizes) if size != 1]
+    behind_one = bool(longer) and 1 in sizes[longer[0] :]
+    return behind_one and sum(n != 1 for n in after.sizes) <= len(longer)
 
 
 def _kept(value: Value | None) -> Value | None:
@@ -231,7 +274,7 @@ def _matches(node: NodeFacts) -> str:
     return f"{found[1].name} is a part of {found[0].name} that is overwritten"
 
 
-def _shows(node: NodeFacts, partitions: Mapping[int, int]) -> bool:
+def _shows(node: NodeFacts, partitions: Mapping[int, int]) -> bool | str:
     found = _part(node)
     own = partitions.get(id(node))
     if found is None or own is None:
@@ -248,19 +291,37 @@ def _shows(node: NodeFacts, partitions: Mapping[int, int]) -> bool:
     out = writer.output() if writer is not None else None
     if writer is None or out is None:
         return False
+    orders, unsure = _orders(graph, data, part, out)
+    for order in orders:
+        moved = order != tuple(sorted(order))
+        if (
+            turned <= moved
+            and (not moved or _meet(graph, writer, value))
+            and graph.computed(data, moved)
+            and _overwrites(graph, writer, value, moved)
+            and _is_view(data, part, starts, order)
+        ):
+            return _HELD if unsure else True
+    return False
+
+
+def _orders(graph: _Fused, data: Value, part: Value, out: Value) -> tuple[list[tuple[int, ...]], bool]:
+    """The orders of the axes of ``data`` in memory that are possible, and whether that is more than one guess."""
     order = graph.order(data)
     plain = tuple(sorted(order))
-    moved = order != plain and graph.moves_on(out)
-    if moved:
-        others = [v for v in map(_kept, writer.inputs) if v is not None and not v.constant and _spans(v, value)]
-        if any(graph.order(v) != graph.order(value) for v in others):
-            return False
-    return (
-        turned <= moved
-        and graph.computed(data, moved)
-        and _overwrites(graph, writer, value, moved)
-        and _is_view(data, part, starts, order if moved else plain)
-    )
+    if order != plain and graph.moves_on(out):
+        return [order], False
+    held, moves = graph.held(out)
+    if order == plain or not held:
+        return [plain], False
+    ones_first = tuple(sorted(plain, key=lambda axis: part.sizes[axis] != 1))
+    return ([plain, order, ones_first] if moves else [plain]), True
+
+
+def _meet(graph: _Fused, writer: NodeFacts, value: Value) -> bool:
+    """Whether all inputs of ``writer`` lie in memory as ``value`` does, once Transposes are moved."""
+    others = [v for v in map(_kept, writer.inputs) if v is not None and not v.constant and _spans(v, value)]
+    return all(graph.order(v) == graph.order(value) for v in others)
 
 
 def _is_another_view(node: NodeFacts) -> bool:

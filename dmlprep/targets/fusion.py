@@ -95,8 +95,8 @@ def _not_static(value: Value) -> str:
 def partitions(graph: GraphFacts, fusable: set[int]) -> dict[int, int]:
     """``id(node)`` of each fused node -> number of its partition, counted from 0 in order of first nodes.
 
-    A node joins the open partitions that feed it (several become one); a partition is closed as soon as a node outside
-    reads from it.
+    Nodes are met in ONNX Runtime's order. A node joins the open partitions that feed it (several become one); a
+    partition is closed as soon as a node outside reads from it.
     """
     parent: list[int] = []
     closed: list[bool] = []
@@ -108,7 +108,7 @@ def partitions(graph: GraphFacts, fusable: set[int]) -> dict[int, int]:
             partition = parent[partition]
         return partition
 
-    for node in graph.nodes:
+    for node in _as_visited(graph):
         feeding = {
             root(home[id(value.producer)])
             for value in [*node.inputs, *node.implicit]
@@ -136,3 +136,28 @@ def partitions(graph: GraphFacts, fusable: set[int]) -> dict[int, int]:
         for node in graph.nodes
         if (key := id(node)) in home and (partition := home[key]) is not None
     }
+
+
+def _as_visited(graph: GraphFacts) -> list[NodeFacts]:
+    """The nodes as ONNX Runtime orders them: behind what they read, those that lead to the last leaf first.
+
+    Source: ONNX Runtime, core/graph/graph_viewer.cc and Graph::ReverseDFSFrom.
+    """
+    place = {id(node): index for index, node in enumerate(graph.nodes)}
+    sources = [
+        sorted({place[id(v.producer)] for v in [*n.inputs, *n.implicit] if v is not None and id(v.producer) in place})
+        for n in graph.nodes
+    ]
+    read = {source for found in sources for source in found}
+    stack = [(index, False) for index in range(len(graph.nodes)) if index not in read]
+    order: list[NodeFacts] = []
+    seen: set[int] = set()
+    while stack:
+        index, left = stack.pop()
+        if left:
+            order.append(graph.nodes[index])
+        elif index not in seen:
+            seen.add(index)
+            stack.append((index, True))
+            stack += [(source, False) for source in sources[index] if source not in seen]
+    return order
