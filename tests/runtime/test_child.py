@@ -74,8 +74,8 @@ def _with_child(folder: Path, then: str) -> tuple[Child, Path]:
 def test_a_hang_ends_with_its_children(tmp_path: Path) -> None:
     child, note = _with_child(tmp_path, "print('half'); time.sleep(60)")
     start = time.monotonic()
-    found = ask(child, limit=4.0)
-    assert time.monotonic() - start < 15
+    found = ask(child, limit=8.0)
+    assert time.monotonic() - start < 20
     assert found.kind == "hang"
     assert "did nothing" in found.message
     assert gone_within(int(note.read_text()), 2.0)
