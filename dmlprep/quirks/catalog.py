@@ -28,7 +28,7 @@ def quirks() -> tuple[Quirk, ...]:
     modules = [vars(import_module(f"dmlprep.quirks.{name}")).values() for name in sorted(names)]
     declared = [[value for value in values if isinstance(value, Quirk)] for values in modules]
     ordered = [quirk for found in sorted(declared, key=lambda found: found[0].code) for quirk in found]
-    return tuple(replace(quirk, measured_on=measured.get(quirk.key, ())) for quirk in ordered)
+    return tuple(replace(quirk, measured_on=measured.get(quirk.key, quirk.measured_on)) for quirk in ordered)
 
 
 @lru_cache(maxsize=1)

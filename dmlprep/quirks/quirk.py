@@ -41,8 +41,8 @@ class Quirk:
         last: newest release concerned, ``None`` while it lasts.
         confidence: ``measured`` on the real provider, of ``measured_on``; ``source``: read in the provider's source;
             ``reported`` by users; ``environment``: measured, but the CPU driver may be the cause.
-        measured_on: releases on which it was seen, from ``measured.json``. Others between ``first`` and ``last`` are
-            inferred.
+        measured_on: releases on which it was seen, from ``measured.json`` where it stands there. Others between
+            ``first`` and ``last`` are inferred.
         sources: where each statement comes from.
         matches: says in one clause what makes a node a quirk; ``""`` where it is not one. It gets only nodes that run
             on DirectML.
