@@ -11,10 +11,11 @@ from onnx import parser
 
 from dmlprep.runtime import SessionFailure, open_cpu, open_evaluator
 
-_TEXT = """<ir_version: 14, opset_import: ["" : 28]>
-g (float[batch, 4] x) => (float[batch, 4] y, bool[batch, 4] m) <float[4] b = {1, 2, 3, 4}> {
+_BEYOND = onnx.defs.onnx_opset_version() + 1
+_TEXT = f"""<ir_version: 14, opset_import: ["" : {_BEYOND}]>
+g (float[batch, 4] x) => (float[batch, 4] y, bool[batch, 4] m) <float[4] b = {{1, 2, 3, 4}}> {{
   a = Add(x, b)  y = Relu(a)  m = Greater(y, b)
-}"""
+}}"""
 
 
 def test_a_model_beyond_onnxruntime(tmp_path: Path) -> None:
