@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-__all__ = ["WINDOWS", "WINE", "break_off", "needs_links", "not_on_windows"]
+__all__ = ["WINDOWS", "WINE", "break_off", "needs_links", "not_on_windows", "tells_time"]
 
 WINDOWS = sys.platform == "win32"
 
@@ -36,4 +36,5 @@ def _links() -> bool:
 
 needs_links = pytest.mark.skipif(not _links(), reason="symbolic links: Wine and plain users of Windows make none")
 
+tells_time = pytest.mark.skipif(WINE, reason="Wine gives the caller's own processor time for that of others")
 break_off = pytest.mark.skipif(WINE, reason="Wine delivers neither Ctrl-C nor Ctrl-Break")

@@ -20,6 +20,7 @@ from dmlprep.record import Verdict
 from dmlprep.runtime import SessionFailure
 from tests.fixtures_index import FIXTURES, Fixture, fixture
 from tests.parity.models import parse, perturbed
+from tests.system import tells_time
 
 RESNET = fixture("residual_cnn").path
 
@@ -76,6 +77,7 @@ def test_a_candidate_of_an_opset_that_is_too_new_here_is_not_run(tmp_path: Path)
     assert f"the candidate is of opset {beyond}: install a newer one" in verdict.reason
 
 
+@tells_time
 def test_a_candidate_that_works_slowly_is_out_of_time(tmp_path: Path) -> None:
     slow = parse(
         """g (float[4] x, int64 n) => (float[4] y) {

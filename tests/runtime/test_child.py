@@ -14,7 +14,7 @@ import pytest
 from dmlprep.runtime import SessionFailure
 from dmlprep.runtime.child import Child
 from tests.processes import alive, gone_within
-from tests.system import WINE
+from tests.system import tells_time
 
 
 def fake(code: str) -> Child:
@@ -80,9 +80,6 @@ def test_a_hang_ends_with_its_children(tmp_path: Path) -> None:
     assert "did nothing" in found.message
     assert gone_within(int(note.read_text()), 2.0)
     assert gone_within(child.pid, 2.0)
-
-
-tells_time = pytest.mark.skipif(WINE, reason="Wine gives the caller's own processor time for that of others")
 
 
 @tells_time
