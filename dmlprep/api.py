@@ -3,7 +3,8 @@
 ``check``, ``verify_placement`` and ``explain`` look at a model; ``plan_model`` says what ``prepare`` would do to it;
 ``plan`` and ``prepare`` make it ready; ``compare`` and ``bisect`` hold two models against each other, and
 ``make_feeds`` makes inputs for that; ``pack_kit`` and ``verify_kit`` do so on another machine; ``adapters`` lists the
-GPUs; ``render_record``, ``write_record`` and ``write_depfile`` give records a form.
+GPUs; ``render_record``, ``write_record`` and ``write_depfile`` give records a form; ``limits`` says how much may be
+made of a model.
 
     import dmlprep
 
@@ -16,14 +17,16 @@ Paths may be strings or ``pathlib.Path``. Errors are ``dmlprep.errors.DmlprepErr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from dmlprep.errors import UsageError
+from dmlprep.errors import OutputError, UsageError
 from dmlprep.record import RunRecord, Verdict
+from dmlprep.record.printable import printable
 
 if TYPE_CHECKING:
     import numpy as np
@@ -46,6 +49,7 @@ __all__ = [
     "check",
     "compare",
     "explain",
+    "limits",
     "make_feeds",
     "pack_kit",
     "plan",
@@ -114,11 +118,43 @@ def plan_model(
         InputError: the model cannot be read.
         RecipeError, UsageError: as in ``plan``; a size does not fit the model, or the target's kernels are not known.
     """
+    from dmlprep.compiled import door
+
+    door.start()  # it gets ready while modules are imported here
     from dmlprep.model import Model
+    from dmlprep.model.budget import limited
     from dmlprep.pipeline.outlook import look_ahead
 
     made = plan(recipe, pins=pins, target=target, settings=settings)
-    return look_ahead(Model.open(Path(path)), made)
+    with limited(made.recipe.limits):
+        return look_ahead(Model.open(Path(path)), made)
+
+
+@contextmanager
+def limits(
+    *, made_bytes: int | None = None, made_nodes: int | None = None, folded_elements: int | None = None
+) -> Iterator[None]:
+    """Let other limits hold for models that are opened inside ``with dmlprep.limits(made_bytes=8 << 30):``.
+
+    Limits of a recipe go before these. docs/foreign-models.md says what they are and why.
+
+    Args:
+        made_bytes: bytes of constants that may be made of one model; its own weights do not count.
+        made_nodes: nodes that its functions and operators may become besides its own.
+        folded_elements: elements that one look at a model computes to know its shapes.
+
+    Raises:
+        UsageError: a limit is no number from 0 to 2**60.
+    """
+    from dmlprep.model.budget import Limits, limited
+
+    given = {"made_bytes": made_bytes, "made_nodes": made_nodes, "folded_elements": folded_elements}
+    try:
+        found = msgspec.convert({name: limit for name, limit in given.items() if limit is not None}, Limits)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"a limit is wrong: {error}", where="limits", fix="see docs/foreign-models.md") from error
+    with limited(found):
+        yield
 
 
 def prepare(
@@ -164,6 +200,9 @@ def prepare(
     Raises:
         UsageError: the input, the output or the recipe is wrong, or ``adapter`` names no adapter or several.
     """
+    from dmlprep.compiled import door
+
+    door.start()  # it gets ready while modules are imported here
     from dmlprep.parity import load_feeds
     from dmlprep.pipeline import Observer, PrepareRequest
     from dmlprep.pipeline import prepare as run
@@ -405,6 +444,9 @@ def check(path: str | Path, *, target: str = "latest", fail_on_cpu: bool = False
         InputError: the model cannot be read.
         UsageError: unknown target, or ``fail_on_cpu`` for one whose kernels are not known.
     """
+    from dmlprep.compiled import door
+
+    door.start()  # it gets ready while modules are imported here
     from dmlprep.pipeline.check import check_model
     from dmlprep.targets import find_target
 
@@ -428,6 +470,9 @@ def verify_placement(
         UsageError: unknown target, one whose kernels are not known, or ``adapter`` names no adapter, or several.
         CheckNotRun: no DirectML session can be had here.
     """
+    from dmlprep.compiled import door
+
+    door.start()  # it gets ready while modules are imported here
     from dmlprep.pipeline.check import check_model
     from dmlprep.runtime import choose_adapter
     from dmlprep.targets import find_target
@@ -458,11 +503,14 @@ def explain(what: str | Path, *, node: str | None = None, target: str = "latest"
     path = Path(what)
     if path.suffix == "" and not path.exists():
         raise UsageError(f"{str(what)!r} is no model", where="--node", fix="dmlprep explain --node NAME model.onnx")
+    from dmlprep.compiled import door
+
+    door.start()  # it gets ready while modules are imported here
     from dmlprep.model import Model
     from dmlprep.placement.explain import explain_node
     from dmlprep.targets import find_target
 
-    return "\n".join(explain_node(Model.open(path), node, find_target(target))) + "\n"
+    return "".join(f"{printable(line)}\n" for line in explain_node(Model.open(path), node, find_target(target)))
 
 
 def pack_kit(
@@ -620,12 +668,18 @@ def write_depfile(record: RunRecord, path: str | Path) -> None:
     """Write the files that the result depends on, in the form that make and ninja read.
 
     Raises:
-        OutputError: the path cannot be written.
+        OutputError: the path cannot be written, or a file has a name that make and ninja cannot hold.
     """
+    import os
+
     from dmlprep.model.saving import write_file
 
     def escaped(name: str) -> str:
+        if any(character < " " for character in name):
+            # A line end would begin a rule of its own.
+            what = f"make and ninja know no such name: {name!r}"
+            raise OutputError(what, where=str(path), fix="rename the file, or leave --depfile out")
         return name.replace("\\", "/").replace("$", "$$").replace("#", "\\#").replace(" ", "\\ ")
 
     sources = " \\\n  ".join(escaped(str(Path(f).absolute())) for f in record.facts.get("files", []))
-    write_file(Path(path), f"{escaped(str(Path(record.output).absolute()))}: \\\n  {sources}\n".encode())
+    write_file(Path(path), os.fsencode(f"{escaped(str(Path(record.output).absolute()))}: \\\n  {sources}\n"))

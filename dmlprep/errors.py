@@ -6,6 +6,7 @@
     │   ├── OutputError     exit 2   the output cannot be written (exists, disk full, no permission)
     │   └── RecipeError     exit 2   a recipe field is unknown, of the wrong type, or steps do not fit together
     ├── ModelRefused        exit 1   a valid model that a step cannot make ready without changing its results
+    ├── ToolFailed          exit 1   a tool crashed on the model, or needed too much time or memory for it
     ├── CheckNotRun         exit 3   a check that was demanded could not run here
     └── InternalError       exit 70  a bug of dmlprep: a pass broke its contract
 
@@ -24,6 +25,7 @@ __all__ = [
     "ModelRefused",
     "OutputError",
     "RecipeError",
+    "ToolFailed",
     "UsageError",
 ]
 
@@ -74,6 +76,15 @@ class RecipeError(UsageError):
 
 class ModelRefused(DmlprepError):
     """A valid model that a step cannot make ready without changing what it computes."""
+
+    exit_code = 1
+
+
+class ToolFailed(DmlprepError):
+    """A tool that reads the model, in a process of its own, crashed on it or went beyond its limits.
+
+    No other way around it is tried, as with a ``ModelRefused``: the tool would fail again, a time limit later.
+    """
 
     exit_code = 1
 

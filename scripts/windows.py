@@ -291,6 +291,8 @@ class Job:
             ["/usr/bin/sh", "/exchange/launch.sh", *arguments],
             read=mounted,
             write=write,
+            scratch=4 << 30,
+            ours=True,
             environment={
                 **WINE_ENVIRONMENT,
                 "WINEPREFIX": "/prefix",

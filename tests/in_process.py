@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from dmlprep.cli.main import main
+from dmlprep.cli.main import command_line
 
 
 @dataclass(frozen=True)
@@ -26,22 +25,18 @@ Run = Callable[..., Done]
 
 
 @pytest.fixture
-def run(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Run]:
+def run(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
     """Run a command in this process, as the console script does. No DirectML runtime is installed for it."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "no-runtime"))
     monkeypatch.setenv("NO_COLOR", "1")
-    before = {one: signal.getsignal(one) for one in signal.valid_signals()}
 
     def command(*arguments: str | Path) -> Done:
         monkeypatch.setattr(sys, "argv", ["dmlprep", *map(str, arguments)])
         capfd.readouterr()
         with pytest.raises(SystemExit) as left:
-            main()
+            command_line()
         out, err = capfd.readouterr()
         code = left.value.code
         return Done(code if isinstance(code, int) else 0, out, err)
 
-    yield command
-    for one, action in before.items():
-        if signal.getsignal(one) != action:
-            signal.signal(one, action)
+    return command

@@ -40,6 +40,9 @@ def _unknown(line: str) -> list[str]:
     """Words of a command line that dmlprep does not know: a command, or an option of it."""
     words = shlex.split(re.sub(r"[\[\]]", " ", line.partition("   #")[0].partition(" ...")[0]), comments=True)[1:]
     command: click.Command = cli
+    flags = {name: isinstance(o, click.Option) and o.is_flag for o in cli.params for name in o.opts}
+    while words and words[0] in flags:  # options before the command
+        words = words[1 if flags[words[0]] else 2 :]
     if words and words[0] not in COMMANDS and not words[0].startswith("-"):
         return [words[0]]
     while isinstance(command, click.Group) and words:

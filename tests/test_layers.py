@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
@@ -13,8 +14,11 @@ PACKAGE = Path(__file__).resolve().parents[1] / "dmlprep"
 FLOORS: dict[str, int] = {
     "_version": 1,
     "errors": 1,
+    "bounds": 1,
     "files": 1,
+    "processes": 1,
     "record": 1,
+    "compiled": 2,
     "model": 2,
     "analysis": 2,
     "targets": 2,
@@ -38,6 +42,27 @@ FLOORS: dict[str, int] = {
     "__init__": 8,
 }
 
+COMPILED = (
+    "checker",
+    "compose",
+    "hub",
+    "inliner",
+    "onnx_cpp2py_export",
+    "parser",
+    "printer",
+    "shape_inference",
+    "utils",
+    "version_converter",
+)
+"""Modules of onnx that hand a model to its C++. ``onnx.defs`` has schemas, which are onnx's own data."""
+
+COMPILED_METHODS = {
+    "_infer_node_outputs",
+    "get_context_dependent_function",
+    "get_context_dependent_function_with_opset_version",
+}
+"""Methods of a schema that do."""
+
 DOORS: dict[str, set[str]] = {
     "onnxruntime": {"runtime"},
     "click": {"cli"},
@@ -45,7 +70,7 @@ DOORS: dict[str, set[str]] = {
     "jinja2": {"report"},
     "onnxsim": {"engines"},
     "onnxconverter_common": {"engines"},
-    "onnx.version_converter": {"engines"},
+    **{f"onnx.{part}": {"compiled"} for part in COMPILED},
     "PIL": {"engines"},
     "soundfile": {"engines"},
     "tokenizers": {"engines"},
@@ -160,6 +185,21 @@ def test_a_tool_comes_in_by_its_door() -> None:
     assert wrong == []
 
 
+def test_a_model_meets_onnx_s_compiled_code_behind_its_door_only() -> None:
+    """``onnx.checker.check_model`` needs no import of its own; the file that the worker runs is not imported at all."""
+    wrong = []
+    for path in FILES:
+        if room(path) == "compiled":
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if not isinstance(node, ast.Attribute):
+                continue
+            of_onnx = isinstance(node.value, ast.Name) and node.value.id == "onnx"
+            if (of_onnx and node.attr in COMPILED) or node.attr in COMPILED_METHODS:
+                wrong.append(f"{path}:{node.lineno}: {node.attr}")
+    assert wrong == []
+
+
 def test_no_file_is_called_after_nothing() -> None:
     empty = {"utils", "util", "helpers", "helper", "manager", "common", "misc"}
     assert [str(path) for path in FILES if empty & set(path.with_suffix("").parts)] == []
@@ -179,7 +219,7 @@ def test_folders_of_tests_are_those_of_the_package() -> None:
 
 def test_no_environment_switches() -> None:
     """Behaviour comes from options. The environment is read for the user's folders, for colour and for proxies only."""
-    allowed = {"cli", "runtime", "buildsys"}
+    allowed = {"cli", "runtime", "processes", "buildsys"}
     wrong = []
     for path in FILES:
         if room(path) in allowed:
@@ -187,4 +227,30 @@ def test_no_environment_switches() -> None:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Attribute) and node.attr in ("environ", "getenv"):
                 wrong.append(f"{path}:{node.lineno}")
+    assert wrong == []
+
+
+def test_texts_leave_by_their_doors() -> None:
+    """What is printed is made printable there, names of strangers included; elsewhere nothing prints."""
+    doors = {
+        "cli/streams.py",
+        "cli/output.py",
+        "cli/console.py",
+        "report/console.py",
+        "runtime/offsite/main.py",  # at the other machine
+        "runtime/catalog.py",  # a worker, which is read and not shown
+        "buildsys/__main__.py",  # a path, which must be as it is
+    }
+    wrong = []
+    for path in FILES:
+        if path.relative_to(PACKAGE).as_posix() in doors:
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if not isinstance(node, ast.Call):
+                continue
+            called = ast.unparse(node.func)
+            given = {ast.unparse(argument) for argument in (*node.args, *(word.value for word in node.keywords))}
+            writes = re.fullmatch(r"(sys|click)\.(stdout\.|stderr\.)?(write|echo|secho)", called)
+            if called in ("print", "Console") or writes or given & {"sys.stdout", "sys.stderr"}:
+                wrong.append(f"{path}:{node.lineno}: {called}")
     assert wrong == []

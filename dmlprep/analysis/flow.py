@@ -20,7 +20,6 @@ Walk = Callable[[ir.Graph, int], None]
 BODIES = frozenset({"If", "Loop", "Scan"})
 
 _DEEP = 6  # Loops nested deeper than this are walked once each, with unknown shapes for what they carry
-_WALKS = 5000  # and so are all once so many bodies were walked: nested loops multiply
 
 
 def merged(a: onnx.TypeProto | None, b: onnx.TypeProto | None) -> onnx.TypeProto | None:
@@ -132,16 +131,7 @@ def _settle(
     known: Known, body: ir.Graph, inputs: list[ir.Value], outputs: list[ir.Value], depth: int, walk: Walk
 ) -> None:
     """Walk a body until what it carries from one round to the next has a type that holds in every round."""
-    if depth > _DEEP or known.walks > _WALKS:
-        for value in inputs:
-            proto = known.types.get(value)
-            if proto is not None:
-                general = onnx.TypeProto()
-                general.CopyFrom(proto)
-                known.set_type(value, _shapeless(general))
-        walk(body, depth + 1)
-        return
-    while True:
+    while depth <= _DEEP and known.walked <= known.most_walked:
         walk(body, depth + 1)
         stable = True
         for before, after in zip(inputs, outputs, strict=False):
@@ -153,6 +143,9 @@ def _settle(
                 stable = False
         if stable:
             return
+    for value in inputs:
+        known.set_type(value, _unshaped(known.types.get(value)))
+    walk(body, depth + 1)
 
 
 def _unshaped(proto: onnx.TypeProto | None) -> onnx.TypeProto | None:

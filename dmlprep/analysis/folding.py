@@ -7,6 +7,7 @@ Rules are those of https://onnx.ai/onnx/operators/ (opset 1 to 25).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -15,7 +16,7 @@ import numpy as np
 from dmlprep.analysis import movement
 from dmlprep.analysis.movement import Array, Attributes, Evaluator, Inputs, Uncertain, axis_of, given, ints, slice_of
 
-__all__ = ["EVALUATORS", "NUMPY_TYPES", "Array", "Attributes", "Uncertain", "evaluate", "slice_of"]
+__all__ = ["EVALUATORS", "NUMPY_TYPES", "Array", "Attributes", "Uncertain", "evaluate", "most_elements", "slice_of"]
 
 NUMPY_TYPES: dict[int, np.dtype[Any]] = {
     1: np.dtype(np.float32),
@@ -211,21 +212,92 @@ EVALUATORS: dict[str, Evaluator] = {
 """Operators of the default domain that are folded."""
 
 
-def evaluate(op_type: str, version: int, inputs: Inputs, attributes: Attributes, outputs: int) -> list[Array] | None:
+def most_elements(op_type: str, inputs: Inputs, attributes: Attributes) -> int:
+    """How many elements the outputs of a node have together, at most; asked before it is computed.
+
+    Raises:
+        Uncertain, ValueError, IndexError, OverflowError: the node cannot be computed.
+    """
+    made = _GROWING.get(op_type)
+    if made is not None:
+        return made(inputs, attributes)
+    shapes = [a.shape for a in inputs if a is not None]
+    if op_type in _MOVING:
+        return sum(math.prod(shape) for shape in shapes)
+    return math.prod(np.broadcast_shapes(*shapes))
+
+
+def _range_length(inputs: Inputs, attributes: Attributes) -> int:
+    start, limit, delta = (given(i).reshape(-1)[0] for i in inputs)
+    if start.dtype.kind not in "iu" or delta == 0:
+        raise Uncertain("a range of floats")
+    return max(0, -((int(start) - int(limit)) // int(delta)))
+
+
+def _padded_size(inputs: Inputs, attributes: Attributes) -> int:
+    data, pads = given(inputs[0]), ints(inputs, attributes, 1, "pads") or []
+    sizes = zip(data.shape, pads[: data.ndim], pads[data.ndim :], strict=True)
+    return math.prod(size + max(0, before) + max(0, after) for size, before, after in sizes)
+
+
+def _filled_size(inputs: Inputs, attributes: Attributes) -> int:
+    return math.prod(int(v) for v in given(inputs[0]).reshape(-1))
+
+
+def _gathered_size(inputs: Inputs, attributes: Attributes) -> int:
+    data, indices = given(inputs[0]), given(inputs[1])
+    axis = axis_of(int(attributes.get("axis", 0)), data.ndim)
+    return math.prod((*indices.shape, *data.shape[:axis], *data.shape[axis + 1 :]))
+
+
+_GROWING: dict[str, Callable[[Inputs, Attributes], int]] = {
+    "ConstantOfShape": _filled_size,
+    "Expand": lambda inputs, attributes: math.prod(
+        np.broadcast_shapes(given(inputs[0]).shape, tuple(int(v) for v in given(inputs[1]).reshape(-1)))
+    ),
+    "Gather": _gathered_size,
+    "GatherElements": lambda inputs, attributes: given(inputs[1]).size,
+    "NonZero": lambda inputs, attributes: int(np.count_nonzero(given(inputs[0]))) * max(1, given(inputs[0]).ndim),
+    "Pad": _padded_size,
+    "Range": _range_length,
+    "Tile": lambda inputs, attributes: given(inputs[0]).size * math.prod(int(v) for v in given(inputs[1]).reshape(-1)),
+}
+"""Operators whose outputs may be larger than what they read. Those of others have the elements that they read, or
+those of their inputs broadcast."""
+
+_MOVING = frozenset(
+    {
+        *("Concat", "CumSum", "Flatten", "Identity", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceSum", "Reshape"),
+        *("ScatterND", "Slice", "Split", "Squeeze", "Transpose", "Trilu", "Unsqueeze"),
+    }
+)
+
+
+def evaluate(
+    op_type: str,
+    version: int,
+    inputs: Inputs,
+    attributes: Attributes,
+    outputs: int,
+    most: Callable[[int], bool] = lambda elements: True,
+) -> list[Array] | None:
     """Compute a node.
 
     Args:
         version: the opset it is written in.
         inputs: values of its inputs, ``None`` for an optional one that is absent.
         outputs: how many outputs it has.
+        most: whether so many elements may be computed; asked first.
 
     Returns:
-        the values of its outputs, or ``None`` where ONNX does not define them or they are not exact.
+        the values of its outputs, or ``None`` where ONNX does not define them, they are not exact or too many.
     """
     evaluator = EVALUATORS.get(op_type)
     if evaluator is None:
         return None
     try:
+        if not most(most_elements(op_type, inputs, attributes)):
+            return None
         with np.errstate(all="ignore"):
             result = evaluator(inputs, {**attributes, "\0outputs": outputs}, version)
     except (Uncertain, ValueError, IndexError, TypeError, OverflowError, KeyError):

@@ -14,11 +14,13 @@ from typing import Any
 import numpy as np
 import onnx
 import onnx_ir as ir
-from onnx import shape_inference
 
 from dmlprep.analysis.attributes import constant_tensor, plain_attributes
 from dmlprep.analysis.folding import EVALUATORS, NUMPY_TYPES, Array, evaluate
 from dmlprep.analysis.schemas import NEWEST, type_string
+from dmlprep.compiled import calls
+from dmlprep.compiled.door import OnnxError
+from dmlprep.model.budget import in_force
 from dmlprep.model.checking import infer_shapes
 from dmlprep.model.dims import Dim
 from dmlprep.model.frozen import Frozen
@@ -27,7 +29,6 @@ from dmlprep.model.walk import attribute_graphs
 
 __all__ = [
     "HINT_BYTES",
-    "INFERENCE_ERRORS",
     "Knowledge",
     "constant_of",
     "declared",
@@ -41,12 +42,9 @@ __all__ = [
 HINT_BYTES = 4096
 """Constants that onnx's rules look at are shapes, axes, scales: a few numbers."""
 
-INFERENCE_ERRORS = (shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError)
-"""What onnx raises for types and shapes that contradict each other."""
-
 _DEEPEST = 50  # nodes of shape arithmetic behind one constant
 _LARGEST = 1024  # elements that are folded: shapes, axes and masks' corners, no weights
-_MADE = frozenset({"ConstantOfShape", "Range"})
+_MOST_AT_WORK = 4 * _LARGEST  # and that are read and written on the way
 _GROWING = frozenset({"Expand", "Pad", "Tile"})  # what makes much of little stays a node
 
 
@@ -116,11 +114,13 @@ class Knowledge:
     Attributes:
         types: the type of each value that has one, shapes included.
         constants: the values that are known numbers; those of large tensors are not read.
+        unfolded: how many elements may still be computed.
     """
 
     model: ir.Model
     types: dict[ir.Value, onnx.TypeProto] = field(default_factory=dict)
     constants: dict[ir.Value, Array] = field(default_factory=dict)
+    unfolded: int = field(default_factory=lambda: in_force().folded_elements)
     _asked: set[ir.Value] = field(default_factory=set)
     _depth: int = 0
 
@@ -134,7 +134,7 @@ class Knowledge:
         found = cls(model)
         try:
             inferred = infer_shapes(frozen or model)
-        except (*INFERENCE_ERRORS, ValueError):
+        except OnnxError:
             return found
         found._take(model.graph, inferred.graph)
         for value in (*model.graph.inputs, *model.graph.initializers.values()):
@@ -205,7 +205,7 @@ class Knowledge:
         """What onnx's rule of an operator says of a node's outputs, by name; nothing where an input has no known type.
 
         Raises:
-            one of ``INFERENCE_ERRORS``: types or shapes contradict each other.
+            OnnxError: types or shapes contradict each other.
         """
         types: dict[str, onnx.TypeProto] = {}
         data: dict[str, onnx.TensorProto] = {}
@@ -219,10 +219,8 @@ class Knowledge:
             array = self.constant(value)
             if array is not None and array.nbytes <= HINT_BYTES:
                 data[name] = onnx.numpy_helper.from_array(array, name)
-        imports = [onnx.helper.make_opsetid("" if node.domain == "ai.onnx" else node.domain, opset)]
-        return shape_inference.infer_node_outputs(
-            schema, node, types, data, opset_imports=imports, ir_version=self.model.ir_version
-        )
+        with calls.at_node(node):
+            return calls.infer_node(schema, node, types, data, opset, self.model.ir_version)
 
     def alone(
         self, node: ir.Node, opsets: Mapping[str, int], functions: Iterable[onnx.FunctionProto] = (), *, strict: bool
@@ -230,12 +228,13 @@ class Knowledge:
         """A graph of one node, whose inputs are what the node and its bodies read, after onnx's inference.
 
         Raises:
-            one of ``INFERENCE_ERRORS``: types or shapes contradict each other, where ``strict``.
+            OnnxError: types or shapes contradict each other, where ``strict``.
         """
         subgraphs = [graph for _, graph in attribute_graphs(node)]
         inner = [n for graph in subgraphs for n in graph.all_nodes()]
         made = {v for n in inner for v in n.outputs} | {v for graph in subgraphs for v in graph.inputs}
-        graph = onnx.GraphProto(name="alone", node=[ir.serde.serialize_node(node)])
+        proto = ir.serde.serialize_node(node)
+        graph = onnx.GraphProto(name="alone", node=[proto])
         read = {v.name: v for n in (node, *inner) for v in n.inputs if v is not None and v.name and v not in made}
         for name, value in read.items():
             array, known = self.constant(value), self.type(value)
@@ -247,7 +246,8 @@ class Knowledge:
         imports = [onnx.helper.make_opsetid(domain, version) for domain, version in opsets.items()]
         version = self.model.ir_version
         model = onnx.ModelProto(ir_version=version, graph=graph, opset_import=imports, functions=functions)
-        return shape_inference.infer_shapes(model, strict_mode=strict, data_prop=True).graph
+        with calls.at_node(proto):
+            return calls.infer_shapes(model, strict=strict).graph
 
     # Constants
 
@@ -295,15 +295,18 @@ class Knowledge:
             return None
         known = [self.constant(value) for value in read]
         arrays = [a for a in known if a is not None and a.size <= _LARGEST and a.dtype in NUMPY_TYPES.values()]
-        if len(arrays) < len(read) or (op_type in _MADE and _made(op_type, arrays) > _LARGEST):
+        if len(arrays) < len(read):
             return None
-        found = evaluate(op_type, NEWEST, arrays, attributes, len(node.outputs))
+
+        def few(elements: int) -> bool:
+            return elements <= _MOST_AT_WORK and self.may_fold(elements)
+
+        found = evaluate(op_type, NEWEST, arrays, attributes, len(node.outputs), few)
         return found[0] if found else None
 
-
-def _made(op_type: str, inputs: list[Array]) -> float:
-    """How many elements a node makes whose inputs are numbers of elements; asked before it makes them."""
-    numbers = [float(n) for array in inputs for n in array.reshape(-1)]
-    if op_type == "Range":
-        return abs((numbers[1] - numbers[0]) / numbers[2]) if len(numbers) == 3 and numbers[2] else 0
-    return math.prod(numbers)
+    def may_fold(self, elements: int) -> bool:
+        """Whether so many elements may be computed. They count from then on: sizes are the model's choice."""
+        if elements > self.unfolded:
+            return False
+        self.unfolded -= elements
+        return True

@@ -11,6 +11,7 @@ import onnx_ir as ir
 from dmlprep.analysis.folding import NUMPY_TYPES, Array
 from dmlprep.analysis.knowledge import Knowledge, tensor_type
 from dmlprep.analysis.polynomial import Polynomial
+from dmlprep.model.walk import count_nodes
 
 __all__ = ["Element", "Elements", "Known"]
 
@@ -20,6 +21,7 @@ Elements = tuple[bool, tuple[Element, ...]]
 
 _ALL_BYTES = 256 << 20  # of all values together that are held at once; small ones are held beyond it
 _SMALL_BYTES = 4096
+_WALKED, _WALKED_PER_NODE = 100_000, 64  # a walk through three loops inside one another, of four rounds each
 
 
 @dataclass
@@ -30,14 +32,19 @@ class Known(Knowledge):
         partial: small integer values of which some elements are free sizes.
         assumed: values whose shape is only declared by the model: their operator is not onnx's.
         substitute: the size of a named dimension, for what is declared and cannot be inferred.
-        walks: how many graphs were walked so far, bodies once for each round.
+        walked: how many nodes were walked so far, those of bodies once for each round.
+        most_walked: how many may be before shapes that loops carry are given up: nested loops multiply.
     """
 
     partial: dict[ir.Value, Elements] = field(default_factory=dict)
     assumed: set[ir.Value] = field(default_factory=set)
     substitute: Callable[[str], int | None] = field(default=lambda name: None)
-    walks: int = 0
+    walked: int = 0
+    most_walked: int = field(init=False)
     _held: int = 0
+
+    def __post_init__(self) -> None:
+        self.most_walked = _WALKED + _WALKED_PER_NODE * count_nodes(self.model)
 
     def type(self, value: ir.Value | None) -> onnx.TypeProto | None:
         """The value's type, ``None`` where it is not known: what is declared counts where a rule says so."""

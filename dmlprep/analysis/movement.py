@@ -49,6 +49,10 @@ def axis_of(axis: int, rank: int) -> int:
     return axis % rank
 
 
+_WHOLE = (2**31 - 1, 2**63 - 1)
+"""As an end, to ONNX Runtime: all that is there, in both directions."""
+
+
 def sliced(inputs: Inputs, attributes: Attributes, version: int) -> Array:
     data = given(inputs[0])
     starts, ends = ints(inputs, attributes, 1, "starts"), ints(inputs, attributes, 2, "ends")
@@ -64,9 +68,15 @@ def sliced(inputs: Inputs, attributes: Attributes, version: int) -> Array:
 
 
 def slice_of(start: int, end: int, step: int, size: int) -> slice:
-    """ONNX's Slice of one axis as a Python slice."""
+    """ONNX's Slice of one axis as a Python slice.
+
+    Raises:
+        Uncertain: the step is zero, or ONNX Runtime takes other elements than ONNX says.
+    """
     if step == 0:
         raise Uncertain("a step of zero")
+    if step < 0 and end in _WHOLE:
+        raise Uncertain("backwards to the largest number")
     low, high = (0, size) if step > 0 else (0, size - 1)
     start = min(max(start + size if start < 0 else start, low), high)
     end = min(max(end + size if end < 0 else end, 0 if step > 0 else -1), size)

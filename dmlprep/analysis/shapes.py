@@ -1,6 +1,6 @@
 """Types and shapes of every value, inferred node by node, with the values of shape arithmetic carried along.
 
-onnx infers one node (``infer_node_outputs``); this walks the graph in order, hands each node the types and the small
+onnx infers one node (``calls.infer_node``); this walks the graph in order, hands each node the types and the small
 constants that reach it, and goes through If, Loop and Scan bodies itself. Nothing of the weights is read: of a tensor
 over ``CONSTANT_BYTES`` only type and dims are known.
 """
@@ -15,13 +15,12 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from dmlprep.analysis import contradictions, contrib, flow, symbolic
+from dmlprep.analysis import contradictions, contrib, doubtful, flow, symbolic
 from dmlprep.analysis.attributes import constant_tensor, plain_attributes
 from dmlprep.analysis.expressions import ANONYMOUS
 from dmlprep.analysis.folding import EVALUATORS, NUMPY_TYPES, evaluate
 from dmlprep.analysis.knowledge import (
     HINT_BYTES,
-    INFERENCE_ERRORS,
     constant_of,
     declared,
     dims_of,
@@ -31,7 +30,9 @@ from dmlprep.analysis.knowledge import (
 )
 from dmlprep.analysis.known import Known
 from dmlprep.analysis.schemas import schema_of
+from dmlprep.compiled.door import OnnxError
 from dmlprep.errors import ModelRefused
+from dmlprep.model.bounds import beyond_bounds
 from dmlprep.model.dims import Dim
 from dmlprep.model.walk import GraphLike, label
 
@@ -73,7 +74,7 @@ class Inference(Known):
 
     def walk(self, graph: GraphLike, depth: int = 0) -> None:
         """Infer the nodes of a graph whose inputs are known by now."""
-        self.walks += 1
+        self.walked += len(graph)
         if isinstance(graph, ir.Graph):
             for value in graph.initializers.values():
                 if value.const_value is not None:
@@ -97,14 +98,17 @@ class Inference(Known):
         if not node.domain:
             tensor = constant_tensor(node) if node.op_type == "Constant" else None
             if tensor is not None:
-                self._set_tensor(node.outputs[0], tensor)
+                for output in node.outputs[:1]:  # a Constant without outputs is invalid; who asks says so
+                    self._set_tensor(output, tensor)
                 return
             if node.op_type in flow.BODIES and flow.infer(self, node, depth, self.walk):
                 return
         found = self._by_onnx(node)
+        doubtful.take_back(self, node, found)
         for output in node.outputs:
             proto = found.get(output.name or "")
             if proto is not None and proto.WhichOneof("value") is not None:
+                self._hold_to_bounds(node, proto)
                 self.set_type(output, proto)
             else:
                 self._assume(output)
@@ -115,6 +119,12 @@ class Inference(Known):
             if why:
                 raise self._contradiction(node, why)
             self._fold(node)
+
+    def _hold_to_bounds(self, node: ir.Node, proto: onnx.TypeProto) -> None:
+        if wrong := beyond_bounds([d if isinstance(d, int) else 1 for d in dims_of(proto) or ()]):
+            raise ModelRefused(
+                wrong, where=f"node {label(node)}", code="DP016", fix="give its free dimensions smaller sizes"
+            )
 
     def _refine(self, node: ir.Node) -> None:
         """Fill in sizes that onnx does not see: it takes a shape as known only where all its numbers are."""
@@ -159,7 +169,7 @@ class Inference(Known):
             return {v.name or "": tensor_type(*output) for v, output in outputs if output is not None and output[0]}
         try:
             found = self.by_rule(schema, proto, node.inputs, version)
-        except INFERENCE_ERRORS as error:
+        except OnnxError as error:
             raise self._contradiction(node, str(error)) from error
         with_body = any(getattr(schema, f"has_{kind}", False) for kind in ("function", "context_dependent_function"))
         if with_body and (not found or None in map(dims_of, found.values())):
@@ -178,7 +188,7 @@ class Inference(Known):
             return {}
         try:
             done = self.alone(node, self.model.graph.opset_imports, self._functions, strict=True)
-        except INFERENCE_ERRORS as error:
+        except OnnxError as error:
             raise self._contradiction(node, str(error)) from error
         return {o.name: o.type for o in done.output}
 
@@ -211,7 +221,12 @@ class Inference(Known):
         if not self._bounded(node):
             return
         inputs = [None if v is None else self.constants[v] for v in node.inputs]
-        arrays = evaluate(node.op_type, self.version(node), inputs, plain_attributes(node), len(node.outputs))
+        read = sum(a.size for a in inputs if a is not None)
+
+        def few(elements: int) -> bool:
+            return (node.op_type != "NonZero" or elements <= CONSTANT_BYTES) and self.may_fold(read + elements)
+
+        arrays = evaluate(node.op_type, self.version(node), inputs, plain_attributes(node), len(node.outputs), few)
         for output, array in zip(node.outputs, arrays or [], strict=False):
             if array.dtype in NUMPY_TYPES.values():
                 self.set_constant(output, array)
@@ -219,7 +234,7 @@ class Inference(Known):
     def _bounded(self, node: ir.Node) -> bool:
         """Whether the result is small; asked before it is computed: sizes are the model's choice."""
         if node.op_type == "NonZero":
-            return True  # at most rank x size of an input that is bounded itself
+            return True  # its size depends on what it reads
         for output in node.outputs:
             dims, dtype = self.static_shape(output), NUMPY_TYPES.get(self.dtype(output))
             if dims is None or dtype is None:

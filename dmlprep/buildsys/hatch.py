@@ -16,7 +16,6 @@ In the project's ``pyproject.toml``::
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -39,10 +38,11 @@ class DmlprepBuildHook(BuildHookInterface):  # type: ignore[type-arg]
             RuntimeError: a model was refused, or parity failed: the build stops.
         """
         from dmlprep import prepare
+        from dmlprep.files.run_folder import temporary_folder
 
         if version == "editable":
             return  # the sources are used in place; models are prepared for real wheels
-        self._folder = tempfile.TemporaryDirectory(prefix="dmlprep-")
+        self._folder = temporary_folder("hatch")
         for number, entry in enumerate(self.config.get("models", [])):
             unknown = set(entry) - {"source", "into", "recipe", "pins", "target", "settings"}
             if unknown or "source" not in entry or "into" not in entry:

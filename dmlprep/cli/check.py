@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from dmlprep.cli.options import adapter_options, format_option
-from dmlprep.cli.output import echo, print_error, print_json_text
+from dmlprep.cli.output import echo, echo_lines, print_error, print_json_text
+from dmlprep.record.printable import printable
 
 if TYPE_CHECKING:
     from dmlprep.placement.report import Examined
@@ -49,6 +50,9 @@ def command(
     Exit codes: 0 good; 1 a finding is an error, or what an option asks for does not hold; 2 bad input; 3 DirectML did
     not answer. Of several models, the highest; each is checked.
     """
+    from dmlprep.compiled import door
+
+    door.start()  # it gets ready while modules are imported here
     from dmlprep.errors import DmlprepError, UsageError
     from dmlprep.pipeline.check import check_model
     from dmlprep.runtime import choose_adapter
@@ -74,7 +78,7 @@ def command(
             newest = rows[-1].record
             code = max(code, newest.exit_code)
             if newest.error:
-                echo(f"{newest.input}: {newest.error}", err=True)
+                echo(f"{printable(newest.input)}: {newest.error}", err=True)
     _show(checked, output_format, every=every, several=len(models) > 1)
     return code
 
@@ -98,5 +102,5 @@ def _show(checked: list[list[Examined]], output_format: str, *, every: bool, sev
             else lines(rows[0].record, rows[0].placement, rows[0].target)
             for rows in checked
         ]
-        if texts:
-            echo("\n\n".join("\n".join(text) for text in texts))
+        for number, text in enumerate(texts):
+            echo_lines(["", *text] if number else text)

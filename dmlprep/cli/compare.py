@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from dmlprep.bounds import MOST_FEEDS
 from dmlprep.cli.options import (
     adapter_options,
     feeds_option,
@@ -57,7 +58,11 @@ __all__ = ["command"]
 )
 @sizes_option
 @click.option(
-    "--seeds", type=click.IntRange(1), default=2, show_default=True, help="Seeded feeds where none are given."
+    "--seeds",
+    type=click.IntRange(1, MOST_FEEDS),
+    default=2,
+    show_default=True,
+    help="Seeded feeds where none are given.",
 )
 @time_limit_option(600.0, "For one load or run.")
 @format_option("text", "json")

@@ -11,7 +11,7 @@ import msgspec
 
 from dmlprep._version import __version__
 from dmlprep.cli.options import format_option
-from dmlprep.cli.output import echo, print_json
+from dmlprep.cli.output import echo, echo_lines, print_json
 from dmlprep.record import Finding, finding
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def _show_adapters(output_format: str) -> None:
         return
     vendors = Counter(one.vendor for one in found)
     for one in found:
-        echo("\n".join(_adapter_lines(one, vendors)))
+        echo_lines(_adapter_lines(one, vendors))
     if reason:
         echo(f"DirectML has no adapter here: {reason}")
 

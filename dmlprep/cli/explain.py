@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from dmlprep.cli.options import format_option
-from dmlprep.cli.output import echo, print_json
+from dmlprep.cli.output import echo_page, print_json
 
 __all__ = ["command"]
 
@@ -26,7 +26,7 @@ def command(what: str, node: str | None, target_name: str, output_format: str) -
 
     text = api.explain(what, node=node, target=target_name)
     if output_format == "text":
-        echo(text, nl=False)
+        echo_page(text)
     elif node is not None:
         print_json({"model": what, "node": node, "target": target_name, "lines": text.removesuffix("\n").split("\n")})
     else:

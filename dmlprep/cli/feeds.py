@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from dmlprep.cli.options import format_option, read_sizes, sizes_option
+from dmlprep.bounds import MOST_FEEDS, MOST_VALUE
+from dmlprep.cli.options import Number, format_option, read_sizes, sizes_option
 from dmlprep.cli.output import echo, print_json
 from dmlprep.errors import UsageError
+from dmlprep.record.hints import command_line
 
 if TYPE_CHECKING:
     import numpy as np
@@ -20,7 +22,10 @@ __all__ = ["command"]
 
 def _numbers(_context: click.Context, option: click.Parameter, text: str) -> tuple[float, ...]:
     try:
-        return tuple(float(part) for part in text.split(","))
+        numbers = tuple(float(part) for part in text.split(","))
+        if not all(abs(number) <= MOST_VALUE for number in numbers):  # NaN is not
+            raise ValueError
+        return numbers
     except ValueError:
         fix = "write one number, or one for each channel: 0.485,0.456,0.406"
         raise UsageError(f"{text!r} is no list of numbers", where=f"--{option.name}", fix=fix) from None
@@ -40,6 +45,8 @@ def _values(texts: tuple[str, ...]) -> dict[str, np.ndarray[Any, Any]]:
             continue
         try:
             numbers = [float(part) if "." in part or "e" in part.lower() else int(part) for part in value.split(",")]
+            if not all(abs(number) < 1 << 63 for number in numbers if isinstance(number, int)):
+                numbers = []
         except ValueError:
             numbers = []
         if not name or not numbers:
@@ -53,7 +60,7 @@ def _values(texts: tuple[str, ...]) -> dict[str, np.ndarray[Any, Any]]:
 @click.argument("model", type=click.Path(path_type=Path))
 @click.argument("sources", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("-o", "--out", type=click.Path(path_type=Path), required=True, help="Folder for the .npz files.")
-@click.option("--count", type=click.IntRange(1), default=4, show_default=True, help="How many feeds.")
+@click.option("--count", type=click.IntRange(1, MOST_FEEDS), default=4, show_default=True, help="How many feeds.")
 @click.option("--input", default="", metavar="NAME", help="The input that takes them, if several could.")
 @sizes_option
 @click.option(
@@ -66,7 +73,13 @@ def _values(texts: tuple[str, ...]) -> dict[str, np.ndarray[Any, Any]]:
 )
 @click.option("--mean", default="0", show_default=True, callback=_numbers, help="Pictures: subtracted.")
 @click.option("--deviation", default="1", show_default=True, callback=_numbers, help="Pictures: then divided by.")
-@click.option("--scale", type=float, default=1.0, show_default=True, help="Pictures: what white is before that.")
+@click.option(
+    "--scale",
+    type=Number(-MOST_VALUE, MOST_VALUE),
+    default=1.0,
+    show_default=True,
+    help="Pictures: what white is before that.",
+)
 @click.option(
     "--colour", type=click.Choice(["rgb", "bgr", "gray"]), default="rgb", show_default=True, help="Pictures: channels."
 )
@@ -77,7 +90,9 @@ def _values(texts: tuple[str, ...]) -> dict[str, np.ndarray[Any, Any]]:
     show_default=True,
     help="Pictures: how they come to another shape.",
 )
-@click.option("--rate", type=click.IntRange(1), metavar="HZ", help="Sound: samples a second that the model takes.")
+@click.option(
+    "--rate", type=click.IntRange(1, 1 << 30), metavar="HZ", help="Sound: samples a second that the model takes."
+)
 @click.option("--tokenizer", type=click.Path(path_type=Path), help="Text: the tokenizer.json, if not beside MODEL.")
 @click.option("--force", is_flag=True, help="Replace the feeds that are there.")
 @format_option("text", "json")
@@ -122,5 +137,5 @@ def command(
     for shaped, shape in made.shapes.items():
         seeded = ", made from a seed: --set gives it a value" if shaped in made.seeded else ""
         echo(f"  {shaped}: {list(shape)}{seeded}")
-    echo(f"use them: --feeds {out}")
+    echo(f"use them: {command_line('--feeds', out)}")
     return 0

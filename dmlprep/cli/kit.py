@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from dmlprep.bounds import MOST_FEEDS, MOST_RUNS
 from dmlprep.cli.options import (
     adapter_options,
     feeds_option,
@@ -54,7 +55,9 @@ def command() -> None:
 @feeds_option
 @click.option("--tolerance", default="", metavar="NAME", help="Named tolerance; that of run.json, else auto.")
 @sizes_option
-@click.option("--seeds", type=click.IntRange(1), help="Made feeds where none are given; as in run.json, else 2.")
+@click.option(
+    "--seeds", type=click.IntRange(1, MOST_FEEDS), help="Made feeds where none are given; as in run.json, else 2."
+)
 @click.option(
     "--free-dimension",
     "free",
@@ -65,8 +68,12 @@ def command() -> None:
 @adapter_options
 @click.option("--disable-metacommands", is_flag=True, help="DirectML's own shaders in place of the vendor's.")
 @optimization_option("Graph optimisation level.")
-@click.option("--warm-up", type=click.IntRange(1), default=1, show_default=True, help="Runs before the timed ones.")
-@click.option("--runs", type=click.IntRange(1), default=5, show_default=True, help="Timed runs of each feed.")
+@click.option(
+    "--warm-up", type=click.IntRange(1, MOST_RUNS), default=1, show_default=True, help="Runs before the timed ones."
+)
+@click.option(
+    "--runs", type=click.IntRange(1, MOST_RUNS), default=5, show_default=True, help="Timed runs of each feed."
+)
 @time_limit_option(1800.0, "For everything on the other machine.")
 @click.option("--metric", default="", metavar="FILE.py:FUNCTION", help="Name of your own measure; it is not run here.")
 @click.option("--force", is_flag=True, help="Replace the zip.")

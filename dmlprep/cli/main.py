@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import logging
 import os
-import signal
 import sys
+import traceback
 from importlib import import_module
-from typing import Any, NoReturn, TextIO
+from typing import NoReturn, TextIO
 
 import click
 
 from dmlprep._version import __version__
-from dmlprep.cli.output import open_streams, print_error, say
+from dmlprep.cli.output import echo_page, print_error, print_usage, say
+from dmlprep.cli.stopping import STOPPED, Stopping, exit_code
+from dmlprep.cli.streams import guarded, hold_descriptors
 from dmlprep.errors import CheckNotRun, DmlprepError, InternalError, UsageError
+from dmlprep.files.run_folder import end_run, sweep
+from dmlprep.record.printable import printable
 
-__all__ = ["cli", "main"]
+__all__ = ["cli", "command_line", "main"]
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "prepare": ("dmlprep.cli.prepare", "Make a model ready for DirectML, prove it, and write it."),
@@ -73,16 +76,50 @@ class _LazyGroup(click.Group):
 @click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(__version__, "-V", "--version", prog_name="dmlprep")
 @click.option("--debug", is_flag=True, help="Show the traceback of an internal error.")
-def cli(debug: bool) -> None:
+@click.option(
+    "--onnx-seconds",
+    type=click.FloatRange(0, min_open=True),
+    metavar="S",
+    help="Processor time that onnx's checker and shape inference may take for one look at a model (10).",
+)
+@click.option(
+    "--onnx-memory", type=click.IntRange(16), metavar="MIB", help="Memory that they may take for it, in MiB (1024)."
+)
+@click.option(
+    "--made-bytes",
+    type=click.IntRange(0, 1 << 60),
+    metavar="N",
+    help="Bytes of constants that may be made of one model (512 MiB, and 8 for each byte of its files).",
+)
+@click.option(
+    "--made-nodes",
+    type=click.IntRange(0, 1 << 60),
+    metavar="N",
+    help="Nodes that its functions and operators may become (50000, and 32 for each of its own).",
+)
+@click.pass_context
+def cli(
+    ctx: click.Context,
+    debug: bool,
+    onnx_seconds: float | None,
+    onnx_memory: int | None,
+    made_bytes: int | None,
+    made_nodes: int | None,
+) -> None:
     """Prepare ONNX models for ONNX Runtime's DirectML execution provider, and prove the result.
 
-    Exit codes: 0 good, 1 the model fails, 2 bad command, recipe or input, 3 a demanded check could not run, 70 a bug.
+    Exit codes: 0 good, 1 the model fails, 2 bad command, recipe or input, 3 a demanded check could not run, 70 a bug;
+    130 after Ctrl-C, 143 after SIGTERM.
     """
+    if onnx_seconds is not None or onnx_memory is not None:
+        from dmlprep.compiled.door import DEFAULT, Limits, limited
 
+        memory = DEFAULT.memory if onnx_memory is None else onnx_memory << 20
+        ctx.with_resource(limited(Limits(onnx_seconds or DEFAULT.seconds, memory, max(DEFAULT.answer, memory // 16))))
+    if made_bytes is not None or made_nodes is not None:
+        from dmlprep.model import budget
 
-def _terminate(_signal: int, _frame: Any) -> NoReturn:
-    # Leave through the same door as Ctrl-C, so that half-written output goes.
-    raise KeyboardInterrupt
+        ctx.with_resource(budget.limited(budget.Limits(made_bytes=made_bytes, made_nodes=made_nodes)))
 
 
 def _reader_left(stdout: TextIO) -> NoReturn:
@@ -92,14 +129,34 @@ def _reader_left(stdout: TextIO) -> NoReturn:
 
 
 def main() -> NoReturn:
+    """What the program does: sweep what killed runs left, run the command line, and exit with its code."""
+    hold_descriptors()
+    stopping = Stopping()
+    stopping.install()
+    code: object = 130
+    try:
+        sweep()
+        command_line()
+    except SystemExit as left:
+        code = left.code
+    except KeyboardInterrupt:
+        say(STOPPED, head="")
+    finally:
+        stopping.over()
+        end_run()
+    # A command that came to its end all the same says what it found.
+    sys.exit(exit_code(stopping.asked) if stopping.asked and code else code)  # type: ignore[arg-type]
+
+
+def command_line() -> NoReturn:
     """Run the command line and exit with its code."""
     # onnx-ir logs what it mends in broken models; our errors say it in one line.
     logging.getLogger("onnx_ir").setLevel(logging.CRITICAL)
-    for name in ("SIGTERM", "SIGHUP", "SIGBREAK"):  # asked to end; the terminal went away; Ctrl-Break on Windows
-        asked = getattr(signal, name, None)
-        if asked is not None and signal.getsignal(asked) == signal.SIG_DFL:  # nohup ignores one
-            signal.signal(asked, _terminate)
-    open_streams()
+    with guarded():
+        _run()
+
+
+def _run() -> NoReturn:
     stdout = sys.stdout
     try:
         code = cli(standalone_mode=False)
@@ -111,14 +168,15 @@ def main() -> NoReturn:
     except click.exceptions.Exit as done:
         sys.exit(done.exit_code)
     except click.ClickException as error:
-        with contextlib.suppress(OSError):
-            error.show()
+        print_usage(error)
         sys.exit(error.exit_code)
     except DmlprepError as error:
+        if "--debug" in sys.argv and isinstance(error, InternalError):
+            echo_page(traceback.format_exc(), err=True)
         print_error(error)
         sys.exit(error.exit_code)
     except (KeyboardInterrupt, click.Abort):
-        say("stopped; nothing was left half-written", head="")
+        say(STOPPED, head="")
         sys.exit(130)
     except BrokenPipeError:
         _reader_left(stdout)
@@ -130,11 +188,12 @@ def main() -> NoReturn:
         sys.exit(CheckNotRun.exit_code)
     except Exception as error:
         if "--debug" in sys.argv:
-            raise
+            echo_page(traceback.format_exc(), err=True)
+            sys.exit(InternalError.exit_code)
         if isinstance(error, OSError) and (error.filename is not None or error.errno in _FULL):
             from dmlprep.files.reasons import explain
 
-            where = f"{error.filename}: " if error.filename is not None else ""
+            where = f"{printable(str(error.filename))}: " if error.filename is not None else ""
             what, fix = explain(error) if where else ("", "")
             plain = "check the path, its permissions and the space on the disk"
             say(f"{where}{what or error.strerror or error}", fix or plain)

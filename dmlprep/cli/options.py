@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from dmlprep.bounds import MOST_ADAPTERS, MOST_SECONDS, MOST_SIZE, MOST_VALUE
 from dmlprep.errors import UsageError
 
 if TYPE_CHECKING:
     from dmlprep.model.pinned import Value
 
 __all__ = [
+    "Number",
     "adapter_options",
     "device_options",
     "feeds_option",
@@ -27,6 +30,16 @@ __all__ = [
 ]
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Number(click.FloatRange):
+    """A number within bounds. Click's own range takes NaN, which is neither below nor above a bound."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        number = float(super().convert(value, param, ctx))
+        if not math.isfinite(number):
+            self.fail(f"{value} is no finite number.", param, ctx)
+        return number
 
 
 def recipe_options(function: F) -> F:
@@ -77,7 +90,7 @@ def adapter_options(function: F) -> F:
     """``--device-id`` and ``--adapter``."""
     number = click.option(
         "--device-id",
-        type=click.IntRange(0),
+        type=click.IntRange(0, MOST_ADAPTERS),
         metavar="N",
         help="DirectML adapter by its number in DXGI's order (dmlprep doctor --adapters).",
     )
@@ -108,7 +121,12 @@ def device_options(function: F) -> F:
 
 def metric_options(function: F) -> F:
     """``--metric`` and ``--metric-bound``."""
-    bound = click.option("--metric-bound", type=float, metavar="NUMBER", help="Largest number of --metric that passes.")
+    bound = click.option(
+        "--metric-bound",
+        type=Number(-MOST_VALUE, MOST_VALUE),
+        metavar="NUMBER",
+        help="Largest number of --metric that passes.",
+    )
     name = click.option(
         "--metric",
         metavar="FILE.py:FUNCTION",
@@ -134,7 +152,7 @@ def time_limit_option(seconds: float, says: str) -> Callable[[F], F]:
     """``--time-limit``; ``seconds`` by default."""
     return click.option(
         "--time-limit",
-        type=click.FloatRange(0, min_open=True),
+        type=Number(0, MOST_SECONDS, min_open=True),
         default=seconds,
         show_default=True,
         metavar="SECONDS",
@@ -189,6 +207,9 @@ def read_sizes(pins: tuple[str, ...]) -> dict[str, int]:
             size = int(text)
         except ValueError:
             size = -1
+        if size > MOST_SIZE:
+            fix = f"give a whole number from 0 to {MOST_SIZE}"
+            raise UsageError(f"{size} is no size of a dimension", where=f"--pin {name.strip()}", fix=fix)
         if not equals or not name.strip() or size < 0:
             raise UsageError(
                 f"{pin!r} is no pin",

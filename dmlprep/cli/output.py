@@ -1,17 +1,23 @@
-"""What several commands write: JSON on stdout; errors, and one line of progress, on stderr."""
+"""What several commands write: lines and JSON on stdout; errors, and one line of progress, on stderr.
+
+Everything that we print leaves here or through ``cli.console``: names of a stranger's model, path or tool are made
+printable on the way out, not where they are put into words.
+"""
 
 from __future__ import annotations
 
 import codecs
 import contextlib
-import io
 import re
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
+from dmlprep.cli.streams import own
 from dmlprep.errors import DmlprepError
+from dmlprep.record.printable import apart, json_safe, paragraph, printable, shortened
 from dmlprep.record.shares import percent
 
 if TYPE_CHECKING:
@@ -19,60 +25,82 @@ if TYPE_CHECKING:
 
 __all__ = [
     "echo",
-    "open_streams",
+    "echo_lines",
+    "echo_page",
     "print_error",
     "print_json",
     "print_json_text",
+    "print_usage",
     "progress_line",
     "say",
     "show_verdict",
 ]
 
-
-def open_streams() -> None:
-    """Let stdout and stderr take every character: one that their encoding lacks is written as ``\\u043c``.
-
-    A pipe or a file on Windows has the code page of Windows (cp1252, cp437), which has few of the letters that paths
-    and tensor names may have.
-    """
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
+_PROGRESS = 100
+"""Characters of a line of progress: one that the terminal breaks cannot be written over."""
 
 
-def echo(text: str = "", *, err: bool = False, nl: bool = True) -> None:
-    """Write a line to stdout, or to stderr, in that stream's own encoding."""
-    # Not click's default stream, which writes UTF-8 where the stream is ASCII and rich beside it does not.
-    click.echo(text, file=sys.stderr if err else sys.stdout, nl=nl)
+def _write(text: str, stream: TextIO) -> None:
+    stream.write(text)
+    stream.flush()
+
+
+def echo(text: str = "", *, err: bool = False) -> None:
+    """Write a sentence to stdout, or to stderr; line ends in it go on with an indent."""
+    _write(apart(paragraph(text)) + "\n", own(sys.stderr if err else sys.stdout))
+
+
+def echo_lines(lines: Iterable[str]) -> None:
+    """Write lines to stdout: line ends in them are escaped."""
+    _write("".join(f"{apart(shortened(printable(line)))}\n" for line in lines), own(sys.stdout))
+
+
+def echo_page(text: str, *, err: bool = False) -> None:
+    """Write a document to stdout, or to stderr, as it is: nothing in it is shortened."""
+    lines = (apart(printable(line)) for line in text.expandtabs(4).split("\n"))
+    _write("\n".join(lines), own(sys.stderr if err else sys.stdout))
 
 
 def say(text: str, fix: str = "", *, head: str = "error: ") -> None:
     """Write what went wrong, and how to mend it, to stderr."""
     with contextlib.suppress(OSError):  # where stderr takes nothing, the exit code is all that can be said
-        click.secho(head, file=sys.stderr, fg="red", bold=True, nl=False)
-        echo(text, err=True)
-        if fix:
-            echo(f"  fix: {fix}", err=True)
+        click.secho(head, file=own(sys.stderr), fg="red", bold=True, nl=False)
+        said = [text, f"  fix: {fix}"] if fix else [text]
+        _write("".join(f"{paragraph(one)}\n" for one in said), own(sys.stderr))
 
 
 def print_error(error: DmlprepError) -> None:
     """Write an error with where it happened and its code to stderr."""
-    what = f"{error.where}: {error.what}" if error.where else error.what
+    what = f"{printable(error.where)}: {error.what}" if error.where else error.what
     say(what + (f" [{error.code}]" if error.code else ""), error.fix)
+
+
+def print_usage(error: click.ClickException) -> None:
+    """Write what click says of a command line that it does not take, to stderr, in click's form."""
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        echo_page(f"{error.format_message()}\n", err=True)
+        return
+    lines = [f"Error: {shortened(printable(error.format_message()))}"]
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    if context is not None:
+        lines = [context.get_usage(), f"Try '{context.command_path} --help' for help.", "", *lines]
+    with contextlib.suppress(OSError):
+        _write("".join(f"{line}\n" for line in lines), own(sys.stderr))
 
 
 def print_json(data: Any) -> None:
     """A record, or builtins, as indented JSON on stdout."""
-    import msgspec
+    from dmlprep.record.documents import to_json
 
-    print_json_text(msgspec.json.format(msgspec.json.encode(data), indent=2) + b"\n")
+    print_json_text(to_json(data))
 
 
 def print_json_text(raw: bytes) -> None:
     """JSON on stdout: as it is in UTF-8, else in ASCII with JSON's own escapes, which every reader takes."""
-    text = raw.decode("utf-8")
-    utf8 = codecs.lookup(sys.stdout.encoding or "ascii").name.startswith("utf")
-    echo(text if utf8 else re.sub(r"[^\x00-\x7f]", _escape, text), nl=False)
+    stream = own(sys.stdout)
+    text = json_safe(raw.decode("utf-8"))
+    utf8 = codecs.lookup(stream.encoding or "ascii").name.startswith("utf")
+    _write(text if utf8 else re.sub(r"[^\x00-\x7f]", _escape, text), stream)
 
 
 def _escape(found: re.Match[str]) -> str:
@@ -95,4 +123,5 @@ def show_verdict(verdict: Verdict, output_format: str) -> None:
 def progress_line(share: float, text: str) -> None:
     """Write the share done (0 to 1) over the line before, where stderr is a terminal; at 1 the line goes."""
     if sys.stderr.isatty():
-        echo("\r\x1b[K" + (f"{percent(share, 0):>5} {text}" if share < 1 else ""), nl=False, err=True)
+        said = f"{percent(share, 0):>5} {shortened(printable(text), _PROGRESS)}" if share < 1 else ""
+        _write(f"\r\x1b[K{said}", own(sys.stderr))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dmlprep.cli.options import format_option, read_pins, recipe_options
-from dmlprep.cli.output import echo, print_json
+from dmlprep.cli.output import echo, echo_lines, print_json
 
 if TYPE_CHECKING:
     from dmlprep.recipe import Plan
@@ -51,7 +51,7 @@ def command(
     else:
         from dmlprep.report.outlook_text import in_full
 
-        echo("\n".join(in_full(outlook, str(model))))
+        echo_lines(in_full(outlook, str(model)))
     return int(bool(outlook.refused))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from dmlprep.cli.options import format_option
-from dmlprep.cli.output import echo, print_json
+from dmlprep.cli.output import echo, echo_page, print_json
 
 __all__ = ["command"]
 
@@ -38,7 +38,7 @@ def show(name: str) -> int:
     """The text of the recipe NAME: a start for one's own."""
     from dmlprep.recipe.recipe import recipe_text
 
-    echo(recipe_text(name), nl=False)
+    echo_page(recipe_text(name))
     return 0
 
 

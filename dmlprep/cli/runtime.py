@@ -6,14 +6,18 @@ import json
 import sys
 import time
 from dataclasses import asdict
+from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from dmlprep.cli.options import format_option
-from dmlprep.cli.output import echo, print_json
+from dmlprep.cli.output import echo, echo_lines, print_json
 from dmlprep.errors import CheckNotRun
+
+if TYPE_CHECKING:
+    from dmlprep.runtime.linux.layout import Layout
 
 __all__ = ["command"]
 
@@ -32,28 +36,28 @@ class _Progress:
     """One bar a stage on a terminal, one line a stage elsewhere; on stderr."""
 
     def __init__(self) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, DownloadColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+        from contextlib import ExitStack
 
-        self._console = Console(file=sys.stderr, highlight=False)
-        columns = (
-            SpinnerColumn(),
-            TextColumn("{task.description}"),
-            BarColumn(),
-            DownloadColumn(),
-            TimeElapsedColumn(),
-        )
-        self._bars = Progress(*columns, console=self._console, disable=not sys.stderr.isatty())
+        from rich.progress import BarColumn, DownloadColumn, SpinnerColumn, TimeElapsedColumn
+
+        from dmlprep.cli.console import bars, err, words
+
+        self._console = err()
+        columns = (SpinnerColumn(), words("{task.description}"), BarColumn(), DownloadColumn(), TimeElapsedColumn())
+        self._bars = bars(self._console, *columns)
+        self._shown = ExitStack()
         self._stage = ""
         self._task: Any = None
 
     def __enter__(self) -> _Progress:
-        self._bars.start()
+        from dmlprep.cli.console import above
+
+        self._shown.enter_context(above(self._bars))
         return self
 
     def __exit__(self, *_: object) -> None:
         self._finish()
-        self._bars.stop()
+        self._shown.close()
 
     def _finish(self) -> None:
         if self._task is not None:
@@ -65,7 +69,7 @@ class _Progress:
             self._stage = stage
             self._task = self._bars.add_task(stage, total=total or None)
             if not sys.stderr.isatty():
-                self._console.print(f"{stage} ...", markup=False)
+                self._console.print(f"{stage} ...")
         if total:
             self._bars.update(self._task, total=total, completed=done)
 
@@ -75,7 +79,7 @@ class _Progress:
     "--release",
     default="",
     metavar="VERSION",
-    help="Release of ONNX Runtime, such as 1.30.0; several can stand here. Without it 1.24.4.",
+    help="Release of ONNX Runtime, such as 1.24.4; several can stand here. Without it 1.30.0.",
 )
 @click.option(
     "--wheel",
@@ -84,36 +88,66 @@ class _Progress:
 )
 @click.option("--mirror", default="", metavar="URL", help="Debian mirror; by default the one apt uses here.")
 @click.option("--keyring", type=click.Path(path_type=Path), help="Keys of Debian's archive, for gpgv.")
-@click.option("--unverified", is_flag=True, help="Do not verify the signature of Debian's package indexes.")
+@click.option(
+    "--as-of",
+    type=click.DateTime(["%Y-%m-%d"]),
+    metavar="YYYY-MM-DD",
+    help="The mirror is a copy of this day: take what was valid then.",
+)
+@click.option(
+    "--unverified",
+    is_flag=True,
+    help="Do not verify the signature of Debian's package indexes. Needs this system's own bubblewrap.",
+)
 @format_option("text", "json")
 def install(
-    release: str, wheel: Path | None, mirror: str, keyring: Path | None, unverified: bool, output_format: str
+    release: str,
+    wheel: Path | None,
+    mirror: str,
+    keyring: Path | None,
+    as_of: datetime | None,
+    unverified: bool,
+    output_format: str,
 ) -> None:
     """Install what is missing, and test it.
 
     An installation that was interrupted goes on where it ended.
     """
     from dmlprep.runtime import dml_status
-    from dmlprep.runtime.linux.install import Source, check_machine
+    from dmlprep.runtime.linux.install import check_machine, package_of
     from dmlprep.runtime.linux.install import install as build
     from dmlprep.runtime.linux.layout import DEFAULT_RELEASE, Layout
-    from dmlprep.runtime.linux.mirror import DEFAULT_KEYRING
+    from dmlprep.runtime.linux.release import DEFAULT_KEYRING
+    from dmlprep.runtime.linux.source import Source
 
     check_machine()
     start = time.monotonic()
     layout = Layout.of_user()
-    source = Source(mirror, keyring or DEFAULT_KEYRING, unverified, release or DEFAULT_RELEASE, wheel)
+    day = as_of.date() if as_of else None
+    source = Source(mirror, keyring or DEFAULT_KEYRING, unverified, day, release or DEFAULT_RELEASE, wheel)
     with _Progress() as progress:
         version = build(layout, source, progress)
         progress("self-test", 0, 0)
         status = dml_status(version)
     seconds = time.monotonic() - start
+    package = package_of(layout, version)
     if output_format == "json":
-        print_json({"release": version, "available": status.available, "seconds": round(seconds, 1)})
-    elif status.available:
-        echo(f"ONNX Runtime {version} answers: {status.device} ({seconds:.0f} s)")
+        seconds = round(seconds, 1)
+        print_json({"release": version, "available": status.available, "seconds": seconds, "package": package})
+    else:
+        if note := _PINS.get(package["pin"]):
+            echo(f"note: {package['file']} is {note}: SHA-256 {package['sha256']}")
+        if status.available:
+            echo(f"ONNX Runtime {version} answers: {status.device} ({seconds:.0f} s)")
     if not status.available:
         raise CheckNotRun(status.reason, where=str(layout.home), code="DP804")
+
+
+_PINS = {
+    "unpinned": "unpinned, this dmlprep knows no digest of it",
+    "another": "not the file of this name that this dmlprep knows",
+}
+"""What is said of a package, by how it stands to the digests that are known."""
 
 
 @command.command()
@@ -126,7 +160,7 @@ def status(again: bool, output_format: str) -> None:
     """
     from dmlprep.runtime import dml_status
     from dmlprep.runtime.linux.base import TESTED
-    from dmlprep.runtime.linux.install import missing_piece, read_manifest
+    from dmlprep.runtime.linux.install import missing_piece, package_of, read_manifest
     from dmlprep.runtime.linux.layout import Layout
 
     layout = Layout.of_user()
@@ -144,12 +178,13 @@ def status(again: bool, output_format: str) -> None:
             "device": str(found.device or ""),
             "fp16": {**asdict(found.fp16), "native": found.native_fp16},
             **piece,
+            "package": package_of(layout, version),
         }
     if output_format == "json":
         record = {key: manifest.get(key) for key in ("mirror", "signatures", "native", "packages")}
         print_json({"folder": str(layout.home), "releases": releases, **record})
     else:
-        _print_status(layout.home, manifest, releases)
+        _print_status(layout, manifest, releases)
         for name, version in TESTED.items():
             if name in packages and packages[name]["version"] != version:
                 echo(f"note: {name} is {packages[name]['version']}, this dmlprep was tried with {version}")
@@ -157,15 +192,22 @@ def status(again: bool, output_format: str) -> None:
         raise CheckNotRun("no release passes its self-test", where=str(layout.home), code="DP804")
 
 
-def _print_status(folder: Path, manifest: dict[str, Any], releases: dict[str, Any]) -> None:
-    echo(f"folder    {folder}")
+def _print_status(layout: Layout, manifest: dict[str, Any], releases: dict[str, Any]) -> None:
+    from dmlprep.runtime.linux.launcher import untrusted
+
+    echo(f"folder    {layout.home}")
     echo(f"mirror    {manifest.get('mirror', '?')}")
     for suite, how in manifest.get("signatures", {}).items():
         echo(f"          {suite}: {how}")
+    if untrusted(layout):
+        echo("          unverified: this system's own bubblewrap starts the sandbox")
     echo(f"native    {manifest['native'][:16]} (compiled here)")
     for version, release in releases.items():
         verdict = "self-test passed" if release["available"] else release["reason"]
-        echo(f"release   ONNX Runtime {version} ({release['package']['file']}): {verdict}")
+        package = release["package"]
+        echo(f"release   ONNX Runtime {version} ({package['file']}): {verdict}")
+        if note := _PINS.get(package["pin"]):
+            echo(f"          {note}; SHA-256 {package['sha256']}")
         if release["device"]:
             echo(f"          {release['device']}")
             fp16 = release["fp16"]
@@ -186,4 +228,4 @@ def remove(release: str) -> None:
     from dmlprep.runtime.linux.layout import Layout
 
     removed = take_away(Layout.of_user(), release)
-    echo("\n".join(f"removed {path}" for path in removed) or "nothing is installed")
+    echo_lines([f"removed {path}" for path in removed] or ["nothing is installed"])

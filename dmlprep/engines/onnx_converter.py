@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import onnx
-import onnx.version_converter
 
+from dmlprep.compiled import calls
+from dmlprep.compiled.door import OnnxError
 from dmlprep.errors import ModelRefused
 
 __all__ = ["convert"]
@@ -15,14 +16,14 @@ def convert(proto: onnx.ModelProto, version: int) -> onnx.ModelProto:
 
     Raises:
         ModelRefused: the converter has no way for one of the operators.
+        ToolFailed: the converter crashes on the model, or needs more than its limits.
     """
     try:
-        converted: onnx.ModelProto = onnx.version_converter.convert_version(proto, version)
-    except (RuntimeError, ValueError, IndexError) as error:
+        return calls.convert_version(proto, version)
+    except OnnxError as error:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         raise ModelRefused(
             f"onnx's converter cannot bring the model to opset {version}: {lines[-1] if lines else error}",
             code="DP104",
             fix="export the model again with a newer opset",
         ) from error
-    return converted

@@ -12,7 +12,8 @@ from collections.abc import Collection
 import onnx
 from onnxconverter_common import float16
 
-from dmlprep.errors import ModelRefused
+from dmlprep.compiled import calls
+from dmlprep.errors import ModelRefused, ToolFailed
 
 __all__ = ["DEFAULT_OPERATORS", "FP16_MAX", "FP16_MIN", "convert_to_fp16", "holds_fp16"]
 
@@ -40,21 +41,25 @@ def convert_to_fp16(
 
     Raises:
         ModelRefused: the converter failed.
+        ToolFailed: onnx crashes on the model, or needs more than its limits.
     """
     try:
+        inferred = calls.infer_shapes(proto, propagate=False)  # the converter's own call would be in this process
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # clamped weights are found and reported by the caller, with numbers
             converted: onnx.ModelProto = float16.convert_float_to_float16(
-                proto,
+                inferred,
                 min_positive_val=FP16_MIN,
                 max_finite_val=FP16_MAX,
                 keep_io_types=keep_io,
-                disable_shape_infer=False,
+                disable_shape_infer=True,
                 op_block_list=[*DEFAULT_OPERATORS, *keep_operators],
                 node_block_list=list(keep_nodes),
                 check_fp16_ready=False,
             )
             return converted
+    except ToolFailed:
+        raise
     except Exception as error:  # its failures have no common base: whatever it raises is a refusal
         line = next((text.strip() for text in str(error).splitlines() if text.strip()), type(error).__name__)
         raise ModelRefused(f"onnxconverter-common failed: {line}", code="DP403", fix='use engine = "own"') from error

@@ -1,4 +1,4 @@
-"""onnxsim 0.8, in a child process: a crash or a hang of it is a sentence, not the end of dmlprep.
+"""onnxsim 0.8, in a child process: a crash, a hang or a hunger for memory of it is a sentence, not the end of dmlprep.
 
 Only ``onnxsim.simplify`` is used. The model goes over by file, without its weights (``passes/simplify.py`` takes them
 out before). The import of onnxsim takes as long as many simplifications, so the process is kept for the next call, for
@@ -17,10 +17,12 @@ from pathlib import Path
 import onnx
 from google.protobuf.message import DecodeError
 
-from dmlprep.errors import ModelRefused
+from dmlprep.errors import InputError, ModelRefused
+from dmlprep.model.bounds import check_bounds
 from dmlprep.runtime.child import Child
 from dmlprep.runtime.failure import FULL, SessionFailure, disk_full
 from dmlprep.runtime.serving import Refused, answers, serve
+from dmlprep.runtime.starting import allowed_memory
 
 __all__ = ["SKIPPED", "end", "simplify"]
 
@@ -39,6 +41,10 @@ make (Gelu, Attention, RMSNormalization, RotaryEmbedding)."""
 
 _IDLE = 60.0
 """Seconds after which the process ends when nobody calls."""
+
+_MEMORY, _MEMORY_A_BYTE = 2 << 30, 256
+"""Bytes of memory that it may hold, and more for each byte of the model, which has no weights. Its import takes 90 MB,
+a graph of 20,000 nodes 110 bytes a byte; what needs more folds constants that grow without end."""
 
 _LARGE = 32 << 20
 """Bytes of a model after which the process ends: it does not give its memory back."""
@@ -67,7 +73,13 @@ class _Simplifier:
             before, after = child.exchange / "before.onnx", child.exchange / "after.onnx"
             try:
                 self._write(before, model)
-                child.ask([["simplify", str(before), str(after), *arguments]], limit=time_limit)
+                memory = _MEMORY + _MEMORY_A_BYTE * len(model)
+                allowed = allowed_memory().nbytes
+                child.ask(
+                    [["simplify", str(before), str(after), *arguments]],
+                    limit=time_limit,
+                    memory=min(memory, allowed) if allowed else 0,
+                )
                 result = after.read_bytes()
             except BaseException:
                 # Also after a mere refusal: what an exception left in onnxsim is unknown.
@@ -131,15 +143,18 @@ def simplify(
     result = onnx.ModelProto()
     try:
         result.ParseFromString(_simplifier.run(proto.SerializeToString(), [str(constant_bytes), *skipped], time_limit))
+        check_bounds(result, "its result")  # folding makes tensors that the file did not have
     except SessionFailure as failed:
         text = (
             failed.message
             if failed.kind in ("timeout", "hang", "crash", "memory")
             else f"onnxsim failed: {failed.message}"
         )
-        raise _refused(text) from failed
+        raise _refused(text, "" if failed.kind == "memory" else ", or give it more time") from failed
     except (DecodeError, OSError) as error:
         raise _refused(f"onnxsim gave no model: {error}") from error
+    except (InputError, ModelRefused) as error:
+        raise _refused(f"onnxsim gave a model beyond bounds: {error.where}: {error.what}") from error
     return result
 
 
@@ -148,8 +163,8 @@ def end() -> None:
     _simplifier.end()
 
 
-def _refused(what: str) -> ModelRefused:
-    return ModelRefused(what, where="onnxsim", code="DP301", fix="leave the step out, or give it more time")
+def _refused(what: str, more: str = ", or give it more time") -> ModelRefused:
+    return ModelRefused(what, where="onnxsim", code="DP301", fix=f"leave the step out{more}")
 
 
 def _handle(fields: list[str]) -> bool:

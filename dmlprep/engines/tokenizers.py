@@ -9,6 +9,7 @@ import numpy as np
 
 from dmlprep.engines.extras import extra
 from dmlprep.errors import InputError
+from dmlprep.files import check_plain
 
 __all__ = ["tokenize"]
 
@@ -29,9 +30,11 @@ def tokenize(file: Path, texts: Sequence[str], length: int | None) -> dict[str, 
     """
     module = extra("tokenizers", "tokenizers", "reading text")
     try:
+        check_plain(file, _MOST_BYTES)
         tokenizer = module.Tokenizer.from_file(str(file))
     except Exception as error:  # it raises Exception itself
-        raise InputError(f"cannot be read as a tokenizer: {error}", where=str(file)) from error
+        fix = getattr(error, "fix", "pass the tokenizer.json that belongs to the model")
+        raise InputError(f"cannot be read as a tokenizer: {error}", where=str(file), fix=fix) from error
     padding = tokenizer.padding or {}
     kept = {key: padding[key] for key in ("direction", "pad_id", "pad_type_id", "pad_token") if key in padding}
     kept.setdefault("pad_id", next((i for t in _PADDING if (i := tokenizer.token_to_id(t)) is not None), 0))
@@ -44,6 +47,9 @@ def tokenize(file: Path, texts: Sequence[str], length: int | None) -> dict[str, 
     columns = {"ids": "ids", "mask": "attention_mask", "types": "type_ids"}
     return {name: np.array([getattr(one, key) for one in found], np.int64) for name, key in columns.items()}
 
+
+_MOST_BYTES = 1 << 30
+"""Of a tokenizer.json: those of large vocabularies have some ten million."""
 
 _PADDING = ("[PAD]", "<pad>", "<|endoftext|>", "</s>")
 """How tokenizers call padding that say nothing of it; the last two end a text, and models are told by the mask."""

@@ -1,28 +1,40 @@
 """Files and folders as they are on Windows and on Linux: names, open files, sets that are replaced together, text.
 
-``outputs`` checks a path before the work, ``replacing`` renames and removes, ``staging`` makes the folder in which a
-result is made, ``exchange`` replaces a set of files as one, ``reasons`` says why a file cannot be read or written,
-``text`` reads what editors and shells wrote.
+``outputs`` checks a path before the work, ``replacing`` renames and removes, ``clearing`` removes what strangers left,
+``staging`` makes the folder in which a result is made, ``exchange`` replaces a set of files as one, ``run_folder``
+holds what a run has begun, ``reasons`` says why a file cannot be read or written, ``given`` reads a file that somebody
+gave, within bounds, ``text`` what editors and shells wrote.
 """
 
+from dmlprep.files.clearing import remove_tree
 from dmlprep.files.exchange import FileSet
+from dmlprep.files.given import NotToml, Unfit, check_document, check_plain, parse_toml, read_given
 from dmlprep.files.outputs import check_output, check_path, windows_problem
 from dmlprep.files.reasons import explain, unreadable, unwritable
-from dmlprep.files.replacing import remove, remove_tree, replace
+from dmlprep.files.replacing import remove, replace
+from dmlprep.files.staging import clear_staging, staging_folder
 from dmlprep.files.text import HOW_TO_SAVE, NotUtf8, decode_text, read_text
 
 __all__ = [
     "HOW_TO_SAVE",
     "FileSet",
+    "NotToml",
     "NotUtf8",
+    "Unfit",
+    "check_document",
     "check_output",
     "check_path",
+    "check_plain",
+    "clear_staging",
     "decode_text",
     "explain",
+    "parse_toml",
+    "read_given",
     "read_text",
     "remove",
     "remove_tree",
     "replace",
+    "staging_folder",
     "unreadable",
     "unwritable",
     "windows_problem",

@@ -8,10 +8,10 @@ The files of a set lie in one folder. One of them is the head (``model.onnx``): 
 4. The hidden folder is removed.
 
 A failure in 2 or 3 (on Windows: a file is open in another program) moves everything back. Where the process is killed
-in 2 or 3, the head is missing, so that nobody takes the rest for a result, and the next run into this place puts the
-old set back; where it is killed in 4, the head is in its place, and the next run removes the hidden folder. The hidden
-folder is locked by the process that made it, so that a second run does not take it for a left one. This holds for
-processes that end, not for a computer that loses power: no file is forced to the disk.
+in 2 or 3, the head is missing, so that nobody takes the rest for a result, and the next start of any command, or the
+next run into this place, puts the old set back; where it is killed in 4, the head is in its place, and the hidden
+folder is removed then. The hidden folder is locked by the process that made it, so that a second run does not take it
+for a left one. This holds for processes that end, not for a computer that loses power: no file is forced to the disk.
 """
 
 from __future__ import annotations
@@ -20,18 +20,20 @@ import contextlib
 import hashlib
 import json
 import os
-import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from dmlprep.errors import OutputError
+from dmlprep.files.locks import held
 from dmlprep.files.reasons import unwritable
 from dmlprep.files.replacing import remove, remove_tree, replace
+from dmlprep.files.run_folder import noted, undoes
 
-__all__ = ["FileSet", "held"]
+__all__ = ["FileSet"]
 
-_LIST, _LOCK = "old.json", "lock"
+_LIST = "old.json"
 
 
 @dataclass(frozen=True)
@@ -63,19 +65,20 @@ class FileSet:
             OutputError: a file cannot be moved; the old set is in its place as before.
         """
         self.recover()
-        try:
-            self.aside.mkdir()
-        except FileExistsError as error:
-            raise self._busy() from error
-        except OSError as error:
-            raise unwritable(error, self.folder / self.head) from error
-        try:
-            with held(self.aside) as mine:
-                if not mine:
-                    raise self._busy()
-                self._swap(new)
-        finally:
-            self._discard()
+        with noted("exchange", folder=os.path.abspath(self.folder), head=self.head, others=list(self.others)):
+            try:
+                self.aside.mkdir()
+            except FileExistsError as error:
+                raise self._busy() from error
+            except OSError as error:
+                raise unwritable(error, self.folder / self.head) from error
+            try:
+                with held(self.aside) as mine:
+                    if not mine:
+                        raise self._busy()
+                    self._swap(new)
+            finally:
+                self._discard()
 
     def recover(self) -> None:
         """Put back the old set where an earlier run was killed while it replaced it.
@@ -170,34 +173,6 @@ class FileSet:
         )
 
 
-@contextlib.contextmanager
-def held(folder: Path) -> Iterator[bool]:
-    """Lock a folder for this process, by a file ``lock`` in it; whether nobody else has it. The system unlocks it when
-    the process ends. Where a file system knows no locks, nobody else is said to have it only if the file is new.
-    """
-    path = folder / _LOCK
-    fresh = not path.exists()
-    try:
-        file = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o600)
-    except OSError:
-        yield fresh
-        return
-    try:
-        yield _lock(file) or fresh
-    finally:
-        os.close(file)
-
-
-def _lock(file: int) -> bool:
-    try:
-        if sys.platform == "win32":
-            import msvcrt
-
-            msvcrt.locking(file, msvcrt.LK_NBLCK, 1)
-        else:
-            import fcntl
-
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True
+@undoes("exchange")
+def _recover(_run: str, note: dict[str, Any], _begun: float) -> None:
+    FileSet(Path(note["folder"]), str(note["head"]), tuple(map(str, note["others"]))).recover()

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import os
-import tempfile
-import time
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
+from typing import Any
 
-from dmlprep.files.exchange import held
+from dmlprep.files.locks import clear_left, hold_new
 from dmlprep.files.reasons import unwritable
-from dmlprep.files.replacing import remove_tree
+from dmlprep.files.replacing import remove, remove_tree
+from dmlprep.files.run_folder import noted, run_name, undoes
 
-__all__ = ["PREFIX", "clear_left", "staging_folder"]
+__all__ = ["PREFIX", "clear_staging", "staging_folder"]
 
 PREFIX = ".dmlprep-run-"
 """How the names of staging folders begin."""
 
-_SURELY_HELD = 60.0
-"""Seconds after which a run that is alive holds its staging folder."""
+
+_CLOCK = 5.0
+"""Seconds that the clocks of two file systems may differ."""
 
 
 @contextlib.contextmanager
@@ -34,34 +33,37 @@ def staging_folder(folder: Path) -> Iterator[Path]:
         OutputError: the folder cannot be made.
     """
     made = [p for p in [folder, *folder.parents] if not os.path.exists(p)]
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        staging = Path(tempfile.mkdtemp(prefix=PREFIX, dir=folder))
-    except OSError as error:
-        fix = "check the folder and its permissions, or choose another with -o"
-        raise unwritable(error, folder, fix) from error
-    # At the end of the program, too: a signal can come between this function and the block of its caller.
-    clear = partial(remove_tree, staging, ignore_errors=True)
-    atexit.register(clear)
-    try:
-        with held(staging):
-            yield staging
-    finally:
-        clear()
-        atexit.unregister(clear)
-        for path in made:  # folders that this run made and left empty
-            with contextlib.suppress(OSError):
-                path.rmdir()
+    with noted("staging", folder=os.path.abspath(folder), made=[os.path.abspath(p) for p in made]):
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            staging = hold_new(folder, f"{PREFIX}{run_name()}", length=4)
+        except OSError as error:
+            fix = "check the folder and its permissions, or choose another with -o"
+            raise unwritable(error, folder, fix) from error
+        try:
+            yield staging.path
+        finally:
+            staging.remove()
+            for path in made:  # folders that this run made and left empty
+                with contextlib.suppress(OSError):
+                    path.rmdir()
 
 
-def clear_left(folder: Path) -> None:
-    """Remove staging folders of runs that were killed: those that no process holds."""
-    for left in folder.glob(f"{PREFIX}*"):
+def clear_staging(folder: Path) -> None:
+    """Remove staging folders that no process holds: of killed runs whose notes are lost."""
+    clear_left(folder, PREFIX)
+
+
+@undoes("staging")
+def _clear(run: str, note: dict[str, Any], begun: float) -> None:
+    # What has the name of the run is the run's own, whether it came to hold it or not.
+    for path in Path(note["folder"]).glob(f".dmlprep-*{run}*"):
+        if path.is_dir() and not path.is_symlink():
+            remove_tree(path, ignore_errors=True)
+        else:
+            remove(path)
+    for made in map(Path, note["made"]):
+        # Folders on the way to it, where they are empty. An older one is another, as a container may have it.
         with contextlib.suppress(OSError):
-            # A run that has just made its folder may not hold it yet.
-            if time.time() - left.stat().st_mtime < _SURELY_HELD or not (left / "lock").exists():
-                continue
-            with held(left) as nobody_has_it:
-                pass
-            if nobody_has_it:
-                remove_tree(left, ignore_errors=True)
+            if os.lstat(made).st_mtime > begun - _CLOCK:
+                made.rmdir()

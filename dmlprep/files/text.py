@@ -8,6 +8,8 @@ from __future__ import annotations
 import codecs
 from pathlib import Path
 
+from dmlprep.files.given import DOCUMENT_BYTES, Unfit, read_given
+
 __all__ = ["HOW_TO_SAVE", "NotUtf8", "decode_text", "read_text"]
 
 HOW_TO_SAVE = "save it as UTF-8: an editor's Save As has the encoding; in PowerShell, Out-File -Encoding utf8 FILE"
@@ -21,8 +23,11 @@ _MARKS = (
 )
 
 
-class NotUtf8(ValueError):
+class NotUtf8(Unfit):
     """The bytes are text in an encoding that is not read, or no text; the message says which."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(what, HOW_TO_SAVE)
 
 
 def decode_text(data: bytes) -> str:
@@ -49,11 +54,14 @@ def decode_text(data: bytes) -> str:
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
-def read_text(path: Path) -> str:
+def read_text(path: Path, limit: int = DOCUMENT_BYTES) -> str:
     """The text of a file, its line ends as ``\\n``.
+
+    Args:
+        limit: bytes that the file may have.
 
     Raises:
         OSError: the file cannot be read.
-        NotUtf8: as ``decode_text``.
+        Unfit: it is no plain file, larger, or no text (``NotUtf8``).
     """
-    return decode_text(path.read_bytes())
+    return decode_text(read_given(path, limit))

@@ -18,7 +18,7 @@ from typing import IO, Any
 import numpy as np
 
 from dmlprep.errors import InputError
-from dmlprep.files import explain
+from dmlprep.files import Unfit, check_plain, explain
 from dmlprep.files.outputs import windows_name_problem
 from dmlprep.kit.forms import FileEntry
 
@@ -69,9 +69,12 @@ class Bundle:
 
     def _open_zip(self) -> None:
         try:
+            check_plain(self.path)
             self._zip = zipfile.ZipFile(self.path)
         except FileNotFoundError as error:
             raise self.wrong("no such file", "check the path") from error
+        except Unfit as error:
+            raise self.wrong(str(error), error.fix) from error
         except (OSError, zipfile.BadZipFile, zipfile.LargeZipFile, NotImplementedError, ValueError) as error:
             what, fix = explain(error, self.path) if isinstance(error, OSError) else ("", "")
             if what:
@@ -124,9 +127,10 @@ class Bundle:
                 inside = path.resolve().is_relative_to(self._folder.resolve())
                 if path.is_symlink() or not inside:
                     raise self.wrong(f"{name} is a link", "copy the files themselves")
+                check_plain(path)
                 with path.open("rb") as plain:
                     yield plain
-        except (OSError, EOFError, zipfile.BadZipFile, NotImplementedError, RuntimeError, zlib.error) as error:
+        except (OSError, EOFError, Unfit, zipfile.BadZipFile, NotImplementedError, RuntimeError, zlib.error) as error:
             what, fix = explain(error, self._folder / name) if isinstance(error, OSError) else ("", "")
             if what:
                 raise self.wrong(f"{name} {what}", fix) from error

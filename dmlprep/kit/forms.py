@@ -8,8 +8,10 @@ from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 
+from dmlprep.bounds import MOST_RUNS, MOST_SECONDS
 from dmlprep.errors import InputError
 from dmlprep.metrics import OutputGroup, Tolerance
+from dmlprep.record.documents import to_json
 from dmlprep.runtime.offsite import integrity
 
 __all__ = ["FileEntry", "KitFeed", "KitModel", "KitReference", "Manifest", "Result", "read_manifest", "read_result"]
@@ -71,9 +73,9 @@ class Manifest(msgspec.Struct, frozen=True):
     tolerances: dict[Literal["dml", "cpu"], Tolerance]
     groups: list[OutputGroup]
     feeds: list[KitFeed]
-    warm_up: Annotated[int, msgspec.Meta(ge=1)]
-    runs: Annotated[int, msgspec.Meta(ge=1)]
-    time_limit: Annotated[float, msgspec.Meta(gt=0)]
+    warm_up: Annotated[int, msgspec.Meta(ge=1, le=MOST_RUNS)]
+    runs: Annotated[int, msgspec.Meta(ge=1, le=MOST_RUNS)]
+    time_limit: Annotated[float, msgspec.Meta(gt=0, le=MOST_SECONDS)]
     files: dict[str, FileEntry]
     inputs: Literal["", "given", "seeded"] = ""
     noise: dict[str, float] = {}
@@ -82,7 +84,7 @@ class Manifest(msgspec.Struct, frozen=True):
 
     def to_json(self) -> bytes:
         """The document; the same manifest gives the same bytes."""
-        return msgspec.json.format(msgspec.json.encode(self, order="sorted"), indent=1) + b"\n"
+        return to_json(self, order="sorted", indent=1)
 
 
 class ResultFailure(msgspec.Struct, frozen=True):

@@ -38,8 +38,9 @@ Array = np.ndarray[Any, Any]
 Progress = Callable[[float, str], None]
 
 _TRAVELS = (
-    *(f"runtime/offsite/{name}" for name in ("__init__", "device", "dxgi", "integrity", "main", "process", "work")),
-    *("runtime/hresult", "runtime/ortoptions", "files/replacing"),
+    *(f"runtime/offsite/{name}" for name in ("__init__", "device", "dxgi", "integrity", "limits", "main", "work")),
+    *("runtime/hresult", "runtime/memory", "runtime/ortoptions"),
+    *("files/locks", "files/replacing", "processes/process"),
     *("metrics/comparison", "metrics/measure", "metrics/rows", "metrics/steep"),
     *("record/output_metrics", "record/shares"),
 )
@@ -279,7 +280,9 @@ def _runner(kit: ZipWriter) -> None:
 
 def _renamed(source: str) -> bytes:
     """Its imports of dmlprep's modules lead to the kit's folder, where they lie side by side."""
-    return re.sub(r"\bdmlprep\.(runtime\.offsite|runtime|files|metrics|record)\b", "dmlprep_kit", source).encode()
+    return re.sub(
+        r"\bdmlprep\.(runtime\.offsite|runtime|files|metrics|processes|record)\b", "dmlprep_kit", source
+    ).encode()
 
 
 def _model(kit: ZipWriter, path: Path, data: Mapping[str, Path]) -> list[str]:

@@ -9,6 +9,7 @@ from dmlprep.metrics.integer_images import integer_images
 from dmlprep.metrics.measure import NOISE_FACTOR, Tolerance, measure, tells_something
 from dmlprep.metrics.noise import noise_of, nudged
 from dmlprep.metrics.precision_traits import holds_fp16, holds_rare_floats, quantizes
+from dmlprep.metrics.proof_rules import ProofRules, SearchJudge
 from dmlprep.metrics.tolerances import TOLERANCES, choose_tolerance, find_tolerance, proves
 from dmlprep.metrics.user_metric import UserMetric, load_metric
 
@@ -17,6 +18,8 @@ __all__ = [
     "TOLERANCES",
     "Comparison",
     "OutputGroup",
+    "ProofRules",
+    "SearchJudge",
     "Tolerance",
     "UserMetric",
     "bounds_used",

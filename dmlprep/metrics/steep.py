@@ -9,7 +9,7 @@ A kit carries this file as it is: Python 3.9 and numpy alone.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -31,11 +31,22 @@ _CHUNK = 1 << 20
 """Elements looked at together."""
 
 
-def steep_error(kind: str, reference: Array, candidate: Array, tolerance: Tolerance) -> tuple[float, str] | None:
+class _Measure(NamedTuple):
+    """One measure in words, and as a share of what is allowed; ``mean``: of many elements, and not the largest."""
+
+    text: str
+    share: float
+    mean: bool = False
+
+
+def steep_error(
+    kind: str, reference: Array, candidate: Array, tolerance: Tolerance, means: float = 1.0
+) -> tuple[float, str] | None:
     """How far a steep output is off, by what it is read for.
 
     Args:
         kind: one of ``STEEP``.
+        means: what a mean, or a share of many elements, counts beside the largest differences, which count 1.
 
     Returns:
         The largest of its measures, each as a share of what the tolerance allows: at most 1 is within it. And the
@@ -47,15 +58,16 @@ def steep_error(kind: str, reference: Array, candidate: Array, tolerance: Tolera
     if not (_finite(reference) and _finite(candidate)):
         return None
     if reference.size == 1:
-        return _judged(_one(reference, candidate, tolerance), "as a probability") if kind == "map" else None
+        return _judged(_one(reference, candidate, tolerance), "as a probability", means) if kind == "map" else None
     axis = classes_axis(kind, reference)
     if kind == "logits" and axis is not None:
-        return _logits(_rows(reference, axis), _rows(candidate, axis), tolerance)
+        return _judged(_logits(_rows(reference, axis), _rows(candidate, axis), tolerance), "as logits", means)
     if kind == "classes" and axis is not None and np.squeeze(reference).ndim < 3:
-        return _judged(_classes(_rows(reference, axis), _rows(candidate, axis), tolerance), "as rows of probabilities")
+        found = _classes(_rows(reference, axis), _rows(candidate, axis), tolerance)
+        return _judged(found, "as rows of probabilities", means)
     if axis is not None:  # the classes of each pixel: a map for each class
         reference, candidate = np.moveaxis(reference, axis, 0), np.moveaxis(candidate, axis, 0)
-    return _judged(_map(reference, candidate, tolerance), "as a map of probabilities")
+    return _judged(_map(reference, candidate, tolerance), "as a map of probabilities", means)
 
 
 def classes_axis(kind: str, reference: Array) -> int | None:
@@ -75,9 +87,9 @@ def _finite(array: Array) -> bool:
     return array.dtype.kind in "fV" and bool(np.isfinite(np.asarray(array, dtype=np.float32)).all())
 
 
-def _judged(measures: list[tuple[str, float]], what: str) -> tuple[float, str]:
-    said = [f"{text}, beyond what is allowed" if share > 1.0 else text for text, share in measures]
-    return max(share for _, share in measures), f"{what}: {', '.join(said)}"
+def _judged(measures: list[_Measure], what: str, means: float) -> tuple[float, str]:
+    said = [f"{m.text}, beyond what is allowed" if m.share > 1.0 else m.text for m in measures]
+    return max(m.share * (means if m.mean else 1.0) for m in measures), f"{what}: {', '.join(said)}"
 
 
 def _share(number: float, allowed: float) -> float:
@@ -87,13 +99,13 @@ def _share(number: float, allowed: float) -> float:
 # -- maps ---------------------------------------------------------------------------------------------------------
 
 
-def _one(reference: Array, candidate: Array, tolerance: Tolerance) -> list[tuple[str, float]]:
+def _one(reference: Array, candidate: Array, tolerance: Tolerance) -> list[_Measure]:
     """A lone probability, on the scale of 0 to 1: that 0.009 became 0.0096 changes no decision."""
     off = abs(float(reference.reshape(-1)[0]) - float(candidate.reshape(-1)[0]))
-    return [(f"{off:.2g} off", _share(off, tolerance.max_rel))]
+    return [_Measure(f"{off:.2g} off", _share(off, tolerance.max_rel))]
 
 
-def _map(reference: Array, candidate: Array, tolerance: Tolerance) -> list[tuple[str, float]]:
+def _map(reference: Array, candidate: Array, tolerance: Tolerance) -> list[_Measure]:
     """Overlap of the maps and of the masks made of them; elements out of bounds; how far one is from all around it.
 
     An element at the edge of a mask may have what its neighbours have. One that has it nowhere near is no edge: a
@@ -120,13 +132,14 @@ def _map(reference: Array, candidate: Array, tolerance: Tolerance) -> list[tuple
             either[index] += int(np.count_nonzero(ours | theirs))
     overlap = shared / all_of_it if all_of_it > 0 else 1.0
     allowed = 1.0 - tolerance.overlap
-    found = [(f"overlap {overlap:.4f}", _share(1.0 - overlap, allowed))]
+    found = [_Measure(f"overlap {overlap:.4f}", _share(1.0 - overlap, allowed), mean=True)]
     for cut, both, one in zip(cuts, common, either):  # noqa: B905 - Python 3.9
         iou = both / one if one else 1.0
-        found.append((f"mask IoU {iou:.4f} at {cut:.2g}", _share(1.0 - iou, allowed)))
+        found.append(_Measure(f"mask IoU {iou:.4f} at {cut:.2g}", _share(1.0 - iou, allowed), mean=True))
     share = outside / max(active, 1)
-    found.append((f"{percent(share, 2)} of the active elements out of bounds", _share(share, tolerance.outside)))
-    found.append((f"at most {stray / top:.2g} from all around", _share(stray / top, tolerance.stray)))
+    text = f"{percent(share, 2)} of the active elements out of bounds"
+    found.append(_Measure(text, _share(share, tolerance.outside), mean=True))
+    found.append(_Measure(f"at most {stray / top:.2g} from all around", _share(stray / top, tolerance.stray)))
     return found
 
 
@@ -161,9 +174,7 @@ def _rows(array: Array, axis: int) -> Array:
     return np.ascontiguousarray(np.moveaxis(array, axis, -1)).reshape(-1, array.shape[axis])
 
 
-def _classes(
-    reference: Array, candidate: Array, tolerance: Tolerance, *, logits: bool = False
-) -> list[tuple[str, float]]:
+def _classes(reference: Array, candidate: Array, tolerance: Tolerance, *, logits: bool = False) -> list[_Measure]:
     """Overlap of the rows (1 less the total variation), that of the worst one, and whether the same class wins."""
     variations: list[Array] = []
     lost, clearest = 0, 0.0
@@ -182,9 +193,9 @@ def _classes(
     mean, worst = float(np.mean(variation)), float(np.max(variation))
     same = len(variation) - lost
     return [
-        (f"overlap {1.0 - mean:.4f}", _share(mean, 1.0 - tolerance.overlap)),
-        (f"{worst:.2g} of the worst row moved", _share(worst, tolerance.stray)),
-        (f"the same class wins in {same} of {len(variation)} rows", _share(clearest, 2 * tolerance.max_rel)),
+        _Measure(f"overlap {1.0 - mean:.4f}", _share(mean, 1.0 - tolerance.overlap), mean=True),
+        _Measure(f"{worst:.2g} of the worst row moved", _share(worst, tolerance.stray)),
+        _Measure(f"the same class wins in {same} of {len(variation)} rows", _share(clearest, 2 * tolerance.max_rel)),
     ]
 
 
@@ -194,12 +205,12 @@ def _softmax(rows: Array) -> Array:
     return result
 
 
-def _logits(reference: Array, candidate: Array, tolerance: Tolerance) -> tuple[float, str]:
+def _logits(reference: Array, candidate: Array, tolerance: Tolerance) -> list[_Measure]:
     if reference.shape[1] < 2:
-        return float("inf"), "as logits: there is one class"
+        return [_Measure("there is one class", float("inf"))]
     top = max(float(np.max(np.abs(reference))), FLOOR)
     outside = np.count_nonzero(np.abs(reference.astype(np.float64) - candidate) > tolerance.max_rel * top)
     share = float(outside) / reference.size
     found = _classes(reference, candidate, tolerance, logits=True)
-    found.append((f"{percent(share, 2)} of the elements out of bounds", _share(share, tolerance.outside)))
-    return _judged(found, "as logits")
+    text = f"{percent(share, 2)} of the elements out of bounds"
+    return [*found, _Measure(text, _share(share, tolerance.outside), mean=True)]

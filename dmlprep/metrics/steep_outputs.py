@@ -36,7 +36,7 @@ def _kind(value: ir.Value) -> str:
     if node is None or node.domain not in ("", "ai.onnx"):
         return ""
     if node.op_type == "If":
-        place = next(i for i, v in enumerate(node.outputs) if v is value)
+        place = value.index() or 0
         kinds = {_kind(graph.outputs[place]) for _, graph in attribute_graphs(node)}
         return kinds.pop() if len(kinds) == 1 else ""
     return _MAKES.get(node.op_type, "")

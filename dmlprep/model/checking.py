@@ -1,17 +1,19 @@
-"""onnx's checker and shape inference on a model without its weights.
+"""onnx's checker and shape inference on a model without its weights, in a process of their own (``compiled``).
 
 Large initializers stand as graph inputs meanwhile, so that a 5 GB model is checked in megabytes, past protobuf's 2 GiB.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from itertools import chain
 
 import onnx
 import onnx_ir as ir
-from onnx import shape_inference
-from onnx.checker import ValidationError
 
+from dmlprep.compiled import calls
+from dmlprep.compiled.door import OnnxError
+from dmlprep.errors import ToolFailed
 from dmlprep.model import protos
 from dmlprep.model.frozen import Frozen, freeze, stub_index
 
@@ -54,19 +56,25 @@ def check(model: ir.Model, *, full: bool = True) -> str:
 
     Returns:
         the first line of what is wrong, empty when the model is valid.
+
+    Raises:
+        ToolFailed: onnx crashes on the model, or needs more than its limits.
     """
     proto = weightless(model)
     try:
         _call_by_their_owner(proto)
+        _spell_out(proto)
         typed = [v for v in proto.graph.input if v.type.tensor_type.elem_type]
         if shapeless := [v for v in chain(typed, proto.graph.output) if not _has_shape(v.type)]:
             # The checker wants a shape, ONNX Runtime does not; any will do for it, and none for inference.
             if full:
-                shape_inference.infer_shapes(proto, check_type=True, strict_mode=True)
+                calls.infer_shapes(proto, check_type=True, strict=True, propagate=False)
             for value in shapeless:
                 value.CopyFrom(onnx.helper.make_tensor_value_info(value.name, onnx.TensorProto.FLOAT, []))
-        onnx.checker.check_model(proto, full_check=full and not shapeless)
-    except (ValidationError, shape_inference.InferenceError, ValueError, RuntimeError) as error:
+        calls.check_model(proto, full=full and not shapeless)
+    except ToolFailed as error:
+        raise _blamed(error, proto) from None
+    except OnnxError as error:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         return " ".join(lines[:3]) or type(error).__name__
     return ""
@@ -96,6 +104,14 @@ def _call_by_their_owner(proto: onnx.ModelProto) -> None:
         proto.opset_import.add(domain=_OWNER, version=1)
 
 
+def _spell_out(proto: onnx.ModelProto) -> None:
+    """Write the default that onnx leaves empty in the body of MeanVarianceNormalization, which it then refuses."""
+    for graph in protos.graphs(proto):
+        for node in graph.node:
+            if node.op_type == "MeanVarianceNormalization" and not any(a.name == "axes" for a in node.attribute):
+                node.attribute.append(onnx.helper.make_attribute("axes", [0, 2, 3]))
+
+
 def infer_shapes(model: ir.Model | Frozen, *, strict: bool = False) -> onnx.ModelProto:
     """onnx's shape inference with data propagation, through subgraphs and functions.
 
@@ -103,6 +119,36 @@ def infer_shapes(model: ir.Model | Frozen, *, strict: bool = False) -> onnx.Mode
         the weightless model with ``value_info`` for every value that could be inferred; ``model`` is not changed.
 
     Raises:
-        onnx.shape_inference.InferenceError: with ``strict``, where types or shapes contradict each other.
+        OnnxError: onnx refuses the model; with ``strict`` also where types or shapes contradict each other.
+        ToolFailed: onnx crashes on the model, or needs more than its limits.
     """
-    return shape_inference.infer_shapes(weightless(model), check_type=strict, strict_mode=strict, data_prop=True)
+    proto = weightless(model)
+    try:
+        return calls.infer_shapes(proto, check_type=strict, strict=strict)
+    except ToolFailed as error:
+        raise _blamed(error, proto) from None
+
+
+def _blamed(error: ToolFailed, proto: onnx.ModelProto) -> ToolFailed:
+    """The error with the node of the main graph that onnx crashes at. A crash comes at once, and each time."""
+    if error.code != "DP012" or error.where:
+        return error
+    part = onnx.ModelProto()
+    part.CopyFrom(proto)
+    del part.graph.output[:]
+
+    def crashes(count: int) -> bool:
+        del part.graph.node[:]
+        part.graph.node.extend(proto.graph.node[:count])
+        try:
+            calls.infer_shapes(part)
+        except (OnnxError, ToolFailed) as found:
+            return isinstance(found, ToolFailed) and found.code == "DP012"
+        return False
+
+    nodes = range(1, len(proto.graph.node) + 1)
+    first = bisect_left(nodes, True, key=crashes)
+    if first < len(nodes):
+        node = proto.graph.node[first]
+        error.where = f"node {node.name or node.op_type}"
+    return error

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, MutableSequence
 import onnx
 import onnx_ir as ir
 
+from dmlprep.compiled.door import OnnxError
 from dmlprep.errors import InputError
 from dmlprep.model.checking import infer_shapes, is_own
 from dmlprep.model.drawing import draws
@@ -186,14 +187,18 @@ def describe_ends(model: ir.Model) -> list[Finding]:
     lacking = [v for v in model.graph.outputs if v.type is None or v.shape is None]
     found = []
     if lacking:
-        inferred = infer_shapes(model).graph
-        types = {v.name: v.type for v in (*inferred.value_info, *inferred.output) if v.type.WhichOneof("value")}
+        types, what = {}, "they have those that follow from the graph"
+        try:
+            inferred = infer_shapes(model).graph
+            types = {v.name: v.type for v in (*inferred.value_info, *inferred.output) if v.type.WhichOneof("value")}
+        except OnnxError as error:
+            what = f"none follow from the graph: {error.line}"
         for value in lacking:
             if (proto := types.get(value.name or "")) is not None:
                 value.type = value.type or ir.serde.deserialize_type_proto_for_type(proto)
                 value.shape = value.shape or ir.serde.deserialize_type_proto_for_shape(proto)
         names = ", ".join(v.name or "" for v in lacking[:3]) + (f" and {len(lacking) - 3} more" if lacking[3:] else "")
-        text = f"outputs have no type or no shape ({names}): they have those that follow from the graph"
+        text = f"outputs have no type or no shape ({names}): {what}"
         found.append(finding("DP008", text))
     for value in model.graph.inputs:
         if value.shape is None and isinstance(value.type, ir.TensorType):

@@ -10,6 +10,7 @@ from pathlib import Path
 import onnx_ir as ir
 
 from dmlprep.model import opening, saving
+from dmlprep.model.budget import Budget
 from dmlprep.model.external_view import write_external_view
 from dmlprep.model.frozen import Frozen, freeze, thaw
 from dmlprep.model.walk import count_nodes, tensors
@@ -35,12 +36,20 @@ class Model:
         path: the file it was opened from, ``None`` for a model made in memory.
         ir: the graph. Passes change it in place, or put a new one here.
         notes: what was mended when it was opened, and what is to be known of it.
+        budget: what may still be made of it.
     """
 
-    def __init__(self, graph: ir.Model, path: Path | None = None, notes: Sequence[Finding] = ()) -> None:
+    def __init__(
+        self,
+        graph: ir.Model,
+        path: Path | None = None,
+        notes: Sequence[Finding] = (),
+        budget: Budget | None = None,
+    ) -> None:
         self.ir = graph
         self.path = path
         self.notes = tuple(notes)
+        self.budget = budget or Budget(file_nodes=count_nodes(graph))
 
     @classmethod
     def open(cls, path: Path | str) -> Model:
@@ -48,11 +57,11 @@ class Model:
 
         Raises:
             InputError: the file is missing, not ONNX, cut short or hostile.
-            ModelRefused: it holds what dmlprep cannot keep.
+            ModelRefused: it holds what dmlprep cannot keep, or would become more than its limits allow.
         """
         path = Path(path)
-        graph, notes = opening.read(path)
-        return cls(graph, path, notes)
+        opened = opening.read(path)
+        return cls(opened.ir, path, opened.notes, opened.budget)
 
     def save(
         self,
@@ -82,8 +91,12 @@ class Model:
         self.ir = thaw(frozen)
 
     def copy(self) -> Model:
-        """A model of its own with the same tensors."""
-        return Model(thaw(freeze(self.ir)), self.path, self.notes)
+        """A model of its own with the same tensors; what is made of it counts once it takes this one's place."""
+        return Model(thaw(freeze(self.ir)), self.path, self.notes, self.budget.fork())
+
+    def become(self, other: Model) -> None:
+        """Take the place of this model's graph by a copy's, with what was made of that."""
+        self.ir, self.budget = other.ir, other.budget
 
     @property
     def opset(self) -> int:

@@ -10,6 +10,8 @@ import mmap
 import os
 import stat
 import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import onnx
@@ -20,40 +22,60 @@ from dmlprep.errors import DmlprepError, InputError, ModelRefused
 from dmlprep.files import FileSet, unreadable
 from dmlprep.files.outputs import windows_name_problem
 from dmlprep.model import protos
+from dmlprep.model.attribute_types import check_attributes
+from dmlprep.model.bounds import MAX_NESTING, check_bounds
+from dmlprep.model.budget import Budget
 from dmlprep.model.collector import paused_collector
+from dmlprep.model.expansion import spend_on_functions
 from dmlprep.model.frozen import freeze
 from dmlprep.model.mending import describe_ends, mend, own_operators, random_nodes
-from dmlprep.model.sparse import densify
+from dmlprep.model.sparse import SpreadTensor, densify
 from dmlprep.model.tensors import MappedTensor
 from dmlprep.model.walk import map_tensors
-from dmlprep.model.wire import SELF, skeleton
+from dmlprep.model.wire import SELF, SPARSE, skeleton
 from dmlprep.record import Finding
 
-__all__ = ["check_name", "leads_elsewhere", "read"]
+__all__ = ["Opened", "check_name", "leads_elsewhere", "read"]
 
 _NAME_SURROGATE = 0x2000_0000
 
 _NOT_ONNX = "pass a file that an ONNX exporter wrote"
 
 
-def read(path: Path) -> tuple[ir.Model, list[Finding]]:
-    """Read a model; its large tensors stay in their files.
+@dataclass(frozen=True)
+class Opened:
+    """A model that was read.
 
-    Returns:
-        the model, and notes on what ONNX Runtime takes and onnx's checker does not: mended, or to be known.
+    Attributes:
+        notes: on what ONNX Runtime takes and onnx's checker does not: mended, or to be known.
+        budget: what may be made of it.
+    """
+
+    ir: ir.Model
+    notes: list[Finding]
+    budget: Budget
+
+
+def read(path: Path) -> Opened:
+    """Read a model; its large tensors stay in their files.
 
     Raises:
         InputError: the file is missing, not ONNX, cut short or hostile.
-        ModelRefused: the file is ONNX, but holds what dmlprep cannot keep (training graphs, maps).
+        ModelRefused: the file is ONNX, but holds what dmlprep cannot keep (training graphs, maps), or what would become
+            of it is beyond its limits.
     """
     with paused_collector():
         return _read(path)
 
 
-def _read(path: Path) -> tuple[ir.Model, list[Finding]]:
-    proto = _parse(path)
+def _read(path: Path) -> Opened:
+    proto, size = _parse(path)
     _refuse_what_would_be_lost(proto, path)
-    densify(proto, str(path))
+    check_bounds(proto, str(path))
+    check_attributes(proto, str(path))
+    budget = Budget(file_bytes=size, file_nodes=sum(1 for _ in protos.nodes(proto)))
+    spend_on_functions(proto, budget, str(path))
+    spread = densify(proto, budget, str(path))
     try:
         notes = mend(proto)
     except InputError as error:
@@ -73,7 +95,7 @@ def _read(path: Path) -> tuple[ir.Model, list[Finding]]:
         raise InputError(
             f"the model is invalid: {_first_line(error)}", where=str(path), code="DP003", fix="export the model again"
         ) from error
-    _map_external(model, path)
+    budget.stands_on(file_bytes=_map_external(model, path, spread) + size)
     try:
         # What cannot be written back (text that is not UTF-8, attributes without a type) must not get past the door.
         freeze(model)
@@ -81,7 +103,7 @@ def _read(path: Path) -> tuple[ir.Model, list[Finding]]:
         raise InputError(
             f"the model is invalid: {_first_line(error)}", where=str(path), code="DP003", fix="export the model again"
         ) from error
-    return model, [*notes, *describe_ends(model), *own_operators(model), *random_nodes(model)]
+    return Opened(model, [*notes, *describe_ends(model), *own_operators(model), *random_nodes(model)], budget)
 
 
 def check_name(path: Path, error: type[DmlprepError]) -> None:
@@ -111,7 +133,8 @@ def _first_line(error: BaseException) -> str:
     return next((line.strip() for line in str(cause).splitlines() if line.strip()), type(cause).__name__)
 
 
-def _parse(path: Path) -> onnx.ModelProto:
+def _parse(path: Path) -> tuple[onnx.ModelProto, int]:
+    """The model without its large tensors, and how many bytes the file has."""
     where = str(path)
     check_name(path, InputError)
     try:
@@ -142,9 +165,19 @@ def _parse(path: Path) -> onnx.ModelProto:
     try:
         proto.ParseFromString(light)
     except DecodeError as error:
+        if "MaxDepth" in str(error):  # of protobuf's own parser (upb)
+            what = f"graphs are nested too deep: no more than {MAX_NESTING} are read"
+            raise ModelRefused(what, where=where, code="DP016", fix="export a smaller model") from error
         raise InputError("the file is not an ONNX model", where=where, code="DP001", fix=_NOT_ONNX) from error
     if not proto.HasField("graph") or not proto.ir_version or not (proto.graph.node or proto.graph.output):
         raise InputError("the file is not an ONNX model", where=where, code="DP001", fix=_NOT_ONNX)
+    if not proto.graph.output:
+        raise ModelRefused(
+            "the model has no outputs: nothing of it can be proved",
+            where=where,
+            code="DP017",
+            fix="name the values that it is to give as outputs, and export it again",
+        )
     if not proto.opset_import:
         raise InputError(
             "the model names no opset, without which ONNX Runtime does not load it",
@@ -156,7 +189,7 @@ def _parse(path: Path) -> onnx.ModelProto:
         for entry in holder.opset_import:
             if entry.domain == "ai.onnx":
                 entry.domain = ""  # two spellings of one domain; onnx-ir brings nodes to the short one, but not this
-    return proto
+    return proto, size
 
 
 def _refuse_what_would_be_lost(proto: onnx.ModelProto, path: Path) -> None:
@@ -173,14 +206,8 @@ def _refuse_what_would_be_lost(proto: onnx.ModelProto, path: Path) -> None:
 def _check_references(proto: onnx.ModelProto, path: Path) -> None:
     """What onnx-ir would take on trust: numbers of external data, and that every output is made by somebody."""
     for tensor in protos.tensors(proto):
-        for entry in tensor.external_data:
-            if entry.key in ("offset", "length") and not (entry.value.isascii() and entry.value.isdigit()):
-                raise InputError(
-                    f"the {entry.key} of its data is {entry.value!r}",
-                    where=f"{path}: tensor {tensor.name!r}",
-                    code="DP002",
-                    fix="export the model again",
-                )
+        if tensor.data_location == onnx.TensorProto.EXTERNAL and (wrong := _wrong_reference(tensor)):
+            raise InputError(wrong, where=f"{path}: tensor {tensor.name!r}", code="DP002", fix="export the model again")
     graph = proto.graph
     made = {v.name for v in graph.input} | {t.name for t in graph.initializer}
     made.update(name for node in graph.node for name in node.output)
@@ -191,7 +218,27 @@ def _check_references(proto: onnx.ModelProto, path: Path) -> None:
         )
 
 
-def _map_external(model: ir.Model, path: Path) -> None:
+def _wrong_reference(tensor: onnx.TensorProto) -> str:
+    """What is wrong with the place that a tensor names for its data; empty where it can be looked for."""
+    if tensor.data_type == onnx.TensorProto.STRING:
+        return "its text lies in a data file, of which ONNX does not say how"
+    keys = [entry.key for entry in tensor.external_data]
+    if keys.count("location") != 1 or keys.count("offset") > 1 or keys.count("length") > 1:
+        return "it does not say once where its data lies"
+    for entry in tensor.external_data:
+        number = entry.value
+        if entry.key in ("offset", "length") and not (number.isascii() and number.isdigit() and len(number) < 20):
+            shown = number if len(number) <= 40 else f"{number[:20]}... of {len(number)} characters"
+            return f"the {entry.key} of its data is {shown!r}"
+    return ""
+
+
+def _map_external(model: ir.Model, path: Path, spread: Sequence[SpreadTensor]) -> int:
+    """Let large tensors be mapped from their files, and those that were sparse be spread out.
+
+    Returns:
+        how many bytes the data files have together.
+    """
     folder = path.parent.resolve()
     checked: dict[str, tuple[Path, int]] = {}
 
@@ -200,6 +247,8 @@ def _map_external(model: ir.Model, path: Path) -> None:
             _check_size(tensor, path)
             return tensor
         location = str(tensor.location)
+        if location == SPARSE:
+            return spread[tensor.offset or 0]
         if location not in checked:
             checked[location] = (path, path.stat().st_size) if location == SELF else _data_file(location, folder, path)
         file, size = checked[location]
@@ -227,6 +276,7 @@ def _map_external(model: ir.Model, path: Path) -> None:
         )
 
     map_tensors(model, mapped)
+    return sum(size for file, size in dict(checked.values()).items() if file != path)
 
 
 def _nbytes(tensor: ir.TensorProtocol, path: Path) -> int:

@@ -14,6 +14,7 @@ import numpy as np
 import onnx_ir as ir
 
 from dmlprep.errors import UsageError
+from dmlprep.record.hints import command_line
 
 __all__ = ["Value", "note_values", "pinned_array", "pinned_values", "short_value"]
 
@@ -80,11 +81,12 @@ def _typed(name: str, array: Array, dtype: ir.DataType) -> Array:
 
 
 def _wrong(name: str, why: str) -> UsageError:
+    example = f"{command_line('--pin', f'{name}:=16000')}, {command_line('--pin', f'{name}:=[1,2]')}"
     return UsageError(
         f"the value given for input {name!r} does not fit: {why}",
         where=f"pin {name}",
         code="DP208",
-        fix=f"give a value of the input's type and shape: --pin {name}:=16000, --pin {name}:=[1,2]",
+        fix=f"give a value of the input's type and shape: {example}",
     )
 
 

@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import TracebackType
 from typing import BinaryIO
 
 import onnx
@@ -16,6 +17,7 @@ import onnx_ir as ir
 
 from dmlprep.errors import OutputError
 from dmlprep.files import FileSet, remove, replace, unreadable, unwritable
+from dmlprep.files.run_folder import noted, run_name
 from dmlprep.model import protos
 from dmlprep.model.frozen import Frozen, freeze, stub_index
 from dmlprep.model.tensors import as_mapped, write_to
@@ -55,23 +57,28 @@ class Writer:
 
     def __init__(self) -> None:
         self._open: list[tuple[Path, Path, BinaryIO]] = []
+        self._begun = contextlib.ExitStack()
 
     def __enter__(self) -> Writer:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         for temporary, _target, file in self._open:
             with contextlib.suppress(OSError):  # closing writes what is buffered, for which a full disk has no room
                 file.close()
             with contextlib.suppress(OSError):
                 remove(temporary)
         self._open.clear()
+        self._begun.__exit__(kind, error, trace)
 
     def open(self, target: Path) -> BinaryIO:
         """Begin a file that will become ``target``."""
         # Short, whatever the target's name: there are limits on names and paths.
         digest = hashlib.sha256(target.name.encode("utf-8", "replace")).hexdigest()
-        temporary = target.with_name(f".dmlprep-{os.getpid()}-{digest[:8]}.part")
+        temporary = target.with_name(f".dmlprep-{run_name()}-{digest[:8]}.part")
+        self._begun.enter_context(noted("staging", folder=os.path.abspath(target.parent), made=[]))
         file = open(temporary, "xb")  # noqa: SIM115 - closed in commit or __exit__
         self._open.append((temporary, target, file))
         return file

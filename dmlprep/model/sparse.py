@@ -1,75 +1,147 @@
-"""Sparse weights become dense ones while a model is opened: onnx-ir holds none, and ONNX Runtime does the same."""
+"""Sparse weights become dense ones while a model is opened: onnx-ir holds none, and ONNX Runtime does the same.
+
+They stay as they are in memory, and are spread out only while somebody asks for their values.
+"""
 
 from __future__ import annotations
 
 import math
+import sys
+from collections.abc import MutableMapping
+from typing import Any
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 
 from dmlprep.errors import InputError, ModelRefused
 from dmlprep.model import protos
+from dmlprep.model.budget import Budget
+from dmlprep.model.tensors import AsArray
+from dmlprep.model.wire import SPARSE
 
-__all__ = ["densify"]
-
-_LARGEST = 1 << 30
-"""Bytes of one dense tensor: beyond it, a small file could fill the memory."""
+__all__ = ["SpreadTensor", "densify"]
 
 
-def densify(proto: onnx.ModelProto, where: str) -> None:
-    """Replace sparse initializers, and the sparse values of Constant nodes, by dense tensors, in place.
+class SpreadTensor(AsArray):
+    """A sparse tensor as a dense one (onnx-ir's TensorProtocol): [dims] elements, zero but for ``values``.
+
+    Args:
+        values: [n].
+        places: [n], in the flattened tensor.
+    """
+
+    def __init__(
+        self,
+        values: np.ndarray[Any, Any],
+        places: np.ndarray[Any, Any],
+        dtype: ir.DataType,
+        dims: tuple[int, ...],
+        name: str,
+        doc_string: str | None,
+    ) -> None:
+        self.name: str | None = name
+        self.doc_string = doc_string
+        self.metadata_props: MutableMapping[str, str] = {}
+        self.meta: MutableMapping[str, Any] = {}
+        self.dtype = dtype
+        self.shape: ir.ShapeProtocol = ir.Shape(dims)
+        self.raw: Any = (values, places)  # TensorProtocol: what backs the tensor
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape.numpy())
+
+    @property
+    def nbytes(self) -> int:
+        """Number of bytes when it is dense."""
+        return self.size * int(self.raw[0].dtype.itemsize)
+
+    def numpy(self) -> np.ndarray[Any, Any]:
+        """The dense values, [dims]."""
+        values, places = self.raw
+        full = np.zeros(self.size, values.dtype)
+        full[places] = values
+        return full.reshape(self.shape.numpy())
+
+    def tobytes(self) -> bytes:
+        array = self.numpy()
+        return (array.byteswap() if sys.byteorder == "big" else array).tobytes()
+
+    def __repr__(self) -> str:
+        return f"SpreadTensor({self.name}, {self.dtype}, {self.shape})"
+
+
+def densify(proto: onnx.ModelProto, budget: Budget, where: str) -> list[SpreadTensor]:
+    """Let dense tensors stand for sparse initializers, and for the sparse values of Constant nodes, in place.
+
+    Returns:
+        the dense tensors. ``proto`` refers to them by the location ``SPARSE`` and the number as the offset.
 
     Raises:
         InputError: indices lie outside the tensor, or do not fit the values.
-        ModelRefused: the values lie in a data file, or the dense tensor would take more than 1 GiB.
+        ModelRefused: the values lie in a data file, or DP014, they are more than may be made of the model.
     """
+    made: list[SpreadTensor] = []
+
+    def stand_in(sparse: onnx.SparseTensorProto) -> onnx.TensorProto:
+        dense = _spread(sparse, where)
+        place = f"{where}: sparse tensor {dense.name!r}"
+        budget.spend(dense.nbytes, what="its sparse weights, made dense,", where=place)
+        made.append(dense)
+        tensor = onnx.TensorProto(
+            name=dense.name,
+            data_type=sparse.values.data_type,
+            dims=sparse.dims,
+            doc_string=sparse.values.doc_string,
+            data_location=onnx.TensorProto.EXTERNAL,
+        )
+        for key, value in (("location", SPARSE), ("offset", str(len(made) - 1)), ("length", str(dense.nbytes))):
+            tensor.external_data.add(key=key, value=value)
+        return tensor
+
     for graph in protos.graphs(proto):
         for sparse in graph.sparse_initializer:
             if not sparse.values.name:
                 raise _invalid("an initializer has no name", where)
-            graph.initializer.append(_dense(sparse, where))
+            graph.initializer.append(stand_in(sparse))
         del graph.sparse_initializer[:]
     for node in protos.nodes(proto):
         for attribute in node.attribute:
             if node.op_type == "Constant" and attribute.name == "sparse_value" and attribute.HasField("sparse_tensor"):
-                dense = _dense(attribute.sparse_tensor, where)
+                tensor = stand_in(attribute.sparse_tensor)
                 attribute.Clear()
                 attribute.name, attribute.type = "value", onnx.AttributeProto.TENSOR
-                attribute.t.CopyFrom(dense)
+                attribute.t.CopyFrom(tensor)
+    return made
 
 
-def _dense(sparse: onnx.SparseTensorProto, where: str) -> onnx.TensorProto:
-    values, indices, dims = sparse.values, sparse.indices, list(sparse.dims)
-    name = values.name or "without a name"
-    where = f"{where}: sparse tensor {name}"
+def _spread(sparse: onnx.SparseTensorProto, where: str) -> SpreadTensor:
+    values, indices, dims = sparse.values, sparse.indices, tuple(sparse.dims)
+    where = f"{where}: sparse tensor {values.name or 'without a name'}"
     if onnx.TensorProto.EXTERNAL in (values.data_location, indices.data_location):
         raise ModelRefused(
             "sparse values lie in a data file", where=where, code="DP004", fix="export the model with dense weights"
         )
     try:
         held, places = onnx.numpy_helper.to_array(values).reshape(-1), onnx.numpy_helper.to_array(indices)
+        kind = ir.DataType(values.data_type)
     except (ValueError, TypeError, KeyError) as error:
         raise _invalid(str(error), where) from error
-    if any(d < 0 for d in dims) or places.dtype != np.int64:
+    if kind == ir.DataType.STRING or kind.bitwidth < 8:
+        what = f"sparse weights of type {kind.name} are not kept"
+        raise ModelRefused(what, where=where, code="DP004", fix="export the model with dense weights")
+    size = math.prod(dims)
+    if any(d < 0 for d in dims) or places.dtype != np.int64 or size >= 2**63:
         raise _invalid("its dimensions or indices are no indices", where)
-    if math.prod(dims) * held.dtype.itemsize > _LARGEST:
-        raise ModelRefused(
-            f"dense, it would take {math.prod(dims) * held.dtype.itemsize / 1e9:.1f} GB",
-            where=where,
-            code="DP004",
-            fix="export the model with dense weights",
-        )
     if places.ndim == 2:
         if places.shape != (held.size, len(dims)) or not ((places >= 0) & (places < dims)).all():
             raise _invalid("its indices lie outside", where)
         places = np.ravel_multi_index(tuple(places.T), dims) if held.size else np.empty(0, np.int64)
-    if places.shape != (held.size,) or not ((places >= 0) & (places < math.prod(dims))).all():
+    if places.shape != (held.size,) or not ((places >= 0) & (places < size)).all():
         raise _invalid("its indices lie outside", where)
-    full = np.zeros(math.prod(dims), held.dtype)
-    full[places] = held
-    dense = onnx.numpy_helper.from_array(full.reshape(dims), values.name)
-    dense.doc_string = values.doc_string
-    return dense
+    return SpreadTensor(held, places, kind, dims, values.name, values.doc_string)
 
 
 def _invalid(what: str, where: str) -> InputError:

@@ -9,16 +9,24 @@ Field numbers are those of onnx.proto3 (onnx 1.23, https://github.com/onnx/onnx/
 
 from __future__ import annotations
 
+import secrets
 from mmap import mmap
 
 from dmlprep.errors import InputError
 
-__all__ = ["SELF", "Buffer", "skeleton", "varint"]
+__all__ = ["SELF", "SPARSE", "Buffer", "skeleton", "varint"]
 
 Buffer = bytes | mmap
 
-SELF = "\x00self"
-"""Location of a tensor whose bytes lie in the model file itself. No file can have this name."""
+_OURS = f"\x00{secrets.token_hex(16)}"
+"""Begins the locations that stand for no file. No file can have such a name, and none that was written before this
+process began can hold it: a model that names one of these itself would have its bytes taken for weights."""
+
+SELF = f"{_OURS}self"
+"""Location of a tensor whose bytes lie in the model file itself."""
+
+SPARSE = f"{_OURS}sparse"
+"""Location of a tensor that was sparse; the offset says which one."""
 
 _MAX_DEPTH = 96  # protobuf itself stops at 100 nested messages
 _VARINT, _I64, _LEN, _I32 = 0, 1, 2, 5
@@ -133,7 +141,8 @@ def skeleton(
     """
     start, end = _bounds or (0, len(data))
     if _depth > _MAX_DEPTH:
-        raise InputError("the model's subgraphs are nested too deep", code="DP003")
+        what = "graphs are nested too deep: protobuf reads 100 messages inside one another"
+        raise InputError(what, code="DP003", fix="export a smaller model")
     inside = _INSIDE[kind]
     out: list[bytes] = []
     run = at = start

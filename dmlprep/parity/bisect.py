@@ -16,6 +16,7 @@ import numpy as np
 from dmlprep.errors import CheckNotRun, InputError
 from dmlprep.metrics import Tolerance, choose_tolerance, holds_fp16, quantizes
 from dmlprep.model import Model
+from dmlprep.model.unchanged import Unchanged, data_files
 from dmlprep.model.walk import label
 from dmlprep.parity.candidate import Device, usable_device
 from dmlprep.parity.failing import by_failure
@@ -90,7 +91,8 @@ def bisect(
         force: replace files that are there.
 
     Raises:
-        InputError: a model cannot be read, a feed does not fit, or the models have no outputs in common.
+        InputError: a model cannot be read, a feed does not fit, or the models have no outputs in common, or one was
+            changed meanwhile.
         OutputError: ``out`` holds such files already, or cannot be written.
         CheckNotRun: feeds cannot be made up for an input.
     """
@@ -99,13 +101,15 @@ def bisect(
     if out is not None:
         check_folder(out, force)
     session = session or SessionOptions()
-    opened = Model.open(candidate)
+    files = Unchanged(contents=False)
+    opened = files.take_model(candidate)
     try:
         made = Reference.of(reference, feeds, like=opened, sizes=sizes, seeds=1, time_limit=session.time_limit)
     except CheckNotRun as error:
         raise CheckNotRun(f"there is nothing to bisect with: {error.what}", code="DP703", fix=error.fix) from error
     tried: list[SettingResult] = []
     with made:
+        files.take([reference, *data_files(made.model)])
         if matrix:
             tried = try_settings(made, opened, device=device, tolerance=tolerance, session=session, progress=progress)
             failing = [s.options for s in tried if s.verdict.outcome == "failed"]
@@ -113,6 +117,7 @@ def bisect(
                 session = failing[0]
         chosen = choose_tolerance(tolerance, fp16=holds_fp16(opened), quantized=quantizes(opened), device=device)
         found = _bisect(made, opened, device, chosen, session, progress)
+    files.check()
     found.settings = tried
     if out is not None and found.outcome == "found":
         found.files = write_reproduction(found, out, bound=chosen.max_rel, level=session.optimization, force=force)

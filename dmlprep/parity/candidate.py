@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import tempfile
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,6 +13,7 @@ import onnx_ir as ir
 
 from dmlprep.analysis.segments import PIECE_BYTES, run_segments
 from dmlprep.errors import InputError
+from dmlprep.files.run_folder import temporary_folder
 from dmlprep.model import Model
 from dmlprep.parity.feeds import Feed
 from dmlprep.parity.optimization_levels import LOWER_LEVELS, Level, lower_levels
@@ -227,7 +227,7 @@ def _linked(model: Model, options: SessionOptions, host: SessionHost) -> Iterato
     """A session on a model in memory, its weights left where they lie."""
     from dmlprep.runtime import DATA_FOLDER
 
-    with tempfile.TemporaryDirectory(prefix="dmlprep-shadow-") as folder:
+    with temporary_folder("shadow") as folder:
         path = Path(folder) / "model.onnx"
         data = model.save_linked(path)
         with host.open(path, replace(options, config={**options.config, DATA_FOLDER: str(data)})) as session:

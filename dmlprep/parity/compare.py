@@ -147,6 +147,8 @@ def compare_candidate(
             return unsaid(f"there is no DirectML adapter {options.device_id} ({failure.hresult})", made.device)
         if failure.kind == "timeout" and software_device(candidate.device, made.device or info):
             return unsaid(f"out of time: {failure.message}; {failure.next_step}", made.device or info)
+        if failure.kind == "memory":
+            return unsaid(f"out of memory: {failure.message}; {failure.next_step}", made.device or info)
         if candidate.ours:
             return unsaid(f"it does not run on the CPU: {failure.message}", made.device)
         if too_new := _TOO_NEW.search(failure.message):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import re
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, BinaryIO
 from urllib.parse import unquote
 
 import numpy as np
@@ -14,11 +15,17 @@ import onnx
 from google.protobuf.message import DecodeError
 
 from dmlprep.errors import InputError
-from dmlprep.files import explain
+from dmlprep.files import Unfit, check_plain, explain, read_given
 
 __all__ = ["GivenFeed", "load_feeds"]
 
 Array = np.ndarray[Any, Any]
+
+FEED_BYTES = 8 << 30
+"""Bytes of the arrays of one feed, unpacked: a file of megabytes can say that it holds gigabytes."""
+
+_TENSOR_BYTES = 1 << 31
+"""Bytes of a message of protobuf."""
 
 _FORMS = "an .npz, NAME=file.npy, a folder of .npy files, or a test_data_set folder"
 
@@ -78,8 +85,11 @@ def load_feeds(sources: Sequence[str | Path | Mapping[str, Array]]) -> list[Give
 
 def _npy(path: Path) -> Array:
     try:
+        size = check_plain(path, FEED_BYTES)
         # Opened here: numpy leaves the file open where it is broken.
         with path.open("rb") as file:
+            _check_header(file, size)
+            file.seek(0)
             array = np.load(file, allow_pickle=False)
     except FileNotFoundError as error:
         raise InputError("no such file", where=str(path), code="DP705") from error
@@ -92,7 +102,11 @@ def _npy(path: Path) -> Array:
 
 def _npz(path: Path) -> dict[str, Array]:
     try:
+        check_plain(path, FEED_BYTES)
         with path.open("rb") as file:
+            if zipfile.is_zipfile(file):
+                _check_members(file)
+            file.seek(0)
             data = np.load(file, allow_pickle=False)
             if not isinstance(data, np.lib.npyio.NpzFile):
                 raise InputError(
@@ -106,10 +120,39 @@ def _npz(path: Path) -> dict[str, Array]:
     return arrays
 
 
+def _check_members(file: BinaryIO) -> None:
+    with zipfile.ZipFile(file) as archive:
+        members = archive.infolist()
+        total = sum(member.file_size for member in members)
+        if total > FEED_BYTES:
+            what = f"its arrays have {total} bytes, and no more than {FEED_BYTES} are read"
+            raise Unfit(what, "pass smaller inputs")
+        for member in members:
+            with archive.open(member) as inside:
+                _check_header(inside, member.file_size)
+
+
+def _check_header(file: IO[bytes], size: int) -> None:
+    """Make sure that an array is as long as its header says, before room is made for it."""
+    try:
+        version = np.lib.format.read_magic(file)
+    except ValueError:
+        return  # no array: numpy says what it is
+    known = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+    if version not in known:
+        return
+    shape, _, dtype = known[version](file)
+    needed = math.prod(shape) * dtype.itemsize
+    if not dtype.hasobject and file.tell() + needed > size:
+        raise Unfit(f"its header says {needed} bytes, and it has {max(size - file.tell(), 0)}", "save it again, whole")
+
+
 def _broken(path: Path, error: Exception) -> InputError:
     what, fix = explain(error, path) if isinstance(error, OSError) else ("", "")
     if what:
         return InputError(what, where=str(path), fix=fix, code="DP705")
+    if isinstance(error, Unfit):
+        return InputError(str(error), where=str(path), fix=error.fix, code="DP705")
     if "allow_pickle" in str(error) or "Object arrays" in str(error):
         return InputError(
             "holds Python objects (pickle), which dmlprep never loads",
@@ -148,11 +191,11 @@ def _protos(folder: Path) -> dict[str, Array]:
     for file in files:
         tensor = onnx.TensorProto()
         try:
-            tensor.ParseFromString(file.read_bytes())
+            tensor.ParseFromString(read_given(file, _TENSOR_BYTES))
             if tensor.data_location == onnx.TensorProto.EXTERNAL or not tensor.data_type:
                 raise ValueError("not a tensor with its values inside")
             array = onnx.numpy_helper.to_array(tensor)
-        except OSError as error:
+        except (OSError, Unfit) as error:
             raise _broken(file, error) from error
         except (DecodeError, ValueError, TypeError, KeyError) as error:
             raise InputError(f"cannot be read as an ONNX tensor: {error}", where=str(file), code="DP705") from error

@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from dmlprep.errors import CheckNotRun, InputError
+from dmlprep.bounds import MOST_FEEDS
+from dmlprep.errors import CheckNotRun, InputError, UsageError
 from dmlprep.model import Model
+from dmlprep.model.bounds import beyond_bounds
 from dmlprep.model.pinned import pinned_values
 from dmlprep.parity.feedfiles import GivenFeed, load_feeds
 from dmlprep.parity.legal import batch_count, compared_with, region_extent, reshape_target
@@ -61,12 +63,19 @@ def make_feeds(
         values: what inputs are fed whose values are fixed.
 
     Raises:
+        UsageError: more feeds are asked for, or larger ones, than can be made.
         CheckNotRun: an input is no tensor, or of a type that values cannot be made up for.
     """
+    if count > MOST_FEEDS:
+        raise UsageError(f"{count} feeds are asked for", fix=f"ask for {MOST_FEEDS} at most")
     inputs, fixed = graph_inputs(model), values or {}
     ranked = {one.name: one.dims for one in graph_inputs(like)} if like is not None else {}
     inputs = [replace(one, dims=ranked.get(one.name)) if one.dims is None else one for one in inputs]
     shapes = resolve_shapes(inputs, sizes or {})
+    for one in inputs:
+        if wrong := beyond_bounds(shapes[one.name]):
+            fix = "give its free dimensions smaller sizes: --pin, --size, or parity.sizes in the recipe"
+            raise UsageError(wrong, where=f"input {one.name}", fix=fix)
     limits = {one.name: _index_limit(model, like, one.name) for one in inputs}
     lone = {one.name: _compared(model, one) for one in inputs if math.prod(shapes[one.name]) == 1}
 

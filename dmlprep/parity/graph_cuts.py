@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from dmlprep.compiled.door import OnnxError
 from dmlprep.model import Model
 from dmlprep.model.checking import infer_shapes
 from dmlprep.model.drawing import RANDOM
@@ -199,7 +200,10 @@ def declare(model: ir.Model, values: Iterable[ir.Value]) -> None:
     """Give outputs the types and shapes that follow from the fed arrays; what stood there held for other sizes."""
     for value in values:
         value.shape = None
-    inferred = {v.name: v.type.tensor_type for v in infer_shapes(model).graph.output}
+    try:
+        inferred = {v.name: v.type.tensor_type for v in infer_shapes(model).graph.output}
+    except OnnxError:
+        return  # nothing follows
     for value in values:
         found = inferred.get(value.name or "")
         if found is None:

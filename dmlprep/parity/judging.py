@@ -92,9 +92,9 @@ class Judge:
             return Judged("failed", why_failed(failed, self._tolerance), said, results, [differs(m) for m in failed])
         weak = [_proves_nothing(m, self._weak[m.output]) for m in results if m.output in self._weak]
         if weak and (len(weak) == len(results) or not all(m.passed for m in results)):
-            reason = f"not proven by these inputs: {weak[0].message}; give real ones with --feeds"
+            reason = f"{weak[0].message}; give real inputs with --feeds"
             return Judged("not-proven", reason, said, results, weak)
-        return Judged("passed", "", said, results, [*weak, *_close(check, self._comparison.errors)])
+        return Judged("passed", "", said, results, [*weak, *_close(check, self._comparison.errors, results)])
 
     def _by_metric(self, metric: UserMetric, code: str) -> Judged:
         allowed = "" if metric.bound is None else f", {metric.bound:g} is allowed"
@@ -113,19 +113,29 @@ def _proves_nothing(metrics: OutputMetrics, why: str) -> Finding:
     return finding("DP709", text, node=metrics.output, error=metrics.error, noise=metrics.noise)
 
 
-def _close(check: str, errors: list[float]) -> list[Finding]:
+def _close(check: str, errors: list[float], results: Sequence[OutputMetrics]) -> list[Finding]:
     """A word on a verdict that other inputs may turn: few feeds, far apart, and the worst near to the bound.
 
     Args:
-        errors: of each feed, the largest error as a share of its bound.
+        errors: of each feed, the largest error of an element as a share of its bound; above 1 where the output passes
+            by what it is read for.
     """
     worst, least = max(errors), min(errors)
     spread = min(_SPREAD, max(2.0, worst / least if least > 0 else _SPREAD))
     if len(errors) >= _FEW or worst * spread <= 1.0:
         return []
-    shares = ", ".join(percent(share, 0) for share in errors)
-    text = f"{check}: at some element the feeds take {shares} of what is allowed, and other feeds may fail"
-    return [finding("DP711", text, shares=list(errors))]
+    if worst <= 1.0:
+        shares = ", ".join(percent(share, 0) for share in errors)
+        text = f"at their worst elements the feeds take {shares} of what is allowed, and other feeds may fail"
+    else:
+        times = ", ".join(f"{share:.2g}" for share in errors)
+        most = max(results, key=lambda m: m.max_rel / m.bound if m.bound > 0 else 0.0)
+        how = most.note.partition(":")[0] or "by what it is read for"
+        text = (
+            f"output {most.output!r} passes {how}; its worst element is {times} "
+            "times as far off as one element may be, feed by feed, and other feeds may fail"
+        )
+    return [finding("DP711", f"{check}: {text}", shares=list(errors))]
 
 
 def why_failed(results: Sequence[OutputMetrics], tolerance: Tolerance) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from dmlprep.files.run_folder import temporary_folder
 from dmlprep.metrics import Tolerance, measure
 from dmlprep.model import Model
 from dmlprep.parity.candidate import Device, adapt_feed, open_session
@@ -115,7 +115,7 @@ class Prober:
         """Run a part of a model; its weights stay where they are."""
         from dmlprep.runtime import DATA_FOLDER
 
-        with tempfile.TemporaryDirectory(prefix="dmlprep-bisect-") as folder:
+        with temporary_folder("bisect") as folder:
             path = Path(folder) / "part.onnx"
             options = replace(options, config={**options.config, DATA_FOLDER: str(part.save_linked(path))})
             return self._run(path, device, options, feed, candidate)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
@@ -14,6 +13,7 @@ import msgspec
 import numpy as np
 import onnx_ir as ir
 
+from dmlprep.files.run_folder import temporary_folder
 from dmlprep.metrics import OutputGroup, holds_fp16, holds_rare_floats, noise_of, nudged, output_groups
 from dmlprep.model import Model
 from dmlprep.model.drawing import draws
@@ -22,6 +22,7 @@ from dmlprep.model.walk import label, nodes
 from dmlprep.parity.feeds import Feed
 from dmlprep.parity.optimization_levels import Lowered, at_some_level, lower_levels
 from dmlprep.parity.run_feeds import RunFeeds
+from dmlprep.parity.telling import silent, vanishes, variations
 from dmlprep.parity.yardstick import Yardstick
 from dmlprep.record import REAL_INPUTS, DeviceInfo, Verdict
 from dmlprep.targets import find_target
@@ -35,6 +36,9 @@ Array = np.ndarray[Any, Any]
 
 _NOISE_SECONDS = 20.0
 """How long the original may take for its own noise to be measured, which takes twice as long again."""
+
+_MORE_SECONDS = 20.0
+"""How long feeds are looked for on which more of the outputs vary."""
 
 _SPILL = 4 << 20
 """Bytes from which an output goes to disk until it is compared."""
@@ -82,13 +86,15 @@ class Reference:
         self.inputs: Literal["", "given", "seeded"] = ""
         self._time_limit = time_limit
         self._host = host
-        self._folder = tempfile.TemporaryDirectory(prefix="dmlprep-reference-")
+        self._folder = temporary_folder("reference")
         self.device: DeviceInfo | None = None
         self.lowered: Lowered | None = None
         self.mended = False
         self._refused = False
         self._outputs: list[dict[str, Array]] = []
         self._again: Callable[[], list[Feed]] = list
+        self._pinned: Mapping[str, Any] = {}
+        self._more = False
         self.yardstick = yardstick
         self._seconds = 0.0
         self._noise: tuple[dict[str, float], str] | None = None
@@ -147,6 +153,9 @@ class Reference:
 
         found = cls(model.path or Path(), model, made(), time_limit, host, yardstick)
         found.inputs = ("given" if feeds.given else "seeded") if any(found.feeds) else ""
+        # A search for FP16 islands has judged by the feeds that there are: the proof has no others.
+        found._more = not holds_fp16(like)
+        found._pinned = pinned_values(like.ir, model.ir.graph.inputs)
         found._again = lambda: made() if feeds.single_batch(like) else []
         return found
 
@@ -188,8 +197,39 @@ class Reference:
                         raise
                     self.feeds = again
                     outputs = session.run_any(self.feeds[0])
-                found.append({n: self._keep(index, i, a) for i, (n, a) in enumerate(flatten(outputs).items())})
+                found.append(self._kept(index, outputs))
+            if self.inputs == "seeded" and self._more:
+                self._tell_more(session, found)
         return found
+
+    def _tell_more(self, session: Session, found: list[dict[str, Array]]) -> None:
+        """Add feeds on which outputs vary that were the same on all of these."""
+        from dmlprep.runtime import SessionFailure
+
+        began, groups = time.perf_counter(), self.groups()
+        mute = silent(groups, found)
+        feeds = list(self.feeds)
+        for other in variations(feeds[0], self._pinned) if mute and self.yardstick.metric is None else ():
+            if not mute or time.perf_counter() - began > _MORE_SECONDS:
+                break
+            try:
+                outputs = session.run_any(other)
+            except SessionFailure as failure:
+                if failure.kind != "run":
+                    break
+                continue
+            found.append(self._kept(len(found), outputs))
+            feeds.append(other)
+            mute = silent(groups, found)
+        if len(feeds) > len(self.feeds):
+            # What is zero but for rounding on one feed says nothing there, and would be held against the others' bar.
+            told = [index for index, outputs in enumerate(found) if not vanishes(outputs)]
+            if told and silent(groups, [found[index] for index in told]) == mute:
+                feeds, found[:] = [feeds[index] for index in told], [found[index] for index in told]
+        self.feeds = feeds
+
+    def _kept(self, feed: int, outputs: Mapping[str, RunValue]) -> dict[str, Array]:
+        return {n: self._keep(feed, i, a) for i, (n, a) in enumerate(flatten(outputs).items())}
 
     def _open_mended(self, options: SessionOptions) -> AbstractContextManager[Session]:
         from dmlprep.runtime import DATA_FOLDER, open_cpu

@@ -11,10 +11,12 @@ import numpy as np
 import onnx_ir as ir
 
 from dmlprep.errors import OutputError
-from dmlprep.files import check_path, unwritable
+from dmlprep.files import FileSet, check_path, unwritable
 from dmlprep.files.outputs import check_replaceable
+from dmlprep.files.staging import staging_folder
 from dmlprep.model.walk import label
 from dmlprep.parity.finding import Bisection
+from dmlprep.record.printable import printable
 
 __all__ = ["FILES", "check_folder", "write_reproduction"]
 
@@ -22,6 +24,7 @@ Array = np.ndarray[Any, Any]
 
 FILES = ("node.onnx", "inputs.npz", "expected.npz", "reproduce.py", "issue.md")
 """What ``write_reproduction`` writes; a large model has ``node.onnx.data`` besides."""
+_DATA = "node.onnx.data"
 
 _SCRIPT = '''"""Shows the fault with numpy and onnxruntime alone: python reproduce.py [PROVIDER]. Exit code 1 where it
 shows."""
@@ -56,7 +59,7 @@ for i, (value, answer) in enumerate(zip(session.get_outputs(), answers)):
         continue
     want, got = expected[f"output_{{i}}"].astype(np.float64), np.asarray(answer).astype(np.float64)
     if want.shape != got.shape:
-        print(f"{{value.name}}: shape {{got.shape}}, expected {{want.shape}}")
+        print(f"{{value.name!r}}: shape {{got.shape}}, expected {{want.shape}}")
         faulty = True
         continue
     fine = np.isfinite(want)
@@ -64,7 +67,7 @@ for i, (value, answer) in enumerate(zip(session.get_outputs(), answers)):
     lost = int(np.count_nonzero(fine & ~np.isfinite(got)))
     both = fine & np.isfinite(got)
     rel = np.abs(want - got)[both].max(initial=0.0) / scale
-    print(f"{{value.name}}: max|d|/max|expected| {{rel:.3g}}, not finite {{lost}}")
+    print(f"{{value.name!r}}: max|d|/max|expected| {{rel:.3g}}, not finite {{lost}}")
     faulty = faulty or rel > BOUND or lost > 0
 print("the fault shows" if faulty else "no fault here")
 sys.exit(1 if faulty else 0)
@@ -89,33 +92,38 @@ def write_reproduction(
     Raises:
         OutputError: the folder holds such files already, or cannot be written.
     """
-    assert found.part is not None
     check_folder(folder, force)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        found.part.save(folder / "node.onnx", force=True)
-        inputs = [v.name or "" for v in found.part.ir.graph.inputs]
-        outputs = [v.name or "" for v in found.part.ir.graph.outputs]
-        _savez(folder / "inputs.npz", {f"input_{i}": found.inputs[n] for i, n in enumerate(inputs)})
-        _savez(
-            folder / "expected.npz",
-            {f"output_{i}": found.expected[n] for i, n in enumerate(outputs) if n in found.expected},
-        )
-        on_dml = found.device is not None and found.device.name != "cpu"
-        script = _SCRIPT.format(
-            provider="DmlExecutionProvider" if on_dml else "CPUExecutionProvider",
-            bound=bound,
-            level={"disabled": "ORT_DISABLE_ALL", "basic": "ORT_ENABLE_BASIC", "extended": "ORT_ENABLE_EXTENDED"}.get(
-                level, "ORT_ENABLE_ALL"
-            ),
-        )
-        (folder / "reproduce.py").write_text(script, encoding="utf-8", newline="\n")
-        issue = issue_text(found, bound, level)
-        (folder / "issue.md").write_text(issue, encoding="utf-8", newline="\n")
+        with staging_folder(folder) as staging:
+            _write(found, staging, bound, level)
+            made = {path.name: path for path in staging.iterdir() if path.name in (*FILES, _DATA)}
+            FileSet(folder, FILES[0], (*FILES[1:], _DATA)).exchange(made)
     except OSError as error:
         where = Path(error.filename) if error.filename is not None else folder
         raise unwritable(error, where, "choose another -o") from error
     return [folder / name for name in FILES]
+
+
+def _write(found: Bisection, folder: Path, bound: float, level: str) -> None:
+    assert found.part is not None
+    found.part.save(folder / FILES[0])
+    inputs = [v.name or "" for v in found.part.ir.graph.inputs]
+    outputs = [v.name or "" for v in found.part.ir.graph.outputs]
+    _savez(folder / "inputs.npz", {f"input_{i}": found.inputs[n] for i, n in enumerate(inputs)})
+    _savez(
+        folder / "expected.npz",
+        {f"output_{i}": found.expected[n] for i, n in enumerate(outputs) if n in found.expected},
+    )
+    on_dml = found.device is not None and found.device.name != "cpu"
+    script = _SCRIPT.format(
+        provider="DmlExecutionProvider" if on_dml else "CPUExecutionProvider",
+        bound=bound,
+        level={"disabled": "ORT_DISABLE_ALL", "basic": "ORT_ENABLE_BASIC", "extended": "ORT_ENABLE_EXTENDED"}.get(
+            level, "ORT_ENABLE_ALL"
+        ),
+    )
+    (folder / "reproduce.py").write_text(script, encoding="utf-8", newline="\n")
+    (folder / "issue.md").write_text(issue_text(found, bound, level), encoding="utf-8", newline="\n")
 
 
 def check_folder(folder: Path, force: bool) -> None:
@@ -176,7 +184,7 @@ def issue_text(found: Bisection, bound: float, level: str) -> str:
         lines += ["These nodes alone agree, and the script says so; the difference shows in the whole model only.", ""]
     lines += ["`node.onnx` holds the nodes above with their weights, `inputs.npz` what was fed, `expected.npz` what"]
     lines += ["the CPU provider computed for the reference model.", ""]
-    return "\n".join(lines)
+    return "\n".join(map(printable, lines))
 
 
 def _listed(found: Bisection) -> list[ir.Node]:

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 import onnx_ir as ir
-from onnx import shape_inference
 from onnx_ir.passes.common import InlinePass
 
+from dmlprep.compiled.door import OnnxError
 from dmlprep.metrics import TOLERANCES
 from dmlprep.model import Model
 from dmlprep.model.checking import infer_shapes
@@ -279,7 +279,7 @@ def _infers(model: Model) -> bool:
     """Whether types and shapes do not contradict each other."""
     try:
         infer_shapes(model.ir, strict=True)
-    except shape_inference.InferenceError:
+    except OnnxError:
         return False
     return True
 

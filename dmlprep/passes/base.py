@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
 
 import msgspec
 
+from dmlprep.metrics import ProofRules
 from dmlprep.model import Model
 from dmlprep.model.runner import Runner
 from dmlprep.record import Finding
@@ -59,6 +60,7 @@ class Context:
         choose_opset: the opset at which most of a model's compute runs on DirectML, where the pipeline can tell.
         on_cpu: the compute nodes of a model that DirectML does not take, where the pipeline can tell; shape arithmetic
             that ONNX Runtime keeps on the CPU is left out.
+        rules: what the proof will decide by.
         progress: called with a share done (0 to 1) and a word about it.
     """
 
@@ -68,6 +70,7 @@ class Context:
     runner: Runner | None = None
     choose_opset: Callable[[Model], int] | None = None
     on_cpu: Callable[[Model], list[OnCpu]] | None = None
+    rules: ProofRules = field(default_factory=ProofRules)
     progress: Callable[[float, str], None] = lambda share, text: None
 
     def report(self, finding: Finding) -> None:

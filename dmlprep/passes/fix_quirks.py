@@ -113,5 +113,5 @@ def _rewrite_each(model: Model, hits: list[Hit]) -> list[tuple[Hit, str]]:
         graph = hit.node.ir.graph
         if not isinstance(graph, ir.Graph) or hit.quirk.rewrite is None:
             continue  # an earlier rewrite of this round took it
-        results.append((hit, hit.quirk.rewrite(hit.node, Edit(graph, hit.node.ir, names))))
+        results.append((hit, hit.quirk.rewrite(hit.node, Edit(graph, hit.node.ir, names, model.budget))))
     return results

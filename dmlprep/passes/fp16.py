@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 import msgspec
 import onnx_ir as ir
 
+from dmlprep.bounds import MOST_FEEDS, MOST_SECONDS, MOST_TRIALS, MOST_VALUE
 from dmlprep.errors import ModelRefused, RecipeError
 from dmlprep.metrics import holds_fp16
 from dmlprep.model import Model
@@ -21,9 +22,10 @@ from dmlprep.passes.catalog import suggest
 from dmlprep.precision.convert.calls import inline_calls
 from dmlprep.precision.convert.converter import Converted, convert
 from dmlprep.precision.convert.onnxconverter_common import convert_with_onnxconverter_common
+from dmlprep.precision.convert.rewrite import shares_weights
 from dmlprep.precision.convert.squares import sum_squares
 from dmlprep.precision.gain import gained, little_gain, smaller_question
-from dmlprep.precision.search.islands import Setting, find_islands
+from dmlprep.precision.search.islands import Islands, Setting, find_islands
 from dmlprep.precision.search.profile import Range
 from dmlprep.precision.types import solve_types
 from dmlprep.precision.user_selection import Selection, select
@@ -32,7 +34,9 @@ from dmlprep.record import finding
 __all__ = ["Fp16Options", "Fp16Pass"]
 
 
-_Run = Callable[[Model, Mapping[int, str], Mapping[int, str]], Converted]
+_Run = Callable[[Model, Mapping[int, str], Mapping[int, str], bool], Converted]
+"""Converts a model, with what is kept, what is converted against the policy, and whether weights that both read are in
+FP16 alone."""
 
 
 class Fp16Options(Options, frozen=True):
@@ -49,7 +53,7 @@ class Fp16Options(Options, frozen=True):
         convert_nodes, convert_operators, convert_patterns, convert_between: converted against the policy, where
             FP16 kernels exist.
         half_weights: whether a large weight that kept nodes share with nodes in FP16 is stored in FP16 alone, not in
-            both types.
+            both types; ``auto``: where a search meets the tolerance so.
         islands: ``auto`` searches for the smallest set of nodes to keep in FP32, by the FP16 emulation.
         tolerance: of the search: largest max|difference| / max|reference| of an output.
         rounding, accumulation: of the emulation, see ``precision.emulation``.
@@ -71,14 +75,14 @@ class Fp16Options(Options, frozen=True):
     convert_operators: list[str] = msgspec.field(default_factory=list)
     convert_patterns: list[str] = msgspec.field(default_factory=list)
     convert_between: list[tuple[str, str]] = msgspec.field(default_factory=list)
-    half_weights: bool = False
+    half_weights: bool | Literal["auto"] = "auto"
     islands: Literal["off", "auto"] = "off"
-    tolerance: Annotated[float, msgspec.Meta(gt=0)] = 0.01
+    tolerance: Annotated[float, msgspec.Meta(gt=0, le=MOST_VALUE)] = 0.01
     rounding: Literal["nearest", "toward-zero"] = "nearest"
     accumulation: Literal["storage", "everywhere"] = "storage"
-    feeds: Annotated[int, msgspec.Meta(ge=1)] = 2
-    max_trials: Annotated[int, msgspec.Meta(ge=1)] = 100
-    max_seconds: Annotated[float, msgspec.Meta(gt=0)] = 120.0
+    feeds: Annotated[int, msgspec.Meta(ge=1, le=MOST_FEEDS)] = 2
+    max_trials: Annotated[int, msgspec.Meta(ge=1, le=MOST_TRIALS)] = 100
+    max_seconds: Annotated[float, msgspec.Meta(gt=0, le=MOST_SECONDS)] = 120.0
     journal: str = ""
     allow: list[Literal["little-gain"]] = msgspec.field(default_factory=list)
 
@@ -152,7 +156,7 @@ class Fp16Pass(Pass[Fp16Options]):
                 )
         keep, convert_anyway, inlined = self._chosen(model)
 
-        def run(one: Model, kept: Mapping[int, str], anyway: Mapping[int, str]) -> Converted:
+        def run(one: Model, kept: Mapping[int, str], anyway: Mapping[int, str], half: bool) -> Converted:
             rewritten = sum_squares(one, kept, context.target, options.policy)
             done = convert(
                 one,
@@ -161,13 +165,21 @@ class Fp16Pass(Pass[Fp16Options]):
                 keep_io=keep_io,
                 keep=kept,
                 convert_anyway=anyway,
-                half_weights=options.half_weights,
+                half_weights=half,
             )
             return replace(done, changed=done.changed or rewritten)
 
+        half = options.half_weights is True
         if options.islands == "auto":
-            keep |= self._islands(model, context, run, keep, convert_anyway)
-        done = run(model, keep, convert_anyway)
+            half = half or (options.half_weights == "auto" and shares_weights(model))
+            found = self._searched(model, context, run, keep, convert_anyway, half)
+            if half and (found.whole or not found.met) and options.half_weights == "auto":
+                half = False
+                found = self._searched(model, context, run, keep, convert_anyway, half)
+            keep |= self._islands(model, context, found)
+            if half:
+                context.facts["island_recipe"] += "\nhalf_weights = true"
+        done = run(model, keep, convert_anyway, half)
         for one in done.findings:
             context.report(one)
         context.facts |= {"casts": done.casts, "kept_fp32": done.kept, "kept_by_rule": done.rules}
@@ -189,10 +201,16 @@ class Fp16Pass(Pass[Fp16Options]):
             pick |= select(model, rest, field)
         return picks[0], picks[1], inlined
 
-    def _islands(
-        self, model: Model, context: Context, run: _Run, keep: dict[int, str], convert_anyway: dict[int, str]
-    ) -> dict[int, str]:
-        """Search for the nodes to keep; report them as recipe lines."""
+    def _searched(
+        self,
+        model: Model,
+        context: Context,
+        run: _Run,
+        keep: dict[int, str],
+        convert_anyway: dict[int, str],
+        half: bool,
+    ) -> Islands:
+        """Search for the nodes to keep."""
         options = self.options
         if context.runner is None:
             raise ModelRefused(
@@ -210,11 +228,11 @@ class Fp16Pass(Pass[Fp16Options]):
                 {id(places[p]): chosen[id(n)] for p, n in by_place if id(n) in chosen}
                 for chosen in (keep, convert_anyway)
             )
-            run(one, {**mine, **kept}, anyway)
+            run(one, {**mine, **kept}, anyway, half)
 
         plain = msgspec.structs.replace(options, journal="", max_trials=1, max_seconds=1.0, feeds=1, allow=[])
-        conversion = f"{context.target.name} {plain}"
-        found = find_islands(
+        conversion = f"{context.target.name} {plain} {half}"
+        return find_islands(
             model,
             trial,
             context.runner,
@@ -227,9 +245,14 @@ class Fp16Pass(Pass[Fp16Options]):
                 options.max_seconds,
                 Path(options.journal) if options.journal else None,
                 conversion,
+                context.rules,
                 context.progress,
             ),
         )
+
+    def _islands(self, model: Model, context: Context, found: Islands) -> dict[int, str]:
+        """The nodes that a search found, by ``id(node)``; report them as recipe lines."""
+        options = self.options
         context.facts |= {
             "emulation": f"{options.accumulation}, {options.rounding}",
             "trials": [{"kept": len(t.kept), "error": t.error, "seconds": round(t.seconds, 2)} for t in found.trials],

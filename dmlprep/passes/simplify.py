@@ -10,6 +10,7 @@ import msgspec
 import onnx_ir as ir
 
 from dmlprep.analysis.segments import run_segments
+from dmlprep.bounds import MOST_FEEDS, MOST_KIB, MOST_SECONDS
 from dmlprep.engines import onnxsim
 from dmlprep.errors import ModelRefused
 from dmlprep.metrics import (
@@ -52,9 +53,9 @@ class SimplifyOptions(Options, frozen=True, kw_only=True):
         feeds: how many feeds the values are compared on.
     """
 
-    time_limit: Annotated[float, msgspec.Meta(gt=0)] = 600.0
-    constant_kib: Annotated[int, msgspec.Meta(ge=0)] = 1024
-    feeds: Annotated[int, msgspec.Meta(ge=1)] = 1
+    time_limit: Annotated[float, msgspec.Meta(gt=0, le=MOST_SECONDS)] = 600.0
+    constant_kib: Annotated[int, msgspec.Meta(ge=0, le=MOST_KIB)] = 1024
+    feeds: Annotated[int, msgspec.Meta(ge=1, le=MOST_FEEDS)] = 1
 
 
 class SimplifyPass(Pass[SimplifyOptions]):

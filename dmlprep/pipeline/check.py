@@ -7,8 +7,9 @@ from pathlib import Path
 
 import msgspec
 
-from dmlprep.errors import DmlprepError
+from dmlprep.errors import DmlprepError, ToolFailed
 from dmlprep.model import Model
+from dmlprep.model.unchanged import Unchanged
 from dmlprep.parity.feeds import make_feeds
 from dmlprep.pipeline.outlook import Outlook, look_ahead
 from dmlprep.placement.report import Examined, examine
@@ -43,17 +44,29 @@ def check_model(
         device_id: the adapter of that session, by its number in DXGI's order.
 
     Raises:
-        InputError: the model cannot be read.
+        InputError: the model cannot be read, or was changed while it was verified.
         UsageError: kernels are asked for of a target whose kernels are not known.
         CheckNotRun: no DirectML session can be had here.
+        ToolFailed: onnx crashes on the model, or needs more than its limits.
     """
-    model = Model.open(path)
+    files = Unchanged(contents=False)
+    try:
+        return _checked(files, files.take_model(path), targets, fail_on_cpu, verify, device_id)
+    except ToolFailed as error:
+        error.where = f"{path}: {error.where}" if error.where else str(path)
+        raise
+
+
+def _checked(
+    files: Unchanged, model: Model, targets: Sequence[Target], fail_on_cpu: bool, verify: bool, device_id: int | None
+) -> list[Examined]:
     found = [examine(model, target) for target in targets]
     newest = found[-1]
     _foretell(model, newest)
     if verify:
         newest.known_placement("--verify")
         verdict = verify_placement(model, newest.target, device_id, feed=lambda: make_feeds(model, count=1)[0])
+        files.check()
         newest.record.verdicts.append(verdict)
         if verdict.outcome != "passed":
             newest.record.exit_code = 1

@@ -26,6 +26,7 @@ from dmlprep.placement import Placement, place
 from dmlprep.placement.placement import PlacedNode
 from dmlprep.recipe import Plan, PlannedStep
 from dmlprep.record import StepRecord
+from dmlprep.record.hints import command_line
 
 __all__ = ["Fate", "Half", "Outlook", "look_ahead"]
 
@@ -106,7 +107,7 @@ class Outlook(msgspec.Struct, frozen=True, omit_defaults=True):
     def pins(self) -> str:
         """The sizes of the example, as the command line takes them; empty where there is none."""
         added = {k: v for k, v in (self.example or self).sizes.items() if k not in self.sizes}
-        return " ".join(f"--pin {name}={size}" for name, size in added.items())
+        return " ".join(command_line("--pin", f"{name}={size}") for name, size in added.items())
 
 
 def look_ahead(model: Model, plan: Plan, *, in_short: bool = False) -> Outlook:

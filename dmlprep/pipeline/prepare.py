@@ -14,17 +14,17 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
 from dmlprep._version import __version__
-from dmlprep.errors import CheckNotRun, DmlprepError, InputError, ModelRefused, OutputError
+from dmlprep.errors import CheckNotRun, DmlprepError, InputError, ModelRefused, OutputError, ToolFailed
 from dmlprep.files import FileSet, check_path, unwritable
 from dmlprep.files.outputs import check_replaceable
-from dmlprep.files.staging import PREFIX, clear_left, staging_folder
-from dmlprep.metrics import UserMetric, holds_fp16
+from dmlprep.files.staging import PREFIX, clear_staging, staging_folder
+from dmlprep.metrics import ProofRules, UserMetric, holds_fp16
 from dmlprep.model import Model
+from dmlprep.model.budget import limited
 from dmlprep.model.checking import check
 from dmlprep.model.opening import check_name
 from dmlprep.model.saving import Saved
-from dmlprep.model.tensors import as_mapped
-from dmlprep.model.walk import tensors
+from dmlprep.model.unchanged import Unchanged, data_files
 from dmlprep.parity import RunFeeds
 from dmlprep.pipeline.observer import Observer
 from dmlprep.pipeline.placing import context_for
@@ -99,7 +99,7 @@ def prepare(request: PrepareRequest) -> RunRecord:
         demanded check did not run) nothing was written, and ``error`` says why.
 
     Raises:
-        UsageError: the input, the output or the recipe is wrong.
+        UsageError: the input, the output or the recipe is wrong, or the input was changed meanwhile.
         InternalError: a pass broke its contract.
     """
     began = time.perf_counter()
@@ -111,22 +111,28 @@ def prepare(request: PrepareRequest) -> RunRecord:
         target=request.plan.target.name,
         recipe=request.plan.recipe.name,
     )
+    source = Unchanged()
     try:
-        _run(request, record, began)
-    except (ModelRefused, CheckNotRun) as refused:
+        with limited(request.plan.recipe.limits):
+            _run(request, record, source, began)
+    except (ModelRefused, ToolFailed, CheckNotRun) as refused:
         record.exit_code = refused.exit_code
         record.error = str(refused)
         record.findings.append(_as_finding(refused))
     if not record.output:
+        source.check()  # no record speaks of a model that was another one before
         record.seconds = round(time.perf_counter() - began, 3)
     return record
 
 
-def _run(request: PrepareRequest, record: RunRecord, began: float) -> None:
+def _run(request: PrepareRequest, record: RunRecord, source: Unchanged, began: float) -> None:
     from dmlprep.runtime import cpu_host
 
-    model = Model.open(request.source)
-    record.input_sha256 = model.digest()
+    model = source.take_model(request.source)
+    if not request.plan.recipe.name.startswith("@"):
+        source.take([Path(request.plan.recipe.name)])
+    record.facts["digests"] = source.digests
+    record.input_sha256 = source.digests[str(request.source)]
     record.opset_before, record.ir_before = _versions(model)
     record.findings += model.notes
     record.facts["files"] = _files(model, request)
@@ -147,7 +153,7 @@ def _run(request: PrepareRequest, record: RunRecord, began: float) -> None:
         changed = any(step.outcome == "changed" for step in record.steps)
         record.facts["placement_after"] = _placed(model, request) if changed else record.facts["placement_before"]
         _check_result(model, request.source)
-        _save_and_prove(model, request, feeds, record, host, began)
+        _save_and_prove(model, request, feeds, record, source, host, began)
 
 
 def _check_device(request: PrepareRequest, record: RunRecord) -> None:
@@ -161,7 +167,7 @@ def _check_device(request: PrepareRequest, record: RunRecord) -> None:
 def _check_out(request: PrepareRequest) -> None:
     """Fail before the work, not after it."""
     check_name(request.out, OutputError)
-    check_path(request.model_path, aside=PurePath(f"{PREFIX}12345678") / f"{request.model_path.name}.data")
+    check_path(request.model_path, aside=PurePath(f"{PREFIX}12345678abcd") / f"{request.model_path.name}.data")
     check_path(request.record_path)
     request.files.recover()
     if os.path.exists(request.model_path) and _same_file(request.source, request.model_path):
@@ -179,7 +185,7 @@ def _check_out(request: PrepareRequest) -> None:
             raise OutputError("the file exists", where=str(path), fix="pass --force to replace it")
         if os.path.exists(path):
             check_replaceable(path)
-    clear_left(request.model_path.parent)
+    clear_staging(request.model_path.parent)
     with staging_folder(request.model_path.parent):
         pass
 
@@ -195,9 +201,8 @@ def _versions(model: Model) -> tuple[dict[str, int], int]:
 
 def _files(model: Model, request: PrepareRequest) -> list[str]:
     """The files that the result depends on: the model, its data files, and the recipe where it is a file."""
-    data = {m.path for m in map(as_mapped, tensors(model.ir)) if m is not None} - {request.source}
     recipe = request.plan.recipe.name
-    return [str(request.source), *sorted(map(str, data)), *([] if recipe.startswith("@") else [recipe])]
+    return [str(request.source), *map(str, data_files(model)), *([] if recipe.startswith("@") else [recipe])]
 
 
 def _check_input(model: Model, source: Path) -> None:
@@ -232,10 +237,12 @@ def _feeds(request: PrepareRequest) -> RunFeeds:
 def _run_steps(model: Model, request: PrepareRequest, feeds: RunFeeds, record: RunRecord, host: SessionHost) -> None:
     plan = request.plan
     within = False
-    with CpuRunner(feeds.of, plan.recipe.parity.time_limit, host) as runner:
+    parity = plan.recipe.parity
+    rules = ProofRules(parity.measures, parity.tolerance, request.metric)
+    with CpuRunner(feeds.of, parity.time_limit, host) as runner:
         for index, step in enumerate(plan.steps, 1):
             request.observer.step_started(step.name, index, len(plan.steps))
-            context = context_for(plan.target, runner=runner, progress=request.observer.step_progress)
+            context = context_for(plan.target, runner=runner, rules=rules, progress=request.observer.step_progress)
             done = run_step(step.name, step.pass_, model, context, step.options, within_target=within)
             runner.release()
             within = within or "opset" in step.pass_.promises()
@@ -250,7 +257,13 @@ def _placed(model: Model, request: PrepareRequest) -> dict[str, Any]:
 
 
 def _save_and_prove(
-    model: Model, request: PrepareRequest, feeds: RunFeeds, record: RunRecord, host: SessionHost, began: float
+    model: Model,
+    request: PrepareRequest,
+    feeds: RunFeeds,
+    record: RunRecord,
+    source: Unchanged,
+    host: SessionHost,
+    began: float,
 ) -> None:
     target = request.model_path
     total = model.statistics().nbytes
@@ -282,6 +295,7 @@ def _save_and_prove(
         _judge(record, request.plan)
         if record.exit_code:
             return
+        source.check()  # the last that is done with it before the result appears
         record.output = str(target)
         record.seconds = round(time.perf_counter() - began, 3)
         _appear(saved, record, staging, request)
@@ -319,7 +333,7 @@ def _judge(record: RunRecord, plan: Plan) -> None:
             what, fix = "failed", _HOW_TO_MEND.get(code, "dmlprep bisect finds the first node that differs")
         elif verdict.outcome == "not-proven":
             record.exit_code = verdict.exit_code
-            record.error = f"{verdict.check}: {verdict.reason} [DP709]"
+            record.error = f"{verdict.check} is not proven by these inputs: {verdict.reason} [DP709]"
             return
         elif on_dml and on_wish:
             continue
@@ -342,6 +356,8 @@ _DML_HERE = "dmlprep runtime install (Linux), or run on Windows with a GPU; dmlp
 
 
 def _how_to_run(verdict: Verdict) -> str:
+    if verdict.reason.startswith("out of memory"):
+        return "take smaller sizes or a machine with more memory, or allow more: DMLPREP_MEMORY_LIMIT"
     if verdict.reason.startswith("out of time"):
         return "raise parity.time_limit (seconds), or take smaller sizes or a machine with less to do"
     if verdict.check.endswith("dml"):

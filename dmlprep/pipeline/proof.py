@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from dmlprep.errors import CheckNotRun, DmlprepError, InternalError, ModelRefused
 from dmlprep.metrics import UserMetric, holds_fp16
 from dmlprep.model import Model
+from dmlprep.model.unchanged import Unchanged, data_files
 from dmlprep.parity import (
     Reference,
     RunFeeds,
@@ -236,10 +237,11 @@ def compare_models(
     """``dmlprep compare``: two models of the user's.
 
     Raises:
-        InputError: a model or a feed cannot be read, or a feed does not fit.
+        InputError: a model or a feed cannot be read, a feed does not fit, or a model was changed meanwhile.
     """
     given, limit = load_feeds(feeds) or None, session.time_limit
-    made = Model.open(candidate)
+    files = Unchanged(contents=False)
+    made = files.take_model(candidate)
     began = time.perf_counter()
     try:
         truth = Reference.of(
@@ -248,9 +250,11 @@ def compare_models(
     except CheckNotRun as error:
         return not_run(f"parity on {device}", str(error), None, began)
     with truth:
+        files.take([reference, *data_files(truth.model)])
         verdict = truth.stamp(
             compare(truth, made, device=device, tolerance=tolerance, time_limit=limit, session=session)
         )
+        files.check()
         cut = device_rounding(session) if device == "dml" and verdict.outcome == "failed" else "nearest"
         if cut == "nearest" or not holds_fp16(made):
             return verdict

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dmlprep.errors import ModelRefused
+from dmlprep.files.run_folder import temporary_folder
 from dmlprep.model import Frozen, Model
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ class CpuRunner:
         self.release()
         if self._host is None:
             self._host = self._own = cpu_host()
-        path = Path(self._loaded.enter_context(tempfile.TemporaryDirectory(prefix="dmlprep-"))) / "model.onnx"
+        path = Path(self._loaded.enter_context(temporary_folder("model"))) / "model.onnx"
         data = model.save_linked(path)
         try:
             linked = replace(options, config={DATA_FOLDER: str(data)})

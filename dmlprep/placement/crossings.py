@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import onnx_ir as ir
 
 from dmlprep.placement.placement import Crossing
@@ -26,9 +28,10 @@ def crossings(graph: GraphFacts, on_dml: set[int], kernels: dict[int, Kernel]) -
     that both devices read is: ONNX Runtime hands it to the CPU and copies it in each run.
     """
     found: list[Crossing] = []
+    places = _Places()
     for feed in graph.inputs:
-        on_gpu = [c for c in feed.consumers if _crosses(c, feed, False, on_dml, kernels)]
-        if on_gpu and any(_crosses(c, feed, True, on_dml, kernels) for c in feed.consumers):
+        on_gpu = [c for c in feed.consumers if _crosses(c, places.of(c, feed), False, on_dml, kernels)]
+        if on_gpu and any(_crosses(c, places.of(c, feed), True, on_dml, kernels) for c in feed.consumers):
             found.append(Crossing(feed.name, "", "dml", "", on_gpu[0].label, nbytes(feed)))
     for inner in graph.all_graphs():
         for node in inner.nodes:
@@ -37,7 +40,10 @@ def crossings(graph: GraphFacts, on_dml: set[int], kernels: dict[int, Kernel]) -
                 if value is None:
                     continue
                 made_on_dml = kernel is not None and index not in kernel.cpu_out
-                reader = next((c for c in value.consumers if _crosses(c, value, made_on_dml, on_dml, kernels)), None)
+                crossing = (
+                    c for c in value.consumers if _crosses(c, places.of(c, value), made_on_dml, on_dml, kernels)
+                )
+                reader = next(crossing, None)
                 if reader is not None:
                     found.append(
                         Crossing(
@@ -52,8 +58,23 @@ def crossings(graph: GraphFacts, on_dml: set[int], kernels: dict[int, Kernel]) -
     return found
 
 
-def _crosses(reader: NodeFacts, value: Value, made_on_dml: bool, on_dml: set[int], kernels: dict[int, Kernel]) -> bool:
-    places = [i for i, v in enumerate(reader.inputs) if v is value]
+class _Places:
+    """At which inputs nodes read a value; each node's inputs are looked at once, however many they are."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, dict[int, list[int]]] = {}
+
+    def of(self, reader: NodeFacts, value: Value) -> list[int]:
+        if id(reader) not in self._known:
+            found = self._known[id(reader)] = dict[int, list[int]]()
+            for index, read in enumerate(reader.inputs):
+                found.setdefault(id(read), []).append(index)
+        return self._known[id(reader)].get(id(value), [])
+
+
+def _crosses(
+    reader: NodeFacts, places: Sequence[int], made_on_dml: bool, on_dml: set[int], kernels: dict[int, Kernel]
+) -> bool:
     if not places:
         return False  # read inside its subgraph: the reader there counts
     if id(reader) not in on_dml:

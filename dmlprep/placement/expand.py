@@ -13,19 +13,21 @@ import onnx_ir as ir
 from onnx import AttributeProto
 
 from dmlprep.analysis.schemas import schema_of
+from dmlprep.compiled import calls
+from dmlprep.compiled.door import OnnxError
 from dmlprep.model import protos
 from dmlprep.targets.facts import GraphFacts, NodeFacts
 
-__all__ = ["MAX_ROUNDS", "expand", "expand_local", "schema_body"]
-
-MAX_ROUNDS = 16
-"""Functions call functions; a body that calls itself is invalid, and stops here."""
+__all__ = ["expand", "expand_local", "schema_body"]
 
 Rename = Callable[[str], str]
 
 
 def expand_local(model: onnx.ModelProto, origins: dict[str, str]) -> None:
-    """Inline every call of a model-local function, in place; ``origins`` gets first output -> label of the call."""
+    """Inline every call of a model-local function, in place; ``origins`` gets first output -> label of the call.
+
+    How much that makes was counted when the model was opened (``model.expansion``), which also refuses rings of calls.
+    """
     functions = {(f.domain, f.name, f.overload): f for f in model.functions}
 
     def body_of(node: onnx.NodeProto) -> onnx.FunctionProto | None:
@@ -37,9 +39,7 @@ def expand_local(model: onnx.ModelProto, origins: dict[str, str]) -> None:
             if opset.domain not in imported:
                 imported.add(opset.domain)
                 model.opset_import.append(opset)
-    for _ in range(MAX_ROUNDS):
-        if not _expand_graph(model.graph, body_of, origins):
-            break
+    _expand_graph(model.graph, body_of, origins, inside=True)
     del model.functions[:]
 
 
@@ -80,14 +80,11 @@ def schema_body(node: NodeFacts) -> onnx.FunctionProto | None:
     if any(t is None for t in types):
         return None
     try:
-        data = schema.get_context_dependent_function_with_opset_version(
-            max(versions),
-            ir.serde.serialize_node(node.ir).SerializeToString(),
-            [t.SerializeToString() for t in types if t is not None],
-        )
-    except (RuntimeError, ValueError, onnx.defs.SchemaError):
+        proto = ir.serde.serialize_node(node.ir)
+        with calls.at_node(proto):
+            return calls.function_body(schema, max(versions), proto, [t for t in types if t is not None])
+    except OnnxError:
         return None
-    return onnx.FunctionProto.FromString(data) if data else None
 
 
 def _label(node: onnx.NodeProto) -> str:
@@ -98,24 +95,31 @@ def _expand_graph(
     graph: onnx.GraphProto,
     body_of: Callable[[onnx.NodeProto], onnx.FunctionProto | None],
     origins: dict[str, str],
+    *,
+    inside: bool = False,
 ) -> bool:
+    """Inline the nodes that have a body; with ``inside`` also those of these bodies, and so on."""
     changed = False
     kept: list[onnx.NodeProto] = []
-    for node in graph.node:
-        for inner in protos.bodies(node):
-            changed = _expand_graph(inner, body_of, origins) or changed
-        body = body_of(node)
+    waiting = [(node, False) for node in reversed(graph.node)]
+    while waiting:
+        node, made = waiting.pop()
+        if not made or inside:
+            for inner in protos.bodies(node):
+                changed = _expand_graph(inner, body_of, origins, inside=inside) or changed
+        body = body_of(node) if not made or inside else None
         if body is None:
             kept.append(node)
             continue
         changed = True
         first = next((o for o in node.output if o), "")
         origin = origins.get(first) or _label(node)
-        for inner_node in _instantiate(node, body):
-            kept.append(inner_node)
+        new = list(_instantiate(node, body))
+        for inner_node in new:
             output = next((o for o in inner_node.output if o), "")
             if output:
                 origins[output] = origin
+        waiting += [(inner_node, True) for inner_node in reversed(new)]
     if any(a is not b for a, b in zip(kept, graph.node, strict=False)) or len(kept) != len(graph.node):
         copies = [onnx.NodeProto.FromString(n.SerializeToString()) for n in kept]
         del graph.node[:]

@@ -10,13 +10,15 @@ from dmlprep.analysis.knowledge import Knowledge
 from dmlprep.analysis.shapes import Inference
 from dmlprep.errors import ModelRefused
 from dmlprep.model import Model, freeze, thaw
-from dmlprep.placement.expand import MAX_ROUNDS, expand, expand_local
+from dmlprep.placement.expand import expand, expand_local
 from dmlprep.targets.building import build, set_type
 from dmlprep.targets.facts import GraphFacts, NodeFacts
 from dmlprep.targets.kernels import Tables
 from dmlprep.targets.support import node_support
 
 __all__ = ["read_facts"]
+
+_ROUNDS = 16  # bodies of ONNX's operators hold others that have a body, a few deep
 
 
 def read_facts(model: Model, tables: Tables | None = None) -> GraphFacts:
@@ -31,7 +33,7 @@ def read_facts(model: Model, tables: Tables | None = None) -> GraphFacts:
     if read.functions:
         expand_local(frozen.proto, origins)
         read = thaw(frozen)
-    for _ in range(MAX_ROUNDS):
+    for _ in range(_ROUNDS):
         graph = build(read, Knowledge.swept(read, frozen), origins)
         _infer_contrib(read, graph)
         if tables is None or not expand(frozen.proto, graph, partial(_inlined, tables), origins):

@@ -23,6 +23,7 @@ from dmlprep.placement.placement import PlacedNode, Placement
 from dmlprep.placement.reading import read_facts
 from dmlprep.quirks import find_quirks
 from dmlprep.record import CODES, Finding, RunRecord, finding
+from dmlprep.record.hints import command_line
 from dmlprep.targets import Target
 
 __all__ = ["Examined", "examine", "placement_findings", "version_findings"]
@@ -106,7 +107,8 @@ def _value_findings(model: Model) -> list[Finding]:
         finding("DP207", f"input {name} is pinned to {short_value(value)}", node=name) for name, value in pinned.items()
     ]
     for name, value in deciding_inputs(model.ir).items():
-        text = f"the value of input {name} decides a branch: --pin {name}:={value} leaves the one taken"
+        pin = command_line("--pin", f"{name}:={value}")
+        text = f"the value of input {name} decides a branch: {pin} leaves the one taken"
         found.append(finding("DP209", text, node=name))
     return found
 

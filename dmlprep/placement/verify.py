@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dmlprep.errors import CheckNotRun
+from dmlprep.files.run_folder import temporary_folder
 from dmlprep.model import Model
 from dmlprep.model.walk import nodes
 from dmlprep.placement.place import place
@@ -71,7 +71,7 @@ def verify_placement(
     expected = {n.name: n for n in place(copy, target).nodes if not n.origin}
     labels = {f"{i}:{n.op_type}": n.name or f"{n.op_type} {i}" for i, n in enumerate(nodes(model.ir))}
     how = ""
-    with tempfile.TemporaryDirectory(prefix="dmlprep-") as folder:
+    with temporary_folder("verify") as folder:
         path = Path(folder) / "model.onnx"
         config = {DATA_FOLDER: str(copy.save_linked(path))}
         options = replace(
@@ -91,6 +91,8 @@ def verify_placement(
                 seen, device, timed = _ask(path, replace(options, unfused=False), feed, labels)
                 how = f"; fusion on, because with it off {crash.message}"
         except SessionFailure as failed:
+            if failed.kind == "memory":
+                raise CheckNotRun(f"out of memory: {failed.message}", where="--verify", fix=failed.fix) from failed
             return Verdict(
                 CHECK, "failed", f"the model does not load: {failed}", seconds=round(time.perf_counter() - began, 3)
             )

@@ -26,6 +26,7 @@ __all__ = [
     "CastTensor",
     "Loss",
     "cast_tensor",
+    "is_half",
     "measure",
     "pieces",
     "to_half",
@@ -58,6 +59,11 @@ def to_half(values: np.ndarray[Any, Any], limit: float | None = FP16_MAX) -> np.
         wide = np.where(np.isfinite(wide), np.clip(wide, -limit, limit), wide)
     with np.errstate(over="ignore", under="ignore"):
         return wide.astype(np.float16)
+
+
+def is_half(tensor: ir.TensorProtocol, limit: float = FP16_MAX) -> bool:
+    """Whether FP16 holds every value of a floating tensor as it is, and none is beyond ``limit``."""
+    return all(np.array_equal(to_half(part, limit).astype(part.dtype), part, equal_nan=True) for part in pieces(tensor))
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 import onnx_ir as ir
 
+from dmlprep.model.budget import Budget
 from dmlprep.model.dims import Dim
 from dmlprep.model.walk import label
 from dmlprep.rewriting.builder import GraphBuilder, as_attribute, replace_value
@@ -25,8 +26,8 @@ class Edit(GraphBuilder):
 
     graph: ir.Graph
 
-    def __init__(self, graph: ir.Graph, node: ir.Node, names: Names) -> None:
-        super().__init__(graph, names)
+    def __init__(self, graph: ir.Graph, node: ir.Node, names: Names, budget: Budget | None = None) -> None:
+        super().__init__(graph, names, budget, f"node {label(node)!r}")
         self.node = node
         self._base = node.name or next((v.name for v in node.outputs if v.name), None) or label(node)
 
@@ -64,6 +65,10 @@ class Edit(GraphBuilder):
         output = self.new_value(op.lower(), kind, ir.Shape(shape) if shape is not None and kind is not None else None)
         self.graph.insert_before(self.node, self.new_node(op, inputs, [output], op.lower(), attributes))
         return output
+
+    def at(self, node: ir.Node) -> Edit:
+        """Edits around another node, at the cost of the same budget."""
+        return Edit(self.graph, node, self.names, self._budget)
 
     def twin(self) -> ir.Value:
         """A node like this one, with its inputs and attributes as they are now, before it; its first output."""

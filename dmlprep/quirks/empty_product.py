@@ -22,6 +22,7 @@ def _rewrite(facts: NodeFacts, edit: Edit) -> str:
         return "the sizes of its output are not known"
     if facts.op == "Gemm" and facts.input(2) is not None:
         return "it adds C"
+    edit.room(out.sizes, dtype.numpy().itemsize, "the zeros that it computes")
     return edit.become(edit.constant(np.zeros(out.sizes, dtype.numpy()), "zeros"))
 
 

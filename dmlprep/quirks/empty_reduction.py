@@ -37,6 +37,7 @@ def _rewrite(facts: NodeFacts, edit: Edit) -> str:
     dtype = ir.DataType[out.type.upper()].numpy()
     if not np.isfinite(_NEUTRAL[facts.op]) and dtype.kind not in "f":
         return "minus infinity is no integer"
+    edit.room(out.sizes, dtype.itemsize, "what it computes")
     array = np.full(out.sizes, _NEUTRAL[facts.op], dtype)
     return edit.become(edit.constant(array, "neutral"))
 

@@ -130,7 +130,7 @@ def _rewrite_sum(facts: NodeFacts, edit: Edit) -> str:
     one = next((v for v in reader.inputs if v is not None and v is not edit.node.outputs[0]), None)
     if reader.op_type != "Add" or one is None:
         return "its Add is not there"
-    anchor = Edit(edit.graph, reader, edit.names)
+    anchor = edit.at(reader)
     kind = facts.input(0)
     dtype = ir.DataType[kind.type.upper()].numpy() if kind is not None else np.dtype(np.float32)
     minus = anchor.constant(np.array(-1.0, dtype), "minus_one")

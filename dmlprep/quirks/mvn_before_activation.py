@@ -23,7 +23,7 @@ def _rewrite(facts: NodeFacts, edit: Edit) -> str:
     if not facts.has("axes"):
         edit.set("axes", [0, 2, 3])  # the default; onnx's checker does not infer the form without it
     reader, _ = uses[0]
-    after = Edit(edit.graph, reader, edit.names)
+    after = edit.at(reader)
     lifted = after.unsqueeze(old, 0, facts.opset)
     twin = after.before(reader.op_type, [lifted], reader.attributes, like=reader.outputs[0])
     return after.become(after.squeeze(twin, 0, facts.opset))

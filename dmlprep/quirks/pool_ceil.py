@@ -106,6 +106,7 @@ def _rewrite_average(facts: NodeFacts, edit: Edit) -> str:
     if isinstance(pads, str):
         return pads
     count = len(rows)
+    edit.room([row[5] for row in rows], np.dtype(np.float64).itemsize, "the share of data in each of its windows")
     parts = np.ones([1] * count)
     for axis, (row, kernel) in enumerate(zip(rows, facts.attribute("kernel_shape"), strict=True)):
         share = _data_part(row, kernel)
@@ -128,10 +129,13 @@ def _data_part(row: tuple[int, int, int, int, int, int], kernel: int) -> np.ndar
     """For each window of an axis: elements of data by elements of data and padding."""
     size, reach, stride, before, behind, out = row
     dilation = (reach - 1) // (kernel - 1) if kernel > 1 else 1
-    places = np.arange(out)[:, None] * stride - before + np.arange(kernel)[None, :] * dilation
-    data = ((places >= 0) & (places < size)).sum(axis=1)
-    counted = (places < size + behind).sum(axis=1)
-    return np.asarray(data / counted, np.float64)
+    first = np.arange(out) * stride - before
+
+    def below(end: int) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """How many elements of each window lie before ``end``."""
+        return np.clip(-((first - end) // dilation), 0, kernel)
+
+    return np.asarray((below(size) - below(0)) / below(size + behind), np.float64)
 
 
 POOL_CEIL_EARLY = Quirk(

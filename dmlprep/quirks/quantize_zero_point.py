@@ -20,6 +20,7 @@ def _rewrite(facts: NodeFacts, edit: Edit) -> str:
     if x is None or scale is None or scale.shape is None or not scale.static or not x.type:
         return "the shape of its scale is not known"
     kind = "UINT8" if facts.op == "QuantizeLinear" else x.type.upper()
+    edit.room(scale.sizes, 1, "a zero point")
     zeros = np.zeros(scale.sizes, ir.DataType[kind].numpy())
     edit.set_input(2, edit.constant(zeros, "zero_point"))
     return ""

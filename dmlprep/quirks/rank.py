@@ -57,7 +57,7 @@ def _rewrite(facts: NodeFacts, edit: Edit) -> str:
         plan.append((node, made))
     stand: dict[str, ir.Value] = {}
     for node, made in plan:
-        _rewrite_node(node, made, Edit(edit.graph, node.ir, edit.names), stand)
+        _rewrite_node(node, made, edit.at(node.ir), stand)
     for node in reversed(region):
         edit.graph.remove(node.ir, safe=True)
     return ""

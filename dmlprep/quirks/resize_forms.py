@@ -86,7 +86,7 @@ class _Axis:
 
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:
     """Write MatMul with constant weights along each axis (linear), or Gather of constant indices (nearest)."""
-    axes = _axes(facts)
+    axes = _axes(facts, edit)
     x = facts.input(0)
     if isinstance(axes, str):
         return axes
@@ -118,7 +118,7 @@ def _rewrite(facts: NodeFacts, edit: Edit) -> str:
     return edit.become(value)
 
 
-def _axes(facts: NodeFacts) -> list[_Axis] | str:
+def _axes(facts: NodeFacts, edit: Edit) -> list[_Axis] | str:
     x = facts.input(0)
     if x is None or not x.static or x.shape is None:
         return "the sizes of its input are not known: pin them first"
@@ -144,15 +144,18 @@ def _axes(facts: NodeFacts) -> list[_Axis] | str:
         assert isinstance(size, int)
         if scales is not None:
             scale = _F(scales.reshape(-1)[i])
+            if not 0 < scale < np.inf:
+                return "a scale is no positive number"
             out = int(np.floor(_F(size) * scale))
         else:
-            out = int(given.reshape(-1)[i])
+            out = max(0, int(given.reshape(-1)[i]))
             scale = _F(out) / _F(size)
         start, end = (_F(roi.reshape(-1)[i + k * len(axes)]) for k in (0, 1)) if crop and roi is not None else (0, 1)
         if (out == size and scale == 1 and (start, end) == (0, 1)) or not size:
             continue
         if scale == 1:
             return "it crops without resizing, where ONNX Runtime and ONNX differ"
+        edit.room((out,), _F().itemsize, "the coordinates of an axis")
         where = _coordinates(place, size, out, scale, _F(start), _F(end))
         if where is None:
             return f"coordinates of {place}"

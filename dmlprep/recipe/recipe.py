@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import tomllib
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import msgspec
 
+from dmlprep.bounds import MOST_FEEDS, MOST_SECONDS, MOST_SIZE, MOST_VALUE
 from dmlprep.errors import RecipeError
-from dmlprep.files import HOW_TO_SAVE, NotUtf8, explain, read_text
+from dmlprep.files import NotToml, Unfit, check_document, explain, parse_toml, read_text
+from dmlprep.model.budget import Limits
 from dmlprep.passes.catalog import suggest, wrong_value
 
 __all__ = [
@@ -23,6 +24,10 @@ __all__ = [
     "read_value",
     "recipe_text",
 ]
+
+
+_RECIPE_BYTES = 1 << 20
+"""Bytes of a recipe: those in use have a thousand."""
 
 
 class ParitySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -49,13 +54,13 @@ class ParitySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     fp16_emulation: Literal["storage", "everywhere", "both", "off"] = "storage"
     dml: Literal["auto", "require", "off"] = "auto"
     tolerance: str = "auto"
-    seeds: Annotated[int, msgspec.Meta(ge=1)] = 2
-    sizes: dict[str, Annotated[int, msgspec.Meta(ge=1)]] = {}
-    time_limit: Annotated[float, msgspec.Meta(gt=0)] = 600.0
+    seeds: Annotated[int, msgspec.Meta(ge=1, le=MOST_FEEDS)] = 2
+    sizes: dict[str, Annotated[int, msgspec.Meta(ge=1, le=MOST_SIZE)]] = {}
+    time_limit: Annotated[float, msgspec.Meta(gt=0, le=MOST_SECONDS)] = 600.0
     measures: dict[str, Literal["elements", "map", "classes", "logits"]] = {}
     noise: Literal["auto", "always", "off"] = "auto"
     metric: str = ""
-    metric_bound: float | None = None
+    metric_bound: Annotated[float, msgspec.Meta(ge=-MOST_VALUE, le=MOST_VALUE)] | None = None
 
 
 class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -66,6 +71,7 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         doc: one line.
         target: name of the target.
         step: the steps in the order they run; the key names the pass, or ``use`` in the table does.
+        limits: how much may be made of the model.
     """
 
     doc: str
@@ -74,6 +80,7 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     target: str = "latest"
     step: dict[str, dict[str, Any]] = {}
     parity: ParitySettings = ParitySettings()
+    limits: Limits = Limits()
 
 
 def _builtin_folder() -> Any:
@@ -109,10 +116,8 @@ def recipe_text(name: str) -> str:
             raise RecipeError(f"no built-in recipe {name}", fix=suggest(name, builtin_names()), code="DP902")
         return str((_builtin_folder() / f"{name[1:]}.toml").read_text(encoding="utf-8"))
     path = Path(name)
-    if path.is_dir():
-        raise RecipeError("this is a directory", where=name, fix="name a .toml file", code="DP902")
     try:
-        return read_text(path)
+        return read_text(path, _RECIPE_BYTES)
     except FileNotFoundError as error:
         fix = suggest("@" + name, builtin_names()) if path.name == name else "check the path"
         raise RecipeError("no such recipe file", where=name, fix=fix, code="DP902") from error
@@ -120,8 +125,8 @@ def recipe_text(name: str) -> str:
         what, fix = explain(error, path)
         what, fix = what or f"cannot be read: {error.strerror or error}", fix or "check the path and its permissions"
         raise RecipeError(what, where=name, fix=fix, code="DP902") from error
-    except NotUtf8 as error:
-        raise RecipeError(str(error), where=name, fix=HOW_TO_SAVE, code="DP902") from error
+    except Unfit as error:
+        raise RecipeError(str(error), where=name, fix=error.fix, code="DP902") from error
 
 
 def parse_recipe(text: str, name: str) -> Recipe:
@@ -131,14 +136,23 @@ def parse_recipe(text: str, name: str) -> Recipe:
         RecipeError: not TOML, or an unknown or ill-typed field.
     """
     try:
-        data = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise RecipeError(f"not TOML: {error}", where=name, fix="see docs/recipes.md", code="DP902") from error
+        data = parse_toml(text)
+    except Unfit as error:
+        raise RecipeError(str(error), where=name, fix=error.fix, code="DP902") from error
     return _convert(data, name)
 
 
 def _convert(data: dict[str, Any], name: str) -> Recipe:
-    for where, table, known in (("", data, Recipe), ("parity.", data.get("parity", {}), ParitySettings)):
+    try:
+        check_document(data)
+    except Unfit as error:
+        raise RecipeError(str(error), where=name, fix=error.fix, code="DP901") from error
+    tables: list[tuple[str, object, type[msgspec.Struct]]] = [
+        ("", data, Recipe),
+        ("parity.", data.get("parity", {}), ParitySettings),
+        ("limits.", data.get("limits", {}), Limits),
+    ]
+    for where, table, known in tables:
         if not isinstance(table, dict):
             continue
         fields = [f.name for f in msgspec.structs.fields(known) if f.name != "name"]
@@ -148,7 +162,7 @@ def _convert(data: dict[str, Any], name: str) -> Recipe:
     try:
         recipe = msgspec.convert({**data, "name": name}, Recipe)
     except msgspec.ValidationError as error:
-        text, fix = wrong_value(error, ParitySettings, "parity.")
+        text, fix = wrong_value(error, ParitySettings, "parity.")  # no field of [limits] takes words
         raise RecipeError(text, where=name, fix=fix, code="DP901") from error
     if not recipe.doc.strip():
         raise RecipeError(
@@ -197,8 +211,14 @@ def apply_settings(recipe: Recipe, settings: list[str]) -> Recipe:
 
 
 def read_value(text: str) -> Any:
-    """A value as TOML writes it; a bare word stands for a string."""
+    """A value as TOML writes it; a bare word stands for a string.
+
+    Raises:
+        RecipeError: it is nested too deep, or a whole number has more than 64 bits.
+    """
     try:
-        return tomllib.loads(f"v = {text}")["v"]
-    except tomllib.TOMLDecodeError:
+        return parse_toml(f"v = {text}")["v"]
+    except NotToml:
         return text
+    except Unfit as error:
+        raise RecipeError(str(error), where=f"the value {text[:40]}...", fix=error.fix, code="DP901") from error

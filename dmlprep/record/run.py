@@ -8,7 +8,9 @@ from typing import Any, Literal
 import msgspec
 
 from dmlprep.errors import InputError
-from dmlprep.files import HOW_TO_SAVE, NotUtf8, read_text, unreadable
+from dmlprep.files import Unfit, check_document, read_text, unreadable
+from dmlprep.record.documents import to_json
+from dmlprep.record.facts import check_run_facts, check_step_facts
 from dmlprep.record.findings import Finding, finding
 from dmlprep.record.output_metrics import OutputMetrics
 
@@ -129,7 +131,7 @@ class RunRecord(msgspec.Struct):
 
     Attributes:
         exit_code: what the command line returns for it.
-        input_sha256: digest of the model file (not of its external data).
+        input_sha256: digest of the model file. ``facts["digests"]`` has those of all files that were read, by path.
         output: path of the prepared model, empty when nothing was written.
         opset_before: opset by domain.
     """
@@ -166,7 +168,7 @@ class RunRecord(msgspec.Struct):
 
     def to_json(self) -> bytes:
         """The record as indented JSON, UTF-8."""
-        return msgspec.json.format(msgspec.json.encode(self), indent=2) + b"\n"
+        return to_json(self)
 
     @classmethod
     def from_json(cls, data: bytes | str) -> RunRecord:
@@ -175,9 +177,17 @@ class RunRecord(msgspec.Struct):
         Raises:
             msgspec.ValidationError: the bytes are not a run record, or that of a newer dmlprep.
         """
-        record = msgspec.json.decode(data, type=cls)
+        try:
+            record = msgspec.json.decode(data, type=cls)
+            check_document(msgspec.to_builtins(record))
+        except (RecursionError, Unfit) as error:
+            what = str(error) if isinstance(error, Unfit) else "it is nested too deep"
+            raise msgspec.ValidationError(what) from error
         if record.format > FORMAT:
             raise msgspec.ValidationError(f"format {record.format} is of a newer dmlprep; this one reads {FORMAT}")
+        check_run_facts(record.facts)
+        for step in record.steps:
+            check_step_facts(step.facts)
         return record
 
     @classmethod
@@ -191,8 +201,8 @@ class RunRecord(msgspec.Struct):
             return cls.from_json(read_text(path))
         except OSError as error:
             raise unreadable(error, path, fix="check the path") from error
-        except NotUtf8 as error:
-            raise InputError(f"not a run record: {error}", where=str(path), fix=HOW_TO_SAVE) from error
+        except Unfit as error:
+            raise InputError(f"not a run record: {error}", where=str(path), fix=error.fix) from error
         except (msgspec.ValidationError, msgspec.DecodeError) as error:
             fix = "pass the run.json that prepare wrote"
             raise InputError(f"not a run record: {error}", where=str(path), fix=fix) from error

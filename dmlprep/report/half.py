@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -121,5 +122,5 @@ def _worst(rows: list[Mapping[str, Any]]) -> Iterator[WorstValue]:
 
 
 def _number(value: float | None) -> float:
-    """JSON has no infinity: a record that was read back holds null for it."""
-    return float("inf") if value is None else float(value)
+    """JSON has no infinity: a record that was read back holds the largest number for it, an older one null."""
+    return float("inf") if value is None or value >= sys.float_info.max else float(value)

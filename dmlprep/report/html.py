@@ -10,6 +10,7 @@ import jinja2
 from dmlprep.files import check_output
 from dmlprep.model.saving import write_file
 from dmlprep.record import SEVERITIES, RunRecord
+from dmlprep.record.printable import printable
 from dmlprep.record.shares import percent
 from dmlprep.report.half import half_steps, modes, worst_output
 from dmlprep.report.units import bytes_text, toml_value
@@ -20,13 +21,18 @@ _PLACEMENTS = (("before", "placement_before"), ("after", "placement_after"))
 
 
 def render_html(record: RunRecord) -> str:
-    """The record as HTML. Every name of the model is escaped: a model is hostile until checked."""
+    """The record as HTML. Every name of the model is escaped: a model is hostile until checked.
+
+    There are no scripts in it, and nothing of the record stands in an address, a style or an attribute without quotes.
+    """
     page = (resources.files("dmlprep.report") / "run.html.jinja").read_text(encoding="utf-8")
-    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
+    environment = jinja2.Environment(
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, finalize=_printable
+    )
     return environment.from_string(page).render(
         record=record,
         findings=sorted(record.all_findings(), key=lambda f: SEVERITIES.index(f.severity)),
-        placements=[(name, record.facts[key]) for name, key in _PLACEMENTS if key in record.facts],
+        placements=[(name, record.facts[key]) for name, key in _PLACEMENTS if record.facts.get(key)],
         halves=half_steps(record),
         modes=modes(record),
         worst=worst_output,
@@ -35,6 +41,11 @@ def render_html(record: RunRecord) -> str:
         percent=percent,
         change=_change,
     )
+
+
+def _printable(value: object) -> object:
+    """What an expression of the page gives, whatever its type says of itself; where a line ends means nothing there."""
+    return "\n".join(map(printable, str(value).split("\n")))
 
 
 def _change(before: object, after: object) -> str:

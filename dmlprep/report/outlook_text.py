@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
+from pathlib import PurePath
 from typing import Any
 
 from dmlprep.pipeline.outlook import Fate, Outlook
 from dmlprep.record import StepRecord
+from dmlprep.record.hints import command_line
 from dmlprep.record.shares import percent
 from dmlprep.report.units import toml_value
 
@@ -51,11 +53,13 @@ def in_full(outlook: Outlook, model: str) -> list[str]:
 
 
 def _command(outlook: Outlook, model: str) -> str:
-    recipe = "" if outlook.recipe == "@static-fp32" else f" --recipe {outlook.recipe}"
-    given = "".join(f" --pin {name}={size}" for name, size in outlook.sizes.items())
-    given += "".join(f" --pin {name}:={toml_value(value)}" for name, value in outlook.values.items())
-    pins = f" {outlook.pins}" if outlook.best is outlook.example else ""
-    return f"dmlprep prepare {model} -o out{recipe}{given}{pins}"
+    words: list[str | PurePath] = ["dmlprep", "prepare", PurePath(model), "-o", "out"]
+    words += [] if outlook.recipe == "@static-fp32" else ["--recipe", outlook.recipe]
+    for name, size in outlook.sizes.items():
+        words += ["--pin", f"{name}={size}"]
+    for name, value in outlook.values.items():
+        words += ["--pin", f"{name}:={toml_value(value)}"]
+    return command_line(*words) + (f" {outlook.pins}" if outlook.best is outlook.example else "")
 
 
 def _sizes(outlook: Outlook) -> list[str]:

@@ -8,6 +8,7 @@ import msgspec
 
 from dmlprep.placement import Placement
 from dmlprep.record import RunRecord
+from dmlprep.record.documents import to_json
 
 __all__ = ["FORMAT", "render", "to_object"]
 
@@ -72,4 +73,4 @@ def render(models: list[list[dict[str, Any]]], *, several: bool = False) -> byte
     """
     each = [objects[0] if len(objects) == 1 else {"format": FORMAT, "targets": objects} for objects in models]
     whole: dict[str, Any] = {"format": FORMAT, "models": each} if several else each[0]
-    return msgspec.json.format(msgspec.json.encode(whole), indent=2) + b"\n"
+    return to_json(whole, measures=False)

@@ -11,6 +11,7 @@ from dmlprep.pipeline.outlook import Outlook
 from dmlprep.placement import Placement
 from dmlprep.placement.placement import PlacedNode
 from dmlprep.record import CODES, SEVERITIES, Finding, RunRecord
+from dmlprep.record.printable import printable
 from dmlprep.record.shares import percent
 from dmlprep.report.outlook_text import in_short
 from dmlprep.report.units import bytes_text
@@ -116,7 +117,7 @@ def _findings(findings: list[Finding]) -> list[str]:
         seen[finding.code] += 1
         if seen[finding.code] > _FREE_SHOWN:
             continue
-        where = f"{finding.node}: " if finding.node else ""
+        where = f"{printable(finding.node)}: " if finding.node else ""
         found.append(f"{finding.severity} {finding.code} {where}{finding.message}")
         if finding.remedy and finding.severity != "note":
             found.append(f"  fix: {finding.remedy}")

@@ -6,6 +6,7 @@ Source of the format: OASIS, Static Analysis Results Interchange Format (SARIF) 
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ import msgspec
 
 from dmlprep.quirks import code_row
 from dmlprep.record import Finding, RunRecord
+from dmlprep.record.documents import to_json
+from dmlprep.record.printable import printable
 
 __all__ = ["SCHEMA", "VERSION", "render", "to_object"]
 
@@ -26,7 +29,15 @@ _LEVEL = {"note": "note", "warning": "warning", "error": "error"}
 def _uri(path: str) -> str:
     """A URI of a file: relative as it was given, ``file://`` where it is absolute."""
     given = Path(path)
-    return given.as_uri() if given.is_absolute() else quote(given.as_posix())
+    try:
+        return given.as_uri() if given.is_absolute() else quote(os.fsencode(given.as_posix()))
+    except UnicodeEncodeError:  # half a character, which no file of this system has in its name
+        return quote(printable(path))
+
+
+def _message(text: str) -> str:
+    """Plain text (section 3.11): printable, and without the form of an embedded link, ``[text](target)``."""
+    return printable(text).replace("](", "] (")
 
 
 def _pascal(title: str) -> str:
@@ -52,7 +63,7 @@ def _rules(codes: Iterable[str]) -> list[dict[str, Any]]:
 
 
 def _result(finding: Finding, uri: str, index: dict[str, int], target: str) -> dict[str, Any]:
-    text = finding.message + (f". Fix: {finding.remedy}" if finding.remedy else "")
+    text = _message(finding.message + (f". Fix: {finding.remedy}" if finding.remedy else ""))
     location: dict[str, Any] = {"physicalLocation": {"artifactLocation": {"uri": uri}}}
     if finding.node:
         location["logicalLocations"] = [{"fullyQualifiedName": finding.node, "kind": "element"}]
@@ -63,7 +74,7 @@ def _result(finding: Finding, uri: str, index: dict[str, int], target: str) -> d
         "level": _LEVEL[finding.severity],
         "message": {"text": text},
         "locations": [location],
-        "partialFingerprints": {"dmlprep/v1": hashlib.sha256(key.encode()).hexdigest()[:32]},
+        "partialFingerprints": {"dmlprep/v1": hashlib.sha256(key.encode("utf-8", "replace")).hexdigest()[:32]},
         "properties": {"target": target, **msgspec.to_builtins(finding.facts)},
     }
 
@@ -97,4 +108,4 @@ def to_object(records: list[RunRecord]) -> dict[str, Any]:
 
 def render(records: list[RunRecord]) -> bytes:
     """The log as indented JSON, UTF-8."""
-    return msgspec.json.format(msgspec.json.encode(to_object(records)), indent=2) + b"\n"
+    return to_json(to_object(records))

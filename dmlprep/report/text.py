@@ -9,7 +9,9 @@ from rich.table import Table
 from rich.text import Text
 
 from dmlprep.record import SEVERITIES, Finding, RunRecord, StepRecord, Verdict
+from dmlprep.record.printable import printable
 from dmlprep.record.shares import percent
+from dmlprep.report.console import PlainConsole
 from dmlprep.report.units import bytes_text
 
 __all__ = ["PIPED", "render_text", "show_findings", "show_record", "show_verdicts"]
@@ -26,7 +28,7 @@ PIPED = 120
 def render_text(record: RunRecord) -> str:
     """The whole record in plain text, as ``dmlprep report`` writes it into a file."""
     written = io.StringIO()
-    show_record(record, Console(file=written, width=PIPED, color_system=None, highlight=False, soft_wrap=True))
+    show_record(record, PlainConsole(file=written, width=PIPED, color_system=None, soft_wrap=True))
     return written.getvalue()
 
 
@@ -48,7 +50,8 @@ def _steps(steps: list[StepRecord]) -> Table:
         size = bytes_text(step.bytes_before)
         if bytes_text(step.bytes_after) != bytes_text(step.bytes_before):
             size += f" -> {bytes_text(step.bytes_after)}"
-        table.add_row(step.step, step.outcome, f"{step.seconds:.2f}", nodes, size, str(len(step.findings) or ""))
+        # As text: in a plain string, rich takes what stands in brackets for a style.
+        table.add_row(Text(step.step), step.outcome, f"{step.seconds:.2f}", nodes, size, str(len(step.findings) or ""))
     return table
 
 
@@ -61,7 +64,8 @@ def show_findings(findings: list[Finding], console: Console) -> None:
             continue
         line = Text(f"{finding.severity} ", style=_COLOUR[finding.severity])
         line.append(finding.code, style="bold")
-        line.append(f" {finding.node}: {finding.message}" if finding.node else f" {finding.message}", style="default")
+        where = f"{printable(finding.node)}: " if finding.node else ""
+        line.append(f" {where}{finding.message}", style="default")
         console.print(line)
         if finding.remedy and finding.severity != "note":
             console.print(Text(f"  fix: {finding.remedy}", style="dim"))
@@ -112,8 +116,9 @@ def show_record(record: RunRecord, console: Console) -> None:
     versions = (record.opset_before, record.opset_after)
     if all(versions):
         before, after = (v.get("", "?") for v in versions)
+        console.print()
         console.print(
-            Text(f"\nopset {before} -> {after}, IR {record.ir_before} -> {record.ir_after}, target {record.target}")
+            Text(f"opset {before} -> {after}, IR {record.ir_before} -> {record.ir_after}, target {record.target}")
         )
     placed = [record.facts.get(key) for key in ("placement_before", "placement_after")]
     if all(placed):
@@ -128,9 +133,11 @@ def show_record(record: RunRecord, console: Console) -> None:
         console.print()
         show_verdicts(record.verdicts, console)
     if record.output:
-        console.print(Text(f"\nwrote {record.output}", style="bold"))
+        console.print()
+        console.print(Text(f"wrote {printable(record.output)}", style="bold"))
     elif record.command == "prepare":
-        console.print(Text("\nnothing was written", style="bold"))
+        console.print()
+        console.print(Text("nothing was written", style="bold"))
 
 
 def show_half(record: RunRecord, console: Console) -> None:
@@ -139,9 +146,10 @@ def show_half(record: RunRecord, console: Console) -> None:
 
     for half in half_steps(record):
         kept = ", ".join(f"{k.rule} {len(k.nodes)}" for k in half.kept)
+        console.print()
         console.print(
             Text(
-                f"\n{half.step}: {bytes_text(half.bytes_before)} -> {bytes_text(half.bytes_after)}, "
+                f"{half.step}: {bytes_text(half.bytes_before)} -> {bytes_text(half.bytes_after)}, "
                 f"{half.casts} casts left, {half.kept_count} nodes in FP32{f' ({kept})' if kept else ''}"
             )
         )

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
+
+from dmlprep.record.documents import toml_string
 
 __all__ = ["bytes_text", "toml_value"]
 
@@ -18,11 +21,14 @@ def bytes_text(count: int) -> str:
 def toml_value(value: Any) -> str:
     """A value as a recipe writes it; ``None``, which TOML does not have, is ``null``."""
     if isinstance(value, dict):
-        rows = ", ".join(f"{key if _bare(key) else json.dumps(key)} = {toml_value(v)}" for key, v in value.items())
+        rows = ", ".join(f"{key if _bare(key) else toml_string(key)} = {toml_value(v)}" for key, v in value.items())
         return f"{{ {rows} }}" if rows else "{}"
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(toml_value, value))}]"
-    return json.dumps(value, ensure_ascii=False)
+    if isinstance(value, str):
+        return toml_string(value)
+    # TOML's own words for what is not finite.
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else json.dumps(value)
 
 
 def _bare(key: str) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from dmlprep.model.budget import Budget
 from dmlprep.rewriting.names import Names
 
 __all__ = [
@@ -27,11 +28,38 @@ class GraphBuilder:
 
     Args:
         names: those in use in the model; what is made here is added to them.
+        budget: what may be made of the model; without one, as where the same weights take another form, nothing counts.
+        where: the node that is rewritten, for an error.
     """
 
-    def __init__(self, graph: ir.Graph | ir.Function, names: Names) -> None:
+    def __init__(
+        self, graph: ir.Graph | ir.Function, names: Names, budget: Budget | None = None, where: str = ""
+    ) -> None:
         self.graph = graph
         self.names = names
+        self._budget = budget
+        self._where = where
+
+    def room(self, shape: Sequence[int], itemsize: int, what: str) -> None:
+        """Make sure that there is room for an array before it is computed; it counts as a constant.
+
+        Args:
+            what: what it is: ``a table of cosines``.
+
+        Raises:
+            ModelRefused: DP014, there is none.
+        """
+        if self._budget is not None:
+            self._budget.require(shape, itemsize, what, self._where)
+
+    def expect(self, nodes: int) -> None:
+        """Make sure that there is room for so many nodes before they are written.
+
+        Raises:
+            ModelRefused: DP014, there is none.
+        """
+        if self._budget is not None:
+            self._budget.require_nodes(nodes, "what takes the place of its operators", self._where)
 
     def value_name(self, wish: str) -> str:
         """A free name for a value."""
@@ -58,13 +86,24 @@ class GraphBuilder:
         return ir.Node("", op_type, inputs, attrs, outputs=outputs, name=self.node_name(wish))
 
     def constant(self, array: np.ndarray[Any, Any], wish: str) -> ir.Value:
-        """An initializer of the graph; ``array`` is copied, and keeps its dtype and shape."""
+        """An initializer of the graph; ``array`` is copied, and keeps its dtype and shape.
+
+        Raises:
+            ModelRefused: DP014, it is more than may be made of the model.
+        """
+        self.room(array.shape, array.itemsize, "a constant")
         # ascontiguousarray would make a vector of a scalar
         return self.initializer(ir.Tensor(np.array(array, copy=True, order="C")), wish)
 
     def initializer(self, tensor: ir.TensorProtocol, wish: str) -> ir.Value:
-        """An initializer of the graph that holds ``tensor``, under a new name."""
+        """An initializer of the graph that holds ``tensor``, under a new name.
+
+        Raises:
+            ModelRefused: DP014, it is more than may be made of the model.
+        """
         assert isinstance(self.graph, ir.Graph)  # a function has none
+        if self._budget is not None:
+            self._budget.spend(int(tensor.nbytes), what=f"a constant of shape {tensor.shape}", where=self._where)
         tensor.name = self.value_name(wish)
         return as_initializer(self.graph, ir.Value(name=tensor.name), tensor)
 
@@ -120,9 +159,12 @@ def move_readers(old: ir.Value, new: ir.Value | None, but: Collection[ir.Node] =
 
 def replace_outputs(graph: ir.Graph | ir.Function, old: ir.Value, new: ir.Value) -> None:
     """Let ``new`` take the places of ``old`` among the outputs of ``graph``."""
-    for index, output in enumerate(graph.outputs):
-        if output is old:
-            graph.outputs[index] = new
+    if not old.is_graph_output():  # most values are none, and a graph may have thousands
+        return
+    outputs = graph.outputs[:]
+    for _ in range(outputs.count(old)):
+        index = outputs.index(old)
+        outputs[index] = graph.outputs[index] = new
 
 
 def replace_value(old: ir.Value, new: ir.Value, rename: str, made: Sequence[ir.Node] = ()) -> None:

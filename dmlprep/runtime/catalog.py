@@ -10,7 +10,7 @@ import subprocess
 import sys
 from importlib.util import find_spec
 
-from dmlprep.runtime.offsite.process import CREATION_FLAGS, environment
+from dmlprep.runtime.tools import run_tool
 
 __all__ = ["catalog_lines"]
 
@@ -25,23 +25,14 @@ def catalog_lines(system: str = sys.platform) -> list[str]:
     """
     if system != "win32" or find_spec("windowsml") is None:
         return []
-    command = [sys.executable, "-P", "-m", "dmlprep.runtime.catalog"]
     try:
-        done = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=_LIMIT,
-            check=False,
-            creationflags=CREATION_FLAGS,
-            env=environment(),
-        )
+        done = run_tool([sys.executable, "-P", "-m", "dmlprep.runtime.catalog"], limit=_LIMIT)
     except subprocess.TimeoutExpired:
         return [f"no answer within {_LIMIT:g} s"]
     try:
-        rows: list[list[str]] = json.loads(done.stdout.decode("utf-8", "replace").splitlines()[-1])
+        rows: list[list[str]] = json.loads(done.stdout.splitlines()[-1])
     except (ValueError, IndexError):
-        said = done.stderr.decode("utf-8", "replace").strip().splitlines()
+        said = done.stderr.strip().splitlines()
         return [f"cannot be asked: {said[-1] if said else f'exit code {done.returncode}'}"]
     return [f"{name} {version}: {state}" for name, version, state in rows] or ["no providers for this machine"]
 

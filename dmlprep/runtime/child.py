@@ -1,7 +1,7 @@
 """One worker process: started, asked, watched and ended, so that nothing it does reaches the caller.
 
-A worker that crashes, hangs, eats memory or is killed from outside becomes a ``SessionFailure``. It leads a process
-group of its own, which is killed as a whole; on Linux it dies with its parent, whatever the parent died of.
+A worker that crashes, hangs, eats memory, says too much or is killed from outside becomes a ``SessionFailure``. One
+whose answer nobody waits for any more, after Ctrl-C, is killed. ``starting`` sees to it that it ends with its parent.
 """
 
 from __future__ import annotations
@@ -17,18 +17,17 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import cache
 from pathlib import Path
 
 from dmlprep.files import remove_tree
+from dmlprep.files.run_folder import run_folder
 from dmlprep.runtime.failure import FailureKind, SessionFailure, failure
 from dmlprep.runtime.hresult import plain_text
-from dmlprep.runtime.memory import cpu_seconds, private_bytes
-from dmlprep.runtime.offsite.process import CREATION_FLAGS, Job, environment
+from dmlprep.runtime.offsite.limits import MemoryLimit
+from dmlprep.runtime.starting import Started, allowed_memory, module_command, start
 from dmlprep.runtime.wire import decode, encode
 
-__all__ = ["Child"]
+__all__ = ["Child", "interrupted"]
 
 _POLL = 0.1
 """Seconds between two looks at the worker's memory while it works."""
@@ -45,23 +44,40 @@ _CLOSE_GRACE = 5.0
 """Seconds a worker has to end by itself before its process group is killed."""
 
 
-@cache
-def _spawner() -> ThreadPoolExecutor:
-    """The thread that starts all workers.
+_LINE = 4 << 20
+"""Bytes of the longest line that a worker may say: names and errors are its longest."""
 
-    Linux kills a process with ``PR_SET_PDEATHSIG`` when the *thread* that started it ends, so workers are not started
-    from threads that callers may end early.
-    """
-    return ThreadPoolExecutor(1, thread_name_prefix="dmlprep-spawner")
+_AHEAD = 64
+"""Lines that are read before they are taken; then the worker waits."""
+
+_ANSWER = 256 << 20
+"""Bytes of the longest answer: a line for each node of the largest models takes some megabytes."""
+
+_LOG = 1 << 30
+"""Bytes that a worker may write to its standard error."""
 
 
-def _read(process: subprocess.Popen[bytes], lines: queue.SimpleQueue[bytes]) -> None:
+def _read(process: subprocess.Popen[bytes], lines: queue.Queue[bytes]) -> None:
     # Holds no Child, so that a forgotten one can be collected.
     assert process.stdout is not None
-    with contextlib.suppress(OSError, ValueError):
-        for line in process.stdout:
-            lines.put(line)
-    lines.put(b"")
+    line = b"-"
+    while line:
+        line = b""
+        with contextlib.suppress(OSError, ValueError):
+            line = process.stdout.readline(_LINE)
+        while True:
+            try:
+                lines.put(line, timeout=1.0)
+                break
+            except queue.Full:
+                if process.poll() is not None:  # nobody takes any more of it
+                    return
+
+
+def interrupted() -> bool:
+    """Whether Ctrl-C, or the end of the program, is on its way through the caller: then nothing is waited for."""
+    passing = sys.exc_info()[0]
+    return passing is not None and issubclass(passing, KeyboardInterrupt | SystemExit)
 
 
 class Child:
@@ -83,19 +99,25 @@ class Child:
     ) -> None:
         self.name = name
         try:
-            self.exchange = Path(tempfile.mkdtemp(prefix="dmlprep-session-"))
+            self.exchange = Path(tempfile.mkdtemp(prefix="session-", dir=run_folder()))
         except BaseException:
             _close(holds)
             raise
         self._log = self.exchange / "worker.log"
-        self._lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+        self._lines: queue.Queue[bytes] = queue.Queue(_AHEAD)
         self._closed = False
         self._mark = 0
         self._halfway: tuple[float, float] | None = None
-        self._job = Job()
         self.start_limit = start_limit
         try:
-            self._process = _spawner().submit(self._start, command(self.exchange)).result()
+            with self._log.open("wb") as log:
+                self._started = start(
+                    command(self.exchange),
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=log.fileno(),
+                    temporary=self.exchange,
+                )
         except OSError as error:
             self._remove_exchange()
             _close(holds)
@@ -104,33 +126,17 @@ class Child:
             self._remove_exchange()
             _close(holds)
             raise
+        self._process = self._started.process
         # At the end of the program, too, for callers who forgot to close.
-        self._end = weakref.finalize(self, _end, self._process, self._job, self.exchange, holds)
+        self._end = weakref.finalize(self, _end, self._started, self.exchange, holds)
         threading.Thread(target=_read, args=(self._process, self._lines), name="dmlprep-reader", daemon=True).start()
 
     @classmethod
     def of_module(cls, module: str, arguments: Sequence[str], name: str) -> Child:
-        """A worker that is a module of ours: it gets our process id, the exchange folder, and ``arguments``."""
+        """A worker that is a module of ours: it is given our process id, the exchange folder, and ``arguments``."""
 
-        def command(exchange: Path) -> Sequence[str]:
-            # -P: modules of the working directory are not imported.
-            return [sys.executable, "-P", "-m", module, str(os.getpid()), str(exchange), *arguments]
-
-        return cls(command, name)
-
-    def _start(self, command: Sequence[str]) -> subprocess.Popen[bytes]:
-        with self._log.open("wb") as log:
-            process = subprocess.Popen(
-                command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                start_new_session=True,
-                creationflags=CREATION_FLAGS,
-                env=environment(),
-            )
-        self._job.add(process)
-        return process
+        own = str(os.getpid())
+        return cls(lambda exchange: module_command(module, [own, str(exchange), *arguments]), name)
 
     @property
     def alive(self) -> bool:
@@ -149,33 +155,53 @@ class Child:
 
         Args:
             limit: seconds.
-            memory: bytes of private memory the worker may hold meanwhile.
+            memory: bytes of private memory the worker may hold meanwhile; 0 for no limit, ``None`` for the share of
+                the machine's memory that holds where nobody asks for another.
             where: what the request is about, for the error text.
 
         Raises:
             SessionFailure: the worker refused, died, took too long or too much. After all but a refusal it is gone.
+            UsageError: the user's memory limit is none.
         """
         if self._closed:
             raise failure("crash", f"{self.name} has ended", where)
+        allowed = allowed_memory() if memory is None else MemoryLimit(memory)
+        try:
+            return self._asked(lines, limit, allowed, where)
+        except SessionFailure:
+            raise
+        except BaseException:
+            self.kill()  # nobody takes the rest of the answer
+            raise
+
+    def _asked(self, lines: Iterable[Sequence[str]], limit: float, memory: MemoryLimit, where: str) -> list[list[str]]:
         assert self._process.stdin is not None
         self._mark = self._log_size()
-        self._job.limit_memory(int(memory * _HARD) if memory is not None else 0)
+        self._started.job.limit_memory(int(memory.nbytes * _HARD))
         try:
             self._process.stdin.write(b"".join(encode(line) for line in lines))
             self._process.stdin.flush()
         except (OSError, ValueError):
             raise self._died(where) from None
         answer: list[list[str]] = []
-        deadline = time.monotonic() + limit
+        said = 0
+        now = time.monotonic()
+        deadline, look = now + limit, now + _POLL
         self._halfway = None
         while True:
-            try:
-                line = self._lines.get(timeout=max(0.0, min(_POLL, deadline - time.monotonic())))
-            except queue.Empty:
+            line = None
+            with contextlib.suppress(queue.Empty):
+                line = self._lines.get(timeout=max(0.0, min(look, deadline) - time.monotonic()))
+            if line is None or time.monotonic() >= look:
                 self._watch(deadline, limit, memory, where)
+                look = time.monotonic() + _POLL
+            if line is None:
                 continue
             if not line:
                 raise self._died(where)
+            said += len(line)
+            if said > _ANSWER or not line.endswith(b"\n"):
+                raise self._ended("protocol", "said more than any answer has", where)
             fields = decode(line)
             if fields == ["ok"]:
                 return answer
@@ -186,23 +212,27 @@ class Child:
                 raise refusal
             answer.append(fields)
 
-    def _watch(self, deadline: float, limit: float, memory: int | None, where: str) -> None:
+    def _watch(self, deadline: float, limit: float, memory: MemoryLimit, where: str) -> None:
         # Processes that the worker left behind can hold the pipe open, so its end is no sure sign.
         if self._process.poll() is not None and self._lines.empty():
             raise self._died(where)
         if self._halfway is None and time.monotonic() >= deadline - limit / 2:
-            self._halfway = time.monotonic(), self._cpu_seconds()
+            self._halfway = time.monotonic(), self._started.cpu_seconds()
         if time.monotonic() >= deadline:
             raise self._late(limit, where)
-        if memory is not None and (held := self._private_bytes()) > memory:
-            self.kill()
-            text = f"{self.name} held {held / 2**20:.0f} MiB, the limit is {memory / 2**20:.0f} MiB, and was ended"
-            raise failure("memory", text, where)
+        if memory.nbytes and (held := self._started.private_bytes()) > memory.nbytes:
+            raise self._ended("memory", memory.exceeded(held), where)
+        if self._log_size() > _LOG:
+            raise self._ended("protocol", f"wrote more than {_LOG >> 20} MiB to its log", where)
+
+    def _ended(self, kind: FailureKind, why: str, where: str) -> SessionFailure:
+        self.kill()
+        return failure(kind, f"{self.name} {why}", where)
 
     def _late(self, limit: float, where: str) -> SessionFailure:
         """Its time is up: slow work or a hang, by the processor time that it used of late."""
         began, before = self._halfway or (time.monotonic(), 0.0)
-        known = self._cpu_seconds()
+        known = self._started.cpu_seconds()
         waited, used = time.monotonic() - began, known - before
         self.kill()
         text = f"{self.name} did not answer within {limit:g} s and was ended"
@@ -212,12 +242,6 @@ class Child:
         how = "was computing" if busy else "did nothing"
         text += f"; it {how} (it used {used:.3g} s of processor time in the last {waited:.3g} s)"
         return failure("timeout" if busy else "hang", text, where)
-
-    def _cpu_seconds(self) -> float:
-        return self._job.cpu_seconds() or cpu_seconds(self._process.pid)
-
-    def _private_bytes(self) -> int:
-        return self._job.private_bytes() or private_bytes(self._process.pid)
 
     def _died(self, where: str) -> SessionFailure:
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -267,8 +291,8 @@ class Child:
         self._end()
 
     def close(self) -> None:
-        """Let the worker end by itself, then make sure of it."""
-        if self.alive and self._process.stdin is not None:
+        """Let the worker end by itself, then make sure of it; at once where Ctrl-C is passing."""
+        if self.alive and self._process.stdin is not None and not interrupted():
             with contextlib.suppress(OSError, ValueError):
                 self._process.stdin.write(b"quit\n")
                 self._process.stdin.close()
@@ -285,15 +309,12 @@ def _close(holds: int | None) -> None:
         os.close(holds)
 
 
-def _end(process: subprocess.Popen[bytes], job: Job, exchange: Path, holds: int | None) -> None:
+def _end(started: Started, exchange: Path, holds: int | None) -> None:
     """What must happen to a worker once, however it comes to its end."""
-    job.end()
-    if sys.platform == "win32":
-        process.kill()  # where it could not be put into the job
-    else:
-        # The group can outlive its leader (Wine leaves servers behind), so it is killed in any case.
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)
+    if started.parent != os.getpid():
+        return  # forked off: the worker is the parent's
+    started.kill()
+    process = started.process
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(10.0)
     for pipe in (process.stdin, process.stdout):
@@ -302,3 +323,4 @@ def _end(process: subprocess.Popen[bytes], job: Job, exchange: Path, holds: int 
                 pipe.close()
     remove_tree(exchange, ignore_errors=True)
     _close(holds)
+    started.forget()

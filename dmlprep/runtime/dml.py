@@ -6,7 +6,6 @@ No session is handed out before the self-test has passed on this very set of pie
 from __future__ import annotations
 
 import contextlib
-import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dmlprep.errors import CheckNotRun
+from dmlprep.files import remove_tree
 from dmlprep.record import DeviceInfo
 from dmlprep.runtime.child import Child
 from dmlprep.runtime.failure import SessionFailure
@@ -161,7 +161,7 @@ def _status_on_linux(release: str, again: bool) -> DmlStatus:
             return DmlStatus(False, f"the self-test failed, and {reason}")
         if known["failures"] and layout.shaders.is_dir():
             # Shaders that the driver kept can be broken too, and cost nothing but time.
-            shutil.rmtree(layout.shaders, ignore_errors=True)
+            remove_tree(layout.shaders, ignore_errors=True)
             known = _test(lambda: linux_host(layout, release))
         if known["lasting"]:
             # A cache folder of another user's, which cannot be written, serves as well: the test runs each time.

@@ -23,7 +23,7 @@ _FIX: dict[str, str] = {
     "crash": "try optimization level disabled, then dmlprep bisect to find the node",
     "timeout": "raise the time limit, or use smaller inputs",
     "hang": "dmlprep bisect finds the node; if it only waits for another program, raise the time limit",
-    "memory": "raise the memory limit, or use smaller inputs",
+    "memory": "use smaller inputs or a machine with more memory; DMLPREP_MEMORY_LIMIT=24G allows more",
     "device-removed": "try disable_metacommands, then smaller inputs, then another driver",
     "protocol": "this is a bug of dmlprep: report it with this message",
 }

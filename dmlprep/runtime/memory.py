@@ -7,31 +7,50 @@ import ctypes
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 
-__all__ = ["cpu_seconds", "die_with_parent", "prefer_as_victim", "private_bytes"]
+__all__ = ["Family", "die_with_parent", "prefer_as_victim"]
 
 _PR_SET_PDEATHSIG = 1
 
+_ANEW, _SELDOM = 1.0, 100
+"""Seconds after which it is looked up anew who belongs to a family, and how many times longer that is than the look."""
 
-def private_bytes(leader: int) -> int:
-    """Private bytes (anonymous and shared memory, not mapped files) of a process, its group and all below; 0 off Linux.
 
-    Mapped weight files do not count: the kernel drops their pages when memory is short.
-    """
+class Family:
+    """A process, its group and all below. Who belongs to it is looked up now and then only: that costs milliseconds."""
+
+    def __init__(self, leader: int) -> None:
+        self.leader = leader
+        self._members: list[int] = []
+        self._again = 0.0
+
+    def private_bytes(self) -> int:
+        """Private bytes (anonymous and shared memory, not mapped files); 0 off Linux.
+
+        Mapped weight files do not count: the kernel drops their pages when memory is short.
+        """
+        began = time.monotonic()
+        if began >= self._again:
+            self._members = [*_family(self.leader)]
+            now = time.monotonic()
+            self._again = now + max(_ANEW, _SELDOM * (now - began))
+        return sum(_private(pid) for pid in self._members)
+
+    def cpu_seconds(self) -> float:
+        """Seconds of processor time that they have used; 0 off Linux."""
+        ticks = sum(sum(int(field) for field in stat[11:15]) for stat in _family(self.leader).values())
+        return ticks / os.sysconf("SC_CLK_TCK") if ticks else 0.0
+
+
+def _private(pid: int) -> int:
     total = 0
-    for pid in _family(leader):
-        with contextlib.suppress(OSError, ValueError, IndexError):
-            for line in Path(f"/proc/{pid}/status").read_text(errors="replace").splitlines():
-                if line.startswith(("RssAnon:", "RssShmem:")):
-                    total += int(line.split()[1]) * 1024
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        for line in Path(f"/proc/{pid}/status").read_text(errors="replace").splitlines():
+            if line.startswith(("RssAnon:", "RssShmem:")):
+                total += int(line.split()[1]) * 1024
     return total
-
-
-def cpu_seconds(leader: int) -> float:
-    """Seconds of processor time that a process, its group and all below have used; 0 off Linux."""
-    ticks = sum(sum(int(field) for field in stat[11:15]) for stat in _family(leader).values())
-    return ticks / os.sysconf("SC_CLK_TCK") if ticks else 0.0
 
 
 def _family(leader: int) -> dict[int, list[str]]:

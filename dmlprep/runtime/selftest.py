@@ -8,7 +8,6 @@ between devices and explains differences that are no faults.
 from __future__ import annotations
 
 import re
-import tempfile
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from dmlprep.files.run_folder import temporary_folder
 from dmlprep.runtime.failure import SessionFailure
 from dmlprep.runtime.hresult import diagnose
 from dmlprep.runtime.served import SessionHost
@@ -207,7 +207,7 @@ def self_test(host: SessionHost, adapter: SessionOptions | None = None) -> SelfT
     adapter = adapter or SessionOptions()
     passed: list[str] = []
     failures: list[str] = []
-    with tempfile.TemporaryDirectory(prefix="dmlprep-selftest-") as name:
+    with temporary_folder("selftest") as name:
         folder = Path(name)
         for case in cases():
             try:

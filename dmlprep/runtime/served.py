@@ -8,31 +8,52 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from dmlprep.errors import UsageError
 from dmlprep.record import DeviceInfo
-from dmlprep.runtime.child import Child
+from dmlprep.runtime.child import Child, interrupted
 from dmlprep.runtime.failure import FULL, SessionFailure, disk_full, failure
+from dmlprep.runtime.results import machine_memory, open_result, read_result
 from dmlprep.runtime.types import NodePlacement, NodeTiming, RunValue, SessionOptions, ValueInfo
-from dmlprep.runtime.wire import dims_from_fields, dims_to_fields, read_tensor, write_tensor
+from dmlprep.runtime.wire import FEEDS, RESULTS, dims_from_fields, dims_to_fields, read_tensor, write_tensor
 
 __all__ = ["Session", "SessionHost", "parse_profile"]
 
 _LARGE = 1 << 26
 """Bytes from which an output is read from the page cache in place, not copied."""
 
+_CLOSE_SECONDS = 60.0
+"""How long a worker may take to let go of a model."""
+
 _NO_ROOM = 1 << 20
 """Free bytes below which an output that came back cut short did so for want of room."""
+
+_PROFILE = 128 << 20
+"""Bytes of a profile: a run of 10,000 nodes writes 4 MB."""
 
 Stage = Callable[[Child, Path, SessionOptions], tuple[str, SessionOptions, Callable[[], None]]]
 
 
 def _in_place(_child: Child, path: Path, options: SessionOptions) -> tuple[str, SessionOptions, Callable[[], None]]:
     return str(path.resolve()), options, lambda: None
+
+
+@contextlib.contextmanager
+def _in_its_words(child: Child, where: str) -> Iterator[None]:
+    """Take an answer apart; one that is not in the words of ``wire.py`` ends the worker.
+
+    Raises:
+        SessionFailure: it was none.
+    """
+    try:
+        yield
+    except (ValueError, TypeError, IndexError, KeyError, AttributeError, StopIteration, RecursionError) as error:
+        child.kill()
+        raise failure("protocol", f"{child.name} gave an answer that makes no sense: {error!r}", where) from error
 
 
 class SessionHost:
@@ -46,6 +67,7 @@ class SessionHost:
         device: makes the device's description from what the worker says of itself.
         stage: puts a model where the worker can see it; gives the name to send, the options to send with it, and what
             to call once it is loaded.
+        stranger: the worker is kept in a sandbox: what it leaves is copied, since it could change it while it is read.
     """
 
     def __init__(
@@ -53,10 +75,13 @@ class SessionHost:
         start: Callable[[], Child],
         device: Callable[[Mapping[str, str]], DeviceInfo],
         stage: Stage | None = None,
+        *,
+        stranger: bool = False,
     ) -> None:
         self._start = start
         self._describe = device
         self._stage = stage or _in_place
+        self._stranger = stranger
         self._child: Child | None = None
         self._facts: dict[str, str] = {}
         self._ids = itertools.count(1)
@@ -82,7 +107,7 @@ class SessionHost:
             except BaseException:
                 child.kill()
                 raise
-            self._facts = {row[1]: row[2] for row in answer if row[0] == "device" and len(row) == 3}
+            self._facts = _facts(answer)
             self._child = child
         return self._child
 
@@ -105,13 +130,14 @@ class SessionHost:
             )
         finally:
             loaded()
-        values = {
-            kind: tuple(ValueInfo(r[1], r[2], dims_from_fields(r[3:])) for r in answer if r[0] == kind)
-            for kind in ("input", "output")
-        }
+        with _in_its_words(child, str(path)):
+            values = {
+                kind: tuple(ValueInfo(r[1], r[2], dims_from_fields(r[3:])) for r in answer if r[0] == kind)
+                for kind in ("input", "output")
+            }
         # What only a session knows: its adapter and driver.
-        facts = {**self._facts, **{row[1]: row[2] for row in answer if row[0] == "device" and len(row) == 3}}
-        return Session(child, number, path, options, self._describe(facts), values["input"], values["output"])
+        device = self._describe({**self._facts, **_facts(answer)})
+        return Session(child, number, path, options, device, values["input"], values["output"], stranger=self._stranger)
 
     def close(self) -> None:
         """End the worker, and with it all sessions of this host."""
@@ -124,6 +150,10 @@ class SessionHost:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _facts(answer: list[list[str]]) -> dict[str, str]:
+    return {row[1]: row[2] for row in answer if row[0] == "device" and len(row) == 3}
 
 
 def _option_lines(options: SessionOptions) -> list[list[str]]:
@@ -158,6 +188,8 @@ class Session:
         device: DeviceInfo,
         inputs: tuple[ValueInfo, ...],
         outputs: tuple[ValueInfo, ...],
+        *,
+        stranger: bool = False,
     ) -> None:
         self._child = child
         self._number = number
@@ -169,6 +201,7 @@ class Session:
         self._owner: SessionHost | None = None
         self._timings: tuple[NodeTiming, ...] | None = None
         self._closed = False
+        self._stranger = stranger
 
     def owned_by(self, host: SessionHost) -> Session:
         """End ``host`` with this session."""
@@ -195,8 +228,9 @@ class Session:
         declared = {value.name: value for value in self.inputs}
         lines: list[list[str]] = []
         files: list[Path] = []
-        folder = self._child.exchange
+        folder = self._child.exchange / FEEDS
         try:
+            folder.mkdir(exist_ok=True)
             for name, value in feeds.items():
                 dtype = declared[name].dtype if name in declared else ""
                 if isinstance(value, list):
@@ -215,7 +249,12 @@ class Session:
         finally:
             for file in files:
                 _discard(file)
-        return self._values(answer)
+        with _in_its_words(self._child, str(self.path)):
+            found = self._values(answer)
+            wanted = outputs if outputs is not None else [value.name for value in self.outputs]
+            if missing := [name for name in wanted if name not in found]:
+                raise ValueError(f"output {missing[0]} is missing")
+        return found
 
     def _values(self, answer: list[list[str]]) -> dict[str, RunValue]:
         result: dict[str, RunValue] = {}
@@ -224,31 +263,39 @@ class Session:
             if row[0] == "value":
                 result[row[1]] = self._tensor(row)
             elif row[0] == "sequence":
-                result[row[1]] = [self._tensor(next(rows)) for _ in range(int(row[2]))]
+                result[row[1]] = [self._tensor(item) for item in _next(rows, int(row[2]))]
             elif row[0] == "none":
                 result[row[1]] = None
         return result
 
     def _tensor(self, row: list[str]) -> np.ndarray:
-        path = self._child.exchange / Path(row[3]).name
+        path = self._child.exchange / RESULTS / Path(row[3]).name
         shape = tuple(int(size) for size in row[4:])
+        # It was in the worker's memory.
+        limit = self._options.memory_limit or machine_memory()
         try:
-            # Windows does not remove a file that is mapped.
-            mapped = sys.platform != "win32" and path.stat().st_size >= _LARGE
-            return read_tensor(path, row[2], shape, mapped=mapped)
-        except (OSError, ValueError, TypeError) as error:
+            return read_tensor(path, row[2], shape, mapped=self._mapped(path), limit=limit)
+        except (OSError, ValueError, TypeError, MemoryError) as error:
             if shutil.disk_usage(self._child.exchange).free < _NO_ROOM:
                 raise disk_full(self._child.exchange, OSError(FULL[0], os.strerror(FULL[0]))) from error
             raise failure("protocol", f"output {row[1]}: {error}", str(self.path)) from error
         finally:
             _discard(path)
 
+    def _mapped(self, path: Path) -> bool:
+        # Windows does not remove a file that is mapped.
+        if self._stranger or sys.platform == "win32":
+            return False
+        with open_result(path) as file:
+            return os.fstat(file.fileno()).st_size >= _LARGE
+
     def placement(self) -> tuple[NodePlacement, ...]:
         """Which provider each node went to, before fusion; needs ``record_placement``."""
         if not self._options.record_placement:
             raise UsageError("the session was opened without record_placement")
         answer = self._ask([["placement", str(self._number)]])
-        return tuple(NodePlacement(r[4], r[2], r[3], r[1]) for r in answer if r[0] == "node")
+        with _in_its_words(self._child, str(self.path)):
+            return tuple(NodePlacement(r[4], r[2], r[3], r[1]) for r in answer if r[0] == "node")
 
     def timings(self) -> tuple[NodeTiming, ...]:
         """Time of each kernel over all runs so far; needs ``profile``. Ends the profiling."""
@@ -256,11 +303,12 @@ class Session:
             raise UsageError("the session was opened without profile")
         if self._timings is None:
             answer = self._ask([["timings", str(self._number)]])
-            path = self._child.exchange / Path(answer[0][1]).name
-            try:
-                self._timings = parse_profile(path.read_bytes())
-            except (OSError, ValueError) as error:
-                raise failure("protocol", f"the profile cannot be read: {error}", str(self.path)) from error
+            with _in_its_words(self._child, str(self.path)):
+                path = self._child.exchange / RESULTS / Path(answer[0][1]).name
+                try:
+                    self._timings = parse_profile(read_result(path, _PROFILE))
+                except OSError as error:
+                    raise failure("protocol", f"the profile cannot be read: {error}", str(self.path)) from error
         return self._timings
 
     def _ask(self, lines: list[list[str]]) -> list[list[str]]:
@@ -276,9 +324,12 @@ class Session:
         if self._owner is not None:
             self._owner.close()
         elif self._child.alive:
-            # A worker that fails here has given all its answers already; the next open starts another.
+            if interrupted():
+                self._child.kill()  # the next open starts another
+                return
+            # A worker that fails here has given all its answers already.
             with contextlib.suppress(SessionFailure):
-                self._ask([["close", str(self._number)]])
+                self._child.ask([["close", str(self._number)]], limit=_CLOSE_SECONDS, memory=0, where=str(self.path))
 
     def __enter__(self) -> Session:
         return self
@@ -287,9 +338,24 @@ class Session:
         self.close()
 
 
+def _next(rows: Iterator[list[str]], count: int) -> Iterator[list[str]]:
+    """The rows of a sequence's items.
+
+    Raises:
+        ValueError: there are not so many.
+    """
+    if count < 0:
+        raise ValueError(f"a sequence of {count} tensors")
+    for _ in range(count):
+        row = next(rows, None)
+        if row is None:
+            raise ValueError(f"a sequence of {count} tensors ends early")
+        yield row
+
+
 def _discard(file: Path) -> None:
     """Remove a file of the exchange folder; one that is still open goes with the folder."""
-    with contextlib.suppress(PermissionError):
+    with contextlib.suppress(PermissionError, IsADirectoryError):
         file.unlink(missing_ok=True)
 
 
@@ -300,7 +366,7 @@ def _feed_line(name: str, dtype: str, array: np.ndarray, file: Path) -> list[str
     # A bfloat16 or float8 feed may come as the bare bits: what the model declares then says what they mean.
     if dtype in ("bfloat16", "float8_e4m3fn", "float8_e5m2") and kind in ("uint16", "uint8"):
         kind = dtype
-    return ["feed", name, kind, file.name, *dims_to_fields(array.shape)]
+    return ["feed", name, kind, f"{FEEDS}/{file.name}", *dims_to_fields(array.shape)]
 
 
 def parse_profile(raw: bytes) -> tuple[NodeTiming, ...]:

@@ -15,12 +15,12 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from dmlprep.processes.process import no_crash_dialog
 from dmlprep.runtime.hresult import error_text
 from dmlprep.runtime.memory import die_with_parent, prefer_as_victim
-from dmlprep.runtime.offsite.process import no_crash_dialog
 from dmlprep.runtime.ortoptions import choose_device, providers, session_settings
 from dmlprep.runtime.types import DATA_FOLDER
-from dmlprep.runtime.wire import decode, dims_to_fields, encode, numpy_dtype, read_tensor
+from dmlprep.runtime.wire import RESULTS, decode, dims_to_fields, encode, numpy_dtype, read_tensor
 
 __all__ = ["Refused", "Worker", "answers", "serve"]
 
@@ -63,6 +63,8 @@ class Worker:
         self.ort = ort
         self.device = device
         self.exchange = exchange
+        self.results = exchange / RESULTS
+        self.results.mkdir(exist_ok=True)
         self.out = out
         self.sessions: dict[str, Any] = {}
         self.options: dict[str, str] = {}
@@ -86,7 +88,7 @@ class Worker:
     def load(self, number: str, model: str) -> None:
         options, self.options = self.options, {}
         settings = self.ort.SessionOptions()
-        prefix = self.exchange / f"profile{number}"
+        prefix = self.results / f"profile{number}"
         try:
             source = self.source(Path(model), options)
             session_settings(settings, options, self.device, str(prefix), self.ort.GraphOptimizationLevel)
@@ -176,7 +178,7 @@ class Worker:
     def value(self, name: str, result: Any) -> None:
         self.files += 1
         file = f"out{self.files}"
-        path = self.exchange / file
+        path = self.results / file
         if isinstance(result, self.ort.OrtValue):
             kind = element_name(result.data_type())
             shape = list(result.shape())

@@ -51,8 +51,9 @@ class SessionOptions:
         optimization: graph optimisation level of ONNX Runtime.
         threads: threads of the CPU provider, 0 for all cores.
         time_limit: seconds that one load or one run may take.
-        memory_limit: bytes of private memory that the worker may hold (mapped weight files do not count), ``None`` for
-            no limit.
+        memory_limit: bytes of private memory that the worker may hold (mapped weight files do not count); 0 for no
+            limit, ``None`` for 80 % of the machine's memory, or what the environment variable
+            ``DMLPREP_MEMORY_LIMIT`` says.
         free_dimensions: size by dim_param name, applied to the graph inputs.
         denotations: size by dimension denotation (``DATA_BATCH``), applied to the graph inputs.
         config: further session config entries of ONNX Runtime.

@@ -1,5 +1,9 @@
 """How a session talks with its worker: lines of fields on two pipes, tensors as files in an exchange folder.
 
+What is fed lies in ``FEEDS`` below the folder, which a sandboxed worker can only read: what it could write to, it could
+replace by a link to another file of the user's, which the next feed would overwrite. What comes back lies in
+``RESULTS``, which a sandboxed worker sees as the folder itself.
+
 The same words are spoken by the Python worker (``worker.py``) and by the host program of the Linux runtime
 (``native/host.c``), so that one session class serves all devices. A line is fields parted by one space; a field is
 percent-encoded UTF-8, an empty field is a lone ``%``. Both sides handle one request at a time.
@@ -18,16 +22,38 @@ Only the last word of a request line is answered; every answer ends with ``ok`` 
 
 from __future__ import annotations
 
+import math
+import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 from urllib.parse import quote_from_bytes, unquote_to_bytes
 
 import numpy as np
 
+from dmlprep.runtime.results import machine_memory, open_result, read_result
 from dmlprep.runtime.types import Dim
 
-__all__ = ["decode", "dims_from_fields", "dims_to_fields", "encode", "numpy_dtype", "read_tensor", "write_tensor"]
+__all__ = [
+    "FEEDS",
+    "RESULTS",
+    "decode",
+    "dims_from_fields",
+    "dims_to_fields",
+    "encode",
+    "numpy_dtype",
+    "read_tensor",
+    "write_tensor",
+]
+
+FEEDS, RESULTS = "feeds", "results"
+
+_OF_NUMPY = frozenset(
+    ["bool", "float16", "float32", "float64", "complex64", "complex128"]
+    + [f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)]
+)
+_OF_ML_DTYPES = ("bfloat16", "float8", "float6", "float4", "int4", "uint4", "int2", "uint2")
+"""How their names begin. numpy takes far more for a type: "O", "V8", "f4,f4" ..."""
 
 _PLAIN = "/:=,+()[]$?*@#!<>"
 
@@ -65,16 +91,26 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
     """
     if name == "string":
         return np.dtype(object)
-    try:
+    if name in _OF_NUMPY:
         return np.dtype(name)
-    except TypeError:
-        import ml_dtypes
+    import ml_dtypes
 
-        return np.dtype(getattr(ml_dtypes, name, name))
+    if not name.startswith(_OF_ML_DTYPES) or not hasattr(ml_dtypes, name):
+        raise TypeError(f"there is no element type {name!r}")
+    found: np.dtype[Any] = np.dtype(getattr(ml_dtypes, name))
+    return found
 
 
 def write_tensor(path: Path, array: np.ndarray) -> None:
-    """Raw little-endian elements in C order; strings as UTF-8, each ended by a NUL."""
+    """Raw little-endian elements in C order; strings as UTF-8, each ended by a NUL.
+
+    The file is readable for all, since a worker may be another user; its folder is not.
+    """
+    _write_elements(path, array)
+    path.chmod(0o644)
+
+
+def _write_elements(path: Path, array: np.ndarray) -> None:
     if array.dtype.kind in "OUST":
         with path.open("wb") as file:
             for item in array.reshape(-1):
@@ -88,20 +124,46 @@ def write_tensor(path: Path, array: np.ndarray) -> None:
             file.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
 
 
-def read_tensor(path: Path, dtype: str, shape: tuple[int, ...], *, mapped: bool = False) -> np.ndarray:
-    """The tensor that ``write_tensor`` left; ``mapped`` reads from the page cache without a copy.
+def read_tensor(
+    path: Path, dtype: str, shape: tuple[int, ...], *, mapped: bool = False, limit: int | None = None
+) -> np.ndarray:
+    """The tensor that ``write_tensor`` left, read as ``results.py`` does.
+
+    Args:
+        mapped: read from the page cache without a copy. Only of a file that nobody changes or cuts short.
+        limit: bytes that the tensor may have, ``None`` for the machine's memory.
 
     Raises:
-        ValueError: the file has not the size that type and shape ask for.
+        ValueError: the file has not the size that type and shape ask for, or there is no such tensor.
+        OSError: there is no such file, or it is a link.
     """
+    limit = machine_memory() if limit is None else limit
     if dtype == "string":
-        items = path.read_bytes().split(b"\0")[:-1]
+        items = read_result(path, limit).split(b"\0")[:-1]
         return np.array([item.decode("utf-8", "replace") for item in items], dtype=object).reshape(shape)
     kind = numpy_dtype(dtype)
-    size = kind.itemsize * int(np.prod(shape, dtype=np.int64))
-    if path.stat().st_size != size:
-        raise ValueError(f"{path.name} holds {path.stat().st_size} bytes, {dtype}{list(shape)} needs {size}")
-    if size == 0:
-        return np.empty(shape, dtype=kind)
-    raw = np.memmap(path, np.uint8, "c") if mapped else np.fromfile(path, np.uint8)
-    return np.asarray(raw).view(kind).reshape(shape)
+    if kind.hasobject or not kind.itemsize or min(shape, default=0) < 0:
+        raise ValueError(f"there is no tensor {dtype}{list(shape)}")
+    size = kind.itemsize * math.prod(shape)
+    with open_result(path) as file:
+        held = os.fstat(file.fileno()).st_size
+        if held != size:
+            raise ValueError(f"{path.name} holds {held} bytes, {dtype}{list(shape)} needs {size}")
+        if size > limit:
+            raise ValueError(f"{dtype}{list(shape)} has {size} bytes, more than the {limit} that are read")
+        if size == 0:
+            return np.empty(shape, dtype=kind)
+        if mapped:
+            return np.asarray(np.memmap(file, np.uint8, "c")).view(kind).reshape(shape)
+        raw = np.empty(size, np.uint8)
+        _fill(file, raw.data, path.name)
+    return raw.view(kind).reshape(shape)
+
+
+def _fill(file: BinaryIO, buffer: memoryview, name: str) -> None:
+    filled = 0
+    while filled < len(buffer):
+        got = file.readinto(buffer[filled:])  # type: ignore[attr-defined]
+        if not got:
+            raise ValueError(f"{name} was cut short while it was read")
+        filled += got

@@ -71,3 +71,13 @@ def test_an_error_names_the_path(encoding: str, tmp_path: Path) -> None:
     assert text.startswith("error: ")
     assert "é" in text or "\\xe9" in text, text
     assert "internal error" not in text
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a shell of Windows cannot close a stream")
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
+def test_a_closed_stream_takes_everything(closed: str, model: Path) -> None:
+    for arguments, code in ((f"check '{model}'", 0), ("check nowhere.onnx", 2), ("recipe list", 0)):
+        command = f"'{sys.executable}' -m dmlprep {arguments} {closed}"
+        done = subprocess.run(["/bin/sh", "-c", command], capture_output=True, check=False)
+        assert done.returncode == code, (arguments, done.stderr)
+        assert b"Traceback" not in done.stderr

@@ -180,6 +180,31 @@ def test_the_search_and_the_proof_agree() -> None:
         assert comparison.results()[0].passed == (output_error(groups, want, got) <= 0.02)
 
 
+@pytest.mark.parametrize(("lost", "allowed"), [(1, True), (2, False)])
+def test_a_search_asks_for_no_margin_of_what_is_a_mean(lost: int, allowed: bool) -> None:
+    reference = np.full((1, 1, 32, 32), 0.01, dtype=np.float32)
+    reference[..., 4:14, 4:15] = 0.9
+    reference[..., 4:14, 4] = 0.52
+    candidate = reference.copy()
+    candidate[..., 4 : 4 + lost, 4] = 0.49  # of 110 elements 1.1 may change sides
+    want, got = {"y": reference}, {"y": candidate}
+    groups = [OutputGroup(("y",), "map")]
+    assert (output_error(groups, want, got, enough=0.015) <= 0.015) == allowed
+    assert output_error(groups, want, got, enough=0.0075) > 0.0075
+    assert judged("map", reference, candidate) == allowed
+
+
+def test_a_search_asks_for_a_margin_of_the_largest_difference() -> None:
+    reference = np.full((1, 1, 96, 96), 0.01, dtype=np.float32)
+    reference[..., 4:60, 4:60] = 0.9
+    for off, enough in ((0.17, True), (0.2, False), (0.24, False)):
+        candidate = reference.copy()
+        candidate[..., 30, 30] -= off * 0.9  # of 0.25
+        error = output_error([OutputGroup(("y",), "map")], {"y": reference}, {"y": candidate}, enough=0.015)
+        assert (error <= 0.015) == enough
+        assert judged("map", reference, candidate)
+
+
 @pytest.mark.parametrize(
     ("text", "kind"),
     [

@@ -8,6 +8,7 @@ import onnx
 import onnx_ir as ir
 import pytest
 
+from dmlprep.compiled.door import OnnxError
 from dmlprep.model import MappedTensor, Model
 from dmlprep.model.checking import check, infer_shapes, weightless
 
@@ -64,5 +65,12 @@ def test_shapes_are_inferred_through_bodies_and_shape_arithmetic() -> None:
 
 
 def test_strict_inference_raises_where_shapes_contradict_each_other() -> None:
-    with pytest.raises(onnx.shape_inference.InferenceError):
+    with pytest.raises(OnnxError):
         infer_shapes(parsed("y = Relu (x)"), strict=True)
+
+
+def test_the_default_that_onnx_leaves_out_of_a_body_of_its_own() -> None:
+    text = '<ir_version: 7, opset_import: ["" : 13]> g (float[3, 3, 3, 1] x) => (float[3, 3, 3, 1] y)'
+    model = ir.from_proto(onnx.parser.parse_model(f"{text} {{ y = MeanVarianceNormalization (x) }}"))
+    assert check(model) == ""
+    assert not next(iter(model.graph)).attributes

@@ -39,7 +39,7 @@ def test_a_map_that_shows_nothing_is_not_proven(tmp_path: Path) -> None:
     for candidate in (original, other):
         verdict = compare(original, candidate)
         assert (verdict.outcome, verdict.exit_code) == ("not-proven", 3)
-        assert "not proven by these inputs: output 'y': its largest probability" in verdict.reason
+        assert verdict.reason.startswith("output 'y': its largest probability")
         assert [(f.code, f.severity) for f in verdict.findings] == [("DP709", "warning")]
     assert compare(original, original, [{"x": 10 + one["x"]} for one in _discs()]).outcome == "passed"
 
@@ -55,7 +55,8 @@ def test_prepare_neither_passes_nor_refuses_it(tmp_path: Path) -> None:
     record = api.prepare(source, out=tmp_path / "out", device="cpu")
     assert record.exit_code == 3
     assert "--feeds" in record.error
-    assert "not proven by these inputs" in record.error
+    assert record.error.startswith("parity on cpu is not proven by these inputs: output 'y': its largest")
+    assert record.error.count("not proven") == 1
     assert not (tmp_path / "out" / "model.onnx").exists()
     feeds = [{"x": 15 + one["x"]} for one in _discs()]
     assert api.prepare(source, out=tmp_path / "out", device="cpu", feeds=feeds).exit_code == 0
@@ -146,6 +147,15 @@ def test_few_feeds_near_the_bound_are_said(tmp_path: Path) -> None:
     assert [f.code for f in verdict.findings] == ["DP711"]
     assert "75 %, 75 %" in verdict.findings[0].message
     assert compare(original, candidate, tolerance="fp16-cpu", seeds=6).findings == []
+
+
+def test_a_steep_output_beyond_the_bound_at_an_element_is_not_more_than_allowed(tmp_path: Path) -> None:
+    original, candidate = _map(tmp_path / "a.onnx", 20, 0), _map(tmp_path / "b.onnx", 20.0, 0.15)
+    (said,) = compare(original, candidate, _discs(), tolerance="fp16-cpu").findings
+    assert said.code == "DP711"
+    assert "output 'y' passes as a map of probabilities; its worst element is" in said.message
+    assert "times as far off as one element may be" in said.message
+    assert "%" not in said.message
 
 
 # -- the user's own measure ---------------------------------------------------------------------------------------

@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import sys
-import time
 from pathlib import Path
 
 import onnx
@@ -16,7 +15,7 @@ from onnx import numpy_helper, parser
 from dmlprep import api, placement
 from dmlprep.errors import OutputError
 from dmlprep.files import FileSet
-from dmlprep.files.exchange import held
+from dmlprep.files.locks import held
 from dmlprep.model import Model
 from dmlprep.pipeline import Observer
 from dmlprep.placement import Placement
@@ -112,19 +111,17 @@ def test_a_run_that_was_killed_while_it_replaced_is_undone_by_the_next(model: Pa
 
 
 def test_what_killed_runs_left_is_cleared_and_what_lives_is_not(model: Path, out: Path, run: Run) -> None:
-    left, lives, fresh = (out / f".dmlprep-run-{name}" for name in ("left", "lives", "fresh"))
-    for folder in (left, lives, fresh):
+    left, lives, begun = (out / f".dmlprep-run-{name}" for name in ("left", "lives", "begun"))
+    begun.mkdir()  # killed before it was held
+    for folder in (left, lives):
         folder.mkdir()
         (folder / "lock").write_bytes(b"")
         (folder / "model.onnx").write_text("half")
-    ago = time.time() - 3600
-    for folder in (left, lives):
-        os.utime(folder, (ago, ago))
     with held(lives):
         assert run("prepare", model, "-o", out, "-r", "@check-only", "--force").code == 0
         assert not left.exists()
-        assert lives.exists()
-        assert fresh.exists()
+        assert not begun.exists()
+        assert (lives / "model.onnx").exists()
 
 
 def test_a_demanded_directml_that_is_not_there_ends_the_run_before_the_steps(model: Path, tmp_path: Path) -> None:

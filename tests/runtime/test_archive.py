@@ -1,21 +1,14 @@
-"""Debian's indexes: versions, relations, signatures, unpacking."""
+"""Debian's indexes: versions, relations, what apt is set up to use."""
 
 from __future__ import annotations
 
-import io
-import lzma
-import sys
-import tarfile
+import subprocess
 from pathlib import Path
 
 import pytest
 
-from dmlprep.errors import CheckNotRun, UsageError
-from dmlprep.runtime.linux.archive import Archive, Unmet, compare_versions, parse_release, resolve
-from dmlprep.runtime.linux.mirror import Mirror, mirror_of_this_system, verify_release
-from dmlprep.runtime.linux.unpack import BadPackage, unpack
-
-linux = pytest.mark.skipif(sys.platform == "win32", reason="the runtime is for Linux")
+from dmlprep.runtime.linux.apt import mirror_of_this_system
+from dmlprep.runtime.linux.archive import Archive, BadIndex, Unmet, compare_versions, parse_release, resolve
 
 
 @pytest.mark.parametrize(
@@ -81,27 +74,33 @@ def test_release_file() -> None:
     assert parse_release(text) == {"main/Packages.xz": ("abc", 12), "main/Contents": ("def", 3)}
 
 
-def test_a_forged_release_is_refused(tmp_path: Path) -> None:
-    keyring = tmp_path / "keys.gpg"
-    keyring.write_bytes(b"")
-    raw = b"-----BEGIN PGP SIGNED MESSAGE-----\nHash: SHA256\n\nSHA256:\n aa 1 x\n-----BEGIN PGP SIGNATURE-----\n"
-    with pytest.raises((UsageError, CheckNotRun)):
-        verify_release(raw, keyring)
-    with pytest.raises(CheckNotRun, match="--keyring"):
-        verify_release(raw, tmp_path / "missing.gpg")
-    text, how = verify_release(raw, None)
-    assert parse_release(text) == {"x": ("aa", 1)}
-    assert how == "not verified"
+@pytest.mark.parametrize("line", [" abc x main/Packages.xz", " abc 12", " abc 12 a b"])
+def test_a_release_file_whose_list_is_broken(line: str) -> None:
+    with pytest.raises(ValueError, match=r"unpack|int"):
+        parse_release(f"Origin: Debian\nSHA256:\n{line}\n")
 
 
-def test_a_file_with_the_wrong_digest_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    mirror = Mirror("http://localhost/debian", None, lambda *_: None)
-    monkeypatch.setattr(mirror, "_get", lambda _path: b"something else")
-    package = archive("stable", stanza("program")).package("program")
-    assert package is not None
-    with pytest.raises(CheckNotRun, match="signed index"):
-        mirror.fetch([package], tmp_path)
-    assert not list(tmp_path.iterdir())
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"Filename": "../../etc/passwd.deb"},
+        {"Filename": "pool/../../a.deb"},
+        {"Filename": "/etc/a.deb"},
+        {"Filename": "http://elsewhere/a.deb?x"},
+        {"Size": "-1"},
+        {"Size": "1e3"},
+        {"Size": str(1 << 40)},
+        {"SHA256": "../x"},
+        {"SHA256": ""},
+        {"Version": "a b"},
+        {"Version": "x:1"},
+    ],
+)
+def test_an_index_that_says_what_no_archive_says(fields: dict[str, str]) -> None:
+    rows = {"Package": "a", "Version": "1", "Filename": "pool/a.deb", "Size": "10", "SHA256": "0" * 64, **fields}
+    index = "".join(f"{key}: {value}\n" for key, value in rows.items())
+    with pytest.raises(BadIndex):
+        Archive("stable", index).package("a")
 
 
 @pytest.mark.parametrize(
@@ -124,69 +123,35 @@ def test_a_file_with_the_wrong_digest_is_refused(tmp_path: Path, monkeypatch: py
 def test_the_mirror_of_this_system(tmp_path: Path, name: str, text: str, found: str) -> None:
     (tmp_path / "sources.list.d").mkdir()
     (tmp_path / name).write_text(text)
-    assert mirror_of_this_system(tmp_path) == found
+    assert mirror_of_this_system(tmp_path).url == found
 
 
-def deb(path: Path, members: list[tuple[tarfile.TarInfo, bytes]], name: str = "data.tar.xz") -> Path:
-    raw = io.BytesIO()
-    with tarfile.open(fileobj=raw, mode="w") as tar:
-        for info, data in members:
-            info.size = len(data)
-            tar.addfile(info, io.BytesIO(data))
-    packed = lzma.compress(raw.getvalue())
-    body = b"!<arch>\n"
-    for member, data in (("debian-binary", b"2.0\n"), ("control.tar.xz", b"odd"), (name, packed)):
-        body += (
-            f"{member:<16}{0:<12}{0:<6}{0:<6}{'100644':<8}{len(data):<10}`\n".encode() + data + b"\n" * (len(data) % 2)
-        )
-    path.write_bytes(body)
-    return path
+@pytest.mark.parametrize(
+    ("name", "text", "of_apt", "lenient"),
+    [
+        ("sources.list", "deb [check-valid-until=no] http://m/debian a main", "true", "source list"),
+        ("sources.list", "deb [arch=amd64 check-valid-until=yes] http://m/debian a main", "false", ""),
+        ("sources.list", "deb http://m/debian a main", "false", "Acquire::Check-Valid-Until"),
+        ("sources.list", "deb http://m/debian a main", "", ""),
+        ("sources.list.d/a.sources", "URIs: http://m/debian\nCheck-Valid-Until: no\n", "", "source list"),
+        (
+            "sources.list.d/a.sources",
+            "URIs: http://m/debian\n\nURIs: http://other/debian\nCheck-Valid-Until: no\n",
+            "",
+            "",
+        ),
+    ],
+)
+def test_what_apt_is_told_of_a_mirror_that_is_a_copy_holds_here_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, text: str, of_apt: str, lenient: str
+) -> None:
+    def config(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
+        return subprocess.CompletedProcess(command, 0, f"{of_apt}\n", "")
 
-
-@linux
-def test_unpack(tmp_path: Path) -> None:
-    root = tmp_path / "root"
-    (root / "usr/lib").mkdir(parents=True)
-    (root / "lib").symlink_to("usr/lib")
-    program = tarfile.TarInfo("./usr/bin/tool")
-    program.mode = 0o4755
-    link = tarfile.TarInfo("./usr/bin/other")
-    link.type, link.linkname = tarfile.SYMTYPE, "tool"
-    package = deb(
-        tmp_path / "a.deb",
-        [
-            (program, b"x"),
-            (link, b""),
-            (tarfile.TarInfo("./lib/libx.so"), b"y"),
-            (tarfile.TarInfo("./usr/share/doc/a/b"), b"z"),
-        ],
-    )
-    unpack(package, root, ("usr/share/doc/",))
-    unpack(package, root, ("usr/share/doc/",))  # a second time, over the first
-    assert (root / "usr/bin/other").read_bytes() == b"x"
-    assert (root / "usr/bin/tool").stat().st_mode & 0o7777 == 0o755
-    assert (root / "usr/lib/libx.so").read_bytes() == b"y"
-    assert not (root / "usr/share").exists()
-
-
-@linux
-@pytest.mark.parametrize("name", ["./usr/../../evil", "/evil", "usr/out/evil"])
-def test_unpack_stays_inside(tmp_path: Path, name: str) -> None:
-    if name == "usr/out/evil":
-        (tmp_path / "root/usr").mkdir(parents=True)
-        (tmp_path / "root/usr/out").symlink_to(tmp_path)
-    package = deb(tmp_path / "a.deb", [(tarfile.TarInfo(name), b"x")])
-    with pytest.raises(BadPackage, match="leads out"):
-        unpack(package, tmp_path / "root")
-    assert not (tmp_path / "evil").exists()
-    assert not Path("/evil").exists()
-
-
-@pytest.mark.parametrize("raw", [b"", b"not an archive", b"!<arch>\nshort"])
-def test_broken_packages(tmp_path: Path, raw: bytes) -> None:
-    path = tmp_path / "a.deb"
-    path.write_bytes(raw)
-    with pytest.raises(BadPackage):
-        unpack(path, tmp_path / "root")
-    with pytest.raises(BadPackage, match="cannot be read"):
-        unpack(deb(tmp_path / "z.deb", [], "data.tar.zst"), tmp_path / "root")
+    monkeypatch.setattr("dmlprep.runtime.linux.apt.run_tool", config)
+    (tmp_path / "sources.list.d").mkdir()
+    (tmp_path / name).write_text(text)
+    found = mirror_of_this_system(tmp_path)
+    assert found.url == "http://m/debian"
+    assert lenient in found.lenient
+    assert bool(lenient) == bool(found.lenient)

@@ -6,16 +6,21 @@ import json
 import os
 import subprocess
 import sys
+import zipfile
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from dmlprep.errors import CheckNotRun
-from dmlprep.runtime import dml, dml_status
+from dmlprep.errors import CheckNotRun, InputError
+from dmlprep.runtime import SessionFailure, dml, dml_status
 from dmlprep.runtime.linux import base, claims, inventory
 from dmlprep.runtime.linux import install as installation
+from dmlprep.runtime.linux.beneath import LeadsOut
 from dmlprep.runtime.linux.host import linux_host
 from dmlprep.runtime.linux.layout import Layout, native_digest
+from dmlprep.runtime.linux.source import Source
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the runtime is for Linux")
 
@@ -118,8 +123,8 @@ def test_no_session_starts_while_pieces_are_replaced(layout: Layout) -> None:
 
 
 def test_a_claim_ends_with_its_worker(layout: Layout) -> None:
-    # The "root file system" holds no loader, so the worker cannot even start.
-    with pytest.raises(Exception, match="cannot be started"):
+    # The "root file system" holds no loader, so the sandbox cannot even start.
+    with pytest.raises(SessionFailure, match="exit code 127"):
         linux_host(layout, "1.24.4").worker()
     with claims.alone(layout):
         pass
@@ -182,3 +187,144 @@ def test_shaders_are_thrown_away_where_the_self_test_fails(layout: Layout, monke
     monkeypatch.setattr(dml, "_test", shaders_decide)
     monkeypatch.setattr("dmlprep.runtime.linux.sandbox.why_not", lambda _root: "")
     assert dml_status().available
+
+
+def test_what_was_added_is_named_and_install_removes_it(layout: Layout) -> None:
+    """A library, a setting or a link in a place where they are looked for would be loaded."""
+    (layout.release("1.24.4") / "d3d12.dll").write_bytes(b"evil")
+    (layout.root / "usr/lib/new").mkdir()
+    (layout.root / "usr/lib/new/ld.so.preload").symlink_to("/tmp/evil.so")
+    os.mkfifo(layout.built / "pipe")
+    found = damaged(layout)
+    assert found == {
+        "root": "root/usr/lib/new/ld.so.preload was added",
+        "native": "native/pipe was added",
+        "release 1.24.4": "1.24.4/d3d12.dll was added",
+    }
+    assert damaged(layout, contents=True) == found
+    reason = installation.missing_piece(layout)
+    assert "the runtime is damaged: root/usr/lib/new/ld.so.preload was added; run dmlprep runtime install" in reason
+    said: list[str] = []
+    assert installation._broken(layout, "1.24.4", lambda what, *_: said.append(what)) == {}
+    assert "removing root/usr/lib/new/ld.so.preload, which was added" in said
+    assert len(said) == 3
+    assert damaged(layout) == {}
+
+
+def test_a_folder_that_became_a_link_is_damage(layout: Layout, tmp_path: Path) -> None:
+    (layout.root / "usr").rename(tmp_path / "elsewhere")
+    (layout.root / "usr").symlink_to(tmp_path / "elsewhere")
+    assert damaged(layout) == {"root": "root/usr was added, and 1 more"}
+    assert installation._broken(layout, "1.24.4", lambda *_: None) == {"root": "root/usr/lib/libvulkan.so is missing"}
+    assert (tmp_path / "elsewhere/lib/libvulkan.so").is_file()
+
+
+def test_a_file_that_became_something_else_is_damage(layout: Layout) -> None:
+    path = layout.built / "host.exe"
+    path.unlink()
+    os.mkfifo(path)
+    assert damaged(layout, contents=True) == {"native": "native/host.exe is no file"}
+    path.unlink()
+    path.symlink_to("/dev/zero")
+    assert damaged(layout, contents=True) == {"native": "native/host.exe is no file"}
+
+
+def test_a_pipe_is_not_written_down(layout: Layout) -> None:
+    os.mkfifo(layout.built / "pipe")
+    with pytest.raises(LeadsOut, match="native/pipe is neither a file"):
+        inventory.record(layout, "native", layout.built)
+
+
+# ---- what ran in the sandbox may leave links ------------------------------------------------------------------------
+
+
+def leaving(monkeypatch: pytest.MonkeyPatch, leave: Callable[[Path], None]) -> None:
+    """Put ``leave`` in place of what runs in the sandbox; it is given the folder that the sandbox can write."""
+
+    def run(line: list[str], *_: object) -> None:
+        at = line.index("/out")
+        leave(Path(line[at - 1]))
+
+    monkeypatch.setattr(installation, "_run", run)
+
+
+def test_a_compiler_that_plants_a_link(layout: Layout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mine = tmp_path / "mine"
+    mine.write_bytes(b"mine")
+
+    def plant(out: Path) -> None:
+        (out / "launch.sh").symlink_to(mine)
+
+    leaving(monkeypatch, plant)
+    installation._compile(layout)
+    assert mine.read_bytes() == b"mine"
+    assert not (layout.built / "launch.sh").is_symlink()
+    assert b"Xvfb" in (layout.built / "launch.sh").read_bytes()
+
+
+@pytest.mark.parametrize("planted", ["prefix", "prefix/drive_c", "prefix/drive_c/windows/system32"])
+def test_a_prefix_that_is_a_link(layout: Layout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, planted: str) -> None:
+    mine = tmp_path / "mine"
+    (mine / "drive_c/windows/system32").mkdir(parents=True)
+    (mine / "windows/system32").mkdir(parents=True)
+    for folder in ("", "drive_c/windows/system32", "windows/system32"):
+        (mine / folder / "d3d12.dll").write_bytes(b"mine")
+    (mine / "system.reg").write_bytes(b"mine")
+    (layout.built / "d3d12.dll").write_bytes(b"module")
+
+    def plant(out: Path) -> None:
+        link = out / planted
+        link.parent.mkdir(parents=True, exist_ok=True)
+        if planted != "prefix":
+            (out / "prefix/system.reg").write_bytes(b"registry")
+        link.symlink_to(mine)
+
+    leaving(monkeypatch, plant)
+    with pytest.raises((LeadsOut, CheckNotRun)):
+        installation._make_prefix(layout)
+    assert {path.read_bytes() for path in mine.rglob("*.dll")} == {b"mine"}
+    assert (layout.prefix / "system.reg").read_bytes() == b"registry", "the one that was there stays"
+
+
+def test_a_module_that_is_a_link_gives_nothing_away(
+    layout: Layout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "secret").write_bytes(b"secret")
+    (layout.built / "d3d12.dll").symlink_to(tmp_path / "secret")
+
+    def plant(out: Path) -> None:
+        (out / "prefix/drive_c/windows/system32").mkdir(parents=True)
+        (out / "prefix/system.reg").write_bytes(b"registry")
+
+    leaving(monkeypatch, plant)
+    with pytest.raises(LeadsOut, match=r"d3d12\.dll is a link"):
+        installation._make_prefix(layout)
+
+
+def test_a_package_that_is_not_known_is_held_to_the_first_that_came(
+    layout: Layout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An index that gives another file under the same name, when a release is made again, is refused."""
+    file = tmp_path / "onnxruntime_directml-1.99.0-cp313-cp313-win_amd64.whl"
+
+    def come(*_: object) -> Path:
+        return file
+
+    def pack(content: str) -> None:
+        with zipfile.ZipFile(file, "w") as wheel:
+            for name in ("onnxruntime.dll", "DirectML.dll"):
+                wheel.writestr(f"onnxruntime/capi/{name}", content)
+
+    monkeypatch.setattr(installation, "fetch_release", come)
+    monkeypatch.setattr("dmlprep.runtime.linux.sandbox.why_not", lambda _root: "")
+    source = Source(release="1.99.0")
+    pack("first")
+    assert installation.install(layout, source, lambda *_: None) == "1.99.0"
+    assert installation.package_of(layout, "1.99.0")["pin"] == "unpinned"
+    pack("other")
+    (layout.release("1.99.0") / "DirectML.dll").unlink()
+    with pytest.raises(InputError, match="the one of this name that was installed here has"):
+        installation.install(layout, source, lambda *_: None)
+    # A person who names the file has chosen it.
+    assert installation.install(layout, replace(source, wheel=file), lambda *_: None) == "1.99.0"
+    assert (layout.release("1.99.0") / "DirectML.dll").read_bytes() == b"other"

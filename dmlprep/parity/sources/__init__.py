@@ -13,9 +13,8 @@ from typing import Any, Literal
 import numpy as np
 
 from dmlprep.errors import InputError, OutputError, UsageError
-from dmlprep.files import check_path, remove, unwritable
+from dmlprep.files import FileSet, Unfit, check_path, check_plain, staging_folder, unreadable, unwritable
 from dmlprep.model import Model
-from dmlprep.model.saving import write_file
 from dmlprep.parity.feeds import Feed, fit_feeds, make_feeds
 from dmlprep.parity.legal import compared_with
 from dmlprep.parity.roles import index_limit, role
@@ -102,6 +101,13 @@ def feeds_from(request: FeedsRequest) -> Made:
     if wrong := sorted(set(request.values) - {one.name for one in inputs}):
         raise InputError(f"no input is called {wrong[0]!r}", where="--set", fix=f"it has: {_said(inputs)}")
     kind, one, files = _chosen(request, model, inputs)
+    for file in files:
+        try:
+            check_plain(file)
+        except Unfit as error:
+            raise InputError(str(error), where=str(file), fix=error.fix) from error
+        except OSError as error:
+            raise unreadable(error, file) from error
     items: list[Any] = [line for file in files for line in lines(file)] if kind == "text" else list(files)
     if not items:
         raise InputError("holds no text", where=str(files[0]))
@@ -114,14 +120,16 @@ def feeds_from(request: FeedsRequest) -> Made:
     real = [_real(request, model, one, shape, kind, [items[i] for i in group]) for group in groups]
     made = [_others(request, model, inputs, kind, feed, number) for number, feed in enumerate(real)]
     fit_feeds(model, made, "the feeds that were made")
-    try:
-        request.out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise unwritable(error, request.out) from error
-    for path, feed in zip(paths, made, strict=True):
-        write_file(path, _npz(feed))
-    for path in before - set(paths):
-        remove(path)
+    with staging_folder(request.out) as staging:
+        new = {path.name: staging / path.name for path in paths}
+        for path, feed in zip(new.values(), made, strict=True):
+            try:
+                path.write_bytes(_npz(feed))
+            except OSError as error:
+                raise unwritable(error, request.out / path.name) from error
+        head, *others = new
+        gone = (path.name for path in before - set(paths))
+        FileSet(request.out, head, (*others, *gone)).exchange(new)
     seeded = [i.name for i in inputs if i.name not in real[0] and i.name not in request.values]
     return Made(kind, paths, {name: array.shape for name, array in made[0].items()}, seeded)
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from dmlprep.engines.tokenizers import tokenize
 from dmlprep.errors import InputError
-from dmlprep.files import NotUtf8, read_text, unreadable
+from dmlprep.files import Unfit, read_text, unreadable
 from dmlprep.parity.roles import role
 from dmlprep.parity.sizes import Input
 
@@ -36,8 +36,8 @@ def lines(file: Path) -> list[str]:
         return [line.strip() for line in read_text(file).splitlines() if line.strip()]
     except OSError as error:
         raise unreadable(error, file) from error
-    except NotUtf8 as error:
-        raise InputError(f"cannot be read as text: {error}", where=str(file)) from error
+    except Unfit as error:
+        raise InputError(f"cannot be read as text: {error}", where=str(file), fix=error.fix) from error
 
 
 def text(

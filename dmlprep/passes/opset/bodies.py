@@ -7,6 +7,8 @@ from typing import Any
 import onnx
 import onnx_ir as ir
 
+from dmlprep.compiled import calls
+from dmlprep.compiled.door import OnnxError
 from dmlprep.model import protos
 from dmlprep.model.walk import attribute_graphs
 from dmlprep.passes.opset.build import STANDS_AT, Builder
@@ -41,7 +43,7 @@ def expand_operator(builder: Builder, schema: Any) -> list[ir.Value | None]:
             known = builder.values.type(value)
             if value is not None and known is None:
                 raise CannotLower(f"the type of its input {value.name!r} is not known", in_function=True)
-            types.append((known or onnx.TypeProto()).SerializeToString())
+            types.append(known or onnx.TypeProto())
         version = _pick(schema.context_dependent_function_opset_versions, builder.target)
         if any(a.is_ref() for a in node.attributes.values()):
             raise CannotLower("an attribute is a parameter of a model-local function", in_function=True)
@@ -51,12 +53,13 @@ def expand_operator(builder: Builder, schema: Any) -> list[ir.Value | None]:
                     inner.metadata_props[STANDS_AT] = str(inner.version)
         proto = ir.serde.serialize_node(node)
         try:
-            data = schema.get_context_dependent_function_with_opset_version(version, proto.SerializeToString(), types)
-        except (RuntimeError, ValueError, TypeError) as error:
-            raise CannotLower(f"ONNX's function body could not be built: {str(error).splitlines()[0]}") from error
-        if not data:
+            with calls.at_node(proto):
+                built = calls.function_body(schema, version, proto, types)
+        except OnnxError as error:
+            raise CannotLower(f"ONNX's function body could not be built: {error.line}") from error
+        if built is None:
             raise CannotLower("ONNX has no function body for these attributes and types")
-        function = onnx.FunctionProto.FromString(data)
+        function = built
     else:
         version = _pick(schema.function_opset_versions, builder.target)
         function = onnx.FunctionProto.FromString(schema.get_function_with_opset_version(version))

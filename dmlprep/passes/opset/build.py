@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -9,8 +10,10 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from dmlprep.analysis.knowledge import INFERENCE_ERRORS, Knowledge, type_of
+from dmlprep.analysis.knowledge import Knowledge, type_of
 from dmlprep.analysis.schemas import schema_at, type_string
+from dmlprep.compiled.door import OnnxError
+from dmlprep.model.budget import Budget
 from dmlprep.model.walk import attribute_graphs, label
 from dmlprep.passes.opset.refusal import CannotLower
 from dmlprep.rewriting.builder import GraphBuilder, as_attribute
@@ -22,8 +25,15 @@ WRITTEN_AT = 18
 """Rewritings are written in operators of this opset and are then lowered, or relabelled, to the one asked for."""
 
 
+_SMALL_BYTES = 4096
+
 STANDS_AT = "\x00opset"
 """Marks a node of a subgraph that is copied into a function body: it stands at the caller's opset, not the body's."""
+
+
+def _content(array: np.ndarray[Any, Any]) -> bytes:
+    """What tells an array from others of its type and shape; large ones are not kept a second time for it."""
+    return array.tobytes() if array.nbytes <= _SMALL_BYTES else hashlib.sha256(array.data).digest()
 
 
 def attribute(node: ir.Node, name: str, default: Any = None) -> Any:
@@ -67,9 +77,10 @@ class Builder(GraphBuilder):
         values: Knowledge,
         names: Names,
         wrote: Callable[[ir.Node], None],
+        budget: Budget | None = None,
     ) -> None:
         assert node.graph is not None
-        super().__init__(node.graph, names)
+        super().__init__(node.graph, names, budget, f"node {label(node)!r}")
         self.node = node
         self.version = version
         self.target = target
@@ -174,7 +185,7 @@ class Builder(GraphBuilder):
 
     def tensor(self, tensor: ir.TensorProtocol, known: np.ndarray[Any, Any] | None = None) -> ir.Value:
         """A constant from a tensor."""
-        key = None if known is None else (known.dtype.str, known.dtype.name, known.shape, known.tobytes())
+        key = None if known is None else (known.dtype.str, known.dtype.name, known.shape, _content(known))
         if key is not None and key in self._constants:
             return self._constants[key]
         if isinstance(self.graph, ir.Graph):
@@ -236,6 +247,8 @@ class Builder(GraphBuilder):
         return list(node.outputs)
 
     def _insert(self, node: ir.Node, version: int | None) -> None:
+        if self._budget is not None:
+            self._budget.spend(nodes=1, what="what takes the place of its operators", where=self._where)
         self.graph.insert_before(self.node, node)
         self.written.append(node)
         for inner in (node, *(n for _, graph in attribute_graphs(node) for n in graph.all_nodes())):
@@ -252,9 +265,8 @@ class Builder(GraphBuilder):
             return
         try:
             inferred = self.values.by_rule(schema, ir.serde.serialize_node(node), node.inputs, version)
-        except INFERENCE_ERRORS as error:
-            first = str(error).strip().splitlines()
-            raise CannotLower(f"its rewriting does not type: {first[0] if first else error}") from error
+        except OnnxError as error:
+            raise CannotLower(f"its rewriting does not type: {error.line}") from error
         for output in node.outputs:
             proto = inferred.get(output.name or "")
             if proto is not None and type_string(proto):
@@ -264,7 +276,7 @@ class Builder(GraphBuilder):
         """The types of the outputs of an If, Loop or Scan, and of the values in its bodies."""
         try:
             inferred = self.values.alone(node, {"": version}, strict=False)
-        except INFERENCE_ERRORS:
+        except OnnxError:
             return
         for value, info in zip([v for v in node.outputs if v.name], inferred.output, strict=True):
             if type_string(info.type):

@@ -177,6 +177,7 @@ def _attention_bias(
             return False
     if b.attr("is_causal", 0):
         if isinstance(queries, int) and isinstance(keys, int):
+            b.room((queries, keys), np.dtype(np.float64).itemsize, "a causal mask")
             later = np.triu(np.full((1, 1, queries, keys), -np.inf), 1)
             causal = b.like(np.where(np.isnan(later), 0, later), q)
         else:

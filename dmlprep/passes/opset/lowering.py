@@ -177,7 +177,7 @@ class _Lowering:
         if key in self.function_versions:
             if key not in self.inline:
                 return "function calls"
-            builder = self._builder(node, origin)
+            builder = self._builder(node, origin, counted=False)  # it was when the model was opened
             self._replace(node, expand_call(builder, self.model.ir.functions[key], self.function_versions[key]))
             return "inlined"
         if node.domain:
@@ -274,7 +274,7 @@ class _Lowering:
                 raise CannotLower(f"it changed at opset {since}")
         node.version = self.target
 
-    def _builder(self, node: ir.Node, origin: _Origin) -> Builder:
+    def _builder(self, node: ir.Node, origin: _Origin, *, counted: bool = True) -> Builder:
         assert node.version is not None or node.domain
         return Builder(
             node,
@@ -283,6 +283,7 @@ class _Lowering:
             self.values,
             self.names,
             lambda new: self.todo.append((new, origin)),
+            self.model.budget if counted else None,
         )
 
     def _replace(self, node: ir.Node, outputs: Sequence[ir.Value | None]) -> None:

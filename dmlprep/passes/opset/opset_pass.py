@@ -67,7 +67,7 @@ class OpsetPass(Pass[OpsetOptions]):
             best = best_placed(model, target, self._bring, context)
             changed, target = best.changed, best.opset
             if changed:
-                model.ir = best.model.ir
+                model.become(best.model)
             context.findings += best.context.findings
             context.facts |= best.context.facts
         else:
@@ -129,7 +129,7 @@ class OpsetPass(Pass[OpsetOptions]):
         snapshot = model.snapshot()
         inline: set[FunctionKey] = set()
         while True:
-            work = Model(thaw(snapshot), model.path)
+            work = Model(thaw(snapshot), model.path, budget=model.budget.fork())
             if before != target:
                 context.facts["weights taken out of the inputs"] = weights_out_of_inputs(work)
             try:
@@ -148,7 +148,7 @@ class OpsetPass(Pass[OpsetOptions]):
                 code="DP102",
                 fix="choose a newer target, and report the model's structure",
             )
-        model.ir = work.ir
+        model.become(work)
         return True
 
 

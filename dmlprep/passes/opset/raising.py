@@ -41,7 +41,7 @@ def raise_opset(model: Model, target: int) -> int:
         ModelRefused: onnx's converter has no way, or what it wrote is not valid.
     """
     before = model.opset
-    work = Model(thaw(freeze(model.ir)), model.path)
+    work = model.copy()
     if work.ir.functions:
         lower(work, before, inline=frozenset(work.ir.functions))
     if before < 7:
@@ -80,7 +80,7 @@ def raise_opset(model: Model, target: int) -> int:
             code="DP104",
             fix="export the model again with a newer opset",
         )
-    model.ir = work.ir
+    model.become(work)
     return dropped
 
 

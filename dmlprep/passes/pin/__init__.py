@@ -18,6 +18,7 @@ from dmlprep.passes.pin.inline import inline_branches, inline_functions
 from dmlprep.passes.pin.sizes import Sizes, input_dims, resolve
 from dmlprep.passes.pin.values import check_names, pin_values, value_shapes
 from dmlprep.record import finding
+from dmlprep.record.hints import command_line
 
 __all__ = ["PinOptions", "PinPass"]
 
@@ -76,11 +77,12 @@ class PinPass(Pass[PinOptions]):
             known = Inference.of(model.ir, sizes.by_name)
         except ModelRefused as error:
             given = ", ".join(f"{k}={v}" for k, v in {**options.sizes, **options.shapes}.items())
-            raise ModelRefused(error.what, where=error.where, code=error.code, fix=_way_out(model.ir, given)) from error
+            fix = _way_out(model.ir, given) if error.code == "DP202" else error.fix
+            raise ModelRefused(error.what, where=error.where, code=error.code, fix=fix) from error
         branches = inline_branches(model.ir, known)
         _note_corrections(model.ir.graph, known, sizes, context)
         rewrite.put_targets(model.ir, known)
-        rewrite.put_constants(model.ir, known, model.statistics().nbytes)
+        rewrite.put_constants(model.ir, known, model.statistics().nbytes, model.budget)
         removed = rewrite.remove_dead(model.ir)
         write_types(model.ir, known)
         dynamic = dynamic_report.report(model.ir, known, context)
@@ -106,7 +108,7 @@ def _way_out(model: ir.Model, given: str) -> str:
         return "export the model again: its shapes contradict each other"
     fix = f"the graph does not take {given}: pin the sizes that it was exported with, "
     fix += "or export it with this dimension dynamic"
-    pins = " ".join(f"--pin {name}:={value}" for name, value in deciding_inputs(model).items())
+    pins = " ".join(command_line("--pin", f"{name}:={value}") for name, value in deciding_inputs(model).items())
     return f"{fix}; where a branch refuses that is never taken, pin the value that decides it: {pins}" if pins else fix
 
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 
 import onnx_ir as ir
-from onnx import inliner
 
 from dmlprep.analysis.flow import chosen_branch
 from dmlprep.analysis.known import Known
+from dmlprep.compiled import calls
+from dmlprep.compiled.door import OnnxError
+from dmlprep.errors import ModelRefused
 from dmlprep.model import Frozen, Model, thaw
-from dmlprep.model.walk import graphs, main_graphs, nodes
+from dmlprep.model.walk import GraphLike, attribute_graphs, main_graphs, nodes
 from dmlprep.passes.pin.rewrite import empty_bodies
 from dmlprep.rewriting.builder import replace_value
 from dmlprep.rewriting.names import Names
@@ -27,29 +30,43 @@ def inline_functions(model: Model, *, with_branches: bool = False) -> int:
     Args:
         with_branches: those that hold an If as well, whose condition may be constant in this call.
 
+    Raises:
+        ModelRefused: DP003, onnx refuses the functions.
+
     Returns:
         how many functions were inlined. ``model.ir`` is a new graph then; large tensors are the same objects.
     """
-    calls = {key: _called(model.ir, function) for key, function in model.ir.functions.items()}
+    within = {key: _called(function) for key, function in model.ir.functions.items()}
     reasons = _SHAPE_READERS | _BRANCHES if with_branches else _SHAPE_READERS
-    chosen = {key for key, called in calls.items() if called & reasons}
-    while more := {key for key, called in calls.items() if key not in chosen and called & chosen}:
+    chosen = {key for key, called in within.items() if called & reasons}
+    while more := {key for key, called in within.items() if key not in chosen and called & chosen}:
         chosen |= more
     if not chosen:
         return 0
     frozen = model.snapshot()
     names = Counter(n.name for n in nodes(model.ir) if n.name)
-    proto = inliner.inline_selected_functions(frozen.proto, [(domain, name) for domain, name, _ in chosen])
+    try:
+        proto = calls.inline_functions(frozen.proto, [(domain, name) for domain, name, _ in chosen])
+    except OnnxError as error:
+        raise ModelRefused(
+            f"onnx cannot put functions in the place of their calls: {error.line}",
+            code="DP003",
+            fix="export the model again",
+        ) from error
     model.ir = thaw(Frozen(proto, frozen.tensors))
     _name_apart(model.ir, names)
     return len(chosen)
 
 
-def _called(model: ir.Model, function: ir.Function) -> set[ir.OperatorIdentifier]:
+def _called(function: ir.Function) -> set[ir.OperatorIdentifier]:
     """The operators that a function's body and its subgraphs use."""
-    prefix = f"function {function.domain}::{function.name}"
-    bodies = [graph for path, graph in graphs(model) if path == prefix or path.startswith(prefix + "/")]
-    return {("" if n.domain == "ai.onnx" else n.domain, n.op_type, n.overload) for body in bodies for n in body}
+    found: set[ir.OperatorIdentifier] = set()
+    stack: list[GraphLike] = [function]
+    while stack:
+        for node in stack.pop():
+            found.add(("" if node.domain == "ai.onnx" else node.domain, node.op_type, node.overload))
+            stack += [body for _, body in attribute_graphs(node)]
+    return found
 
 
 def _name_apart(model: ir.Model, before: Counter[str]) -> None:
@@ -69,24 +86,70 @@ def inline_branches(model: ir.Model, known: Known) -> int:
         how many were.
     """
     count = 0
+    names = _CountedNames(main_graphs(model))
     for graph in main_graphs(model):
-        again = True
-        while again:  # a branch may hold an If of its own
-            again = False
-            for node in list(graph):
-                branch = chosen_branch(known, node)
+        waiting = list(graph)
+        while waiting:  # a branch may hold an If of its own
+            chosen = [(node, chosen_branch(known, node)) for node in waiting]
+            waiting = []
+            for node, branch in chosen:
                 if branch is not None:
-                    _inline(model, graph, node, branch, known)
+                    waiting += _inline(names, graph, node, branch, known)
                     count += 1
-                    again = True
     return count
 
 
-def _inline(model: ir.Model, graph: ir.Graph, node: ir.Node, branch: ir.Graph, known: Known) -> None:
-    names = Names()
-    for other in main_graphs(model):
-        if other is not branch:
-            names.take(other)
+class _CountedNames(Names):
+    """Names that are free again when the last graph that has them goes: the branches of an If may share theirs."""
+
+    def __init__(self, graphs: Iterable[ir.Graph]) -> None:
+        super().__init__()
+        self._values, self._nodes = Counter[str](), Counter[str]()
+        for graph in graphs:
+            self.take(graph)
+            values, found = _names_in(graph)
+            self._values.update(values)
+            self._nodes.update(found)
+
+    def release(self, graph: ir.Graph, *, inner: bool = True) -> None:
+        """Give the names of a graph back, with ``inner`` those of its bodies as well."""
+        stack = [graph]
+        while stack:
+            at = stack.pop()
+            values, found = _names_in(at)
+            _drop(self._values, values, self.values)
+            _drop(self._nodes, found, self.nodes)
+            if inner:
+                stack += [body for node in at for _, body in attribute_graphs(node)]
+
+    def value(self, wish: str) -> str:
+        name = super().value(wish)
+        self._values[name] += 1
+        return name
+
+    def node(self, wish: str) -> str:
+        name = super().node(wish)
+        self._nodes[name] += 1
+        return name
+
+
+def _names_in(graph: ir.Graph) -> tuple[set[str], set[str]]:
+    """Names of values and of nodes of one graph."""
+    values = {v.name for v in graph.inputs if v.name} | set(graph.initializers)
+    values.update(v.name for node in graph for v in node.outputs if v.name)
+    return values, {node.name or "" for node in graph}
+
+
+def _drop(counts: Counter[str], gone: Iterable[str], taken: set[str]) -> None:
+    for name in gone:
+        counts[name] -= 1
+        if counts[name] <= 0:
+            taken.discard(name)
+
+
+def _inline(names: _CountedNames, graph: ir.Graph, node: ir.Node, branch: ir.Graph, known: Known) -> list[ir.Node]:
+    """Put a branch in the place of its If; what now stands there."""
+    names.release(branch, inner=False)
     for name, value in list(branch.initializers.items()):
         del branch.initializers[name]
         value.name = names.value(name)
@@ -114,5 +177,8 @@ def _inline(model: ir.Model, graph: ir.Graph, node: ir.Node, branch: ir.Graph, k
             if value not in renamed and value.name:
                 value.name = names.value(value.name)
     graph.insert_before(node, body)
+    for _, other in attribute_graphs(node):
+        names.release(other)
     empty_bodies(node)
     graph.remove(node, safe=True)
+    return body

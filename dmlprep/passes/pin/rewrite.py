@@ -8,6 +8,7 @@ import onnx_ir as ir
 from dmlprep.analysis.folding import Array
 from dmlprep.analysis.known import Known
 from dmlprep.analysis.symbolic import constant_target
+from dmlprep.model.budget import Budget
 from dmlprep.model.walk import attribute_graphs, main_graphs
 from dmlprep.rewriting.builder import as_initializer, replace_value
 
@@ -37,9 +38,10 @@ def constants_no_inputs(model: ir.Model) -> int:
 class _Constants:
     """Initializers made from values that became constant; equal ones are one."""
 
-    def __init__(self, known: Known, room: int) -> None:
+    def __init__(self, known: Known, room: int, budget: Budget) -> None:
         self.known = known
         self.room = room
+        self.budget = budget
         self.made: dict[tuple[int, str, tuple[int, ...], bytes], ir.Value] = {}
 
     def may(self, value: ir.Value) -> bool:
@@ -48,6 +50,8 @@ class _Constants:
         array = self.known.constants.get(value)
         if array is None or producer is None or producer.op_type == "Constant":
             return False
+        if not self.budget.affords(array.nbytes):
+            return False  # the node stays as it is
         if array.nbytes <= _SMALL_BYTES:
             return True
         # Where the numbers are many, and the node makes them from few, the node stays: runtimes fold it when they load.
@@ -64,6 +68,7 @@ class _Constants:
         if key not in self.made:
             if array.nbytes > _SMALL_BYTES:
                 self.room -= array.nbytes
+            self.budget.spend(array.nbytes, what=f"the folded value {value.name!r}", where="step pin")
             made = _initializer(graph, value.name or "", array)
             self.made[key] = made
             self.known.set_constant(made, array)
@@ -74,18 +79,21 @@ def _initializer(graph: ir.Graph, name: str, array: Array) -> ir.Value:
     return as_initializer(graph, ir.Value(name=name), ir.Tensor(np.array(array), name=name))
 
 
-def put_constants(model: ir.Model, known: Known, nbytes: int) -> None:
+def put_constants(model: ir.Model, known: Known, nbytes: int, budget: Budget) -> None:
     """Let nodes read the numbers of what became constant, instead of the nodes that computed them.
 
     Args:
         nbytes: of the model's tensors: large constants may add a fiftieth to it.
+        budget: what may be made of the model; where it is spent, nodes stay.
     """
-    constants = _Constants(known, _ROOM_BYTES + int(nbytes * _ROOM_SHARE))
+    constants = _Constants(known, _ROOM_BYTES + int(nbytes * _ROOM_SHARE), budget)
     for graph in main_graphs(model):
         for value in list(graph.outputs):
             producer = value.producer()
-            if value in known.constants and producer is not None and producer.op_type != "Constant":
-                _constant_output(graph, value, known)
+            if value not in known.constants or producer is None or producer.op_type == "Constant":
+                continue
+            if producer.graph is graph and budget.affords(known.constants[value].nbytes):
+                _constant_output(graph, value, producer, known, budget)
     pending = [node for graph in main_graphs(model) for node in graph if not _constant_node(node, known)]
     kept: set[ir.Node] = set(pending)
     while pending:
@@ -132,12 +140,10 @@ def _constant_node(node: ir.Node, known: Known) -> bool:
     return bool(node.outputs) and all(v in known.constants for v in node.outputs)
 
 
-def _constant_output(graph: ir.Graph, value: ir.Value, known: Known) -> None:
+def _constant_output(graph: ir.Graph, value: ir.Value, producer: ir.Node, known: Known, budget: Budget) -> None:
     """An output that is constant needs a node that makes it."""
-    producer = value.producer()
-    if producer is None or producer.graph is not graph:
-        return
     array = known.constants[value]
+    budget.spend(array.nbytes, what=f"the folded output {value.name!r}", where="step pin")
     tensor = ir.Tensor(np.array(array), name=value.name)
     node = ir.Node("", "Constant", [], [ir.AttrTensor("value", tensor)], num_outputs=1, name=producer.name)
     made = node.outputs[0]
@@ -164,11 +170,13 @@ def remove_dead(model: ir.Model) -> int:
     removed = 0
     # Outer graphs last: what only a dead body reads is dead then.
     for graph in reversed(list(main_graphs(model))):
+        dead: set[ir.Node] = set()
         for node in reversed(list(graph)):
-            if all(not v.uses() and not v.is_graph_output() for v in node.outputs):
+            if all(not v.is_graph_output() and all(user in dead for user, _ in v.uses()) for v in node.outputs):
                 empty_bodies(node)
-                graph.remove(node, safe=True)
-                removed += 1
+                dead.add(node)
+        graph.remove(dead, safe=True)  # at once: each call looks at all outputs of the graph
+        removed += len(dead)
     for graph in main_graphs(model):
         inputs = set(graph.inputs)
         for name, value in list(graph.initializers.items()):

@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 import onnx_ir as ir
 
 from dmlprep.analysis.expressions import ANONYMOUS, Expression, parse, solve
+from dmlprep.bounds import MOST_SIZE
 from dmlprep.errors import UsageError
 
 __all__ = ["LARGEST", "InputDim", "ModelDims", "Sizes", "input_dims", "resolve"]
 
-LARGEST = 2**31 - 1
+LARGEST = MOST_SIZE
 """DirectML holds sizes in 32 bits."""
 
 

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
+from dmlprep.model import Model
 from dmlprep.model.walk import attribute_graphs, graphs
 from dmlprep.precision.convert.constants import NEEDS_FP64
 from dmlprep.precision.convert.plan import Plan
-from dmlprep.precision.half import FP16_MAX, WIDE, cast_tensor
+from dmlprep.precision.half import FP16_MAX, WIDE, cast_tensor, is_half
 from dmlprep.precision.signature import Port
 from dmlprep.precision.types import FROM_ATTRIBUTE
 from dmlprep.precision.view import UNTYPED, constant_tensor, set_constant_tensor
-from dmlprep.rewriting.builder import as_initializer, inherit, insert_behind, replace_outputs
+from dmlprep.rewriting.builder import as_initializer, inherit, insert_behind
 from dmlprep.rewriting.names import Names
 
-__all__ = ["rewrite"]
+__all__ = ["rewrite", "shares_weights"]
 
 _HALF, _SINGLE = ir.DataType.FLOAT16, ir.DataType.FLOAT
 _OPSET_FOR_CASTS = 17
@@ -38,6 +39,19 @@ def rewrite(plan: Plan) -> bool:
         whether anything changed.
     """
     return _Rewriter(plan).run()
+
+
+def shares_weights(model: Model) -> bool:
+    """Whether two products have a large weight in common, so that one of them may read it in FP32 and one in FP16."""
+    every = (
+        value for _, graph in graphs(model.ir) if isinstance(graph, ir.Graph) for value in graph.initializers.values()
+    )
+    return any(
+        value.const_value is not None
+        and value.const_value.size >= _WEIGHTY
+        and sum(use.idx == 1 and use.node.op_type in _FACTORS for use in value.uses()) > 1
+        for value in every
+    )
 
 
 class _Rewriter:
@@ -224,14 +238,14 @@ class _Rewriter:
             self.casts[value, other] = as_initializer(graph, copy, cast)
 
     def _half_is_enough(self, value: ir.Value, tensor: ir.TensorProtocol) -> bool:
-        """Whether a weight that is read in FP16, too, may be stored in FP16 alone: each reader in FP32 is there for the
-        sake of what it computes, by the user's word or the search's, and a search measures it with this weight."""
+        """Whether a weight that is read in FP16, too, may be stored in FP16 alone: it loses nothing there; or each
+        reader in FP32 is there for the sake of what it computes, by the user's word or the search's, and a search
+        measures it with this weight."""
+        if tensor.size < _WEIGHTY or self.ends.get(value) or value.is_graph_input():
+            return False
         readers = [use for use in value.uses() if self.wants.get((use.node, use.idx)) == _SINGLE]
-        return (
+        return is_half(tensor, self._limit(value)) or (
             self.plan.half_weights
-            and tensor.size >= _WEIGHTY
-            and not self.ends.get(value)
-            and not value.is_graph_input()
             and all(
                 use.node.op_type in _FACTORS
                 and use.idx == 1
@@ -349,21 +363,25 @@ class _Rewriter:
             for value in graph.inputs:
                 if value in self.home:
                     self._set_type(value, self.home[value])
+            replaced: dict[ir.Value, ir.Value] = {}
             for value in dict.fromkeys(graph.outputs):  # a value may be listed twice: both are the one new output
                 wanted = next(iter(self.ends.get(value, set())), None)
                 if wanted is not None and self.home.get(value) != wanted:
-                    self._output(graph, value, wanted)
+                    replaced[value] = self._output(graph, value, wanted)
+            for index, value in enumerate(graph.outputs[:] if replaced else []):
+                if value in replaced:
+                    graph.outputs[index] = replaced[value]
 
-    def _output(self, graph: ir.Graph, value: ir.Value, wanted: ir.DataType) -> None:
-        """The output keeps its name: what made it gets another, and a cast takes over."""
+    def _output(self, graph: ir.Graph, value: ir.Value, wanted: ir.DataType) -> ir.Value:
+        """A new output of the same name: what made the old one gets another, and a cast takes over."""
         made_here = value.producer() is not None and value.graph is graph
         # What nothing here makes keeps its name; it is a body's output then, and those may change theirs.
         new = ir.Value() if made_here else self._like(value, wanted)
-        replace_outputs(graph, value, new)
         if made_here:
             inherit(value, new, self.names.value(f"{value.name}_{'fp16' if self.home[value] == _HALF else 'fp32'}"))
             self._set_type(new, wanted)
         graph.append(self._cast_node(value, new))
+        return new
 
     def _drop_idle_casts(self) -> None:
         for node in self.view.order:

@@ -7,7 +7,6 @@ What meets the tolerance is reduced again.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -25,6 +24,8 @@ from dmlprep.precision.search.origins import around, origins
 from dmlprep.precision.search.profile import Range, profile
 from dmlprep.precision.search.releases import release
 from dmlprep.precision.search.trials import Convert, Feeds, Setting, Trial, Trials
+from dmlprep.record.documents import toml_string
+from dmlprep.record.printable import printable
 from dmlprep.record.shares import percent
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ class Islands:
         """TOML for the fp16 step that gives this result without a search."""
         if not self.keep:
             return "keep_nodes = []"
-        rows = "".join(f"  {json.dumps(name)},  # {why}\n" for name, why in self.keep.items())
+        rows = "".join(f"  {toml_string(name)},  # {printable(why)}\n" for name, why in self.keep.items())
         return f"keep_nodes = [\n{rows}]"
 
 
@@ -232,7 +233,7 @@ class _Search:
             # where what was kept last changed no output, the errors start where they did: one measurement takes longer
             # than several trials
             growth = growth if growth and error == before else self._growth(kept)
-            starts = origins(self.model, growth, self.trials.setting.tolerance)
+            starts = origins(self.model, growth, self.trials.tolerance)
             added: dict[str, str] = {}
             for name in starts:
                 while (hops := tried.get(name, 0) + 1) <= _HOPS:

@@ -59,7 +59,7 @@ def release(
 class _Release:
     def __init__(self, trials: Trials, base: Mapping[str, str], weigh: Callable[[ir.Node], float]) -> None:
         self.trials, self.base, self.weigh = trials, base, weigh
-        self.tolerance = trials.setting.tolerance
+        self.tolerance = trials.tolerance
         self.kept: list[Block] = []
         self.error = 0.0
         self.tried: list[Block] = []

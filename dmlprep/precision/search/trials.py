@@ -9,7 +9,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ import numpy as np
 from dmlprep._version import __version__
 from dmlprep.errors import InputError, ModelRefused
 from dmlprep.files import replace
-from dmlprep.metrics import TOLERANCES, data_dependent, degenerate, output_error, output_groups
+from dmlprep.metrics import TOLERANCES, ProofRules, data_dependent, degenerate
 from dmlprep.model import Model, freeze
 from dmlprep.model.walk import graphs, join_path, label, nodes_by_path
 from dmlprep.precision.emulation.emulate import Accumulation, Rounding, emulate
@@ -63,6 +63,7 @@ class Setting:
         max_seconds: no trial begins later than this, but for the first 24.
         journal: a file that remembers trials and profiles, so that a search that was stopped goes on where it was.
         conversion: what the conversion depends on, as text; with another one, what a journal remembers does not count.
+        rules: what the proof will decide by.
         progress: told of each trial.
     """
 
@@ -73,6 +74,7 @@ class Setting:
     max_seconds: float = 120.0
     journal: Path | None = None
     conversion: str = ""
+    rules: ProofRules = field(default_factory=ProofRules)
     progress: Progress = lambda share, text: None
 
 
@@ -135,7 +137,8 @@ def _depends_on(model: Model, feeds: Sequence[Feeds], setting: Setting) -> str:
         for name, array in sorted(feed.items()):
             plain = array.astype(str) if array.dtype.kind == "O" else array
             found.update(f"{name} {plain.dtype} {plain.shape}".encode() + np.ascontiguousarray(plain).tobytes())
-    found.update(f"{__version__} {setting.tolerance} {setting.mode} {setting.rounding} {setting.conversion}".encode())
+    how = f"{setting.mode} {setting.rounding} {setting.conversion} {setting.rules}"
+    found.update(f"{__version__} {setting.tolerance} {how}".encode())
     return found.hexdigest()
 
 
@@ -143,17 +146,27 @@ class Trials:
     """Runs trials on one model, which is not changed.
 
     Attributes:
+        tolerance: the largest error that is accepted: the setting's, or what the proof allows, where that is less.
         done: all trials, in order.
         by_output: of each output the error with nothing kept, where that trial ran.
     """
 
-    def __init__(self, model: Model, convert: Convert, runner: Runner, feeds: list[Feeds], setting: Setting) -> None:
+    def __init__(
+        self,
+        model: Model,
+        convert: Convert,
+        runner: Runner,
+        feeds: list[Feeds],
+        setting: Setting,
+    ) -> None:
         self.model, self.feeds, self.runner, self.setting = model, feeds, runner, setting
         self._convert = convert
         self.outputs = [v.name or "" for v in model.ir.graph.outputs]
         # FP16 may select other rows: the proof matches them as sets, and no node is kept for them.
         follows = data_dependent(model)
-        self._groups = [group for group in output_groups(model) if not follows.intersection(group.names)]
+        self._judge = setting.rules.judge(model, setting.tolerance)
+        self.tolerance = self._judge.enough
+        self._groups = [group for group in self._judge.groups if not follows.intersection(group.names)]
         self.done: list[Trial] = []
         self.by_output: dict[str, float] = {}
         self._started = time.monotonic()
@@ -178,7 +191,7 @@ class Trials:
 
     def meets(self, kept: Iterable[str]) -> bool:
         """Whether a set of nodes kept in FP32 meets the tolerance."""
-        return self.measure(kept) <= self.setting.tolerance
+        return self.measure(kept) <= self.tolerance
 
     def converted(self, kept: Iterable[str]) -> Model:
         """The model with all but these nodes in FP16, as the final conversion will make it."""
@@ -232,7 +245,7 @@ class Trials:
             self._weak = degenerate(self._groups, self._want, {}, TOLERANCES["fp16-emulation"]).keys()
         shadow = emulate(converted, self.setting.mode, self.setting.rounding)
         error = self._worst(shadow, by_output=by_output)
-        if error > self.setting.tolerance:
+        if error > self.tolerance:
             return error
         # Also check weight-only rounding, as the CPU verdict does. A file that does not run there says nothing here.
         with contextlib.suppress(ModelRefused):
@@ -243,14 +256,16 @@ class Trials:
         worst = 0.0
         for want, one in zip(self._want, self.feeds, strict=True):
             got = self.runner.run(model, one, self.outputs)
+            of_feed = 0.0
             for group in self._groups:
-                error = output_error([group], want, got, enough=self.setting.tolerance)
+                error = self._judge.error(group, want, got)
                 if self._weak >= set(group.names) and math.isfinite(error):
                     error = 0.0
-                worst = max(worst, error)
+                of_feed = max(of_feed, error)
                 if by_output:
                     self.by_output |= {name: max(error, self.by_output.get(name, 0.0)) for name in group.names}
-            if worst > self.setting.tolerance * _CLEARLY and not by_output:
+            worst = max(worst, self._judge.decided(of_feed, want, got))
+            if worst > self.tolerance * _CLEARLY and not by_output:
                 break
         return worst
 
@@ -262,7 +277,7 @@ class Trials:
         self.setting.progress(
             self._share,
             f"trial {len(self.done)}{' (remembered)' if remembered else ''}: {len(names)} nodes in FP32, "
-            f"error {error:.2g} (tolerance {self.setting.tolerance:.2g}), at most {left:.0f} s left",
+            f"error {error:.2g} (tolerance {self.tolerance:.2g}), at most {left:.0f} s left",
         )
 
 

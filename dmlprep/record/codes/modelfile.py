@@ -21,5 +21,24 @@ ROWS: dict[str, Code] = {
     "DP009": Code("file of an old IR version", "note"),
     "DP010": Code("operator of ONNX Runtime in ONNX's domain", "note"),
     "DP011": Code("random numbers in each run", "note", "export the model for inference (model.eval() in PyTorch)"),
+    "DP012": Code(
+        "onnx's own code crashes on the model",
+        "error",
+        "export the model without the operator that it crashes at; the fault is onnx's: report it there",
+    ),
+    "DP013": Code(
+        "onnx's own code needs too much time or memory for the model",
+        "error",
+        "look for a size or a constant that is far too large; it may take more with dmlprep --onnx-seconds 60 "
+        "--onnx-memory 4096 COMMAND",
+    ),
+    "DP016": Code("beyond the bounds of what is read", "error", "export a smaller model"),
+    "DP017": Code("no outputs", "error", "name the values that it is to give as outputs, and export it again"),
+    "DP014": Code(
+        "too much would be made of the model",
+        "error",
+        "raise the limit where the model is to be trusted: --made-bytes, --made-nodes, or [limits] in a recipe",
+    ),
+    "DP015": Code("an input was changed while it was used", "error", "run again when nothing writes to it any more"),
     "DP003": Code("the model is invalid", "error", "export the model again; onnx.checker names the fault"),
 }

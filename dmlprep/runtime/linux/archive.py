@@ -10,7 +10,14 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-__all__ = ["Archive", "Package", "compare_versions", "parse_release", "resolve"]
+__all__ = ["Archive", "BadIndex", "Package", "Unmet", "compare_versions", "parse_release", "resolve"]
+
+PACKAGE_LIMIT = 1 << 30
+"""Bytes of one package, at most; the largest that is installed here has 111 MB."""
+
+
+class BadIndex(Exception):
+    """An index that says something no archive says."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +41,11 @@ class Package:
 
 
 def parse_release(text: str) -> dict[str, tuple[str, int]]:
-    """SHA-256 and size in bytes of every file that a release file names, by its path below the suite."""
+    """SHA-256 and size in bytes of every file that a release file names, by its path below the suite.
+
+    Raises:
+        ValueError: a line of them is none.
+    """
     section = text.partition("\nSHA256:\n")[2]
     found: dict[str, tuple[str, int]] = {}
     for line in section.splitlines():
@@ -45,7 +56,17 @@ def parse_release(text: str) -> dict[str, tuple[str, int]]:
     return found
 
 
-_RELATION = re.compile(r"\s*([a-z0-9][a-z0-9+.-]*)(?::\w+)?\s*(?:\(\s*(<<|<=|=|>=|>>)\s*([^)\s]+)\s*\))?")
+_RELATION = re.compile(r"\s*([a-z0-9][a-z0-9+.-]*)(?::\w+)?\s*(?:\(\s*(<<|<=|=|>=|>>)\s*([^)\s]{1,256})\s*\))?")
+
+
+_FORMS = {
+    "Package": re.compile(r"[a-z0-9][a-z0-9+.-]*"),
+    "Version": re.compile(r"([0-9]{1,9}:)?[A-Za-z0-9][A-Za-z0-9.+~-]{0,255}"),
+    "Filename": re.compile(r"(?!.*/\.\.?/)[A-Za-z0-9][A-Za-z0-9_./+~:%-]*\.deb"),
+    "Size": re.compile(r"[0-9]{1,15}"),
+    "SHA256": re.compile(r"[0-9a-f]{64}"),
+}
+"""What fields look like (Policy 5.6): they become paths, numbers and file names here."""
 
 
 def _relations(text: str) -> tuple[tuple[tuple[str, str, str], ...], ...]:
@@ -85,20 +106,24 @@ class Archive:
         return name in self._stanza
 
     def package(self, name: str) -> Package | None:
-        """The package of this name, or ``None``."""
+        """The package of this name, or ``None``.
+
+        Raises:
+            BadIndex: a field is missing, or what it says cannot be.
+        """
         stanza = self._stanza.get(name)
         if stanza is None:
             return None
         fields = dict(re.findall(r"^([A-Za-z0-9-]+): (.*)$", stanza, re.M))
+        for key, form in _FORMS.items():
+            if not form.fullmatch(fields.get(key, "")):
+                raise BadIndex(f"{key} of {name[:80]!r} is {fields.get(key, '')[:80]!r}")
+        size = int(fields["Size"])
+        if size > PACKAGE_LIMIT:
+            raise BadIndex(f"{name} has {size >> 20} MiB; more than {PACKAGE_LIMIT >> 20} are not fetched")
         needs = ", ".join(fields[key] for key in ("Pre-Depends", "Depends") if key in fields)
         return Package(
-            name,
-            fields["Version"],
-            self.suite,
-            fields["Filename"],
-            int(fields["Size"]),
-            fields["SHA256"],
-            _relations(needs),
+            name, fields["Version"], self.suite, fields["Filename"], size, fields["SHA256"], _relations(needs)
         )
 
     def providers(self, name: str) -> Sequence[str]:

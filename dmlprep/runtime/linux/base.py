@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 
-__all__ = ["LEAST", "PREFER", "ROOTS", "SKIP", "SUITES", "TESTED", "WITHOUT", "digest"]
+__all__ = ["LEAST", "OLDEST", "PREFER", "ROOTS", "SKIP", "SUITES", "TESTED", "WITHOUT", "digest"]
 
 SUITES = ("trixie", "forky")
 """The stable suite first: it serves what both have."""
@@ -93,6 +93,10 @@ TESTED = {
     "mesa-vulkan-drivers": "25.0.7-2+deb13u1",
 }
 """The versions that this release of dmlprep was tried with; ``status`` says when others are installed."""
+
+OLDEST = {"forky": "2026-10-30T08:08:01Z", "trixie": "2026-09-12T07:55:41Z"}
+"""When the release files were made that this release of dmlprep was tried with. Stable suites do not say until when
+they stand, so an older one that a mirror shows again is told by this alone. Of the mirror that ``TESTED`` is from."""
 
 
 def digest() -> str:

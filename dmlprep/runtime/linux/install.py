@@ -4,45 +4,46 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import lzma
-import os
 import platform
 import shutil
+import stat
 import subprocess
 import sys
-import tarfile
-import zlib
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from dmlprep.errors import CheckNotRun, OutputError, UsageError
-from dmlprep.runtime.failure import FULL
-from dmlprep.runtime.linux import base, inventory, sandbox
-from dmlprep.runtime.linux.archive import Package, Unmet, compare_versions, resolve
+from dmlprep.files import remove_tree
+from dmlprep.runtime.linux import base, inventory, launcher, lending, sandbox, seen
+from dmlprep.runtime.linux.beneath import Beneath, LeadsOut
 from dmlprep.runtime.linux.claims import alone, installing
-from dmlprep.runtime.linux.layout import DEFAULT_RELEASE, NATIVE, Layout, native_digest, read_json, write_json
-from dmlprep.runtime.linux.mirror import DEFAULT_KEYRING, Mirror, mirror_of_this_system
-from dmlprep.runtime.linux.unpack import BadPackage, unpack
-from dmlprep.runtime.linux.wheel import fetch_release, unpack_libraries
+from dmlprep.runtime.linux.layout import NATIVE, Layout, native_digest, read_json, write_json
+from dmlprep.runtime.linux.libraries import unpack_libraries
+from dmlprep.runtime.linux.pins import known_digests
+from dmlprep.runtime.linux.rootfs import WINE, make_root
+from dmlprep.runtime.linux.source import Say, Source
+from dmlprep.runtime.linux.wheel import fetch_release
+from dmlprep.runtime.tools import run_tool
 
 __all__ = [
-    "Source",
+    "WINE_ENVIRONMENT",
     "check_machine",
     "fingerprint",
     "install",
     "last_test",
     "missing_piece",
+    "package_of",
     "read_manifest",
     "remove",
 ]
 
-Say = Callable[[str, int, int], None]
+_WINE_AS_MADE = 3 << 30
+"""Bytes of scratch for Wine's folders as it makes them, before its own libraries become links: 770 MB."""
 
-_WINE = "usr/lib/x86_64-linux-gnu/wine"
 _WINE_SYSTEM = "drive_c/windows/system32"
+
+_MODULE = 1 << 20
+"""Bytes of a module without code, at most; it has 1.5 kB."""
 
 WINE_ENVIRONMENT = {
     "WINEPREFIX": "/home/wine",
@@ -54,25 +55,6 @@ WINE_ENVIRONMENT = {
     "WINEDLLPATH": "/native",
     "DISPLAY": ":1",
 }
-
-
-@dataclass(frozen=True)
-class Source:
-    """Where the pieces come from.
-
-    Attributes:
-        mirror: address of a Debian mirror; empty takes the one that apt uses here.
-        keyring: keys of Debian's archive.
-        unverified: take indexes without verifying their signature.
-        release: of ONNX Runtime with DirectML.
-        wheel: a wheel file in place of what pip would fetch.
-    """
-
-    mirror: str = ""
-    keyring: Path = DEFAULT_KEYRING
-    unverified: bool = False
-    release: str = DEFAULT_RELEASE
-    wheel: Path | None = None
 
 
 def check_machine() -> None:
@@ -100,6 +82,9 @@ def install(layout: Layout, source: Source, say: Say) -> str:
     try:
         with installing(layout):
             return _install(layout, source, say)
+    except LeadsOut as error:
+        fix = "the packages are broken or hostile: use another mirror"
+        raise CheckNotRun(f"what was fetched is refused: {error}", where=str(layout.home), fix=fix) from error
     except OSError as error:
         fix = "make room (1.7 GB while installing), or name another folder in XDG_CACHE_HOME; then run it again"
         raise OutputError(f"cannot be written: {error}", where=str(layout.home), fix=fix) from error
@@ -108,10 +93,18 @@ def install(layout: Layout, source: Source, say: Say) -> str:
 def _install(layout: Layout, source: Source, say: Say) -> str:
     manifest = read_manifest(layout)
     broken = _broken(layout, source.release, say)
-    if not layout.root.is_dir() or manifest.get("base") != base.digest() or "root" in broken:
+    verify = launcher.untrusted(layout) and not source.unverified  # this time
+    if not layout.root.is_dir() or manifest.get("base") != base.digest() or "root" in broken or verify:
+        if source.unverified:
+            launcher.this_system_s()  # before anything is fetched
         with alone(layout):
-            manifest |= {"packages": _make_root(layout, source, say, manifest), "base": base.digest()}
+            manifest |= {**make_root(layout, source, say), "base": base.digest()}
+        if verify:
+            # Made by programs that nobody vouched for.
+            manifest = {key: value for key, value in manifest.items() if key not in ("native", "prefix")}
         _made(layout, manifest, "root", layout.root)
+        if not source.unverified:
+            launcher.trust(layout)
     if reason := sandbox.why_not(layout.root):
         raise CheckNotRun(reason)
     if manifest.get("native") != native_digest() or not layout.built.is_dir() or "native" in broken:
@@ -132,12 +125,16 @@ def _install(layout: Layout, source: Source, say: Say) -> str:
     if package is None and (version not in layout.installed() or f"release {version}" in broken):
         package = fetch_release(version, layout.downloads, say)
     if package is not None:
+        # One that a person names may be another one than was here; one that an index gives may not.
+        known = "" if source.wheel else seen.file_seen(layout, package.name)
         # One that stands there already may be in use.
         with alone(layout) if layout.releases.is_dir() else contextlib.nullcontext():
-            version = unpack_libraries(package, layout.releases)
+            version = unpack_libraries(package, layout.releases, known)
         inventory.record(layout, f"release {version}", layout.release(version))
+        seen.remember_file(layout, package.name, package_of(layout, version)["sha256"])
     shutil.rmtree(layout.downloads, ignore_errors=True)
     for piece, folder in inventory.pieces(layout).items():
+        lending.open_to_all(folder)
         if not inventory.known(layout, piece):  # made by an older dmlprep
             inventory.record(layout, piece, folder)
     return version
@@ -150,16 +147,21 @@ def _broken(layout: Layout, release: str, say: Say) -> dict[str, str]:
     unchanged = release in layout.installed() and last_test(layout, release).get("fingerprint") == fingerprint(
         layout, release
     )
+    for path in inventory.added(layout, inventory.pieces(layout).items()):
+        say(f"removing {path.relative_to(layout.home)}, which was added", 0, 0)
+        with alone(layout):
+            path.unlink()
     found = inventory.damage(layout, inventory.pieces(layout).items(), contents=not unchanged)
     for what in found.values():
         say(f"repairing, because {what}", 0, 0)
     if found:
         # A driver that was broken may have left shaders that are.
-        shutil.rmtree(layout.shaders, ignore_errors=True)
+        remove_tree(layout.shaders, ignore_errors=True)
     return found
 
 
 def _made(layout: Layout, manifest: dict[str, Any], piece: str, folder: Path) -> None:
+    lending.open_to_all(folder)
     inventory.record(layout, piece, folder)
     write_json(layout.manifest, manifest)
 
@@ -169,141 +171,86 @@ def last_test(layout: Layout, release: str) -> dict[str, Any]:
     return read_json(layout.checks / f"{release}.json")
 
 
+def package_of(layout: Layout, release: str) -> dict[str, str]:
+    """The package that a release came from: its ``file``, ``sha256`` and ``pin``, what is not known empty."""
+    found = read_json(layout.release(release) / "piece.json").get("package")
+    row = {key: str(found.get(key, "") if isinstance(found, dict) else "") for key in ("file", "sha256", "pin")}
+    if not row["pin"]:  # installed by an older dmlprep
+        wanted = known_digests().get(row["file"], "")
+        row["pin"] = "unpinned" if not wanted else "pinned" if wanted == f"sha256-{row['sha256']}" else "another"
+    return row
+
+
 def read_manifest(layout: Layout) -> dict[str, Any]:
     """The manifest, empty when there is none that can be read."""
     return read_json(layout.manifest)
 
 
-def _make_root(layout: Layout, source: Source, say: Say, manifest: dict[str, Any]) -> list[dict[str, Any]]:
-    url = source.mirror or mirror_of_this_system()
-    if not url:
-        raise UsageError(
-            "no Debian mirror is known on this system",
-            fix="pass --mirror URL with the address of a Debian mirror near you (the folder that holds dists and pool)",
-        )
-    mirror = Mirror(url, None if source.unverified else source.keyring, say)
-    archives = [mirror.archive(suite) for suite in base.SUITES]
-    try:
-        packages = resolve(archives, base.ROOTS, prefer=base.PREFER, without=base.WITHOUT)
-    except Unmet as error:
-        raise CheckNotRun(
-            f"the mirror lacks {error}", where=url, fix="use another mirror, or a newer dmlprep"
-        ) from error
-    for package in packages:
-        least = base.LEAST.get(package.name)
-        if least and compare_versions(package.version, least) < 0:
-            raise CheckNotRun(f"{package.name} {package.version} is too old, {least} is needed", where=url)
-    mirror.fetch(packages, layout.downloads)
-    _unpack_all(layout, packages, say)
-    manifest["mirror"] = url
-    manifest["signatures"] = mirror.signatures
-    return [{key: value for key, value in asdict(p).items() if key != "needs"} for p in packages]
-
-
-def _unpack_all(layout: Layout, packages: list[Package], say: Say) -> None:
-    part = layout.home / "root.part"
-    shutil.rmtree(part, ignore_errors=True)
-    for name in ("usr/bin", "usr/sbin", "usr/lib", "usr/lib64", *sandbox.MOUNT_POINTS):
-        (part / name).mkdir(parents=True)
-    for name in ("bin", "sbin", "lib", "lib64"):
-        (part / name).symlink_to(f"usr/{name}")
-    for name in ("dev", "proc", "sys/devices/system/cpu", "tmp"):
-        (part / name).mkdir(parents=True, exist_ok=True)
-    total = sum(package.size for package in packages)
-    done = 0
-
-    def one(package: Package) -> int:
-        try:
-            unpack(layout.downloads / Path(package.filename).name, part, base.SKIP)
-        except OSError as error:
-            if error.errno in FULL:
-                raise  # the package is not at fault
-            raise CheckNotRun(f"cannot be unpacked: {error}", where=package.filename) from error
-        except (BadPackage, EOFError, lzma.LZMAError, tarfile.TarError, zlib.error) as error:
-            raise CheckNotRun(f"cannot be unpacked: {error}", where=package.filename) from error
-        return package.size
-
-    with ThreadPoolExecutor(2) as pool:
-        # The largest first, so that the two threads end together.
-        for size in pool.map(one, sorted(packages, key=lambda package: -package.size)):
-            done += size
-            say("unpacking", done, total)
-    _finish_root(part)
-    shutil.rmtree(layout.root, ignore_errors=True)
-    part.replace(layout.root)
-
-
-def _finish_root(root: Path) -> None:
-    """What the packages' own scripts would have done, as far as it matters here."""
-    # libwine's script: zlib from MinGW becomes one of Wine's own libraries by a mark at byte 64.
-    zlib = (root / "usr/x86_64-w64-mingw32/lib/zlib1.dll").read_bytes()
-    marked = zlib[:64] + b"Wine builtin DLL" + bytes(16) + zlib[96:]
-    (root / _WINE / "x86_64-windows/zlib1.dll").write_bytes(marked)
-    # winegcc looks for a C++ compiler before it does anything; C files never reach it.
-    if not (root / "usr/bin/g++").exists():
-        (root / "usr/bin/g++").symlink_to("gcc-14")
-    # Wine's own Direct3D 12 stays out of the way of ours.
-    (root / _WINE / "x86_64-windows/d3d12.dll").unlink(missing_ok=True)
-
-
 def _compile(layout: Layout) -> None:
-    part = layout.home / "native.part"
-    shutil.rmtree(part, ignore_errors=True)
-    part.mkdir()
+    part, sources = lending.fresh(layout.home / "native.part"), layout.home / "native.sources"
+    remove_tree(sources)
+    shutil.copytree(NATIVE, sources)
+    lending.open_to_all(sources)
     line = sandbox.command(
-        layout.root, ["/usr/bin/sh", "/native/build.sh"], read={"/native": NATIVE}, write={"/out": part}
+        layout.root, ["/usr/bin/sh", "/native/build.sh"], read={"/native": sources}, write={"/out": part}
     )
     _run(line, "the native code cannot be compiled", 120)
-    shutil.copy2(NATIVE / "launch.sh", part / "launch.sh")
+    lending.take_back(part)
+    remove_tree(sources)
+    with Beneath(part) as below, below.create("launch.sh") as out:  # what ran there may have left a link of this name
+        out.write((NATIVE / "launch.sh").read_bytes())
     shutil.rmtree(layout.built, ignore_errors=True)
     part.replace(layout.built)
     # Compiled shaders depend on the interposer, which may have changed.
-    shutil.rmtree(layout.shaders, ignore_errors=True)
-    layout.shaders.mkdir()
+    remove_tree(layout.shaders, ignore_errors=True)
 
 
 def _make_prefix(layout: Layout) -> None:
-    part = layout.home / "prefix.part"
-    shutil.rmtree(part, ignore_errors=True)
-    (part / "empty").mkdir(parents=True)
+    part = lending.fresh(layout.home / "prefix.part")
+    empty = lending.fresh(layout.home / "prefix.empty")
     script = "sh /native/launch.sh wineboot -i && /usr/lib/wine/wineserver64 -w && cp -a /home/wine /out/prefix"
     line = sandbox.command(
         layout.root,
         ["/usr/bin/sh", "-c", script],
-        read={"/native": layout.built, "/prefix": part / "empty"},
+        read={"/native": layout.built, "/prefix": empty},
         write={"/out": part},
         environment=WINE_ENVIRONMENT,
+        scratch=_WINE_AS_MADE,
     )
     _run(line, "Wine cannot make its folders", 180)
+    lending.take_back(part)
+    remove_tree(empty)
+    with Beneath(part) as below:
+        registry = below.stat("prefix/system.reg")
     made = part / "prefix"
-    if not (made / "system.reg").is_file():
+    if registry is None or not stat.S_ISREG(registry.st_mode):
         raise CheckNotRun(
             "Wine made no registry", where=str(made), fix="run dmlprep runtime remove, then install again"
         )
-    _link_libraries(made, layout.root)
-    # A module that only says "ask for the built-in d3d12.dll", which Wine then finds in /native.
-    target = made / _WINE_SYSTEM / "d3d12.dll"
-    target.unlink(missing_ok=True)
-    shutil.copyfile(layout.built / "d3d12.dll", target)
+    with Beneath(made) as below, Beneath(layout.root) as root, Beneath(layout.built) as built:
+        _link_libraries(below, root)
+        # A module that only says "ask for the built-in d3d12.dll", which Wine then finds in /native.
+        with built.read("d3d12.dll") as source, below.create(f"{_WINE_SYSTEM}/d3d12.dll") as out:
+            out.write(source.read(_MODULE))
     shutil.rmtree(layout.prefix, ignore_errors=True)
     made.replace(layout.prefix)
-    shutil.rmtree(part, ignore_errors=True)
+    remove_tree(part, ignore_errors=True)
 
 
-def _link_libraries(prefix: Path, root: Path) -> None:
+def _link_libraries(prefix: Beneath, root: Beneath) -> None:
     """Wine copies 770 MB of its own libraries into a prefix; links serve as well, and the prefix is copied often."""
-    for path in [*(prefix / "drive_c").rglob("*")]:
-        own = root / _WINE / "x86_64-windows" / path.name.lower()
-        if path.is_file() and not path.is_symlink() and own.is_file() and path.stat().st_size == own.stat().st_size:
-            path.unlink()
-            path.symlink_to(f"/{_WINE}/x86_64-windows/{own.name}")
+    for path in prefix.files():
+        name = path.rpartition("/")[2].lower()
+        mine, own = prefix.stat(path), root.stat(f"{WINE}/x86_64-windows/{name}")
+        if mine is None or own is None or not path.startswith("drive_c/"):
+            continue
+        if stat.S_ISREG(mine.st_mode) and stat.S_ISREG(own.st_mode) and mine.st_size == own.st_size:
+            prefix.link(path, f"/{WINE}/x86_64-windows/{name}")
 
 
 def _run(line: list[str], what: str, limit: float) -> None:
     try:
-        result = subprocess.run(
-            line, capture_output=True, text=True, errors="replace", timeout=limit, check=False, stdin=subprocess.DEVNULL
-        )
+        result = run_tool(line, limit=limit)
     except subprocess.TimeoutExpired:
         raise CheckNotRun(f"{what}: it took longer than {limit:g} s") from None
     if result.returncode:
@@ -329,12 +276,8 @@ def remove(layout: Layout, release: str = "") -> list[Path]:
             (layout.checks / f"{release}.json").unlink(missing_ok=True)
             inventory.forget(layout, f"release {release}")
             return [target]
-        for path, folders, _files in os.walk(layout.home):
-            # Folders of packages can come without the right to write; they go with the rest.
-            for folder in folders:
-                if not (Path(path) / folder).is_symlink():
-                    (Path(path) / folder).chmod(0o700)
-        shutil.rmtree(layout.home)
+        # Folders of packages can come without the right to write; they go with the rest.
+        remove_tree(layout.home)
     return [layout.home]
 
 
@@ -357,6 +300,8 @@ def missing_piece(layout: Layout, release: str = "") -> str:
         return f"no release of ONNX Runtime is installed in the runtime; {install}"
     if release and release not in releases:
         return f"ONNX Runtime {release} is not installed in the runtime; {install} --release {release}"
+    if reason := launcher.why_not(layout):
+        return reason
     needed = inventory.pieces(layout, release or layout.release_for())
     for piece, what in inventory.damage(layout, needed.items()).items():
         option = f" --release {piece.partition(' ')[2]}" if piece.startswith("release") and release else ""

@@ -1,84 +1,51 @@
-"""Files of a Debian mirror, each checked against a digest that the archive's signature vouches for."""
+"""Files of a Debian mirror, each checked against a digest and a size that the archive's signature vouches for."""
 
 from __future__ import annotations
 
 import hashlib
 import http.client
-import lzma
+import io
 import re
-import shutil
-import subprocess
 import tempfile
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
 from pathlib import Path
+from typing import IO
 from urllib.parse import quote
 
 from dmlprep.errors import CheckNotRun, UsageError
-from dmlprep.runtime.linux.archive import Archive, Package, parse_release
+from dmlprep.runtime.failure import FULL
+from dmlprep.runtime.linux.archive import Archive, Package
+from dmlprep.runtime.linux.bounded import CHUNK, FAULTS, Budget, inflate
+from dmlprep.runtime.linux.release import Expectation, check_release, verify_release
 
-__all__ = ["DEFAULT_KEYRING", "Mirror", "mirror_of_this_system", "verify_release"]
-
-DEFAULT_KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
-"""Where Debian's package debian-archive-keyring puts its keys."""
+__all__ = ["Mirror", "file_name"]
 
 _TIMEOUT = 60.0
 """Seconds without a byte until a download is given up."""
 
+_LEAST_RATE = 4096
+"""Bytes in a second that a download must have on average, after its first five minutes: an answer of one byte a minute
+is none."""
+
 _TRIES = 3
 
+_RELEASE_LIMIT = 4 << 20
+"""Bytes of a release file, whose size nothing tells beforehand; Debian's have 150 kB."""
 
-def mirror_of_this_system(etc: Path = Path("/etc/apt")) -> str:
-    """The Debian mirror that apt is set up to use here, or "" when this is no Debian.
+_INDEX_LIMIT = 64 << 20
+"""Bytes of a compressed package index; Debian's have 10 MB."""
 
-    Reads both forms of source lists (sources.list(5)). Mirrors of other distributions and of debian-security do not
-    count.
-    """
-    files = [etc / "sources.list", *sorted((etc / "sources.list.d").glob("*.list"))]
-    lines = [line for file in files if file.is_file() for line in file.read_text(errors="replace").splitlines()]
-    urls = [m.group(1) for line in lines if (m := re.match(r"\s*deb\s+(?:\[[^]]*\]\s+)?(https?://\S+)", line))]
-    for file in sorted((etc / "sources.list.d").glob("*.sources")):
-        for line in file.read_text(errors="replace").splitlines():
-            if line.lower().startswith("uris:"):
-                urls += [url for url in line.split(":", 1)[1].split() if url.startswith("http")]
-    return next((url.rstrip("/") for url in urls if url.rstrip("/").endswith("/debian")), "")
+_TEXT_LIMIT = 512 << 20
+"""Bytes of a package index; Debian's have 60 MB."""
 
 
-def verify_release(raw: bytes, keyring: Path | None) -> tuple[str, str]:
-    """The signed text of an ``InRelease`` file, and how it was verified.
-
-    Args:
-        keyring: keys of the archive; ``None`` takes the text unverified.
-
-    Raises:
-        CheckNotRun: gpgv or the keyring is missing.
-        UsageError: the signature is bad.
-    """
-    if keyring is None:
-        body = raw.decode().partition("\n\n")[2].partition("\n-----BEGIN PGP SIGNATURE")[0]
-        return "\n" + body + "\n", "not verified"
-    if shutil.which("gpgv") is None or not keyring.is_file():
-        raise CheckNotRun(
-            "the Debian archive's signature cannot be verified: gpgv or its keyring is missing",
-            where=str(keyring),
-            fix="install gpgv and debian-archive-keyring, or pass --keyring FILE, or accept the risk with --unverified",
-        )
-    with tempfile.TemporaryDirectory() as folder:
-        signed, text = Path(folder, "InRelease"), Path(folder, "Release")
-        signed.write_bytes(raw)
-        command = ["gpgv", "--keyring", str(keyring.resolve()), "--status-fd", "1", "--output", str(text), str(signed)]
-        result = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
-        # The archive signs with several keys at once; one good signature by a key of the ring is enough.
-        good = re.findall(r"^\[GNUPG:\] VALIDSIG (\w+)", result.stdout, re.M)
-        if not good or "[GNUPG:] BADSIG" in result.stdout or not text.is_file():
-            raise UsageError(
-                "the Debian archive's release file is not signed by a key of the keyring",
-                where=str(keyring),
-                fix="update debian-archive-keyring, or use another mirror",
-            )
-        return "\n" + text.read_text(), f"signed by {good[0]}"
+class _Ended(OSError):
+    """The answer was not as long as it should be; another try may serve."""
 
 
 class Mirror:
@@ -87,25 +54,42 @@ class Mirror:
     Args:
         url: address of the folder that holds ``dists`` and ``pool``.
         keyring: keys of the archive, ``None`` to accept unsigned indexes.
+        expected: what its release files are held against.
         say: told each thing that is done, and how far it is: (what, bytes done, bytes in all).
+
+    Attributes:
+        signatures: by suite, how its release file was verified and what was let pass.
+        made: by suite, when its release file was made.
     """
 
-    def __init__(self, url: str, keyring: Path | None, say: Callable[[str, int, int], None]) -> None:
+    def __init__(
+        self, url: str, keyring: Path | None, expected: Expectation, say: Callable[[str, int, int], None]
+    ) -> None:
         if not re.match(r"https?://", url):
             raise UsageError("a mirror is an http or https address", where=url, fix="pass --mirror URL")
         self.url = url.rstrip("/")
         self.keyring = keyring
+        self.expected = expected
         self.say = say
         self.signatures: dict[str, str] = {}
+        self.made: dict[str, datetime] = {}
 
-    def _get(self, path: str) -> bytes:
+    def _get(self, path: str, out: IO[bytes], *, size: int = 0, limit: int = 0) -> str:
+        """Write a file into ``out``; its SHA-256.
+
+        Args:
+            size: bytes that it has; where that is not known, ``limit``, which it must not pass.
+        """
         address = f"{self.url}/{quote(path, safe='/+~:')}"
         for attempt in range(1, _TRIES + 1):
+            out.seek(0)
+            out.truncate()
             try:
                 with urllib.request.urlopen(address, timeout=_TIMEOUT) as answer:
-                    data: bytes = answer.read()
-                    return data
+                    return _copy(answer, out, size, limit or size, address)
             except (http.client.HTTPException, OSError) as error:
+                if isinstance(error, OSError) and error.errno in FULL:
+                    raise  # the mirror is not at fault
                 gone = isinstance(error, urllib.error.HTTPError) and error.code in (403, 404, 410)
                 if gone or attempt == _TRIES:
                     fix = "see that the address is that of a Debian mirror and can be reached, then run it again"
@@ -113,42 +97,109 @@ class Mirror:
         raise AssertionError
 
     def archive(self, suite: str, architecture: str = "amd64") -> Archive:
-        """The package index of a suite, verified."""
-        self.say(f"package index of {suite}", 0, 0)
-        text, self.signatures[suite] = verify_release(self._get(f"dists/{suite}/InRelease"), self.keyring)
-        path = f"main/binary-{architecture}/Packages.xz"
-        files = parse_release(text)
-        if path not in files:
+        """The index of the suite's section main.
+
+        Raises:
+            CheckNotRun: it cannot be fetched, is not the one that is signed, or its release file is not today's.
+            UsageError: it has no good signature.
+        """
+        self.say(f"index of {suite}", 0, 0)
+        raw = io.BytesIO()
+        where = f"{self.url}/dists/{suite}/InRelease"
+        self._get(f"dists/{suite}/InRelease", raw, limit=_RELEASE_LIMIT)
+        text, how = verify_release(raw.getvalue(), self.keyring, where)
+        release, note = check_release(text, suite, self.expected, where)
+        self.signatures[suite] = f"{how}, of {release.made:%Y-%m-%d %H:%M} UTC" + (f" ({note})" if note else "")
+        self.made[suite] = release.made
+        if note:
+            self.say(f"note: the release file of {suite} has {note}", 0, 0)
+        plain = f"main/binary-{architecture}/Packages"
+        path = f"{plain}.xz"
+        if path not in release.files:
             raise UsageError(f"the release file of {suite} names no {path}", where=self.url)
-        digest, _size = files[path]
-        raw = self._get(f"dists/{suite}/{path}")
-        _check(raw, digest, path)
-        return Archive(suite, lzma.decompress(raw).decode("utf-8", "replace"))
+        digest, size = release.files[path]
+        if not 0 < size <= _INDEX_LIMIT:
+            raise CheckNotRun(f"an index of {size} bytes is none", where=f"{self.url}/dists/{suite}/{path}")
+        _plain_digest, plain_size = release.files.get(plain, ("", _TEXT_LIMIT))
+        with tempfile.TemporaryFile() as file:
+            _check(self._get(f"dists/{suite}/{path}", file, size=size), digest, path)
+            file.seek(0)
+            try:
+                pieces = inflate(file, "xz", Budget(min(plain_size, _TEXT_LIMIT), path))
+                return Archive(suite, b"".join(pieces).decode("utf-8", "replace"))
+            except FAULTS as error:
+                raise CheckNotRun(f"cannot be unpacked: {error}", where=f"{self.url}/dists/{suite}/{path}") from error
 
     def fetch(self, packages: Sequence[Package], folder: Path) -> None:
-        """Put packages into ``folder``; what is there with the right digest is not fetched again."""
+        """Put packages into ``folder``, by ``file_name``; what is there with the right digest is not fetched again."""
         folder.mkdir(parents=True, exist_ok=True)
         total = sum(package.size for package in packages)
         done = 0
 
         def one(package: Package) -> int:
-            target = folder / Path(package.filename).name
-            if not (target.is_file() and hashlib.sha256(target.read_bytes()).hexdigest() == package.sha256):
-                raw = self._get(package.filename)
-                _check(raw, package.sha256, package.filename)
+            target = folder / file_name(package)
+            if not (target.is_file() and target.stat().st_size == package.size and _digest(target) == package.sha256):
                 part = target.with_name(target.name + ".part")
-                part.write_bytes(raw)
-                part.replace(target)
+                try:
+                    with part.open("w+b") as out:
+                        _check(self._get(package.filename, out, size=package.size), package.sha256, package.filename)
+                    part.replace(target)
+                finally:
+                    part.unlink(missing_ok=True)
             return package.size
 
         with ThreadPoolExecutor(4) as pool:
-            for size in pool.map(one, packages):
-                done += size
-                self.say("packages", done, total)
+            try:
+                for size in pool.map(one, packages):
+                    done += size
+                    self.say("packages", done, total)
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)  # one that fails ends all
+                raise
 
 
-def _check(raw: bytes, digest: str, path: str) -> None:
-    if hashlib.sha256(raw).hexdigest() != digest:
+def file_name(package: Package) -> str:
+    """What a package is called where it was fetched to: two of one name are two."""
+    return f"{package.name}_{package.sha256}.deb"
+
+
+def _copy(answer: http.client.HTTPResponse, out: IO[bytes], size: int, limit: int, address: str) -> str:
+    digest = hashlib.sha256()
+    latest = time.monotonic() + 300 + limit / _LEAST_RATE
+    done = 0
+    told = answer.headers.get("Content-Length", "")
+    if told.isascii() and told.isdigit() and int(told[:18]) > limit:
+        raise _too_long(address, int(told[:18]), limit)
+    while piece := answer.read1(CHUNK):
+        done += len(piece)
+        if done > limit:
+            raise _too_long(address, done, limit)
+        if time.monotonic() > latest:
+            fix = "see that the mirror can be reached, or use a nearer one"
+            raise CheckNotRun(f"cannot be fetched: after {done} bytes it is too slow to end", where=address, fix=fix)
+        digest.update(piece)
+        out.write(piece)
+    if done < size or (told.isdigit() and done < int(told[:18])):
+        raise _Ended(f"it ended after {done} of {size or told} bytes")
+    out.flush()
+    return digest.hexdigest()
+
+
+def _too_long(address: str, size: int, limit: int) -> CheckNotRun:
+    return CheckNotRun(
+        f"the answer is longer than the file that was asked for: {size} bytes and more, {limit} at most",
+        where=address,
+        fix="the mirror may be in the middle of an update: run it again in an hour, or use another mirror",
+    )
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _check(found: str, digest: str, path: str) -> None:
+    if found != digest:
         raise CheckNotRun(
             "the file is not the one that the signed index names",
             where=path,

@@ -1,26 +1,50 @@
-"""Run a program in the root file system: no network, no other processes, and only the files it is given.
+"""Run a program in the root file system: no network, no other processes, only the files it is given, and no rights.
 
 bubblewrap comes from the root file system itself and is started by that system's own loader, so nothing needs to be
-installed on the host. It needs user namespaces, or root.
+installed on the host, unless the root file system is unverified (``launcher``). It needs user namespaces, or root. The
+program is never root, inside or outside:
+
+* A user's program stays that user to the kernel, in a user namespace of its own where the user is called ``NOBODY``,
+  has no capability, and cannot make another namespace.
+* Root's program becomes ``WORKER``, a user that owns nothing on the machine. Root without capabilities would not do:
+  root owns /proc/sys and most other files, and is counted against no limit.
+
+``docs/runtime.md`` says what is kept from what, and why.
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
 import subprocess
+import sys
+import tempfile
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
+from typing import Any
 
-__all__ = ["MOUNT_POINTS", "command", "why_not"]
+from dmlprep.runtime.linux import seccomp
+from dmlprep.runtime.linux.launcher import bubblewrap
+from dmlprep.runtime.tools import run_tool
+
+__all__ = ["MOUNT_POINTS", "SCRATCH", "WORKER", "becomes_worker", "command", "why_not"]
 
 MOUNT_POINTS = ("exchange", "home", "libraries", "native", "out", "prefix", "shaders")
 """Folders of the root file system that exist to be mounted on."""
 
-_LIBRARIES = "usr/lib/x86_64-linux-gnu"
+NOBODY = 65534
+"""What a user is called inside."""
 
+WORKER = 65533
+"""User and group of programs that root starts. systemd gives the numbers from 65520 to 65533 to nobody
+(systemd.io/UIDS-GIDS), and a container that has users at all has them up to 65535."""
 
-def _bubblewrap(root: Path) -> list[str]:
-    loader = root / "usr/lib64/ld-linux-x86-64.so.2"
-    return [str(loader), "--library-path", str(root / _LIBRARIES), str(root / "usr/bin/bwrap")]
+SCRATCH = 256 << 20
+"""Bytes that each of /tmp, /home and /dev/shm may hold: memory. A session puts 15 MB there."""
+
+FILES = 16384
+"""Descriptors that one process may have open."""
 
 
 def command(
@@ -30,42 +54,156 @@ def command(
     read: Mapping[str, Path] | None = None,
     write: Mapping[str, Path] | None = None,
     environment: Mapping[str, str] | None = None,
+    folder: str = "/",
+    scratch: int = SCRATCH,
+    ours: bool = False,
 ) -> list[str]:
-    """The command line that runs ``program`` inside.
+    """The command line that runs ``program`` inside; it serves as long as this process lives.
 
     Args:
-        read: folders of the host by the path they have inside, read-only; mounted after ``write``.
-        write: the same, writable.
+        read: folders of the host by the path they have inside, read-only; mounted after ``write``. Where root runs
+            this, they must be readable for all.
+        write: the same, writable: see ``lending.py``. Links that are made in them lead elsewhere outside than inside:
+            whoever reads them must not follow any (``results.py``).
+        folder: where the program starts.
+        scratch: bytes that each of /tmp, /home and /dev/shm may hold.
+        ours: the program is our own code: where root starts it, it may read and write root's files that it is given,
+            and it may make every system call. The network is away all the same.
     """
+    worker = becomes_worker() and not ours
+    # A descriptor is all that bubblewrap takes a filter from; the shell opens one that belongs to this line alone.
+    filtered = [] if ours else ["/bin/sh", "-c", 'exec "$@" 9<"$0"', _filter()]
     line = [
-        *_bubblewrap(root),
-        "--unshare-all",
+        *filtered,
+        *bubblewrap(root),
+        *([] if ours else ["--seccomp", "9"]),
+        *_rights(worker),
         "--die-with-parent",
+        "--new-session",
         "--clearenv",
-        *("--ro-bind", str(root), "/"),
-        *("--proc", "/proc"),
-        *("--dev", "/dev"),
-        *("--tmpfs", "/tmp"),
-        *("--tmpfs", "/home"),
-        # The number of processors, which Wine and ONNX Runtime ask for.
-        *("--ro-bind-try", "/sys/devices/system/cpu", "/sys/devices/system/cpu"),
+        *_mounts(root, read or {}, write or {}, scratch),
     ]
-    for inside, outside in (write or {}).items():
-        line += ["--bind", str(outside), inside]
-    for inside, outside in (read or {}).items():
-        line += ["--ro-bind", str(outside), inside]
     fixed = {"PATH": "/usr/bin:/usr/lib/wine", "HOME": "/home", "LANG": "C.UTF-8"}
     for key, value in {**fixed, **(environment or {})}.items():
         line += ["--setenv", key, value]
-    return [*line, "--chdir", "/", "--", *program]
+    return [*line, "--chdir", folder, "--", *_entrance(worker), *program]
+
+
+def _rights(worker: bool) -> list[str]:
+    """Namespaces and capabilities that bubblewrap makes or keeps."""
+    apart = ["--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try"]
+    if worker:
+        # What it takes to become another user; that takes them away.
+        kept = [word for name in ("CAP_SETUID", "CAP_SETGID", "CAP_SYS_CHROOT") for word in ("--cap-add", name)]
+        return [*apart, "--cap-drop", "ALL", *kept]
+    who = ["--uid", str(NOBODY), "--gid", str(NOBODY)]
+    return ["--unshare-user", *who, "--disable-userns", *apart, "--cap-drop", "ALL", "--as-pid-1"]
+
+
+def _mounts(root: Path, read: Mapping[str, Path], write: Mapping[str, Path], scratch: int) -> list[str]:
+    line = [
+        *("--ro-bind", str(root), "/"),
+        *("--proc", "/proc"),
+        # Root, of whatever name, owns the kernel's settings; a file in /proc/sys is no matter of capabilities.
+        *("--ro-bind", "/proc/sys", "/proc/sys"),
+        *("--remount-ro", "/proc"),
+        *("--dev", "/dev"),
+        # The number of processors, which Wine and ONNX Runtime ask for; nothing else of /sys.
+        *("--ro-bind-try", "/sys/devices/system/cpu", "/sys/devices/system/cpu"),
+    ]
+    for memory in ("/tmp", "/home", "/dev/shm"):
+        line += ["--perms", "1777", "--size", str(scratch), "--tmpfs", memory]
+    line += ["--remount-ro", "/dev"]
+    for inside, outside in write.items():
+        line += ["--bind", str(outside), inside]
+    for inside, outside in read.items():
+        line += ["--ro-bind", str(outside), inside]
+    return line
+
+
+def _entrance(worker: bool) -> list[str]:
+    """Inside, before the program: give up what is left of root, then take on the limits."""
+    if worker:
+        user = f"--userspec=+{WORKER}:+{WORKER}"
+        change = ["/usr/sbin/chroot", user, "--groups=", "--skip-chdir", "/"]
+        return [*change, "/usr/bin/sh", "-c", f'{_limits()} && exec "$@"', "sh"]
+    # This shell is the first process inside, in place of bubblewrap's own: a program of the same user's may open
+    # /proc/1/exe, and must not find a file there that is reached from outside, where it can be changed.
+    return ["/usr/bin/sh", "-c", f'{_limits()} && "$@"; exit $?', "sh"]
+
+
+def _limits() -> str:
+    """Lines for dash that set limits, soft and hard; none is higher than that of this process."""
+    import resource  # not on Windows, where the command line still reads this module to say so
+
+    processors = os.cpu_count() or 1
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    wanted = [
+        ("c", resource.RLIMIT_CORE, 0, 1),
+        ("n", resource.RLIMIT_NOFILE, FILES, 1),
+        ("l", resource.RLIMIT_MEMLOCK, 64 << 20, 1024),
+        # No file that a program makes here is larger than what it can hold in memory; a log is not, either.
+        ("f", resource.RLIMIT_FSIZE, memory, 512),
+        ("r", resource.RLIMIT_RTPRIO, 0, 1),
+    ]
+    if _processes_are_counted_here():
+        # Threads count: Wine has about 60, the driver and ONNX Runtime one a processor each.
+        wanted.append(("p", resource.RLIMIT_NPROC, min(1024 + 8 * processors, 4096), 1))
+    lines = []
+    for letter, kind, most, unit in wanted:
+        hard = resource.getrlimit(kind)[1]
+        lines.append(f"ulimit -{letter} {(most if hard == resource.RLIM_INFINITY else min(most, hard)) // unit}")
+    return " && ".join(lines)
+
+
+def _processes_are_counted_here() -> bool:
+    """Whether a limit of processes counts those of the sandbox alone: since Linux 5.14, or as ``WORKER``."""
+    release = [int(part) for part in os.uname().release.split("-")[0].split(".")[:2] if part.isdigit()]
+    return becomes_worker() or release >= [5, 14]
+
+
+@cache
+def _filter_file(*, in_memory: bool) -> Any:
+    if in_memory:
+        file: Any = os.fdopen(os.memfd_create("dmlprep-seccomp"), "wb")
+    else:
+        file = tempfile.NamedTemporaryFile(prefix="dmlprep-seccomp-")  # noqa: SIM115 - it goes with this process
+    file.write(seccomp.program())
+    file.flush()
+    return file
+
+
+def _filter() -> str:
+    """The path of the filter, which nobody else can write: a file in the memory of this process.
+
+    Other processes cannot open it there where this one has changed its user since it was started.
+    """
+    own = f"/proc/{os.getpid()}"
+    if os.stat(own).st_uid == os.geteuid():
+        return f"{own}/fd/{_filter_file(in_memory=True).fileno()}"
+    return str(_filter_file(in_memory=False).name)
+
+
+@cache
+def becomes_worker() -> bool:
+    """Whether the programs run as ``WORKER``: this is root, of a system that has such a user.
+
+    Where root is but the name of a user, as in ``unshare -r``, it is treated as that user.
+    """
+    if sys.platform == "win32" or os.geteuid() != 0:
+        return False
+    with contextlib.suppress(OSError):
+        for row in Path("/proc/self/uid_map").read_text().splitlines():
+            first, _outside, count = (int(field) for field in row.split())
+            if first <= WORKER < first + count:
+                return True
+    return False
 
 
 def why_not(root: Path) -> str:
     """Why the sandbox does not work here, empty when it does."""
     try:
-        result = subprocess.run(
-            command(root, ["/usr/bin/true"]), capture_output=True, text=True, errors="replace", timeout=30, check=False
-        )
+        result = run_tool(command(root, ["/usr/bin/true"]), limit=30.0)
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"the sandbox cannot be started: {error}"
     if result.returncode == 0:

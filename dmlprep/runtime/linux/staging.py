@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
+from collections.abc import Sequence
 from pathlib import Path
 
 from dmlprep.runtime.failure import FULL, disk_full, failure
+from dmlprep.runtime.linux import sandbox
 
 __all__ = ["COPY_LIMIT", "external_files", "stage"]
 
@@ -47,21 +50,25 @@ def external_files(path: Path, folder: Path) -> list[str]:
     return list(found)
 
 
-def stage(path: Path, folder: Path, data: Path) -> None:
-    """Give ``folder`` the model as ``model.onnx`` and its data files, which lie below ``data``, under their own names.
+def stage(path: Path, folder: Path, data: Path, locations: Sequence[str]) -> None:
+    """Give ``folder`` the model as ``model.onnx`` and its data files under their own names.
 
-    Copies; of files above ``COPY_LIMIT`` hard links where the file system allows. The worker sees the folder read-only.
+    Copies, readable for all; of files above ``COPY_LIMIT`` hard links where the file system allows, and the worker may
+    read the file. The worker sees the folder read-only.
+
+    Args:
+        data: folder that the data files lie below.
+        locations: of the data files: see ``external_files``.
 
     Raises:
-        SessionFailure: see ``external_files``, or a file cannot be read.
+        SessionFailure: a file cannot be read.
         OutputError: they do not fit on the disk.
     """
-    locations = external_files(path, data)
-    folder.mkdir(parents=True)
     try:
+        _make(folder, folder)
         _give(path.resolve(), folder / "model.onnx")
         for location in locations:
-            (folder / location).parent.mkdir(parents=True, exist_ok=True)
+            _make((folder / location).parent, folder)
             _give((data / location).resolve(), folder / location)
     except OSError as error:
         if error.errno in FULL:
@@ -69,11 +76,21 @@ def stage(path: Path, folder: Path, data: Path) -> None:
         raise failure("load", f"the model cannot be read: {error}", str(path)) from error
 
 
+def _make(folder: Path, top: Path) -> None:
+    """Make a folder and those between it and ``top``; a worker of another user's may enter them, whatever the umask."""
+    for missing in (*reversed([above for above in folder.parents if above.is_relative_to(top)]), folder):
+        missing.mkdir(exist_ok=True)
+        missing.chmod(0o755)
+
+
 def _give(source: Path, target: Path) -> None:
-    if source.stat().st_size > COPY_LIMIT:
+    found = source.stat()
+    # The mode of a link is that of the user's file, which is not ours to change.
+    if found.st_size > COPY_LIMIT and (found.st_mode & stat.S_IROTH or not sandbox.becomes_worker()):
         try:
             os.link(source, target)
             return
         except OSError:
             pass  # another file system, or not the owner of the file
     shutil.copyfile(source, target)
+    target.chmod(0o644)

@@ -8,21 +8,26 @@ import json
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from dmlprep.files.replacing import remove_tree, replace
+from dmlprep.files.locks import clear_left, hold_new
+from dmlprep.files.replacing import replace
+from dmlprep.processes import process
 from dmlprep.record.shares import percent
-from dmlprep.runtime.offsite import device, integrity, process, work
+from dmlprep.runtime.memory import Family
+from dmlprep.runtime.offsite import device, integrity, limits, work
 
 __all__ = ["main"]
 
 _EXIT = {"passed": 0, "failed": 1, "not-run": 3}
 _SLICE = 0.2  # seconds
+
+_PREFIX = ".run-"
+"""How the names of the folders begin in which results are made; what killed runs left of them is cleared."""
 
 
 def _say(text: str) -> None:
@@ -53,8 +58,23 @@ def _arguments(arguments: Sequence[str]) -> argparse.Namespace:
     return parser.parse_args(list(arguments))
 
 
-def _stop(_signal: int, _frame: Any) -> None:
-    raise KeyboardInterrupt
+class _Stopped(KeyboardInterrupt):
+    """Told to stop, by a signal."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.number = number
+
+
+_STOPS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK")
+"""Ctrl-C; asked to end; the terminal went away; Ctrl-Break on Windows."""
+
+
+def _stop(number: int, _frame: Any) -> None:
+    for name in _STOPS:  # a second one would cut the cleaning short
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), signal.SIG_IGN)
+    raise _Stopped(number)
 
 
 def main(kit: Path, arguments: Sequence[str]) -> int:
@@ -66,14 +86,15 @@ def main(kit: Path, arguments: Sequence[str]) -> int:
     asked = _arguments(arguments)
     if asked.worker is not None:
         return work.main(kit, asked.worker)
-    for name in ("SIGTERM", "SIGHUP", "SIGBREAK"):  # the last is Ctrl-Break on Windows
-        if hasattr(signal, name):
+    for name in _STOPS:
+        if hasattr(signal, name) and signal.getsignal(getattr(signal, name)) != signal.SIG_IGN:
             signal.signal(getattr(signal, name), _stop)
     try:
         return _main(kit, asked)
-    except KeyboardInterrupt:
-        _say("stopped; no result was written")
-        return 130
+    except _Stopped as stopped:
+        with contextlib.suppress(OSError):  # the terminal may be gone
+            _say("stopped; no result was written")
+        return 128 + (stopped.number if sys.platform != "win32" else int(signal.SIGINT))
     except OSError as error:
         _say(f"error: {error}")
         return 2
@@ -100,14 +121,21 @@ def _main(kit: Path, asked: argparse.Namespace) -> int:
     except (ValueError, OSError) as error:
         _say(f"error: {error}\n  fix: choose with --device-id, or leave --adapter out")
         return 2
-    folder = Path(tempfile.mkdtemp(prefix=".run-", dir=str(out.parent)))
+    try:
+        allowed = limits.memory_limit()
+    except ValueError as error:
+        _say(f"error: {limits.VARIABLE}: {error}")
+        return 2
+    clear_left(out.parent, _PREFIX)
+    own = hold_new(out.parent, _PREFIX)
+    folder = own.path
     try:
         (folder / "request.json").write_text(json.dumps(request), encoding="utf-8")
-        state = _work(kit, folder, float(asked.time_limit or manifest["time_limit"]))
+        state = _work(kit, folder, float(asked.time_limit or manifest["time_limit"]), allowed)
         result = _result(state, name, request, folder)
         _write(result, folder, out)
     finally:
-        remove_tree(folder, ignore_errors=True)
+        own.remove()
     _summary(result)
     _say(f"wrote {out.name}: send it back")
     return _EXIT[result["outcome"]]
@@ -136,7 +164,7 @@ def _request(manifest: Mapping[str, Any], asked: argparse.Namespace) -> dict[str
     return {"provider": asked.provider, "runs": runs, "warm_up": manifest["warm_up"], "session": session}
 
 
-def _work(kit: Path, folder: Path, limit: float) -> dict[str, Any]:
+def _work(kit: Path, folder: Path, limit: float, allowed: limits.MemoryLimit) -> dict[str, Any]:
     """What the worker noted; where it died, what can be said of that."""
     command = [sys.executable, "-B", str(kit / "run.py"), "--worker", str(folder)]
     log = folder / "log.txt"
@@ -152,10 +180,13 @@ def _work(kit: Path, folder: Path, limit: float) -> dict[str, Any]:
         )
         try:
             job.add(child)
-            code = _wait(child, limit)
+            family = Family(child.pid)
+            code = _wait(child, limit, lambda: _too_much(family, job, allowed))
             ended = f"the process died with {_exit_name(code)}" if code else ""
         except subprocess.TimeoutExpired:
             ended = f"it took longer than {limit:g} seconds (--time-limit)"
+        except MemoryError as error:
+            ended = f"it {error}"
         finally:
             with contextlib.suppress(OSError):
                 child.kill()
@@ -177,8 +208,21 @@ def _work(kit: Path, folder: Path, limit: float) -> dict[str, Any]:
     return state
 
 
-def _wait(child: subprocess.Popen[bytes], limit: float) -> int:
+def _too_much(family: Family, job: process.Job, allowed: limits.MemoryLimit) -> None:
+    """Look at the child's memory, with that of all below.
+
+    Raises:
+        MemoryError: it holds more than it may.
+    """
+    if allowed.nbytes and (held := job.private_bytes() or family.private_bytes()) > allowed.nbytes:
+        raise MemoryError(allowed.exceeded(held))
+
+
+def _wait(child: subprocess.Popen[bytes], limit: float, look: Callable[[], None]) -> int:
     """Exit code of the child; waits in slices, because Windows delivers Ctrl-C only between two waits.
+
+    Args:
+        look: called between two waits; what it raises ends the wait.
 
     Raises:
         subprocess.TimeoutExpired: it took longer than ``limit`` seconds.
@@ -190,6 +234,7 @@ def _wait(child: subprocess.Popen[bytes], limit: float) -> int:
         except subprocess.TimeoutExpired:
             if time.monotonic() >= end:
                 raise
+        look()
 
 
 def _exit_name(code: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections import Counter
 from collections.abc import Mapping
@@ -11,8 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from dmlprep.files.replacing import replace
+from dmlprep.processes import process
+from dmlprep.runtime import memory
 from dmlprep.runtime.hresult import diagnose, error_text, plain_text
-from dmlprep.runtime.offsite import device, process
+from dmlprep.runtime.offsite import device
 from dmlprep.runtime.ortoptions import adapter_number
 
 __all__ = ["DML", "STATE", "main"]
@@ -249,5 +252,6 @@ def main(kit: Path, folder: Path) -> int:
     """Run a kit; ``request.json`` in ``folder`` says how. The standard input is a pipe that closes with the parent."""
     process.no_crash_dialog()
     process.watch_parent()
+    memory.die_with_parent(os.getppid())  # on Linux, also while a library does not let the watch run
     Work(kit, folder, json.loads((folder / "request.json").read_text(encoding="utf-8"))).run()
     return 0

@@ -124,3 +124,46 @@ def test_a_tolerance_that_cannot_be_met_is_refused():
     with pytest.raises(ModelRefused) as caught:
         _run(model, {"islands": "auto", "tolerance": 1e-6, "max_trials": 1}, InProcess(feeds))
     assert caught.value.code == "DP404"
+
+
+SHARED = (
+    '<ir_version: 8, opset_import: ["" : 17]> g (float[4,64] x) => (float[4,64] y) '
+    "{ [one] a = MatMul(x, w) [up] b = Mul(a, big) [two] c = MatMul(b, w) [down] d = Mul(c, small) y = MatMul(d, w) }"
+)
+_RNG = np.random.default_rng(5)
+SHARED_WEIGHTS = {
+    "w": (_RNG.standard_normal((64, 64)) / 8).astype(np.float32),
+    "big": np.float32(60000),
+    "small": np.float32(1 / 600),
+}
+
+
+def _widths(model):
+    return sorted({v.const_value.dtype.name for v in model.ir.graph.initializers.values() if v.const_value.size > 1})
+
+
+@pytest.mark.parametrize(
+    ("half", "widths"), [("auto", ["FLOAT16"]), (True, ["FLOAT16"]), (False, ["FLOAT", "FLOAT16"])]
+)
+def test_a_shared_weight_after_a_search(half, widths):
+    model = model_of(SHARED, SHARED_WEIGHTS)
+    feeds = [feeds_for(model)]
+    want = run(model, feeds[0])["y"]
+    options = {"islands": "auto", "policy": "fast", "half_weights": half}
+    _, context = _run(model, options, InProcess(feeds))
+    assert "two" in context.facts["islands"]
+    assert _widths(model) == widths
+    assert ("half_weights = true" in context.facts["island_recipe"]) == (half is not False)
+    assert relative(run(model, feeds[0])["y"], want) < 5e-3
+
+
+def test_a_shared_weight_that_has_to_stay_in_fp32_as_well():
+    model = model_of(
+        '<ir_version: 8, opset_import: ["" : 17]> g (float[4,64] x, float[4,64] z) => (float[4,64] y, bool[4,64] m) '
+        "{ y = MatMul(x, w) b = MatMul(z, w) m = Greater(b, small) }",
+        SHARED_WEIGHTS,
+    )
+    feeds = [feeds_for(model)]
+    _, context = _run(model, {"islands": "auto", "tolerance": 5e-5, "policy": "fast"}, InProcess(feeds))
+    assert _widths(model) == ["FLOAT", "FLOAT16"]
+    assert "half_weights" not in context.facts["island_recipe"]

@@ -181,7 +181,7 @@ def test_running_products(reverse: int, exclusive: int, axis: int, size: int) ->
 @FEW
 @given(
     direction=st.sampled_from(["LEFT", "RIGHT"]),
-    dtype=st.sampled_from([np.int8, np.int32, np.int64, np.uint8, np.uint32]),
+    dtype=st.sampled_from([np.int8, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64]),
     seed=st.integers(0, 9),
 )
 def test_shifts(direction: str, dtype: type, seed: int) -> None:

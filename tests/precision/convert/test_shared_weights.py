@@ -47,6 +47,17 @@ def test_in_both_unless_asked_for():
     assert _stored(_converted(_model(), "b", half=False)) == ["FLOAT", "FLOAT16"]
 
 
+def test_what_loses_nothing_in_fp16_is_stored_once():
+    model = _model()
+    exact = model.ir.graph.initializers["w"]
+    exact.const_value = ir.tensor(exact.const_value.numpy().astype(np.float16).astype(np.float32), name="w")
+    found = _converted(model, "b", half=False)
+    assert _stored(found) == ["FLOAT16"]
+    assert not convert(found, None).changed
+    exact.const_value = ir.tensor(exact.const_value.numpy() + np.float32(1e-5), name="w")
+    assert _stored(_converted(model, "b", half=False)) == ["FLOAT", "FLOAT16"]
+
+
 def test_again_changes_nothing():
     found = _converted(_model(), "b")
     before = found.snapshot()

@@ -44,6 +44,8 @@ def bit_shift_28(b: Builder) -> list[ir.Value | None] | None:
         fits = b.op("And", b.op("Not", b.op("Less", shifts, zero)), b.op("Less", shifts, b.scalar(width)))
         safe = b.cast(b.op("Where", fits, shifts, zero), dtype)
         (moved,) = b.again(x, safe, version=11)
+        if dtype in (_T.UINT16, _T.UINT64):  # of which ONNX Runtime has no Where on the CPU
+            return [b.cast(b.op("Where", fits, b.cast(moved, _T.INT64), zero), dtype)]
         return [b.op("Where", fits, moved, b.like(0, x))]
     wide = b.cast(x, _T.INT64)
     last = width - 2 if right else width - 1

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import product
-
 import numpy as np
 import onnx
 import onnx_ir as ir
@@ -100,6 +98,8 @@ def _sums(
     outs = [window.out(i, size, ceil) for i, size in enumerate(sizes)]
     reach = [(o - 1) * s + span for o, s, span in zip(outs, window.strides, window.span, strict=True)]
     end = [max(0, r - size - pad) for r, size, pad in zip(reach, sizes, window.begin, strict=True)]
+    b.room([channels, 1, *window.kernel], np.dtype(np.float64).itemsize, "a kernel of ones")
+    b.room(outs, np.dtype(np.float64).itemsize, "the elements that each window covers")
     ones = b.typed(np.ones([channels, 1, *window.kernel]), b.need_dtype(x))
     total = b.op(
         "Conv",
@@ -115,9 +115,9 @@ def _sums(
     for axis, size in enumerate(sizes):
         low = 0 if include_padding else window.begin[axis]
         high = window.begin[axis] + size + (window.end[axis] if include_padding else 0)
-        counts = np.zeros(outs[axis])
-        for o, k in product(range(outs[axis]), range(window.kernel[axis])):
-            counts[o] += low <= o * window.strides[axis] + k * window.dilations[axis] < high
+        first = np.arange(outs[axis]) * window.strides[axis]
+        before = [-((first - end) // window.dilations[axis]) for end in (low, high)]
+        counts = np.subtract(*(np.clip(b, 0, window.kernel[axis]) for b in reversed(before)))
         covered = covered * counts.reshape([-1 if i == axis + 2 else 1 for i in range(len(sizes) + 2)])
     return total, covered
 

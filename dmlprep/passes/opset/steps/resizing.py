@@ -80,6 +80,7 @@ def by_matrices(b: Builder) -> list[ir.Value | None]:
     for axis, scale, out in zip(axes, scales, outs, strict=True):
         if out == shape[axis] and scale == 1:
             continue
+        b.room((shape[axis], out), np.dtype(np.float64).itemsize, "an interpolation matrix")
         matrix = interpolation(
             shape[axis],
             out,
@@ -106,6 +107,8 @@ def _sizes(b: Builder, sizes: list[int]) -> tuple[list[float], list[int]]:
         if scales_value is None:
             raise CannotLower("it has neither scales nor sizes")
         scales = [float(s) for s in b.need_constant(scales_value, "its scales").reshape(-1)]
+        if not all(0 < s < math.inf for s in scales):
+            raise CannotLower("its scales are no positive numbers")
         return scales, [math.floor(s * size) for s, size in zip(scales, sizes, strict=True)]
     wanted = [int(s) for s in b.need_constant(sizes_value, "its sizes").reshape(-1)]
     scales = [w / size for w, size in zip(wanted, sizes, strict=True)]

@@ -18,6 +18,7 @@ from dmlprep.passes.opset.steps import Steps
 __all__ = ["STEPS"]
 
 _T = onnx.TensorProto
+_NODES_OF_A_CORNER = 5  # for each axis, at least
 _MODES = {"linear": "bilinear", "cubic": "bicubic", "nearest": "nearest"}
 
 
@@ -102,6 +103,7 @@ def _sample(b: Builder, image: _Image, at: Sequence[ir.Value], mode: str) -> ir.
             continue
         taps.append([(b.op("Add", whole, b.like(k - 1, part)), _cubic(b, part, k)) for k in range(4)])
     total: ir.Value | None = None
+    b.expect(prod(len(tap) for tap in taps) * len(taps) * _NODES_OF_A_CORNER)
     for corner in product(*taps):
         value = _pixels(b, image, [c[0] for c in corner])
         for _, weight in corner:
@@ -192,11 +194,11 @@ def deform_conv_19(b: Builder) -> list[ir.Value | None]:
     image = _image(b, folded, "zeros", True)
     moves = b.op("Reshape", offset, b.ints(batch * offset_groups, taps, 2, points))
     at = []
+    b.room((2, taps, points), np.dtype(np.float64).itemsize, "the places of its kernel")
     for axis in range(2):
-        base = np.zeros((1, taps, points))
-        for k, o in product(np.ndindex(*kernel), np.ndindex(*outs)):
-            row, column = int(np.ravel_multi_index(k, kernel)), int(np.ravel_multi_index(o, outs))
-            base[0, row, column] = o[axis] * strides[axis] - pads[axis] + k[axis] * dilations[axis]
+        in_kernel, in_output = (np.indices(sizes)[axis].reshape(-1) for sizes in (kernel, outs))
+        base = in_output[None, :] * strides[axis] - pads[axis] + in_kernel[:, None] * dilations[axis]
+        base = base[None].astype(np.float64)
         position = b.op("Add", b.op("Gather", moves, b.scalar(axis), axis=2), b.typed(base, dtype))
         at.append(b.op("Reshape", position, b.ints(batch * offset_groups, 1, taps * points)))
     sampled = _sample(b, image, at, "linear")
@@ -225,6 +227,7 @@ def col2im_18(b: Builder) -> list[ir.Value | None]:
         room = image[i] + pads[i] + pads[rank + i] - span
         counts.append(room // strides[i] + 1)
         extra.append(room % strides[i])
+    b.room((taps, taps), np.dtype(np.float64).itemsize, "a kernel that puts each row in its place")
     kernel = b.typed(np.eye(taps).reshape(taps, 1, *block), b.need_dtype(x))
     images = b.op("Reshape", x, b.ints(-1, taps, *counts))
     y = b.op(

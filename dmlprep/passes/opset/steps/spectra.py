@@ -86,6 +86,7 @@ def transform(b: Builder, x: ir.Value, axis: int, size: int, points: int, *, inv
     real = b.transpose(b.op("Gather", x, b.scalar(0), axis=-1), last)
     imaginary = b.transpose(b.op("Gather", x, b.scalar(1), axis=-1), last) if parts == 2 else None
     bins = points if inverse or not onesided else points // 2 + 1
+    b.room((2, used, bins), np.dtype(np.float64).itemsize, "cosines and sines")
     angle = 2 * np.pi * np.outer(np.arange(used), np.arange(bins)) / points
     cos: Matrix = np.cos(angle)
     sin: Matrix = np.sin(angle) * (1 if inverse else -1)
@@ -124,6 +125,7 @@ def stft_17(b: Builder) -> list[ir.Value | None]:
     else:
         points = samples
     frames = (samples - points) // stride + 1
+    b.room((frames, points), np.dtype(np.int64).itemsize, "the places of its frames")
     index = np.arange(frames)[:, None] * stride + np.arange(points)[None, :]
     framed = b.op("Gather", signal, b.const(index.astype(np.int64)), axis=1)  # [batch, frames, points, 1 or 2]
     if window is not None:

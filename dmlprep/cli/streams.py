@@ -1,0 +1,119 @@
+"""stdout and stderr while a command runs: what others write there acts on no terminal and looks like no line of ours.
+
+Our own words go through ``cli.output`` and ``cli.console``, which make them printable and write to the stream itself.
+What is left is what click, warnings, loggers and third-party packages write.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TextIO, cast
+
+from dmlprep.record.printable import INDENT, OURS, printable
+
+__all__ = ["Guarded", "guarded", "hold_descriptors", "own"]
+
+
+class Guarded(io.TextIOBase):
+    """A stream for words that are not ours.
+
+    Attributes:
+        own: the stream itself, for words that are printable already, and for our colours.
+        beside: takes whole texts while a bar of progress stands on the terminal, which they would run into.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self.own = stream
+        self.beside: Callable[[str], None] | None = None
+        self._at_start = True
+
+    def write(self, text: str) -> int:
+        """Write ``text``; its line ends are all that stays of what is not printable."""
+        if not isinstance(text, str):
+            raise TypeError(f"a text stream takes str, not {type(text).__name__}")
+        if self.beside is not None:
+            if text.strip():
+                self.beside(text.rstrip("\n"))
+            return len(text)
+        lines = []
+        for number, line in enumerate(text.split("\n")):
+            said = printable(line)
+            start = said.casefold()  # of a line that may come in pieces
+            forged = bool(start) and any(word.startswith(start) or start.startswith(word) for word in OURS)
+            lines.append(INDENT + said if forged and (number or self._at_start) else said)
+        self.own.write("\n".join(lines))
+        self._at_start = text.endswith("\n") if text else self._at_start
+        return len(text)
+
+    def flush(self) -> None:
+        """Flush the stream itself."""
+        self.own.flush()
+
+    def isatty(self) -> bool:
+        """Whether it is a terminal."""
+        return self.own.isatty()
+
+    def fileno(self) -> int:
+        """The stream's descriptor."""
+        return self.own.fileno()
+
+    def writable(self) -> bool:
+        """It is."""
+        return True
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        """The stream's encoding."""
+        return self.own.encoding
+
+    @property
+    def errors(self) -> str | None:  # type: ignore[override]
+        """What happens to characters that the encoding lacks."""
+        return self.own.errors
+
+
+def own(stream: TextIO) -> TextIO:
+    """The stream itself, for words that were made printable."""
+    return stream.own if isinstance(stream, Guarded) else stream
+
+
+def hold_descriptors() -> None:
+    """Give standard streams that were closed to the null device: they take everything and keep nothing.
+
+    Else the next file that is opened, a model, gets the number of one of them.
+    """
+    for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
+        if getattr(sys, name) is None:
+            nowhere = os.open(os.devnull, os.O_RDWR)
+            if nowhere != number:
+                os.dup2(nowhere, number)
+                os.close(nowhere)
+            setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115 - for good
+
+
+@contextmanager
+def guarded() -> Iterator[None]:
+    """Guard stdout and stderr, and let them take every character: one that they lack is written as ``\\u043c``.
+
+    A pipe or a file on Windows has the code page of Windows (cp1252, cp437), which has few of the letters that paths
+    and tensor names may have. A stream that was closed before we began takes everything and keeps nothing.
+    """
+    before = sys.stdout, sys.stderr
+    with open(os.devnull, "w", encoding="utf-8") as nowhere:
+        sys.stdout, sys.stderr = (cast(TextIO, Guarded(_ready(stream) or nowhere)) for stream in before)
+        try:
+            yield
+        finally:
+            sys.stdout, sys.stderr = before
+
+
+def _ready(stream: TextIO | None) -> TextIO | None:
+    if stream is None or stream.closed:
+        return None
+    if isinstance(stream, io.TextIOWrapper):
+        stream.reconfigure(errors="backslashreplace")
+    return stream

@@ -1,0 +1,133 @@
+"""onnx's checker, shape inference, version converter, inliner and function builders, as Python has them.
+
+Each call raises ``OnnxError`` where onnx refuses, ``ToolFailed`` where it crashes or goes beyond its limits, and
+``CheckNotRun`` where its process does not start (``door.ask``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import onnx
+from google.protobuf.message import DecodeError, EncodeError, Message
+
+from dmlprep.compiled.door import OnnxError, ask
+from dmlprep.errors import ToolFailed
+
+__all__ = [
+    "at_node",
+    "check_model",
+    "convert_version",
+    "function_body",
+    "infer_node",
+    "infer_shapes",
+    "inline_functions",
+]
+
+
+def check_model(proto: onnx.ModelProto, *, full: bool) -> None:
+    """``onnx.checker.check_model``, with strict shape inference where ``full``."""
+    ask("check", _bytes(proto), _flag(full))
+
+
+def infer_shapes(
+    proto: onnx.ModelProto, *, check_type: bool = False, strict: bool = False, propagate: bool = True
+) -> onnx.ModelProto:
+    """``onnx.shape_inference.infer_shapes``; ``propagate``: with the values of shape arithmetic."""
+    return _model(ask("infer", _bytes(proto), _flag(check_type), _flag(strict), _flag(propagate)))
+
+
+def infer_node(
+    schema: Any,
+    node: onnx.NodeProto,
+    types: Mapping[str, onnx.TypeProto],
+    data: Mapping[str, onnx.TensorProto],
+    opset: int,
+    ir_version: int,
+) -> dict[str, onnx.TypeProto]:
+    """``onnx.shape_inference.infer_node_outputs``: the types of a node's outputs, by name.
+
+    Args:
+        schema: ``onnx.defs.OpSchema`` of the operator.
+        types: by name, of all that the node and its bodies read.
+        data: by name, of inputs that are constant.
+        opset: version of the operator's domain.
+    """
+    named: list[bytes] = []
+    for values in (types, data):
+        for name, value in values.items():
+            named += (name.encode(), value.SerializeToString())
+    found = ask(
+        "node",
+        *_operator(schema),
+        b"%d" % opset,
+        b"%d" % ir_version,
+        _bytes(node),
+        b"%d" % len(types),
+        *named,
+    )
+    return {
+        name.decode(): onnx.TypeProto.FromString(value) for name, value in zip(found[::2], found[1::2], strict=True)
+    }
+
+
+def convert_version(proto: onnx.ModelProto, version: int) -> onnx.ModelProto:
+    """``onnx.version_converter.convert_version``."""
+    return _model(ask("convert", _bytes(proto), b"%d" % version))
+
+
+def inline_functions(proto: onnx.ModelProto, functions: Iterable[tuple[str, str]]) -> onnx.ModelProto:
+    """``onnx.inliner.inline_selected_functions``; functions by domain and name."""
+    return _model(ask("inline", _bytes(proto), *(text.encode() for function in functions for text in function)))
+
+
+def function_body(
+    schema: Any, version: int, node: onnx.NodeProto, types: Sequence[onnx.TypeProto]
+) -> onnx.FunctionProto | None:
+    """The function body that onnx builds of an operator for a node's attributes and types; ``None``: it has none.
+
+    Args:
+        schema: ``onnx.defs.OpSchema`` of the operator.
+        version: one of its ``context_dependent_function_opset_versions``.
+        types: of the node's inputs; an empty one for an input that is left out.
+    """
+    types_ = [t.SerializeToString() for t in types]
+    (data,) = ask("body", *_operator(schema), b"%d" % version, _bytes(node), *types_)
+    return onnx.FunctionProto.FromString(data) if data else None
+
+
+@contextmanager
+def at_node(node: onnx.NodeProto) -> Iterator[None]:
+    """Name the node in the error where a call for it alone fails."""
+    try:
+        yield
+    except ToolFailed as error:
+        output = next(iter(node.output), "")
+        error.where = error.where or f"node {node.name or f'{node.op_type}({output})'}"
+        raise
+
+
+def _operator(schema: Any) -> tuple[bytes, bytes, bytes]:
+    return schema.domain.encode(), schema.name.encode(), b"%d" % schema.since_version
+
+
+def _flag(value: bool) -> bytes:
+    return b"1" if value else b"0"
+
+
+def _bytes(proto: Message) -> bytes:
+    try:
+        data: bytes = proto.SerializeToString()
+    except (ValueError, EncodeError) as error:  # 2 GiB and more
+        raise OnnxError(f"the model cannot be serialized: {error}") from error
+    return data
+
+
+def _model(answer: Sequence[bytes]) -> onnx.ModelProto:
+    try:
+        model: onnx.ModelProto = onnx.ModelProto.FromString(answer[0])
+    except DecodeError as error:
+        raise OnnxError(f"what came back is no model: {error}") from error
+    return model

@@ -1,0 +1,153 @@
+"""Read a file that somebody gave: a plain file, whole, and no more of it than its kind can need.
+
+A device (/dev/zero) has no end, and a pipe may never have one; a file of gigabytes where kilobytes are due is the wrong
+file. Documents (TOML, JSON) have a depth and numbers that fit into 64 bits, as what is made of them has.
+"""
+
+from __future__ import annotations
+
+import re
+import stat
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+__all__ = [
+    "DOCUMENT_BYTES",
+    "MAX_DEPTH",
+    "NotToml",
+    "Unfit",
+    "check_document",
+    "check_plain",
+    "parse_toml",
+    "read_given",
+]
+
+DOCUMENT_BYTES = 64 << 20
+"""Bytes of a document: the record of a model with 100,000 nodes is a fifth of it."""
+
+MAX_DEPTH = 32
+"""How deep tables and lists of a document may lie in one another."""
+
+_INT64 = range(-(1 << 63), 1 << 63)
+_PATH = re.compile(rf"""(?<![\w-])(?:(?:[\w-]+|"[^"\n]*"|'[^'\n]*')[ \t]*\.[ \t]*){{{MAX_DEPTH}}}""")
+"""A dotted key of too many parts: Python's reader takes time by the square of their number."""
+_TOO_LONG = "a whole number has more than 64 bits"
+
+
+class Unfit(ValueError):
+    """A file, or what it holds, is not what it should be.
+
+    Attributes:
+        fix: how the user mends it.
+    """
+
+    def __init__(self, what: str, fix: str) -> None:
+        super().__init__(what)
+        self.fix = fix
+
+
+class NotToml(Unfit):
+    """A text is not TOML; the message says where."""
+
+
+def check_plain(path: Path, limit: int | None = None) -> int:
+    """Make sure that a path is a plain file, of at most ``limit`` bytes where there is one.
+
+    Returns:
+        its size in bytes.
+
+    Raises:
+        OSError: it cannot be looked at.
+        Unfit: it is a directory, a device, a pipe or a socket, or larger.
+    """
+    try:
+        status = path.stat()
+    except ValueError as error:
+        raise Unfit("no path has a zero byte", "check the path") from error
+    kinds = ((stat.S_ISDIR, "a directory"), (stat.S_ISFIFO, "a pipe"), (stat.S_ISSOCK, "a socket"))
+    if not stat.S_ISREG(status.st_mode):
+        kind = next((name for holds, name in kinds if holds(status.st_mode)), "a device")
+        raise Unfit(f"this is {kind}", "name a file" if kind == "a directory" else "save it to a file first")
+    if limit is not None and status.st_size > limit:
+        raise _too_large(status.st_size, limit)
+    return status.st_size
+
+
+def read_given(path: Path, limit: int = DOCUMENT_BYTES) -> bytes:
+    """The bytes of a plain file.
+
+    Args:
+        limit: bytes that it may have.
+
+    Raises:
+        OSError: it cannot be read.
+        Unfit: as ``check_plain``.
+    """
+    check_plain(path, limit)
+    with path.open("rb") as file:
+        data = file.read(limit + 1)  # files below /proc say 0 bytes, and a file may grow
+    if len(data) > limit:
+        raise _too_large(len(data), limit)
+    return data
+
+
+def _too_large(size: int, limit: int) -> Unfit:
+    return Unfit(f"it has {_bytes(size)}, and no more than {_bytes(limit)} are read", "check that it is the right file")
+
+
+def _bytes(count: int) -> str:
+    for unit, name in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
+        if count >= unit:
+            return f"{count / unit:.4g} {name}"
+    return f"{count} bytes"
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """A TOML document.
+
+    Raises:
+        Unfit: it is not TOML (``NotToml``), or beyond what ``check_document`` takes.
+    """
+    if _PATH.search(text):
+        raise _too_deep()
+    try:
+        data = tomllib.loads(text)
+    except RecursionError:
+        raise _too_deep() from None
+    except tomllib.TOMLDecodeError as error:
+        raise NotToml(f"not TOML: {error}", "see docs/recipes.md") from error
+    except ValueError as error:  # a number of more digits than Python reads
+        raise Unfit(_TOO_LONG, "write a smaller number") from error
+    check_document(data)
+    return data
+
+
+def check_document(data: object) -> None:
+    """Make sure that what a document holds can be walked and written: its depth, its whole numbers, its text.
+
+    Raises:
+        Unfit: it is deeper than ``MAX_DEPTH``, a whole number does not fit into 64 bits, or a text holds a zero byte.
+    """
+    level: list[object] = [data]
+    for _ in range(MAX_DEPTH):
+        below: list[object] = []
+        for value in level:
+            if isinstance(value, Mapping):
+                below += value.values()
+            elif isinstance(value, list | tuple):
+                below += value
+            elif isinstance(value, int) and value not in _INT64:
+                raise Unfit(_TOO_LONG, "write a smaller number")
+            elif isinstance(value, str) and "\0" in value:
+                raise Unfit("a text holds a zero byte, which no name and no path has", "leave it out")
+        if not below:
+            return
+        level = below
+    if any(isinstance(value, Mapping | list | tuple) for value in level):
+        raise _too_deep()
+
+
+def _too_deep() -> Unfit:
+    return Unfit(f"tables and lists are more than {MAX_DEPTH} deep in one another", "write it flat")

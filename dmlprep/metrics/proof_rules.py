@@ -1,0 +1,88 @@
+"""What the proof decides by, for a search that looks for what passes it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from dmlprep.metrics.comparison import OutputGroup
+from dmlprep.metrics.error import output_error
+from dmlprep.metrics.groups import output_groups
+from dmlprep.metrics.measure import Tolerance
+from dmlprep.metrics.precision_traits import quantizes
+from dmlprep.metrics.tolerances import TOLERANCES, choose_tolerance
+from dmlprep.metrics.user_metric import UserMetric
+from dmlprep.model import Model
+
+__all__ = ["ProofRules", "SearchJudge"]
+
+Side = Mapping[str, np.ndarray[Any, Any]]
+
+_BOUND = TOLERANCES["fp16-emulation"].max_rel
+
+
+@dataclass(frozen=True)
+class ProofRules:
+    """How the proof judges, as the user set it.
+
+    Attributes:
+        measures: kinds of outputs that the user knows better, see ``groups.output_groups``.
+        tolerance: name of the tolerance, with bounds (``find_tolerance``), or ``auto``.
+        metric: the user's own measure, which decides where it is given.
+    """
+
+    measures: Mapping[str, str] = field(default_factory=dict)
+    tolerance: str = "auto"
+    metric: UserMetric | None = None
+
+    def judge(self, model: Model, enough: float) -> SearchJudge:
+        """Of FP16 emulations of ``model``.
+
+        Args:
+            enough: largest error of an output that the search accepts, where the proof allows no less.
+        """
+        bounds = choose_tolerance(self.tolerance, fp16=True, quantized=quantizes(model), device="fp16-emulation")
+        return SearchJudge(output_groups(model, self.measures), bounds, min(enough, bounds.max_rel), self.metric)
+
+    def __str__(self) -> str:
+        metric = f" {self.metric.name} {self.metric.bound}" if self.metric is not None else ""
+        return f"{sorted(self.measures.items())} {self.tolerance}{metric}"
+
+
+@dataclass(frozen=True)
+class SearchJudge:
+    """Judges candidates by one number each, as the proof will.
+
+    Attributes:
+        groups: outputs as they are compared.
+        bounds: the proof's, of the FP16 emulation.
+        enough: the largest error that is accepted. It is below what the proof allows: other feeds, and a device, err
+            otherwise.
+    """
+
+    groups: list[OutputGroup]
+    bounds: Tolerance
+    enough: float
+    metric: UserMetric | None
+
+    def error(self, group: OutputGroup, want: Side, got: Side) -> float:
+        """The error of one group of outputs, by ``output_error``."""
+        return output_error([group], want, got, enough=self.enough, steep=self.bounds)
+
+    def decided(self, error: float, want: Side, got: Side) -> float:
+        """``error``, the largest of all groups, or what the user's metric makes of it: at most ``enough`` passes.
+
+        Raises:
+            InputError: the metric fails.
+        """
+        if self.metric is None:
+            return error
+        value, passed = self.metric.judge(want, got)
+        if not passed:
+            return max(error, 2 * _BOUND)
+        if self.metric.bound is None:
+            return min(error, self.enough)
+        return _BOUND * value / self.metric.bound if value > 0 else 0.0

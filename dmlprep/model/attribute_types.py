@@ -1,0 +1,138 @@
+"""Attributes are of the type that they say, and that their operator takes. Asked once, at the door: all rooms behind it
+read an attribute by its name.
+
+onnx's checker says the same, and ONNX Runtime asks it too; but placement and reports read models before it is run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Any
+
+import onnx
+
+from dmlprep.errors import InputError
+from dmlprep.model import protos
+
+__all__ = ["check_attributes"]
+
+_Type = onnx.AttributeProto
+
+_FIELDS: dict[int, str] = {
+    _Type.FLOAT: "f",
+    _Type.INT: "i",
+    _Type.STRING: "s",
+    _Type.TENSOR: "t",
+    _Type.GRAPH: "g",
+    _Type.SPARSE_TENSOR: "sparse_tensor",
+    _Type.TYPE_PROTO: "tp",
+    _Type.FLOATS: "floats",
+    _Type.INTS: "ints",
+    _Type.STRINGS: "strings",
+    _Type.TENSORS: "tensors",
+    _Type.GRAPHS: "graphs",
+    _Type.SPARSE_TENSORS: "sparse_tensors",
+    _Type.TYPE_PROTOS: "type_protos",
+}
+"""The field that holds the value, by type."""
+
+_TYPES = {field: number for number, field in _FIELDS.items()}
+_MESSAGES = frozenset((_Type.TENSOR, _Type.GRAPH, _Type.SPARSE_TENSOR, _Type.TYPE_PROTO))
+"""Types whose value has no default: it is there, or the attribute has none."""
+
+
+_FIX = "export the model again"
+
+
+def check_attributes(proto: onnx.ModelProto, where: str) -> None:
+    """Refuse a model with an attribute that holds something else than its type, or than its operator takes.
+
+    Raises:
+        InputError: DP003; ``where`` names the node.
+    """
+    own = {(function.domain, function.name) for function in proto.functions}
+    for node, opsets in _nodes(proto):
+        if not all(isinstance(text, str) for text in (node.domain, node.op_type, node.name)):
+            # protobuf gives bytes for what is no text
+            raise InputError("a node's name or type is not UTF-8", where=where, code="DP003", fix=_FIX)
+        expected = {} if (node.domain, node.op_type) in own else _expected(node.op_type, node.domain, opsets)
+        seen = set()
+        for attribute in node.attribute:
+            wrong = _wrong(attribute, expected)
+            if attribute.name in seen:
+                wrong = f"attribute {attribute.name!r} is there twice"
+            seen.add(attribute.name)
+            wrong = wrong or _unfit_branch(node, attribute)
+            if wrong:
+                label = node.name or f"{node.op_type}({', '.join(node.output)})"
+                raise InputError(wrong, where=f"{where}: node {label}", code="DP003", fix=_FIX)
+
+
+def _wrong(attribute: onnx.AttributeProto, expected: dict[str, int]) -> str:
+    """What is wrong with an attribute, empty where nothing is."""
+    name, kind = attribute.name, int(attribute.type)
+    held = [field.name for field, _ in attribute.ListFields() if field.name in _TYPES]
+    # Files of IR version 1 name no types; what they hold tells.
+    if not kind and len(held) == 1:
+        kind = _TYPES[held[0]]
+    if kind not in _FIELDS:
+        return f"attribute {name!r} has no type"
+    other = next((field for field in held if field != _FIELDS[kind]), None)
+    if other is not None:
+        return f"attribute {name!r} is said to be {_Type.AttributeType.Name(kind)}, and holds {_named(_TYPES[other])}"
+    if kind in _MESSAGES and not held and not attribute.ref_attr_name:
+        return f"attribute {name!r} is said to be {_Type.AttributeType.Name(kind)}, and holds nothing"
+    wanted = expected.get(name)
+    if wanted is not None and kind != wanted:
+        return f"attribute {name!r} is {_named(kind)}, where the operator takes {_named(wanted)}"
+    return ""
+
+
+def _unfit_branch(node: onnx.NodeProto, attribute: onnx.AttributeProto) -> str:
+    """Why a branch of an If cannot take its place, empty where it can."""
+    if node.op_type != "If" or node.domain not in ("", "ai.onnx") or attribute.ref_attr_name:
+        return ""
+    gives, wanted = len(attribute.g.output), len(node.output)
+    if attribute.HasField("g") and gives != wanted:
+        return f"{attribute.name} gives {gives} values, where the If has {wanted}"
+    return ""
+
+
+def _named(kind: int) -> str:
+    return str(_Type.AttributeType.Name(kind))
+
+
+_Opsets = tuple[tuple[str, int], ...]
+
+
+def _nodes(proto: onnx.ModelProto) -> Iterator[tuple[onnx.NodeProto, _Opsets]]:
+    """Every node, with the opsets that hold for it: a function has its own."""
+    main: _Opsets = tuple((entry.domain, entry.version) for entry in proto.opset_import)
+    stack: list[tuple[onnx.GraphProto | onnx.FunctionProto, _Opsets]] = [(proto.graph, main)]
+    for function in proto.functions:
+        stack.append((function, tuple((e.domain, e.version) for e in function.opset_import) or main))
+    while stack:
+        holder, opsets = stack.pop()
+        for node in holder.node:
+            yield node, opsets
+            stack += [(body, opsets) for body in protos.bodies(node)]
+
+
+@lru_cache(maxsize=4096)
+def _expected(op_type: str, domain: str, opsets: _Opsets) -> dict[str, int]:
+    """The types of an operator's attributes, by name; empty for an operator that onnx does not have."""
+    domain = "" if domain == "ai.onnx" else domain
+    version = next((v for d, v in opsets if (d or "") == domain or (d == "ai.onnx" and not domain)), None)
+    try:
+        if version is None:  # ONNX Runtime takes the newest
+            schema = onnx.defs.get_schema(op_type, domain)
+        else:
+            schema = onnx.defs.get_schema(op_type, version, domain)
+    except onnx.defs.SchemaError:
+        return {}
+    return {name: _number(a) for name, a in schema.attributes.items()}
+
+
+def _number(attribute: Any) -> int:
+    return int(attribute.type.value)  # the stubs of an enumeration of C++ have no value

@@ -1,0 +1,66 @@
+"""JSON and TOML that every reader takes: no half characters, and nothing in it acts on the terminal that shows it."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import sys
+from typing import Any
+
+import msgspec
+
+from dmlprep.record.printable import json_safe, printable
+
+__all__ = ["to_json", "toml_string"]
+
+_LOST = re.compile("[\0\ud800-\udfff]")
+
+
+def to_json(data: Any, *, order: Any = None, indent: int = 2, measures: bool = True) -> bytes:
+    """A record, or builtins, as indented JSON in UTF-8.
+
+    Characters that do not print are written as JSON's escapes. JSON has no infinity: the largest number stands for it;
+    NaN is ``null``. A lone surrogate (a byte of a path that is no UTF-8), which no JSON can hold, and a zero byte,
+    which readers refuse, are written out as text.
+
+    Args:
+        order: ``sorted`` for keys in their order.
+        measures: whether there may be infinities, which are looked for number by number.
+    """
+    try:
+        raw = msgspec.json.encode(data, order=order)
+        if measures and b"null" in raw:  # msgspec's word for what is not finite, and for None
+            raw = msgspec.json.encode(_finite(msgspec.to_builtins(data, order=order)), order=order)
+        whole = b"\\u0000" not in raw
+    except UnicodeEncodeError:
+        whole = False
+    if not whole:
+        raw = msgspec.json.encode(_whole(_finite(msgspec.to_builtins(data, order=order))), order=order)
+    text = msgspec.json.format(raw, indent=indent)
+    plain = text.isascii() and b"\x7f" not in text
+    return (text if plain else json_safe(text.decode()).encode()) + b"\n"
+
+
+def toml_string(text: str) -> str:
+    """A basic string of TOML, which has escapes for whole characters only."""
+    quoted = json.dumps(_whole(text), ensure_ascii=False)
+    return "".join(c if printable(c) == c else f"\\U{ord(c):08x}" for c in quoted)
+
+
+def _finite(value: Any) -> Any:
+    """Builtins without infinity."""
+    if isinstance(value, float) and math.isinf(value):
+        return math.copysign(sys.float_info.max, value)
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    return [_finite(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def _whole(value: Any) -> Any:
+    """Builtins without lone surrogates and zero bytes."""
+    if isinstance(value, str):
+        return _LOST.sub(lambda found: printable(found.group()), value)
+    if isinstance(value, dict):
+        return {_whole(key): _whole(item) for key, item in value.items()}
+    return list(map(_whole, value)) if isinstance(value, list) else value

@@ -1,0 +1,97 @@
+"""Names of a stranger's model, path or tool as text that can be shown: nothing in them acts on a terminal or a line.
+
+A kit carries this file as it is: Python 3.9, and no import of dmlprep's.
+
+Sources: ECMA-48 (the control functions of a terminal begin with C0 and C1 characters); Unicode Standard Annex 9 (the
+characters that turn text around) and the property Default_Ignorable_Code_Point (those that nobody sees).
+"""
+
+from __future__ import annotations
+
+import re
+
+__all__ = ["INDENT", "LONGEST_LINE", "OURS", "apart", "json_safe", "paragraph", "printable", "shortened"]
+
+INDENT = "    "
+"""Before each further line of a text of several lines: none of them begins like a line of ours."""
+
+OURS = ("error:", "internal error:", "stopped;")
+"""How lines begin that tell of the end of a run."""
+
+LONGEST_LINE, _LONGEST_WORD = 4000, 600
+"""Characters beyond which a line, or a name without a space, loses its middle."""
+
+_HIDDEN = re.compile(
+    "["
+    "\x00-\x1f\x7f-\x9f"  # C0, DEL, C1
+    "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # what turns text around
+    "\u2028\u2029"  # ends of a line and of a paragraph
+    "\ud800-\udfff"  # lone surrogates: bytes of a path that are no UTF-8, or half a character
+    # Format characters, and those that take no room or leave it blank.
+    "\xad\u034f\u0600-\u0605\u06dd\u070f\u0890\u0891\u08e2\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200d"
+    "\u2060-\u2065\u206a-\u206f\u2800\u3164\ufeff\uffa0\ufff0-\ufffb\ufffe\uffff"
+    "\U000110bd\U000110cd\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
+    "]"
+)
+_SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
+_WORD = re.compile(rf"\S{{{_LONGEST_WORD + 1},}}")
+
+
+def printable(text: str) -> str:
+    """``text`` on one line, each character that does not print as its escape: ``\\x1b``, ``\\n``, ``\\u202e``.
+
+    A backslash stays as it is: what is read is never longer than it must be, and paths of Windows stay paths. A byte
+    of a path that is no UTF-8 is ``\\xff``.
+    """
+    return _HIDDEN.sub(_escape, text)
+
+
+def _escape(found: re.Match[str]) -> str:
+    character = found.group()
+    number = ord(character)
+    if character in _SHORT:
+        return _SHORT[character]
+    if 0xDC80 <= number <= 0xDCFF:  # surrogateescape (PEP 383)
+        number -= 0xDC00
+    if number < 0x100:
+        return f"\\x{number:02x}"
+    return f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}"
+
+
+def paragraph(text: str) -> str:
+    """A text of our own that may quote others: printable, shortened, further lines with ``INDENT``."""
+    return ("\n" + INDENT).join(shortened(printable(line)) for line in text.replace("\r\n", "\n").split("\n"))
+
+
+def apart(line: str) -> str:
+    """A line that may begin with a name: with ``INDENT`` where it would begin like one of ``OURS``."""
+    return INDENT + line if line.lstrip().casefold().startswith(OURS) else line
+
+
+def shortened(text: str, longest: int = LONGEST_LINE) -> str:
+    """A line without the middle of names, and of the whole, where these are too long to be read."""
+    if len(text) > _LONGEST_WORD:
+        text = _WORD.sub(lambda found: _without_middle(found.group(), _LONGEST_WORD), text)
+    return _without_middle(text, longest)
+
+
+def _without_middle(text: str, longest: int) -> str:
+    if len(text) <= longest:
+        return text
+    said = f"...({len(text) - longest} characters)..."
+    half = (longest - len(said)) // 2
+    return text[:half] + said + text[-half:]
+
+
+def json_safe(text: str) -> str:
+    """A JSON document in which each character that does not print is JSON's own escape of it; the data is the same.
+
+    Args:
+        text: JSON; line ends between its values stay.
+    """
+    return _HIDDEN.sub(lambda found: found.group() if found.group() == "\n" else _json_escape(found.group()), text)
+
+
+def _json_escape(character: str) -> str:
+    raw = character.encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{raw[i]:02x}{raw[i + 1]:02x}" for i in range(0, len(raw), 2))

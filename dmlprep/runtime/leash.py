@@ -1,0 +1,39 @@
+"""Start a program that dies when this process's parent dies (Linux).
+
+    python -P leash.py PARENT -m MODULE ...     a module, in this process
+    python -I -S leash.py PARENT PROGRAM ...    a program of others, in the place of this one
+
+The kernel kills it (PR_SET_PDEATHSIG, which a process keeps when another program takes its place). Asked for before
+anything is imported, which for a worker takes seconds on a slow disk.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+
+_PR_SET_PDEATHSIG = 1
+
+
+def main(arguments: list[str]) -> None:
+    """Become the program, or end where the parent is no longer there."""
+    parent, *program = arguments
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+    if os.getppid() != int(parent):
+        sys.exit(1)  # it ended before the call above
+    if program[0] == "-m":
+        import runpy
+
+        sys.argv = program[1:]
+        runpy.run_module(program[1], run_name="__main__", alter_sys=True)
+        return
+    try:
+        os.execvp(program[0], program)
+    except OSError as error:
+        sys.exit(f"{program[0]}: {error.strerror}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,177 @@
+"""Files below one folder, reached without following any link: what was fetched may have planted some.
+
+Each folder on a path is opened from the one above it (``openat`` with ``O_NOFOLLOW``), and what is done is done in the
+folder that is open. A link that appears between two steps is met by the next step, not followed: there is no moment
+between a check and a use.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+__all__ = ["Beneath", "LeadsOut"]
+
+_NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)  # these three are not there on Windows, where nothing here is called
+_FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | _NOFOLLOW | getattr(os, "O_CLOEXEC", 0)
+_FILE = _NOFOLLOW | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
+
+
+class LeadsOut(Exception):
+    """A path that does not stay below its folder, or something there that is not what it should be."""
+
+
+class Beneath:
+    """The files below ``folder``; paths are given with ``/``, and are relative to it.
+
+    Not for several threads at once: each opens its own.
+
+    Raises:
+        LeadsOut: (all methods) a part of the path is a link, or ``..``, or what stands there is of another kind.
+        OSError: (all methods) what the system says.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._top = self._step(None, str(folder), folder.name)
+        self._last: tuple[str, int] = ("", self._top)
+
+    def __enter__(self) -> Beneath:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._forget()
+        os.close(self._top)
+
+    def _forget(self) -> None:
+        if self._last[1] != self._top:
+            os.close(self._last[1])
+        self._last = ("", self._top)
+
+    def _open(self, path: str, *, make: bool) -> int:
+        """The folder ``path``; stays open until the next one is asked for."""
+        if path == self._last[0]:
+            return self._last[1]
+        at = os.dup(self._top)
+        try:
+            for name in path.split("/") if path else ():
+                below = self._step(at, name, path, make=make)
+                os.close(at)
+                at = below
+        except BaseException:
+            os.close(at)
+            raise
+        self._forget()
+        self._last = (path, at)
+        return at
+
+    def _step(self, at: int | None, name: str, path: str, *, make: bool = False) -> int:
+        try:
+            return os.open(name, _FOLDER, dir_fd=at)
+        except FileNotFoundError:
+            if not make:
+                raise
+        except OSError as error:
+            if error.errno in (errno.ENOTDIR, errno.ELOOP):
+                raise LeadsOut(f"{path} leads out of {self._folder.name}: {name} is a link, or a file") from None
+            raise
+        with contextlib.suppress(FileExistsError):  # another thread was faster
+            os.mkdir(name, 0o755, dir_fd=at)
+        return self._step(at, name, path)
+
+    def _place(self, path: str, *, make: bool = False) -> tuple[int, str]:
+        self._check(path)
+        parent, _, name = path.rpartition("/")
+        return self._open(parent, make=make), name
+
+    def _check(self, path: str) -> None:
+        if "\0" in path or not {"", ".", ".."}.isdisjoint(path.split("/")):
+            raise LeadsOut(f"{path!r} leads out of {self._folder.name}")
+
+    def make(self, path: str) -> None:
+        """Make a folder, and those above it, where they are not there."""
+        self._check(path)
+        self._open(path, make=True)
+
+    def stat(self, path: str) -> os.stat_result | None:
+        """What stands there, of a link its own; ``None`` where nothing does."""
+        try:
+            at, name = self._place(path)
+            return os.stat(name, dir_fd=at, follow_symlinks=False)
+        except FileNotFoundError:
+            return None
+
+    def _is(self, path: str, kind: Callable[[int], bool]) -> bool:
+        found = self.stat(path)
+        return found is not None and kind(found.st_mode)
+
+    def files(self) -> list[str]:
+        """The paths of all that is no folder."""
+        found = []
+        for folder, _, names, _ in os.fwalk(".", dir_fd=self._top, follow_symlinks=False):
+            found += [f"{folder}/{name}".removeprefix("./") for name in names]
+        return found
+
+    def clear(self, path: str) -> None:
+        """Remove a file or a link, where one is; its folder is made."""
+        at, name = self._place(path, make=True)
+        try:
+            os.unlink(name, dir_fd=at)
+        except FileNotFoundError:
+            pass
+        except (IsADirectoryError, PermissionError) as error:
+            if self._is(path, stat.S_ISDIR):
+                raise LeadsOut(f"{path} is a folder, where a file was expected") from error
+            raise
+
+    @contextlib.contextmanager
+    def _free(self, path: str) -> Iterator[tuple[int, str]]:
+        """Folder and name of a path at which nothing stands now; if something appears meanwhile, it stays."""
+        self.clear(path)
+        try:
+            yield self._place(path)
+        except FileExistsError:
+            raise LeadsOut(f"{path} is there twice: it was made while it was to be made") from None
+
+    @contextlib.contextmanager
+    def create(self, path: str, mode: int = 0o644) -> Iterator[BinaryIO]:
+        """A new file to write, in place of what stands there; it has the name only of what was just made."""
+        with self._free(path) as (at, name):
+            file = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FILE, 0o600, dir_fd=at)
+        with os.fdopen(file, "wb") as out:
+            yield out
+            os.fchmod(file, mode)
+
+    def link(self, path: str, target: str) -> None:
+        """A symbolic link in place of what stands there; nothing here follows it."""
+        with self._free(path) as (at, name):
+            os.symlink(target, name, dir_fd=at)
+
+    def hardlink(self, path: str, target: str) -> None:
+        """A second name of the file ``target``, in place of what stands there."""
+        if not self._is(target, stat.S_ISREG):
+            raise LeadsOut(f"{target} is no file, so {path} cannot be another name of it")
+        # Both folders are needed at the same time.
+        with Beneath(self._folder) as other, self._free(path) as (at, name):
+            source, source_name = other._place(target)
+            os.link(source_name, name, src_dir_fd=source, dst_dir_fd=at, follow_symlinks=False)
+
+    @contextlib.contextmanager
+    def read(self, path: str) -> Iterator[BinaryIO]:
+        """A file to read: a file, no link, no device, no pipe that would never end."""
+        at, name = self._place(path)
+        try:
+            file = os.open(name, os.O_RDONLY | _FILE, dir_fd=at)
+        except OSError as error:
+            if self._is(path, stat.S_ISLNK):
+                raise LeadsOut(f"{path} is a link, where a file was expected") from error
+            raise
+        with os.fdopen(file, "rb") as opened:
+            if not stat.S_ISREG(os.fstat(file).st_mode):
+                raise LeadsOut(f"{path} is no file")
+            yield opened

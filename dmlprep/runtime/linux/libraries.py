@@ -1,0 +1,145 @@
+"""The libraries out of a package file of ONNX Runtime with DirectML, a wheel or npm's.
+
+A package may be hostile: of its paths only the last part of those that are expected is used, its links are not made,
+and what it says of sizes is not believed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import lzma
+import re
+import shutil
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, BinaryIO
+
+from dmlprep.errors import InputError
+from dmlprep.runtime.failure import FULL
+from dmlprep.runtime.linux.bounded import CHUNK, FAULTS, Budget, Forward, TooLarge, inflate
+from dmlprep.runtime.linux.pins import package_release, pin
+
+__all__ = ["unpack_libraries"]
+
+_NEEDED = ("onnxruntime.dll", "DirectML.dll")
+
+_LIMIT = 1 << 30
+"""Bytes of libraries and texts, or of npm's whole package, unpacked; those of 1.30.0 have 43 MB, and 301 MB."""
+
+_DIRECTORY = 4 << 20
+"""Bytes of the list of files in a wheel; that of 1.30.0 has 32 kB."""
+
+_WANTED = re.compile(r"onnxruntime/capi/[\w.-]+\.dll|package/bin/napi-v\d/win32/x64/[\w.-]+\.dll")
+_TERMS = re.compile(r"onnxruntime/(LICENSE|ThirdPartyNotices\.txt)|package/(LICENSE|README\.md)")
+
+_BROKEN = (
+    *FAULTS, OSError, lzma.LZMAError, zlib.error, tarfile.TarError, zipfile.BadZipFile,
+    # An encrypted member, a method of compression that Python lacks; a header in a header; names and numbers.
+    RuntimeError, NotImplementedError, RecursionError, ValueError, OverflowError,
+)  # fmt: skip
+
+
+def _files(name: str, file: BinaryIO) -> Iterator[tuple[str, IO[bytes]]]:
+    """Libraries and licence texts of a wheel or of npm's package: (file name, content)."""
+    if name.endswith(".tgz"):
+        content = Forward(inflate(file, "gz", Budget(_LIMIT, "the package")))
+        with tarfile.open(fileobj=content, mode="r:") as tar:  # type: ignore[call-overload]
+            for member in tar:
+                tar.members = []  # else it keeps them all
+                wanted = _WANTED.fullmatch(member.name) or _TERMS.fullmatch(member.name)
+                source = tar.extractfile(member) if wanted and member.isreg() and not member.issparse() else None
+                if source is not None:
+                    yield member.name.rpartition("/")[2], source
+        content.finish()
+        return
+    _few_entries(file)
+    with zipfile.ZipFile(file) as wheel:
+        for info in wheel.infolist():
+            if _WANTED.fullmatch(info.filename) or _TERMS.fullmatch(info.filename):
+                with wheel.open(info) as source:
+                    yield info.filename.rpartition("/")[2], source
+
+
+def _few_entries(file: BinaryIO) -> None:
+    """Refuse a list of files that ``zipfile`` would need gigabytes for (APPNOTE 4.3.16: the size of the directory)."""
+    file.seek(0, 2)
+    file.seek(max(0, file.tell() - 22 - 0xFFFF))
+    tail = file.read()
+    at = len(tail) - 22 if tail[-22:].startswith(b"PK\5\6") and tail.endswith(b"\0\0") else tail.rfind(b"PK\5\6")
+    if at >= 0 and int.from_bytes(tail[at + 12 : at + 16], "little") > _DIRECTORY:
+        raise TooLarge("its list of files is too long")
+
+
+def unpack_libraries(archive: Path, releases: Path, known: str = "") -> str:
+    """Put the libraries of a wheel, or of npm's package, into ``releases/VERSION``; the version.
+
+    Args:
+        known: SHA-256 that the file must have; empty for any.
+
+    Raises:
+        InputError: not such an archive, broken or hostile, or not the one that is known.
+        OSError: the disk is full.
+    """
+    what = package_release(archive.name)
+    if what is None or not archive.is_file():
+        fix = (
+            "pass onnxruntime_directml-VERSION-...-win_amd64.whl, onnxruntime_windowsml-VERSION-...-win_amd64.whl or "
+            "onnxruntime-node-VERSION.tgz"
+        )
+        raise InputError("not a package of ONNX Runtime with DirectML", where=str(archive), fix=fix)
+    version = ".".join(what[1].split(".")[:3])
+    part = releases / f".{version}.part"
+    shutil.rmtree(part, ignore_errors=True)
+    part.mkdir(parents=True)
+    try:
+        with archive.open("rb") as file:
+            verdict, sha256 = pin(file, archive.name)
+            if known and sha256 != known:
+                raise InputError(
+                    f"this file has SHA-256 {sha256}, and the one of this name that was installed here has {known}",
+                    where=str(archive),
+                    fix="find out why your index has another file; one that you trust can be passed with --wheel FILE",
+                )
+            file.seek(0)
+            digests = _take(archive.name, file, part)
+        missing = [name for name in _NEEDED if name not in digests]
+        if missing:
+            raise InputError(f"the package holds no {missing[0]}", where=str(archive), fix="pass the one for win_amd64")
+        package = {"file": archive.name, "sha256": sha256, "pin": verdict}
+        piece = {"release": version, "package": package, "libraries": digests}
+        (part / "piece.json").write_text(json.dumps(piece, indent=1, sort_keys=True) + "\n")
+    except _BROKEN as error:
+        shutil.rmtree(part, ignore_errors=True)
+        if isinstance(error, OSError) and error.errno in FULL:
+            raise  # the package is not at fault
+        raise InputError(f"the package cannot be read: {error}", where=str(archive)) from error
+    except BaseException:
+        shutil.rmtree(part, ignore_errors=True)
+        raise
+    shutil.rmtree(releases / version, ignore_errors=True)
+    part.replace(releases / version)
+    return version
+
+
+def _take(name: str, file: BinaryIO, part: Path) -> dict[str, str]:
+    """Write the files; SHA-256 by name of the libraries."""
+    digests: dict[str, str] = {}
+    taken: set[str] = set()  # as Windows sees names
+    budget = Budget(_LIMIT, "the package")
+    for own, source in _files(name, file):
+        if own.lower() in taken:
+            raise ValueError(f"it holds {own} twice")
+        taken.add(own.lower())
+        digest = hashlib.sha256()
+        with (part / own).open("xb") as out:
+            while data := source.read(CHUNK):
+                budget.take(len(data))
+                digest.update(data)
+                out.write(data)
+        if own.lower().endswith(".dll"):
+            digests[own] = digest.hexdigest()
+    return digests

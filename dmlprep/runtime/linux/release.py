@@ -1,0 +1,256 @@
+"""A suite's release file: who signed it, and whether it is the one that the archive has today.
+
+A good signature alone says little: every release file that Debian ever signed keeps it, of other suites, of years ago,
+and by keys that have expired or were revoked since. What is held against what is in ``docs/runtime.md``; formats: the
+repository format of the Debian wiki, GnuPG's doc/DETAILS.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, timedelta
+from email.utils import parsedate_to_datetime
+from pathlib import Path
+
+from dmlprep.errors import CheckNotRun, UsageError
+from dmlprep.files.run_folder import temporary_folder
+from dmlprep.runtime.linux.archive import parse_release
+from dmlprep.runtime.tools import run_tool
+
+__all__ = ["DEFAULT_KEYRING", "Expectation", "Release", "check_release", "moment", "verify_release"]
+
+DEFAULT_KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
+"""Where Debian's package debian-archive-keyring puts its keys."""
+
+_AHEAD = timedelta(days=1)
+"""How far a release file may be ahead of the machine's clock: a clock in the wrong time zone is no attack."""
+
+_HASHES = {"8", "9", "10", "11"}
+"""SHA-256, -384, -512, -224 (RFC 4880, 9.4). Others, SHA-1 and older, can be forged."""
+
+_FAULTS = {
+    "EXPSIG": "the signature of key {} has expired",
+    "EXPKEYSIG": "key {} has expired",
+    "REVKEYSIG": "key {} was revoked",
+    "BADSIG": "the text is not the one that key {} signed",
+    "ERRSIG": "key {} is not in the keyring, or of a kind that gpgv does not know",
+}
+
+
+@dataclass(frozen=True)
+class Release:
+    """What a release file says.
+
+    Attributes:
+        codename: ``trixie``; the suite's name where it has none.
+        made: when the archive wrote it.
+        until: until when the archive stands by it; ``None`` of stable suites, which say nothing of it.
+        files: SHA-256 and size in bytes of every file, by its path below the suite.
+    """
+
+    codename: str
+    made: datetime
+    until: datetime | None
+    files: Mapping[str, tuple[str, int]] = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """What release files are held against.
+
+    Attributes:
+        now: what this machine's clock says.
+        as_of: the day of which the mirror is a copy: what was valid then is taken.
+        lenient: why release files that have expired are taken; empty where they are not.
+        least: by suite, older ones are replayed: those that this dmlprep was tried with.
+        seen: by suite, the newest that this installation met.
+    """
+
+    now: datetime
+    as_of: date | None = None
+    lenient: str = ""
+    least: Mapping[str, datetime] = field(default_factory=dict)
+    seen: Mapping[str, datetime] = field(default_factory=dict)
+
+
+def verify_release(raw: bytes, keyring: Path | None, where: str = "InRelease") -> tuple[str, str]:
+    """The signed text of an ``InRelease`` file, and how it was verified: ``signed by FINGERPRINT``.
+
+    Args:
+        keyring: keys of the archive; ``None`` takes the text unverified.
+        where: its address, for messages.
+
+    Raises:
+        CheckNotRun: gpgv or the keyring is missing.
+        UsageError: no key of the keyring that holds today has signed it.
+    """
+    _one_message(raw, where)
+    if keyring is None:
+        body = raw.decode("utf-8", "replace").partition("\n\n")[2].partition("\n-----BEGIN PGP SIGNATURE")[0]
+        return "\n" + body + "\n", "not verified"
+    if shutil.which("gpgv") is None or not keyring.is_file():
+        raise CheckNotRun(
+            "the Debian archive's signature cannot be verified: gpgv or its keyring is missing",
+            where=str(keyring),
+            fix="install gpgv and debian-archive-keyring, or pass --keyring FILE, or accept the risk with --unverified",
+        )
+    try:
+        form = keyring.read_bytes()[:11]
+    except OSError as error:
+        raise UsageError(
+            f"the keyring cannot be read: {error}", where=str(keyring), fix="pass --keyring FILE"
+        ) from None
+    if form == b"-----BEGIN ":
+        fix = f"gpg --dearmor -o keys.gpg {keyring.name}, then --keyring keys.gpg"
+        raise UsageError("gpgv reads no keyring that is written as text", where=str(keyring), fix=fix)
+    with temporary_folder("release") as folder:
+        signed, text = Path(folder, "InRelease"), Path(folder, "Release")
+        signed.write_bytes(raw)
+        command = ["gpgv", "--keyring", str(keyring.resolve()), "--status-fd", "1", "--output", str(text), str(signed)]
+        try:
+            status = run_tool(command, limit=120.0).stdout
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise CheckNotRun(f"gpgv does not answer: {error}", where=where, fix="see that gpgv runs here") from None
+        good, faults = _signers(status)
+        if not good or "[GNUPG:] BADSIG" in status or not text.is_file():
+            raise UsageError(
+                "the Debian archive's release file is not signed by a key of the keyring that holds today: "
+                + ("; ".join(faults) or "it has no signature"),
+                where=str(keyring),
+                fix="update debian-archive-keyring, see that this machine's clock is right, or use another mirror",
+            )
+        return "\n" + text.read_text(encoding="utf-8", errors="replace"), f"signed by {good[0]}"
+
+
+def _one_message(raw: bytes, where: str) -> None:
+    """Refuse what is not one signed text and nothing else: what stands around it was signed by nobody."""
+    marks = re.findall(rb"^-----.*", raw, re.M)
+    wanted = [f"-----{mark}-----".encode() for mark in ("BEGIN PGP SIGNED MESSAGE", "BEGIN PGP SIGNATURE")]
+    found = [mark.strip() for mark in marks if mark.startswith(b"-----BEGIN PGP ")]
+    if found != wanted or not raw.startswith(wanted[0]):
+        fix = "see that the address is that of a Debian mirror; a proxy may have answered in its place"
+        raise UsageError("the answer is not one signed release file", where=where, fix=fix)
+
+
+def _signers(status: str) -> tuple[list[str], list[str]]:
+    """Fingerprints of the keys whose signature holds, and what is wrong with the others.
+
+    The archive signs with several keys at once. gpgv says VALIDSIG of every signature that belongs to the text, after
+    the word that says how its key stands.
+    """
+    good, faults, state = [], [], ""
+    for line in status.splitlines():
+        words = line.split()
+        if len(words) < 3 or words[0] != "[GNUPG:]":
+            continue
+        if words[1] == "GOODSIG" or words[1] in _FAULTS:
+            state = words[1]
+            if state in _FAULTS:
+                faults.append(_FAULTS[state].format(words[2]))
+        elif words[1] == "VALIDSIG":
+            # [GNUPG:] VALIDSIG fingerprint day seconds expires version reserved algorithm hash class [primary key]
+            strong = len(words) > 9 and words[9] in _HASHES
+            if state == "GOODSIG" and strong:
+                good.append(words[2])
+            elif state == "GOODSIG":
+                faults.append(f"the signature of key {words[2]} stands on a weak hash")
+            state = ""
+    return good, faults
+
+
+def moment(text: str) -> datetime:
+    """``Sat, 12 Sep 2026 07:55:41 UTC`` (RFC 2822). Raises ``ValueError``."""
+    try:
+        found = parsedate_to_datetime(text)
+    except (TypeError, ValueError, OverflowError, IndexError):
+        raise ValueError(f"{text[:40]!r} is no date") from None
+    return found.astimezone(UTC) if found.tzinfo else found.replace(tzinfo=UTC)
+
+
+def _read(text: str) -> Release:
+    fields: dict[str, str] = {}
+    for name, value in re.findall(r"^([A-Za-z0-9-]+):[ \t]*(.*?)[ \t\r]*$", text, re.M):
+        if fields.setdefault(name, value) != value:
+            raise ValueError(f"it says two things of {name}")
+    for name in ("Codename", "Date"):
+        if not fields.get(name):
+            raise ValueError(f"it has no {name}")
+    until = fields.get("Valid-Until")
+    return Release(fields["Codename"], moment(fields["Date"]), moment(until) if until else None, parse_release(text))
+
+
+def check_release(text: str, suite: str, expected: Expectation, where: str) -> tuple[Release, str]:
+    """What a release file says, and a note on what was let pass (empty for nothing).
+
+    Raises:
+        CheckNotRun: it is of another suite, has expired, is of the future, or older than one that was seen.
+    """
+    try:
+        release = _read(text)
+    except ValueError as error:
+        fix = "see that the address is that of a Debian mirror, or use another one"
+        raise CheckNotRun(f"the release file cannot be read: {error}", where=where, fix=fix) from None
+    if release.codename != suite:
+        raise CheckNotRun(
+            f"the mirror answers with the release file of {release.codename[:40]!r} where that of {suite} is asked for",
+            where=where,
+            fix="use another mirror: this one is broken, or somebody answers in its place",
+        )
+    if release.made > expected.now + _AHEAD:
+        raise CheckNotRun(
+            f"the release file is of the future: it was made on {_say(release.made)}, {_clock(expected)}",
+            where=where,
+            fix="set this machine's clock; if it is right, use another mirror",
+        )
+    _not_older(release, suite, expected, where)
+    return release, _not_expired(release, suite, expected, where)
+
+
+def _not_older(release: Release, suite: str, expected: Expectation, where: str) -> None:
+    seen = expected.seen.get(suite)
+    if seen and release.made < seen:
+        raise CheckNotRun(
+            f"the mirror goes back in time: its release file of {suite} was made on {_say(release.made)}, and this "
+            f"installation has seen the one of {_say(seen)}",
+            where=where,
+            fix="the mirror lags behind another one: run it again in a day, or use another mirror; to go back on "
+            "purpose, run dmlprep runtime remove first",
+        )
+    least = expected.least.get(suite)
+    if least and release.made < least and not (expected.as_of and expected.as_of < least.date()):
+        raise CheckNotRun(
+            f"the mirror's release file of {suite} was made on {_say(release.made)}, before the one that this dmlprep "
+            f"was tried with ({_say(least)})",
+            where=where,
+            fix="use a mirror that is up to date; if this one is a copy of an earlier day on purpose, name that day: "
+            f"--as-of {release.made.date()}",
+        )
+
+
+def _not_expired(release: Release, suite: str, expected: Expectation, where: str) -> str:
+    if release.until is None or release.until >= expected.now:
+        return ""
+    expired = f"expired on {_say(release.until)}"
+    if expected.as_of and release.until.date() >= expected.as_of:
+        return f"{expired}, taken as of {expected.as_of}"
+    if expected.lenient:
+        return f"{expired}, taken because {expected.lenient}"
+    raise CheckNotRun(
+        f"the mirror's release file of {suite} has {expired}, {_clock(expected)}: newer packages, and what was mended "
+        "in them, may be held back",
+        where=where,
+        fix="use a mirror that is up to date; if the clock is wrong, set it; if the mirror is a copy of one day on "
+        f"purpose, name that day: --as-of {release.made.date()}",
+    )
+
+
+def _say(when: datetime) -> str:
+    return f"{when:%Y-%m-%d %H:%M} UTC"
+
+
+def _clock(expected: Expectation) -> str:
+    return f"and this machine's clock says {_say(expected.now)}"

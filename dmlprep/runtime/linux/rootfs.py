@@ -1,0 +1,145 @@
+"""Make the root file system: fetch Debian's packages, unpack them, and do what their own scripts would have done."""
+
+from __future__ import annotations
+
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Any
+
+from dmlprep.errors import CheckNotRun, UsageError
+from dmlprep.runtime.failure import FULL
+from dmlprep.runtime.linux import base, launcher, sandbox, seen
+from dmlprep.runtime.linux.apt import mirror_of_this_system
+from dmlprep.runtime.linux.archive import Archive, BadIndex, Package, Unmet, compare_versions, resolve
+from dmlprep.runtime.linux.beneath import Beneath
+from dmlprep.runtime.linux.bounded import Budget
+from dmlprep.runtime.linux.layout import Layout
+from dmlprep.runtime.linux.mirror import Mirror, file_name
+from dmlprep.runtime.linux.release import Expectation
+from dmlprep.runtime.linux.source import Say, Source
+from dmlprep.runtime.linux.unpack import BadPackage, unpack
+
+__all__ = ["ROOT_LIMIT", "WINE", "make_root", "unpack_all"]
+
+WINE = "usr/lib/x86_64-linux-gnu/wine"
+"""Where Wine's own libraries lie in the root file system."""
+
+ROOT_LIMIT = 4 << 30
+"""Bytes that all packages may have together when they are unpacked; they have 1.4 GB."""
+
+_DLL_LIMIT = 16 << 20
+
+
+def make_root(layout: Layout, source: Source, say: Say) -> dict[str, Any]:
+    """Put a new root file system in the place of the one that is there; what the manifest says of it.
+
+    Raises:
+        CheckNotRun: something cannot be had, or is not what it should be.
+        UsageError: no mirror is known, or what it has is not signed.
+    """
+    mirror = _mirror(layout, source, say)
+    archives = [mirror.archive(suite) for suite in base.SUITES]
+    if mirror.keyring is not None:
+        seen.remember_suites(layout, mirror.made)
+    packages = _choose(archives, mirror.url)
+    mirror.fetch(packages, layout.downloads)
+    if mirror.keyring is None:
+        launcher.distrust(layout)
+    unpack_all(layout, packages, say)
+    rows = [{key: value for key, value in asdict(p).items() if key != "needs"} for p in packages]
+    return {"packages": rows, "mirror": mirror.url, "signatures": mirror.signatures}
+
+
+def _mirror(layout: Layout, source: Source, say: Say) -> Mirror:
+    here = mirror_of_this_system()
+    url = source.mirror or here.url
+    if not url:
+        raise UsageError(
+            "no Debian mirror is known on this system",
+            fix="pass --mirror URL with the address of a Debian mirror near you (the folder that holds dists and pool)",
+        )
+    expected = Expectation(
+        datetime.now(UTC),
+        source.as_of,
+        here.lenient if url.rstrip("/") == here.url else "",
+        {suite: datetime.fromisoformat(made) for suite, made in base.OLDEST.items()},
+        seen.suites_seen(layout),
+    )
+    return Mirror(url, None if source.unverified else source.keyring, expected, say)
+
+
+def _choose(archives: list[Archive], url: str) -> list[Package]:
+    try:
+        packages = resolve(archives, base.ROOTS, prefer=base.PREFER, without=base.WITHOUT)
+        for package in packages:
+            least = base.LEAST.get(package.name)
+            if least and compare_versions(package.version, least) < 0:
+                raise CheckNotRun(f"{package.name} {package.version} is too old, {least} is needed", where=url)
+    except Unmet as error:
+        raise CheckNotRun(
+            f"the mirror lacks {error}", where=url, fix="use another mirror, or a newer dmlprep"
+        ) from error
+    except (BadIndex, ValueError) as error:  # ValueError: versions that are none
+        raise CheckNotRun(f"the mirror's index is broken: {error}", where=url, fix="use another mirror") from error
+    size = sum(package.size for package in packages)
+    if size > ROOT_LIMIT:
+        raise CheckNotRun(f"the packages have {size >> 20} MiB; more than {ROOT_LIMIT >> 20} are refused", where=url)
+    return packages
+
+
+def unpack_all(layout: Layout, packages: list[Package], say: Say) -> None:
+    """Unpack packages that were fetched into a new root file system, and put it in its place."""
+    part = layout.home / "root.part"
+    shutil.rmtree(part, ignore_errors=True)
+    part.mkdir()
+    with Beneath(part) as below:
+        for name in ("usr/bin", "usr/sbin", "usr/lib", "usr/lib64", *sandbox.MOUNT_POINTS):
+            below.make(name)
+        for name in ("bin", "sbin", "lib", "lib64"):
+            below.link(name, f"usr/{name}")
+        for name in ("dev", "proc", "sys/devices/system/cpu", "tmp"):
+            below.make(name)
+    total = sum(package.size for package in packages)
+    done = 0
+    budget = Budget(ROOT_LIMIT, "the root file system")
+
+    def one(package: Package) -> int:
+        try:
+            unpack(layout.downloads / file_name(package), part, base.SKIP, budget)
+        except OSError as error:
+            if error.errno in FULL:
+                raise  # the package is not at fault
+            raise CheckNotRun(f"cannot be unpacked: {error}", where=package.filename) from error
+        except BadPackage as error:
+            raise CheckNotRun(f"cannot be unpacked: {error}", where=package.filename) from error
+        return package.size
+
+    with ThreadPoolExecutor(2) as pool:
+        try:
+            # The largest first, so that the two threads end together.
+            for size in pool.map(one, sorted(packages, key=lambda package: -package.size)):
+                done += size
+                say("unpacking", done, total)
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+    with Beneath(part) as below:
+        _finish_root(below)
+    shutil.rmtree(layout.root, ignore_errors=True)
+    part.replace(layout.root)
+
+
+def _finish_root(root: Beneath) -> None:
+    """What the packages' own scripts would have done, as far as it matters here."""
+    # libwine's script: zlib from MinGW becomes one of Wine's own libraries by a mark at byte 64.
+    with root.read("usr/x86_64-w64-mingw32/lib/zlib1.dll") as file:
+        zlib = file.read(_DLL_LIMIT)
+    with root.create(f"{WINE}/x86_64-windows/zlib1.dll") as out:
+        out.write(zlib[:64] + b"Wine builtin DLL" + bytes(16) + zlib[96:])
+    # winegcc looks for a C++ compiler before it does anything; C files never reach it.
+    if root.stat("usr/bin/g++") is None:
+        root.link("usr/bin/g++", "gcc-14")
+    # Wine's own Direct3D 12 stays out of the way of ours.
+    root.clear(f"{WINE}/x86_64-windows/d3d12.dll")

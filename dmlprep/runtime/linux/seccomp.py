@@ -1,0 +1,168 @@
+"""The system calls that a sandboxed program may not make, with reasons, as a filter for the kernel.
+
+A list of refusals, not of permissions: Wine, Mesa and LLVM use some 120 calls, and which ones changes with their
+releases. What this list does not know, because the kernel got it later, is refused as well (``LAST``).
+
+The filter is classic BPF (seccomp(2), linux/filter.h). bubblewrap loads it when everything is mounted, right before the
+program starts; children inherit it, and nothing takes it off. The numbers are those of x86-64 (asm/unistd_64.h).
+"""
+
+from __future__ import annotations
+
+import errno
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+__all__ = ["CLONE_NAMESPACES", "IOCTLS", "LAST", "REFUSED", "Refusal", "program"]
+
+LAST = 462
+"""The last call that this list knows: mseal, Linux 6.10. Higher numbers do not exist for the program (ENOSYS), as on an
+older kernel; nor do the x32 calls, which are these numbers with bit 30 set and would slip past every comparison."""
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Calls that fail with EPERM, and why.
+
+    Attributes:
+        calls: number by name.
+    """
+
+    reason: str
+    calls: Mapping[str, int]
+
+
+def _calls(text: str) -> dict[str, int]:
+    return {name: int(number) for name, number in (row.split() for row in text.split(","))}
+
+
+REFUSED = (
+    Refusal(
+        "mounts: what is mounted, and how, is all that the program sees of the host",
+        _calls(
+            "mount 165, umount2 166, pivot_root 155, mount_setattr 442, open_tree 428, move_mount 429, fsopen 430, "
+            "fsconfig 431, fsmount 432, fspick 433, statmount 457, listmount 458"
+        ),
+    ),
+    Refusal(
+        "namespaces: in a user namespace of its own a program has all capabilities, and most faults of the kernel in "
+        "reach; clone with such flags is refused as well, clone3 does not exist (its flags lie in memory)",
+        _calls("unshare 272, setns 308"),
+    ),
+    Refusal(
+        "other processes' memory, registers and descriptors; nothing of Wine's needs that here",
+        _calls(
+            "ptrace 101, process_vm_readv 310, process_vm_writev 311, kcmp 312, pidfd_getfd 438, process_madvise 440"
+        ),
+    ),
+    Refusal(
+        "keys: keyrings know users, not sandboxes, and the session's may hold the user's secrets",
+        _calls("add_key 248, request_key 249, keyctl 250"),
+    ),
+    Refusal(
+        "files by handle or by number: a way around the mounts for whoever may use it",
+        _calls("name_to_handle_at 303, open_by_handle_at 304"),
+    ),
+    Refusal(
+        "device files and FIFOs, which would wait for whoever opens them",
+        _calls("mknod 133, mknodat 259"),
+    ),
+    Refusal(
+        "parts of the kernel in which faults are found most often, and that nothing here uses",
+        _calls(
+            "bpf 321, perf_event_open 298, userfaultfd 323, io_uring_setup 425, io_uring_enter 426, "
+            "io_uring_register 427, fanotify_init 300, fanotify_mark 301, memfd_secret 447, modify_ldt 154, "
+            "uselib 134, _sysctl 156, nfsservctl 180, lookup_dcookie 212, remap_file_pages 216, vmsplice 278"
+        ),
+    ),
+    Refusal(
+        "placement of memory on the nodes of the machine, which other programs share",
+        _calls("mbind 237, set_mempolicy 238, migrate_pages 256, move_pages 279, set_mempolicy_home_node 450"),
+    ),
+    Refusal(
+        "the kernel's code, the machine's ports, swap, accounts, quotas, clock, name, log and terminals",
+        _calls(
+            "init_module 175, finit_module 313, delete_module 176, create_module 174, query_module 178, "
+            "get_kernel_syms 177, kexec_load 246, kexec_file_load 320, iopl 172, ioperm 173, reboot 169, "
+            "swapon 167, swapoff 168, acct 163, quotactl 179, quotactl_fd 443, settimeofday 164, "
+            "clock_settime 227, adjtimex 159, clock_adjtime 305, sethostname 170, setdomainname 171, syslog 103, "
+            "vhangup 153"
+        ),
+    ),
+)
+"""What is refused whatever its arguments are. chroot and setuid are not: they do nothing without capabilities, and as
+root the sandbox uses them to give up its own."""
+
+IOCTLS = {"TIOCSTI": 0x5412, "TIOCLINUX": 0x541C, "TIOCSETD": 0x5423}
+"""Requests to a terminal that are refused: typing into it in the user's name, pasting into the console, and line
+disciplines, which are old code. The kernel reads 32 bits of a request, and so does the filter."""
+
+CLONE_NAMESPACES = 0x7E020000
+"""CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET (linux/sched.h)."""
+
+_PERSONALITIES = (0, 0xFFFFFFFF)
+"""Linux as it is, and the question which one it is. The others switch old behaviour on, or randomisation off."""
+
+_AF_UNIX = 1
+
+_CLONE, _CLONE3, _IOCTL, _PERSONALITY, _SOCKET, _SOCKETPAIR = 56, 435, 16, 135, 41, 53
+
+_ARCH_X86_64 = 0xC000003E  # linux/audit.h
+
+# linux/bpf_common.h
+_LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
+# struct seccomp_data: the number, the architecture, and from byte 16 on six arguments of 8 bytes, low half first
+_NUMBER, _ARCHITECTURE, _ARGUMENT = 0, 4, 16
+
+_ALLOW, _KILL = 0x7FFF0000, 0x80000000
+
+
+def _refuse(number: int) -> int:
+    return 0x00050000 | number  # SECCOMP_RET_ERRNO
+
+
+_Step = tuple[int, int, int, int]
+"""Code, instructions to skip where it holds and where it does not, operand (struct sock_filter)."""
+
+
+def _when(call: int, steps: list[_Step]) -> list[_Step]:
+    """Steps for one call, each way of which ends with an answer."""
+    return [(_EQUAL, 0, len(steps), call), *steps]
+
+
+def _only(place: int, values: tuple[int, ...], error: int) -> list[_Step]:
+    """Allow these values of the low half of an argument."""
+    tests = [(_EQUAL, len(values) - i, 0, value) for i, value in enumerate(values)]
+    return [(_LOAD, 0, 0, _ARGUMENT + 8 * place), *tests, (_RETURN, 0, 0, _refuse(error)), (_RETURN, 0, 0, _ALLOW)]
+
+
+def _none_of(place: int, values: tuple[int, ...], error: int, test: int = _EQUAL) -> list[_Step]:
+    """Refuse these values of the low half of an argument."""
+    tests = [(test, len(values) - i, 0, value) for i, value in enumerate(values)]
+    return [(_LOAD, 0, 0, _ARGUMENT + 8 * place), *tests, (_RETURN, 0, 0, _ALLOW), (_RETURN, 0, 0, _refuse(error))]
+
+
+def program() -> bytes:
+    """The filter, as ``bwrap --seccomp`` takes it."""
+    steps: list[_Step] = [
+        (_LOAD, 0, 0, _ARCHITECTURE),
+        (_EQUAL, 1, 0, _ARCH_X86_64),
+        # The calls of 32-bit programs have other numbers; there are none here, and no libraries for them.
+        (_RETURN, 0, 0, _KILL),
+        (_LOAD, 0, 0, _NUMBER),
+        (_AT_LEAST, 0, 1, LAST + 1),
+        (_RETURN, 0, 0, _refuse(errno.ENOSYS)),
+        *_when(_CLONE3, [(_RETURN, 0, 0, _refuse(errno.ENOSYS))]),
+        *_when(_CLONE, _none_of(0, (CLONE_NAMESPACES,), errno.EPERM, _ANY_BIT)),
+        *_when(_IOCTL, _none_of(1, tuple(IOCTLS.values()), errno.EPERM)),
+        *_when(_PERSONALITY, _only(0, _PERSONALITIES, errno.EPERM)),
+        # There is no network to reach; but a socket of another kind (vsock, netlink, alg, packet ...) opens its code.
+        *_when(_SOCKET, _only(0, (_AF_UNIX,), errno.EAFNOSUPPORT)),
+        *_when(_SOCKETPAIR, _only(0, (_AF_UNIX,), errno.EAFNOSUPPORT)),
+    ]
+    for refusal in REFUSED:
+        for number in refusal.calls.values():
+            steps += _when(number, [(_RETURN, 0, 0, _refuse(errno.EPERM))])
+    steps.append((_RETURN, 0, 0, _ALLOW))
+    return b"".join(struct.pack("<HBBI", *step) for step in steps)

@@ -1,0 +1,50 @@
+"""What this installation has met: the newest release file of each suite, and packages that nothing else vouches for.
+
+A second answer is held against the first. ``runtime remove`` forgets both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+
+from dmlprep.runtime.linux.layout import Layout, read_json, write_json
+
+__all__ = ["file_seen", "remember_file", "remember_suites", "suites_seen"]
+
+
+def suites_seen(layout: Layout) -> dict[str, datetime]:
+    """When the newest release file of each suite was made."""
+    found = {}
+    for suite, text in _part(layout, "suites").items():
+        try:
+            when = datetime.fromisoformat(text)
+        except ValueError:
+            continue
+        if when.tzinfo is not None:
+            found[suite] = when
+    return found
+
+
+def remember_suites(layout: Layout, made: Mapping[str, datetime]) -> None:
+    """Keep the dates of release files whose signature was verified."""
+    _keep(layout, "suites", {suite: when.isoformat() for suite, when in made.items()})
+
+
+def file_seen(layout: Layout, name: str) -> str:
+    """SHA-256 of the package file of this name that was installed here before; empty for none."""
+    return _part(layout, "files").get(name, "")
+
+
+def remember_file(layout: Layout, name: str, sha256: str) -> None:
+    """Keep the digest of a package file."""
+    _keep(layout, "files", {name: sha256})
+
+
+def _part(layout: Layout, part: str) -> dict[str, str]:
+    found = read_json(layout.seen).get(part)
+    return {str(key): str(value) for key, value in found.items()} if isinstance(found, dict) else {}
+
+
+def _keep(layout: Layout, part: str, more: Mapping[str, str]) -> None:
+    write_json(layout.seen, {**read_json(layout.seen), part: {**_part(layout, part), **more}})

@@ -1,0 +1,92 @@
+"""Compiled shaders that the driver keeps: for each model a folder of its own.
+
+What the driver finds there it runs, without a look at where it came from. A model that takes its worker over could
+leave shaders that compute what it likes for every other model; so a worker is given the folder of the first model that
+it loads, and of no other. What is gained: the first run of a model that was run before takes 0.2 s in place of 1 s.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from dmlprep.files import remove_tree
+from dmlprep.runtime.linux import lending
+
+__all__ = ["KEPT", "LARGEST", "folder_of", "key_of"]
+
+KEPT = 48
+"""Folders that are kept, the latest used ones; one takes 1 to 3 MB."""
+
+LARGEST = 64 << 20
+"""Bytes of a folder that is kept. The driver's own limit, which a worker is told, is half of that."""
+
+_READ = 256 << 20
+"""Bytes of a model that are read for its key (0.2 s). The first run of a larger one takes longer than its compiling."""
+
+
+def key_of(files: Sequence[Path]) -> str:
+    """What tells a model from all others: a digest of its files; empty for one that keeps nothing.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    if sum(path.stat().st_size for path in files) > _READ:
+        return ""
+    digest = hashlib.sha256()
+    for path in files:
+        with path.open("rb") as file:
+            digest.update(hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest()
+
+
+def folder_of(shaders: Path, key: str) -> Path | None:
+    """The folder of a model, which a worker can write; ``None`` where none can be kept.
+
+    Others are removed where there are too many, or one has grown beyond what the driver makes.
+    """
+    if not key:
+        return None
+    own = shaders / key
+    with contextlib.suppress(OSError):
+        shaders.mkdir(exist_ok=True)
+        _trim(shaders, own)
+        own.mkdir(exist_ok=True)
+        if not own.is_symlink() and os.access(own, os.W_OK | os.X_OK):
+            os.utime(own)
+            lending.lend(own)
+            return own
+    return None
+
+
+def _trim(shaders: Path, own: Path) -> None:
+    found = sorted((entry for entry in os.scandir(shaders) if _is_one(entry)), key=lambda entry: -entry.stat().st_mtime)
+    for place, entry in enumerate(found):
+        if _too_large(entry.path) or (place >= KEPT and Path(entry.path) != own):
+            remove_tree(Path(entry.path), ignore_errors=True)
+
+
+def _is_one(entry: os.DirEntry[str]) -> bool:
+    return len(entry.name) == 64 and entry.is_dir(follow_symlinks=False)
+
+
+def _too_large(folder: str) -> bool:
+    """Whether it is, or cannot be looked through: the driver makes no such thing."""
+    held, folders = 0, [folder]
+    while folders:
+        try:
+            with os.scandir(folders.pop()) as entries:
+                for entry in entries:
+                    held += entry.stat(follow_symlinks=False).st_size + 4096
+                    if entry.is_dir(follow_symlinks=False):
+                        folders.append(entry.path)
+                    if held > LARGEST:
+                        return True
+        except FileNotFoundError:
+            pass  # another session's driver put a file in its place
+        except OSError:
+            return True
+    return False

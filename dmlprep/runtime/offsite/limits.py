@@ -1,0 +1,125 @@
+"""How much memory a process that works for us may hold: a share of the machine's, or what the user says.
+
+Sources: cgroups(7); docs.kernel.org "Control Group v2" (memory.max) and "Memory Resource Controller"
+(memory.limit_in_bytes); learn.microsoft.com GlobalMemoryStatusEx, MEMORYSTATUSEX. A kit carries this module as it is:
+Python 3.9, and no import of dmlprep's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+__all__ = ["SHARE", "VARIABLE", "MemoryLimit", "machine_memory", "memory_limit"]
+
+SHARE = 0.8
+"""Of the machine's memory: what is left keeps the machine and this process alive."""
+
+VARIABLE = "DMLPREP_MEMORY_LIMIT"
+"""Environment variable: ``12G``, ``800M``, ``50%`` of the machine's memory, or ``none``."""
+
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+
+
+@dataclass(frozen=True)
+class MemoryLimit:
+    """Bytes of private memory that a process and all below may hold.
+
+    Attributes:
+        nbytes: 0 for no limit.
+        why: what it follows from, for the error text.
+    """
+
+    nbytes: int
+    why: str = ""
+
+    def exceeded(self, held: int) -> str:
+        """The rest of a sentence on who held more."""
+        why = f" ({self.why})" if self.why else ""
+        return f"held {held / 2**20:.0f} MiB, the limit is {self.nbytes / 2**20:.0f} MiB{why}, and was ended"
+
+
+def memory_limit() -> MemoryLimit:
+    """What holds where nobody asks for another limit.
+
+    Raises:
+        ValueError: the user's is none.
+    """
+    said = os.environ.get(VARIABLE, "").strip()
+    if not said:
+        return MemoryLimit(int(SHARE * machine_memory()), f"{SHARE:g} of this machine's memory")
+    if said.lower() == "none":
+        return MemoryLimit(0)
+    found = re.fullmatch(r"(?i)(\d{1,15}(?:\.\d{1,9})?)\s*(?:([KMGT]?)(?:i?B)?|(%))", said)
+    if found is None or not float(found[1]):
+        raise ValueError(f"{said!r} is no memory limit: write 12G, 800M, 50% of the machine's memory, or none")
+    scale = machine_memory() / 100 if found[3] else _UNITS[found[2].upper()]
+    return MemoryLimit(int(float(found[1]) * scale), f"{VARIABLE}={said}")
+
+
+class _Status(ctypes.Structure):
+    """MEMORYSTATUSEX."""
+
+    _fields_ = (("size", ctypes.c_uint32), ("load", ctypes.c_uint32), ("numbers", ctypes.c_uint64 * 7))
+
+
+_TOTAL_PAGE_FILE = 2
+"""Which of the numbers is ullTotalPageFile: what all processes together may be charged for."""
+
+
+@lru_cache(maxsize=None)  # noqa: UP033 - the kit's Python
+def machine_memory() -> int:
+    """Bytes of memory that this process could have: the machine's, or less in a container. 0 where nobody knows.
+
+    On Windows memory and page file together: there a process is charged for what it may use, not for what it does.
+    """
+    if sys.platform == "win32":
+        status = _Status()
+        status.size = ctypes.sizeof(status)
+        known = ctypes.WinDLL("kernel32").GlobalMemoryStatusEx(ctypes.byref(status))
+        return int(status.numbers[_TOTAL_PAGE_FILE]) if known else 0
+    try:
+        whole = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError):
+        return 0
+    return min([whole, *_cgroup_limits(Path("/proc/self"))])
+
+
+def _lines(path: Path) -> list[str]:
+    return path.read_text(encoding="utf-8", errors="replace").splitlines()
+
+
+def _cgroup_limits(process: Path) -> Iterator[int]:
+    """Limits of the control groups that the process is in, of version 1 and 2, with those above them."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        groups = [
+            line.split(":", 2)
+            for line in (process / "cgroup").read_text(encoding="ascii", errors="replace").splitlines()
+        ]
+        for line in _lines(process / "mountinfo"):
+            # proc(5): number, parent, device, root, mount point, options, optional fields, "-", type, source, options
+            fields, _, rest = line.partition(" - ")
+            kind, options = rest.split()[0], rest.split()[-1].split(",")
+            root, point = fields.split()[3:5]
+            if kind == "cgroup2":
+                path, name = next(p for _, c, p in groups if not c), "memory.max"
+            elif kind == "cgroup" and "memory" in options:
+                path, name = next(p for _, c, p in groups if "memory" in c.split(",")), "memory.limit_in_bytes"
+            else:
+                continue
+            inside = path[len(root.rstrip("/")) :] if path.startswith(root) else ""
+            here = Path(point) / inside.strip("/")
+            for folder in (here, *(p for p in here.parents if str(p).startswith(point))):
+                yield from _limit(folder / name)
+
+
+def _limit(file: Path) -> Iterator[int]:
+    with contextlib.suppress(OSError, ValueError):  # "max", or not there
+        yield int(file.read_text(encoding="ascii"))

@@ -1,0 +1,84 @@
+"""Numbers on the command line and in recipes: each has a smallest and a largest, and is finite."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.in_process import Run
+from tests.parity.models import parse
+
+TEXT = "g (float[n, 2] x) => (float[n, 2] y) { y = Relu(x) }"
+HUGE = "100000000000000000000"
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    return parse(TEXT, tmp_path / "m.onnx")
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        *(("compare", "--seeds", value) for value in (HUGE, "0", "-1", "nan", "9" * 5000)),
+        *(("compare", "--time-limit", value) for value in ("inf", "nan", "1e400", "-1", "0")),
+        *(("compare", "--size", f"n={value}") for value in (1 << 62, HUGE, "-1", "1e3", "9" * 5000)),
+        *(("compare", "--device-id", value) for value in (HUGE, "-1")),
+        *(("prepare", "--metric-bound", value) for value in ("nan", "inf", "1e400")),
+        *(("prepare", "--pin", f"n={value}") for value in (1 << 62, HUGE, "9" * 5000, "1.5")),
+        *(("kit pack", "--runs", value) for value in (HUGE, "0")),
+        *(("kit pack", "--warm-up", value) for value in (HUGE, "0")),
+        *(("feeds", "--scale", value) for value in ("nan", "inf", "-inf")),
+        *(("feeds", "--mean", value) for value in ("nan", "0,inf", "1e400")),
+        *(("feeds", "--set", f"x={value}") for value in (HUGE, "9" * 5000)),
+        *(("feeds", "--count", value) for value in (HUGE, "0")),
+        *(("feeds", "--rate", value) for value in (HUGE, "0")),
+    ],
+)
+def test_numbers_of_options(option: tuple[str, str, str], model: Path, tmp_path: Path, run: Run) -> None:
+    command, name, value = option
+    others = {"compare": [model], "feeds": [model, "-o", tmp_path / "f"]}.get(command, ["-o", tmp_path / "out"])
+    done = run(*command.split(), model, *others, name, value)
+    assert done.code == 2, (done.out, done.err)
+    assert "internal" not in done.err
+    assert name in done.err or "size" in done.err or "no pin" in done.err
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "parity.seeds=10001",
+        "parity.seeds=0",
+        "parity.sizes={n=4611686018427387904}",
+        "parity.sizes={n=0}",
+        "parity.time_limit=inf",
+        "parity.time_limit=nan",
+        "parity.time_limit=1e400",
+        "parity.metric_bound=nan",
+        "parity.metric_bound=-inf",
+        "step.simplify.time_limit=inf",
+        "step.simplify.constant_kib=4611686018427387904",
+        "step.simplify.feeds=4611686018427387904",
+        "step.pin.sizes={n=4611686018427387904}",
+        "step.pin.shapes={x=[4611686018427387904, 2]}",
+        "step.opset.version=4611686018427387904",
+        'parity.metric="a\\u0000b.py:f"',
+    ],
+)
+def test_numbers_of_recipes(setting: str, model: Path, tmp_path: Path, run: Run) -> None:
+    done = run("prepare", model, "-o", tmp_path / "out", "-r", "@static-fp32", "--set", setting)
+    assert done.code == 2, (done.out, done.err)
+    assert setting.partition("=")[0].rpartition(".")[2] in done.err or "pin" in done.err or "value" in done.err
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no named pipes and no /dev among files")
+def test_kits_and_sources_that_have_no_end(model: Path, tmp_path: Path, run: Run) -> None:
+    pipe = tmp_path / "pipe.png"
+    os.mkfifo(pipe)
+    for path in (pipe, Path("/dev/zero")):
+        done = run("kit", "verify", path, "--kit", path)
+        assert (done.code, "this is a" in done.err) == (2, True)
+    assert run("feeds", model, pipe, "-o", tmp_path / "f").code == 2

@@ -1,0 +1,103 @@
+"""What comes through the door is what onnx itself says."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from onnx import checker, inliner, numpy_helper, shape_inference, version_converter
+
+from dmlprep.compiled import calls
+from dmlprep.compiled.door import OnnxError
+from fixtures.crashing import calls_twice
+from tests.fixtures_index import fixture
+
+
+def parsed(body: str, opset: int = 17) -> onnx.ModelProto:
+    text = f'<ir_version: 8, opset_import: ["" : {opset}]> g (float[2, n] x) => (float[2, m] y) {{ {body} }}'
+    return onnx.parser.parse_model(text)
+
+
+SHAPES = "s = Shape (x) z = ConstantOfShape (s) a = Add (x, z) y = Relu (a)"
+
+
+@pytest.mark.parametrize("propagate", [False, True])
+def test_shape_inference(propagate: bool) -> None:
+    for name in ("bert_encoder", "nested_control", "local_functions"):
+        model = onnx.load(fixture(name).path)
+        expected = shape_inference.infer_shapes(model, data_prop=propagate)
+        assert calls.infer_shapes(model, propagate=propagate) == expected
+
+
+def test_strict_inference_refuses_what_onnx_refuses() -> None:
+    wrong = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 17]> g (float[2, 4] x) => (float[2, 3] y) { y = Relu (x) }'
+    )
+    with pytest.raises(shape_inference.InferenceError) as by_onnx:
+        shape_inference.infer_shapes(wrong, check_type=True, strict_mode=True, data_prop=True)
+    with pytest.raises(OnnxError) as through:
+        calls.infer_shapes(wrong, check_type=True, strict=True)
+    assert str(through.value) == str(by_onnx.value)
+    assert "(4) vs (3)" in through.value.line
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_the_checker(full: bool) -> None:
+    calls.check_model(parsed(SHAPES), full=full)
+    wrong = parsed("y = Frobnicate (x)")
+    with pytest.raises(checker.ValidationError) as by_onnx:
+        checker.check_model(wrong, full_check=full)
+    with pytest.raises(OnnxError) as through:
+        calls.check_model(wrong, full=full)
+    assert str(through.value) == str(by_onnx.value)
+
+
+def test_one_node() -> None:
+    schema = onnx.defs.get_schema("Reshape", 17)
+    node = onnx.helper.make_node("Reshape", ["data", "shape"], ["out"])
+    types = {
+        "data": onnx.helper.make_tensor_type_proto(1, [2, 3, 4]),
+        "shape": onnx.helper.make_tensor_type_proto(7, [2]),
+    }
+    data = {"shape": numpy_helper.from_array(np.array([6, -1], np.int64), "shape")}
+    found = calls.infer_node(schema, node, types, data, 17, 8)
+    assert found == shape_inference.infer_node_outputs(schema, node, types, data)
+    assert [d.dim_value for d in found["out"].tensor_type.shape.dim] == [6, 4]
+    with pytest.raises(OnnxError):
+        calls.infer_node(schema, node, {**types, "shape": onnx.helper.make_tensor_type_proto(7, [2, 2])}, {}, 17, 8)
+
+
+def test_the_version_converter() -> None:
+    old = parsed("y = Relu (x)", opset=9)
+    assert calls.convert_version(old, 17) == version_converter.convert_version(old, 17)
+    with pytest.raises(RuntimeError) as by_onnx:
+        version_converter.convert_version(old, 999)
+    with pytest.raises(OnnxError) as through:
+        calls.convert_version(old, 999)
+    assert str(through.value) == str(by_onnx.value)
+
+
+def test_the_inliner() -> None:
+    model = calls_twice(4)
+    chosen = [("f", "f0"), ("f", "f2")]
+    found = calls.inline_functions(model, chosen)
+    assert found == inliner.inline_selected_functions(model, chosen)
+    assert {f.name for f in found.functions} == {"f1", "f3"}
+
+
+def test_a_function_body_of_the_node_s_types() -> None:
+    schema = onnx.defs.get_schema("CastLike", 17)
+    node = onnx.helper.make_node("CastLike", ["x", "like"], ["y"])
+    types = [onnx.helper.make_tensor_type_proto(kind, [2]) for kind in (1, 10)]
+    version = schema.context_dependent_function_opset_versions[0]
+    body = calls.function_body(schema, version, node, types)
+    assert body is not None
+    assert [n.op_type for n in body.node] == ["Cast"]
+    assert calls.function_body(schema, version, node, [types[0], onnx.TypeProto()]) is None
+
+
+def test_text_that_is_no_utf8_is_no_fault() -> None:
+    data = parsed("y = Frobnicate (x)").SerializeToString().replace(b"Frobnicate", b"Frob\xff\xfe\xfdcat")
+    bent = onnx.ModelProto.FromString(data)
+    with pytest.raises(OnnxError):
+        calls.check_model(bent, full=False)

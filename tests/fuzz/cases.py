@@ -1,0 +1,178 @@
+"""One case of a run: files, and a command that is given them. A seed and a number make it, and nothing else."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tests.fuzz.archives import mutated_archive
+from tests.fuzz.corpus import Corpus, parent
+from tests.fuzz.models import mutated
+from tests.fuzz.texts import mutated_json, mutated_text
+from tests.fuzz.values import TEXTS, integer, text
+
+__all__ = ["Case", "make"]
+
+_UNPROVED = ("--set", "parity.cpu=false", "--set", "parity.fp16_emulation=off", "--device", "cpu", "-q")
+"""No session is opened: the steps are what is tried."""
+
+_LIMIT = ("--time-limit", "3")
+
+_PINS = ("batch=1", "sequence=16", "length=64", "height=32", "width=32", "N=1", "x:0=1", "input:0=1", "past=4")
+
+
+@dataclass(frozen=True)
+class Case:
+    """A command and the files that lie in its folder.
+
+    Attributes:
+        kind: what is tried.
+        files: contents by name; the first is the one that was mutated.
+        command: arguments of ``dmlprep``.
+    """
+
+    number: int
+    kind: str
+    files: dict[str, bytes]
+    command: tuple[str, ...]
+
+
+def make(seed: int, number: int, corpus: Corpus) -> Case:
+    """The case of that number."""
+    rng = random.Random(f"{seed}:{number}")
+    kind = rng.choices(list(_KINDS), [weight for weight, _ in _KINDS.values()])[0]
+    files, command = _KINDS[kind][1](rng, corpus)
+    return Case(number, kind, files, tuple(a.replace("\0", "").encode("utf-8", "replace").decode() for a in command))
+
+
+_Made = tuple[dict[str, bytes], list[str]]
+
+
+def _model(rng: random.Random, corpus: Corpus) -> dict[str, bytes]:
+    return {"m.onnx": mutated(rng, parent(rng, corpus.models), rng.choice(corpus.models))}
+
+
+def _form(rng: random.Random, *forms: str) -> list[str]:
+    return ["--format", rng.choice(forms)] if rng.random() < 0.3 else []
+
+
+def _pins(rng: random.Random) -> list[str]:
+    chosen = [rng.choice(_PINS) for _ in range(rng.choice((0, 0, 1, 1, 2)))]
+    if rng.random() < 0.1:
+        chosen.append(f"{text(rng)[:200]}{rng.choice(('=', ':='))}{integer(rng, 80)}")
+    return [part for pin in chosen for part in ("--pin", pin)]
+
+
+def _check(rng: random.Random, corpus: Corpus) -> _Made:
+    target = ["--target", rng.choice(("ort-1.15", "ort-1.20", "ort-1.24", "all"))] if rng.random() < 0.2 else []
+    return _model(rng, corpus), ["check", "m.onnx", *target, *_form(rng, "json", "sarif")]
+
+
+def _plan(rng: random.Random, corpus: Corpus) -> _Made:
+    recipe = rng.choice(("@static-fp32", "@static-fp32", "@denote-only", "@check-only"))
+    return _model(rng, corpus), ["plan", "m.onnx", "-r", recipe, *_pins(rng), *_form(rng, "json")]
+
+
+def _steps(rng: random.Random, corpus: Corpus) -> _Made:
+    recipe = rng.choice(("@static-fp32", "@static-fp32", "@denote-only", "@check-only"))
+    to = ["--set", f"step.opset.version={rng.choice((11, 13, 17, 19, 21, 23, 26))}"] if rng.random() < 0.4 else []
+    return _model(rng, corpus), ["prepare", "m.onnx", "-o", "out", "-r", recipe, *_UNPROVED, *to, *_pins(rng)]
+
+
+def _half(rng: random.Random, corpus: Corpus) -> _Made:
+    options = ["--set", "step.fp16.islands=off", "--set", 'step.fp16.allow=["little-gain"]']
+    if rng.random() < 0.4:
+        options += ["--set", f"step.fp16.keep_io={rng.choice(('true', 'false'))}"]
+    if rng.random() < 0.2:
+        options += ["--set", f"step.fp16.policy={rng.choice(('fast', 'safe'))}"]
+    command = ["prepare", "m.onnx", "-o", "out", "-r", "@vision-fp16"]
+    return _model(rng, corpus), [*command, *_UNPROVED, *options, *_pins(rng)]
+
+
+def _proved(rng: random.Random, corpus: Corpus) -> _Made:
+    recipe = rng.choice(("@static-fp32", "@vision-fp16", "@denote-only"))
+    # A loop of 2^62 rounds is no fault, and ends at the time limit.
+    command = ["prepare", "m.onnx", "-o", "out", "-r", recipe, "--device", "cpu", "--set", "parity.time_limit=3"]
+    return _model(rng, corpus), [*command, *_pins(rng)]
+
+
+def _compared(rng: random.Random, corpus: Corpus) -> _Made:
+    other = parent(rng, corpus.models)
+    return {**_model(rng, corpus), "o.onnx": other}, ["compare", "o.onnx", "m.onnx", *_LIMIT, *_form(rng, "json")]
+
+
+def _recipe(rng: random.Random, corpus: Corpus) -> _Made:
+    files = {"r.toml": mutated_text(rng, parent(rng, corpus.recipes))}
+    if rng.random() < 0.5:
+        return files, ["recipe", "validate", "r.toml", *_form(rng, "json")]
+    return {**files, "m.onnx": rng.choice(corpus.models)}, ["plan", "m.onnx", "-r", "r.toml", *_form(rng, "json")]
+
+
+def _record(rng: random.Random, corpus: Corpus) -> _Made:
+    html = ["--html", "r.html"] if rng.random() < 0.5 else []
+    files = {"run.json": mutated_json(rng, parent(rng, corpus.records))}
+    return files, ["report", "run.json", *html, *_form(rng, "json")]
+
+
+def _kit(rng: random.Random, corpus: Corpus) -> _Made:
+    kit = rng.choice(corpus.kits)
+    result = rng.choice(corpus.results or corpus.kits)
+    files = {"result.zip": mutated_archive(rng, result), "kit.zip": kit}
+    if rng.random() < 0.5:
+        files = {"kit.zip": mutated_archive(rng, kit), "result.zip": result}
+    return files, ["kit", "verify", "result.zip", "--kit", "kit.zip", *_form(rng, "json")]
+
+
+def _feeds(rng: random.Random, corpus: Corpus) -> _Made:
+    files = {"f.npz": mutated_archive(rng, parent(rng, corpus.feeds)), "m.onnx": rng.choice(corpus.models)}
+    return files, ["compare", "m.onnx", "m.onnx", *_LIMIT, "--feeds", "f.npz"]
+
+
+def _options(rng: random.Random, corpus: Corpus) -> _Made:
+    """A good model and bad options."""
+    files = {"m.onnx": rng.choice(corpus.models)}
+    word = rng.choice(("check", "plan", "prepare"))
+    value = rng.choice((text(rng)[:2000], str(integer(rng, 80)), "nan", "[" * 2000, "9" * 5000, "{}", "[1]"))
+    fields = (
+        "parity.seeds",
+        "parity.time_limit",
+        "parity.sizes",
+        "step.opset.version",
+        "step.pin.sizes",
+        "step.fp16.x",
+        text(rng)[:99],
+    )
+    given = {
+        "check": ["--target", value],
+        "plan": rng.choice((["--set", f"{rng.choice(fields)}={value}"], ["--pin", value], ["-r", value])),
+        "prepare": [
+            "-o",
+            rng.choice(("out", value, "m.onnx", "out.onnx")),
+            *_UNPROVED,
+            "--set",
+            f"{rng.choice(fields)}={value}",
+        ],
+    }
+    return files, [word, "m.onnx", *given[word]]
+
+
+def _explain(rng: random.Random, corpus: Corpus) -> _Made:
+    node = rng.choice((rng.choice(TEXTS)[:300], "Conv", "n0"))
+    return _model(rng, corpus), ["explain", "m.onnx", "--node", node]
+
+
+_KINDS: dict[str, tuple[float, Callable[[random.Random, Corpus], _Made]]] = {
+    "check": (34, _check),
+    "plan": (14, _plan),
+    "steps": (20, _steps),
+    "fp16": (12, _half),
+    "proved": (2, _proved),
+    "compare": (1, _compared),
+    "recipe": (5, _recipe),
+    "record": (4, _record),
+    "kit": (3, _kit),
+    "feeds": (1, _feeds),
+    "options": (3, _options),
+    "explain": (1, _explain),
+}

@@ -1,0 +1,99 @@
+"""What the mutations start from: the project's fixtures, ONNX's own backend models, and what earlier runs found."""
+
+from __future__ import annotations
+
+import io
+import random
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import onnx
+
+from dmlprep import api
+
+__all__ = ["Corpus", "standard"]
+
+ROOT = Path(__file__).resolve().parents[2]
+_LARGEST = 256 << 10
+"""Bytes of a model that is mutated: larger ones are slower, and no more wicked."""
+
+
+@dataclass
+class Corpus:
+    """Parents, by kind, in a fixed order: the same seed takes the same ones."""
+
+    models: list[bytes] = field(default_factory=list)
+    recipes: list[bytes] = field(default_factory=list)
+    records: list[bytes] = field(default_factory=list)
+    kits: list[bytes] = field(default_factory=list)
+    results: list[bytes] = field(default_factory=list)
+    feeds: list[bytes] = field(default_factory=list)
+
+    def add(self, folder: Path) -> None:
+        """Take what earlier runs kept or found: every file below ``folder`` that is of a kind."""
+        for file in sorted(folder.rglob("*")) if folder.is_dir() else ():
+            parents = self.of(file.name)
+            if parents is not None:
+                parents.append(file.read_bytes())
+
+    def of(self, name: str) -> list[bytes] | None:
+        """The parents among which a file of that name belongs."""
+        if name == "command.json":  # how a finding is run
+            return None
+        kinds = {".onnx": self.models, ".toml": self.recipes, ".json": self.records, ".npz": self.feeds}
+        return kinds.get(Path(name).suffix)
+
+
+def standard(work: Path, *, onnx_models: int = 400) -> Corpus:
+    """The corpus that every run begins with.
+
+    Args:
+        work: a folder to make the records and kits in.
+        onnx_models: how many of ONNX's backend models, evenly spread over all.
+    """
+    corpus = Corpus()
+    for folder in ("models", "broken"):
+        for file in sorted((ROOT / "fixtures" / folder).glob("*.onnx")):
+            if file.stat().st_size <= _LARGEST:
+                corpus.models.append(file.read_bytes())
+    corpus.models += _backend(onnx_models)
+    corpus.recipes = [file.read_bytes() for file in sorted((ROOT / "recipes").glob("*.toml"))]
+    corpus.add(ROOT / "fixtures" / "found")
+    _records(corpus, work)
+    return corpus
+
+
+def _backend(count: int) -> list[bytes]:
+    if not count:
+        return []
+    files = sorted((Path(onnx.__file__).parent / "backend/test/data").glob("*/*/model.onnx"))
+    small = [file for file in files if file.stat().st_size < _LARGEST]
+    return [file.read_bytes() for file in small[:: max(1, len(small) // count)]]
+
+
+@cache
+def _prepared(work: Path) -> tuple[bytes, bytes]:
+    """A record and a kit, as the commands make them; the record names no machine."""
+    model = ROOT / "fixtures/models/residual_mlp_deep.onnx"
+    api.prepare(model, out=work / "prepared", pins={"batch": 1}, device="cpu", force=True)
+    kit = work / "kit.zip"
+    api.pack_kit(work / "prepared/model.onnx", out=kit, force=True)
+    return (work / "prepared/run.json").read_bytes(), kit.read_bytes()
+
+
+def _records(corpus: Corpus, work: Path) -> None:
+    record, kit = _prepared(work)
+    corpus.records.append(record)
+    corpus.kits.append(kit)
+    made = io.BytesIO()
+    np.savez(made, x=np.zeros((1, 64), np.float32), y=np.arange(6, dtype=np.int64).reshape(2, 3))
+    corpus.feeds.append(made.getvalue())
+
+
+def parent(rng: random.Random, parents: list[bytes]) -> bytes:
+    """One of them; the latest found are taken more often."""
+    if len(parents) > 50 and rng.random() < 0.3:
+        return parents[-1 - rng.randrange(min(200, len(parents)))]
+    return rng.choice(parents)

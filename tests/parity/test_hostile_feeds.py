@@ -1,0 +1,67 @@
+"""Feeds that are no feeds: pipes, devices, headers that promise more than there is."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dmlprep.errors import InputError, UsageError
+from dmlprep.model import Model
+from dmlprep.parity import load_feeds, make_feeds
+from tests.parity.models import parse
+
+TEXT = "g (float[n, 2] x) => (float[n, 2] y) { y = Relu(x) }"
+
+
+def _header(shape: tuple[int, ...]) -> bytes:
+    out = io.BytesIO()
+    np.lib.format.write_array_header_1_0(out, {"descr": "<f4", "fortran_order": False, "shape": shape})
+    return out.getvalue()
+
+
+@pytest.mark.parametrize("shape", [(4 << 30,), (1 << 62,), (1 << 40, 1 << 40), (3,)])
+def test_a_header_that_promises_more_than_there_is(shape: tuple[int, ...], tmp_path: Path) -> None:
+    (tmp_path / "x.npy").write_bytes(_header(shape) + b"\0" * 8)
+    with zipfile.ZipFile(tmp_path / "x.npz", "w") as archive:
+        archive.writestr("x.npy", _header(shape) + b"\0" * 8)
+    for source in (f"x={tmp_path / 'x.npy'}", str(tmp_path / "x.npz"), str(tmp_path)):
+        with pytest.raises(InputError, match="its header says") as caught:
+            load_feeds([source])
+        assert caught.value.code == "DP705"
+
+
+def test_an_archive_that_unpacks_to_more_than_any_feed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dmlprep.parity.feedfiles.FEED_BYTES", 1 << 20)
+    path = tmp_path / "x.npz"
+    np.savez_compressed(path, x=np.zeros(1 << 20, np.float32))
+    assert path.stat().st_size < 1 << 15
+    with pytest.raises(InputError, match="no more than 1048576 are read"):
+        load_feeds([str(path)])
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no named pipes and no /dev among files")
+def test_feeds_that_have_no_end(tmp_path: Path) -> None:
+    for name in ("x.npy", "x.npz", "input_0.pb"):
+        folder = tmp_path / name.partition(".")[2]
+        folder.mkdir(exist_ok=True)
+        os.mkfifo(folder / name)
+        with pytest.raises(InputError, match="a pipe"):
+            load_feeds([str(folder)])
+    for source in ("x=/dev/zero", f"x={tmp_path / 'npy' / 'x.npy'}"):
+        with pytest.raises(InputError, match="this is a"):
+            load_feeds([source])
+
+
+def test_sizes_and_numbers_that_nothing_can_hold(tmp_path: Path) -> None:
+    model = Model.open(parse(TEXT, tmp_path / "m.onnx"))
+    with pytest.raises(UsageError, match="more elements") as caught:
+        make_feeds(model, {"n": 1 << 62})
+    assert caught.value.fix
+    with pytest.raises(UsageError, match="feeds are asked for"):
+        make_feeds(model, count=10**20)

@@ -1,0 +1,137 @@
+"""What is changed while a run uses it: nothing appears that vouches for it."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import onnx
+import pytest
+from onnx import parser
+
+from dmlprep import api
+from dmlprep.errors import InputError
+from dmlprep.model.unchanged import Unchanged
+from dmlprep.pipeline import Observer
+from dmlprep.record import RunRecord, StepRecord, Verdict
+
+_TEXT = """<ir_version: 8, opset_import: ["" : 17]> g (float[batch, 4] x) => (float[batch, 4] y)
+<float[4] b = {1, 2, 3, 4}> { y = Add(x, b) }"""
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """A model with its weights in a data file."""
+    proto = parser.parse_model(_TEXT)
+    path = tmp_path / "in.onnx"
+    weights = onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(proto.graph.initializer[0]), "b")
+    proto.graph.initializer[0].CopyFrom(weights)
+    onnx.save(proto, path, save_as_external_data=True, location="in.data", size_threshold=0)
+    return path
+
+
+def _flip(path: Path) -> None:
+    """Change one byte in place, and leave size, number and time as they were."""
+    before = path.stat()
+    with path.open("r+b") as file:
+        byte = file.read(1)
+        file.seek(0)
+        file.write(bytes([byte[0] ^ 1]))
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+class _Meanwhile(Observer):
+    """Something that happens once, after a step or after a check."""
+
+    def __init__(self, act: Callable[[], Any], *, late: bool) -> None:
+        self.act, self.late, self.done = act, late, False
+
+    def _now(self, late: bool) -> None:
+        if late == self.late and not self.done:
+            self.done = True
+            self.act()
+
+    def step_finished(self, record: StepRecord) -> None:
+        self._now(False)
+
+    def check_finished(self, verdict: Verdict) -> None:
+        self._now(True)
+
+
+def _prepare(model: Path, act: Callable[[], Any], *, late: bool = True, **options: Any) -> RunRecord:
+    options = {"pins": {"batch": 2}, "device": "cpu", **options}
+    return api.prepare(model, out=model.parent / "out", observer=_Meanwhile(act, late=late), **options)
+
+
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize("name", ["in.onnx", "in.data"])
+def test_a_model_that_is_changed_in_place(model: Path, name: str, late: bool) -> None:
+    with pytest.raises(InputError) as refused:
+        _prepare(model, lambda: _flip(model.parent / name), late=late)
+    # A model that is broken by it may be told as that.
+    assert refused.value.exit_code == 2
+    if late:
+        assert (refused.value.code, refused.value.where) == ("DP015", str(model.parent / name))
+    assert not (model.parent / "out" / "model.onnx").exists()
+    assert not (model.parent / "out" / "run.json").exists()
+
+
+def test_a_recipe_that_is_changed(model: Path) -> None:
+    recipe = model.parent / "own.toml"
+    recipe.write_text('doc = "d"\n[step.opset]\n')
+    with pytest.raises(InputError, match="changed while it was used") as refused:
+        _prepare(model, lambda: recipe.write_text('doc = "e"\n'), recipe=recipe, pins={})
+    assert refused.value.where == str(recipe)
+
+
+def test_a_refusal_vouches_for_no_digest_either(model: Path) -> None:
+    never = {"metric": lambda reference, candidate: (1.0, False)}
+    assert _prepare(model, lambda: None, **never).exit_code == 1
+    with pytest.raises(InputError, match="DP015"):
+        _prepare(model, lambda: _flip(model.parent / "in.data"), **never)
+
+
+def test_the_record_has_the_digest_of_every_file(model: Path) -> None:
+    def same() -> None:
+        """Another file of the same contents."""
+        shutil.copyfile(model.parent / "in.data", model.parent / "copy")
+        os.replace(model.parent / "copy", model.parent / "in.data")
+
+    record = _prepare(model, same)
+    assert record.exit_code == 0
+    expected = {str(p): hashlib.sha256(p.read_bytes()).hexdigest() for p in (model, model.parent / "in.data")}
+    assert record.facts["digests"] == expected
+    assert record.input_sha256 == expected[str(model)]
+
+
+def test_compare_and_bisect(model: Path) -> None:
+    other = model.parent / "other.onnx"
+    shutil.copyfile(model, other)
+
+    def touched(reference: Any, candidate: Any) -> float:
+        os.utime(model.parent / "in.data", ns=(1, 1))
+        return 0.0
+
+    with pytest.raises(InputError, match="the file was changed while it was used"):
+        api.compare(model, other, sizes={"batch": 2}, metric=touched, metric_bound=1.0)
+    assert api.compare(model, other, sizes={"batch": 2}).outcome == "passed"
+    files = Unchanged(contents=False)
+    files.take_model(model)
+    files.check()
+    os.utime(model, ns=(1, 1))
+    with pytest.raises(InputError, match="DP015"):
+        files.check()
+
+
+def test_a_file_that_is_gone(model: Path) -> None:
+    files = Unchanged()
+    files.take([model])
+    model.unlink()
+    with pytest.raises(InputError, match="DP015"):
+        files.check()
+    with pytest.raises(InputError, match="no such file"):
+        Unchanged().take_model(model)
