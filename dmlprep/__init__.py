@@ -2,7 +2,7 @@
 
 The public surface is what the command line does: ``check``, ``verify_placement`` and ``explain``; ``plan``,
 ``plan_model`` and ``prepare``; ``compare`` and ``bisect``, and ``make_feeds`` for their inputs; for a Windows machine
-without dmlprep ``pack_kit`` and ``verify_kit``; ``adapters``; ``render_record``, ``write_record`` and
+without dmlprep ``pack_kit`` and ``verify_kit``; ``adapters`` and ``gpus``; ``render_record``, ``write_record`` and
 ``write_depfile`` for records; ``limits`` for models that need more. Errors are in ``dmlprep.errors``, records in
 ``dmlprep.record``.
 """
@@ -14,6 +14,7 @@ from dmlprep.api import (
     check,
     compare,
     explain,
+    gpus,
     limits,
     make_feeds,
     pack_kit,
@@ -34,6 +35,7 @@ __all__ = [
     "check",
     "compare",
     "explain",
+    "gpus",
     "limits",
     "make_feeds",
     "pack_kit",
