@@ -26,7 +26,7 @@ import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
-from dmlprep.runtime.linux import inventory, lending
+from dmlprep.runtime.linux import inventory, lending, sandbox
 from dmlprep.runtime.linux.install import missing_piece
 from dmlprep.runtime.linux.layout import Layout
 
@@ -41,7 +41,7 @@ ALWAYS = (
     *(f"{MODULES}x86_64-windows/{name}.dll" for name in ("vulkan-1", "winmm", "bcrypt", "cfgmgr32", "psapi", "dwmapi")),
     f"{MODULES}x86_64-unix/bcrypt.so",
 )
-"""Opened by another user's sandbox, by a Wine that looks whether its folders are up to date, or on the way of errors."""
+"""Opened by another user's sandbox, by a Wine that looks whether its folders are current, or where something fails."""
 
 WHOLE = ("etc/fonts", "usr/share/X11/xkb", "usr/share/wine/nls", "usr/share/wine/fonts")
 """Folders whose files are opened by paths that do not start at the root."""
@@ -163,9 +163,21 @@ def cut(layout: Layout, release: str, to: Layout) -> None:
     shutil.copytree(layout.prefix, to.prefix, symlinks=True)
     shutil.copytree(layout.release(release), to.release(release))
     shutil.copy2(layout.manifest, to.manifest)
+    strip(layout, to.root / MODULES / "x86_64-windows")
     for piece, folder in inventory.pieces(to).items():
         lending.open_to_all(folder)
         inventory.record(to, piece, folder)
+
+
+def strip(layout: Layout, folder: Path) -> None:
+    """Take what debuggers read out of Wine's libraries: three quarters of them."""
+    lending.lend(folder, *folder.iterdir())
+    script = "/usr/bin/x86_64-linux-gnu-strip --strip-debug /out/*"
+    line = sandbox.command(layout.root, ["/usr/bin/sh", "-c", script], write={"/out": folder})
+    done = subprocess.run(line, capture_output=True, text=True, check=False)
+    lending.take_back(folder)
+    if done.returncode:
+        raise NotRun(f"Wine's libraries cannot be stripped: {done.stderr[-500:]}")
 
 
 def main(arguments: Sequence[str]) -> int:
