@@ -52,7 +52,7 @@ FOR_A_DRIVER = re.compile(
 )
 """Libraries that the host's driver may load and lavapipe does not."""
 
-DROPPED = re.compile(r"lib(LLVM|z3|vulkan_|VkLayer|gallium|clang)")
+DROPPED = re.compile(r"lib(LLVM|z3|vulkan_|gallium|clang)|VkLayer")
 """Mesa's drivers, and the compiler of lavapipe's."""
 
 OPENING = ("open", "openat", "execve")
