@@ -90,6 +90,18 @@ def test_a_number_that_is_no_element_type(to: int, tmp_path: Path) -> None:
     assert (error.code, error.what) == ("DP003", f"to={to} is no element type")
 
 
+@pytest.mark.parametrize("data_type", [-128, 99])
+@pytest.mark.parametrize("in_attribute", [True, False])
+def test_a_tensor_of_a_number_that_is_no_element_type(data_type: int, in_attribute: bool, tmp_path: Path) -> None:
+    weight = helper.make_tensor("s", FLOAT, [1], [1.0])
+    weight.data_type = data_type
+    nodes = [helper.make_node("Add", ["x", "s"], ["y"])]
+    if in_attribute:
+        nodes.insert(0, helper.make_node("Constant", [], ["s"], value=weight))
+    error = _refusal(_saved(tmp_path / "m.onnx", _model(nodes, weights=[] if in_attribute else [weight])))
+    assert (error.code, error.what) == ("DP003", f"{data_type} is no element type")
+
+
 @pytest.mark.parametrize("version", [-1, 1 << 31, 1 << 62])
 def test_a_number_that_is_no_version(version: int, tmp_path: Path) -> None:
     error = _refusal(_saved(tmp_path / "m.onnx", _model([_relu()], opset=version)))
