@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import tokenize
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -141,7 +142,10 @@ def _check_header(file: IO[bytes], size: int) -> None:
     known = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
     if version not in known:
         return
-    shape, _, dtype = known[version](file)
+    try:
+        shape, _, dtype = known[version](file)
+    except tokenize.TokenError as error:  # numpy lets this one of its parser through, and no other
+        raise ValueError(f"its header is broken off: {error.args[0]}") from error
     needed = math.prod(shape) * dtype.itemsize
     if not dtype.hasobject and file.tell() + needed > size:
         raise Unfit(f"its header says {needed} bytes, and it has {max(size - file.tell(), 0)}", "save it again, whole")

@@ -1,13 +1,12 @@
 """Do something as a user who is not root, with the runtime that root has installed.
 
 A test that runs as root starts this as a program. The runtime is mounted where the user can see it, in mounts of
-this process alone; the interpreter often lies where the user cannot go, so all modules are imported before.
+this process alone, and so are the interpreter and the sources, which often lie in a folder that only root may enter.
 """
 
 from __future__ import annotations
 
 import ctypes
-import importlib
 import json
 import os
 import shutil
@@ -26,11 +25,6 @@ USER = 54321
 
 _NEW_MOUNTS, _READ_ONLY, _REMOUNT, _BIND, _WITH_ALL_BELOW, _PRIVATE = 0x20000, 1, 32, 4096, 16384, 1 << 18
 _SET_DUMPABLE = 4
-
-_NEEDED = (
-    *("dmlprep.model.protos", "dmlprep.runtime.linux.host", "encodings.idna", "google.protobuf.message", "ml_dtypes"),
-    *("numpy", "onnx", "onnx.helper", "onnx.numpy_helper", "resource", "signal"),
-)
 
 
 def run(what: str) -> Any:
@@ -58,6 +52,24 @@ def _call(result: int, what: str) -> None:
         raise RuntimeError(f"{what}: {os.strerror(ctypes.get_errno())}")
 
 
+def _mount(libc: ctypes.CDLL, source: Path, target: Path) -> None:
+    _call(libc.mount(bytes(source), bytes(target), None, _BIND | _WITH_ALL_BELOW, None), f"{source} cannot be mounted")
+
+
+def _show(libc: ctypes.CDLL, paths: set[Path], keep: Path) -> None:
+    """Let everyone reach these folders: an empty folder covers each one above them that only its owner may enter."""
+    hidden = {p: [a for a in p.parents if not a.stat().st_mode & 1] for p in paths}
+    kept = {p: keep / str(n) for n, p in enumerate(p for p, above in hidden.items() if above)}
+    for path, place in kept.items():
+        place.mkdir(parents=True)
+        _mount(libc, path, place)
+    for cover in {hidden[p][-1] for p in kept}:
+        _call(libc.mount(b"none", bytes(cover), b"tmpfs", 0, b"mode=755"), f"{cover} cannot be covered")
+    for path, place in kept.items():
+        path.mkdir(parents=True)
+        _mount(libc, place, path)
+
+
 def _main(what: str, folder: Path) -> None:
     from dmlprep.runtime.linux.layout import Layout
 
@@ -72,8 +84,8 @@ def _main(what: str, folder: Path) -> None:
     home = folder / "home"
     home.mkdir()
     os.chown(home, USER, USER)
-    for name in _NEEDED:
-        importlib.import_module(name)
+    wanted = {Path(p) for p in (sys.base_prefix, sys.prefix, *sys.path) if Path(p).is_dir()} | {Path.cwd()}
+    _show(libc, {p for p in wanted if not wanted & set(p.parents)}, folder / "kept")
     os.setgroups([])
     os.setresgid(USER, USER, USER)
     os.setresuid(USER, USER, USER)
