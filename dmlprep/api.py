@@ -528,6 +528,7 @@ def pack_kit(
     time_limit: float = 1800.0,
     measures: Mapping[str, str] | None = None,
     metric: str = "",
+    key: str | Path | None = None,
     force: bool = False,
     progress: Callable[[float, str], None] = lambda share, text: None,
 ) -> Packed:
@@ -545,6 +546,9 @@ def pack_kit(
         time_limit: seconds for everything on the other machine.
         measures: as in ``compare``.
         metric: name of your own measure (``file.py:function``), for whoever verifies; it is neither packed nor run.
+        key: file of your own key, made where it is not there. It seals the kit, and never leaves you; the key for
+            whoever runs the kit is written beside ``out``, its name ending in ``.run-key``.
+        force: replace ``out``, and the run key.
 
     Raises:
         DmlprepError: it cannot be packed, or the reference does not run.
@@ -567,6 +571,7 @@ def pack_kit(
             time_limit=time_limit,
             measures=dict(measures or {}),
             metric=metric,
+            key=Path(key) if key is not None else None,
             force=force,
             progress=progress,
         )
@@ -581,6 +586,7 @@ def verify_kit(
     record: str | Path | None = None,
     metric: str | Metric | None = None,
     metric_bound: float | None = None,
+    key: str | Path | None = None,
 ) -> tuple[Verdict, Path | None]:
     """Judge what came back from a kit, and put the verdict into the record of the model.
 
@@ -590,12 +596,13 @@ def verify_kit(
         model: the model that the kit should hold; the record beside it takes the verdict.
         record: another record to take the verdict.
         metric, metric_bound: as in ``prepare``. A metric that the kit names is not run unless it is given.
+        key: file of your own key: the kit must have been packed with it, and the result signed with the run key.
 
     Returns:
         the verdict, and the record that took it.
 
     Raises:
-        InputError: something was damaged or edited, or does not belong together.
+        InputError: something was damaged or edited, does not belong together, or lacks the seal that ``key`` asks for.
     """
     from dmlprep.kit import VerifyRequest, verify
 
@@ -606,6 +613,7 @@ def verify_kit(
             Path(model) if model is not None else None,
             Path(record) if record is not None else None,
             _metric(metric, metric_bound),
+            Path(key) if key is not None else None,
         )
     )
 
