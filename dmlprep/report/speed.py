@@ -19,6 +19,10 @@ from dmlprep.report.units import bytes_text
 __all__ = ["SpeedRow", "bench_of", "ratio_text", "seconds_text", "show_bench", "speed_rows"]
 
 
+_WIDTH = 100.0
+"""Of the chart, in its own units."""
+
+
 def bench_of(record: RunRecord) -> Bench | None:
     """What a record says of speed; ``None`` where nothing was measured."""
     facts = record.facts.get("bench")
@@ -136,7 +140,7 @@ def _facts(one: Timed) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class SpeedRow:
-    """A model on the page: what its cells say, and its bar in percent of the chart's width.
+    """A model on the page: what its cells say, and its bar in units of the chart.
 
     Attributes:
         cells: by the name of a column.
@@ -159,7 +163,7 @@ def speed_rows(found: Bench) -> list[SpeedRow]:
 
     def share(seconds: float) -> float:
         # A record may say anything; a bar stays in its chart.
-        return min(max(100 * seconds / longest, 0.0), 100.0) if longest > 0 else 0.0
+        return min(max(_WIDTH * (seconds / longest), 0.0), _WIDTH) if longest > 0 else 0.0
 
     return [_row(one, share) for one in found.models]
 
