@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dmlprep.speed.statistics import LEAST_ROUNDS, ratio_of_medians, summary
 
 _SECONDS = st.floats(1e-6, 1e3)
+_CALM = settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 _ROUNDS = st.lists(st.lists(_SECONDS, min_size=1, max_size=5), min_size=1, max_size=20)
 
 
@@ -19,18 +21,19 @@ def numbered(rounds: list[list[float]]) -> dict[int, list[float]]:
     return dict(enumerate(rounds))
 
 
+@_CALM
 @given(st.lists(_SECONDS, min_size=1, max_size=50))
 def test_quantiles_are_in_their_order_and_within_the_times(seconds: list[float]) -> None:
     times = summary(seconds)
     assert times.runs == len(seconds)
     # Interpolation may miss a bound by a rounding.
     ordered = [min(seconds), times.p10, times.median, times.p90, max(seconds)]
-    assert all(one <= two * (1 + 1e-12) for one, two in zip(ordered, ordered[1:], strict=False))
+    assert all(one <= two * (1 + 1e-12) for one, two in pairwise(ordered))
     assert math.isclose(times.median, float(np.median(seconds)))
     assert math.isclose(times.per_second * sum(seconds), len(seconds))
 
 
-@settings(max_examples=30, deadline=None)
+@_CALM
 @given(_ROUNDS)
 def test_a_model_beside_itself_is_one(rounds: list[list[float]]) -> None:
     found = ratio_of_medians("first", numbered(rounds), numbered(rounds))
@@ -42,7 +45,7 @@ def test_a_model_beside_itself_is_one(rounds: list[list[float]]) -> None:
         assert (found.low, found.high) == (None, None)
 
 
-@settings(max_examples=30, deadline=None)
+@_CALM
 @given(_ROUNDS, _ROUNDS, st.floats(0.01, 100))
 def test_the_interval_holds_the_ratio_and_scales_with_it(
     one: list[list[float]], two: list[list[float]], factor: float
