@@ -12,7 +12,9 @@ import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from lzma import LZMAError
 from pathlib import Path
+from tokenize import TokenError
 from typing import IO, Any
 
 import numpy as np
@@ -133,7 +135,7 @@ class Bundle:
                 check_plain(path)
                 with path.open("rb") as plain:
                     yield plain
-        except (OSError, EOFError, Unfit, zipfile.BadZipFile, NotImplementedError, RuntimeError, zlib.error) as error:
+        except (OSError, EOFError, Unfit, RuntimeError, zipfile.BadZipFile, zlib.error, LZMAError) as error:
             what, fix = explain(error, self._folder / name) if isinstance(error, OSError) else ("", "")
             if what:
                 raise self.wrong(f"{name} {what}", fix) from error
@@ -243,6 +245,6 @@ def read_array(bundle: Bundle, name: str) -> Array:
                 raise ValueError("its length is not that of its shape")
         flat = np.frombuffer(raw, dtype=dtype) if raw else np.empty(0, dtype)
         array = flat.reshape(shape[::-1]).T if fortran else flat.reshape(shape)
-    except (ValueError, TypeError, SyntaxError, MemoryError, OverflowError) as error:
+    except (ValueError, TypeError, SyntaxError, TokenError, RecursionError, MemoryError, OverflowError) as error:
         raise bundle.wrong(f"{name} is no plain array: {error}", "send it again, as run.py wrote it") from error
     return array.astype(object) if dtype.kind == "U" else array

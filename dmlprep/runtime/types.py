@@ -15,6 +15,7 @@ __all__ = [
     "Dim",
     "DmlStatus",
     "Fp16Traits",
+    "MemoryUse",
     "NodePlacement",
     "NodeTiming",
     "OpenBy",
@@ -71,6 +72,8 @@ class SessionOptions:
             two, which applications of Windows ML use, need ONNX Runtime 1.23.
         release: of ONNX Runtime, for DirectML on Linux: the installed one that is nearest (``release_for``); empty for
             the default one. Elsewhere there is one.
+        gpu: for DirectML on Linux: the GPU by ``auto``, its number or a part of its name; empty for lavapipe, which
+            computes on the CPU.
     """
 
     optimization: Optimization = "all"
@@ -90,6 +93,7 @@ class SessionOptions:
     log_level: int = 3
     open_by: OpenBy = "provider"
     release: str = ""
+    gpu: str = ""
 
 
 @dataclass(frozen=True)
@@ -130,6 +134,21 @@ class NodeTiming:
     provider: str
     seconds: float
     calls: int
+
+
+@dataclass(frozen=True)
+class MemoryUse:
+    """Memory of a worker, in bytes; ``None`` where the system does not tell.
+
+    Attributes:
+        peak: the most that lay in the machine's memory at once: mapped files and shared libraries count.
+        committed: the most private memory at once, on Windows.
+        device: what it holds of the adapter's memory now, where DXGI tells.
+    """
+
+    peak: int | None = None
+    committed: int | None = None
+    device: int | None = None
 
 
 @dataclass(frozen=True)
