@@ -31,6 +31,7 @@ FLOORS: dict[str, int] = {
     "passes": 5,
     "precision": 5,
     "parity": 5,
+    "speed": 5,
     "recipe": 6,
     "pipeline": 6,
     "kit": 6,

@@ -28,8 +28,9 @@ points, or a mask for 16,384 tokens in FP16; 8 is what weights become of which 4
 
 NODES, NODES_PER_NODE = 10_000, 64
 """Nodes that any model may become besides its own, and as many more for each of its own. A layer exported as a function
-has some 100 nodes and is called 100 times at most. Each node costs about a millisecond of `check` or `prepare`. Of ONNX's own node tests of opset 18 or later, 475 of 1,294 are
-written in other operators at opset 13, in 21 nodes in the mean."""
+has some 100 nodes and is called 100 times at most. Each node costs about a millisecond of `check` or `prepare`. Of
+ONNX's own node tests of opset 18 or later, 475 of 1,294 are written in other operators at opset 13, in 21 nodes in the
+mean."""
 
 ELEMENTS = 1 << 26
 """Elements that one look at a model computes to know its shapes: 64 masks of 1024 x 1024. Nothing is refused beyond it;

@@ -32,7 +32,7 @@ _LOWEST = 13
 """No other opset is tried below: no kernel of any release is lost before."""
 
 _NODES = 30_000
-"""Of all models that are tried together. A larger model is tried at three opsets: the first guess and what is nearest."""
+"""Of all models that are tried together. A larger one is tried at three opsets: the first guess and what is nearest."""
 
 
 @dataclass(frozen=True)
