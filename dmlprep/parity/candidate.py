@@ -48,7 +48,7 @@ def usable_device(device: Device, session: SessionOptions | None = None) -> tupl
     """Why a device cannot be used here (empty where it can), and what it is.
 
     Args:
-        session: its adapter is the one that is meant.
+        session: its adapter or GPU is the one that is meant.
     """
     if device == "cpu":
         return "", None
@@ -65,8 +65,8 @@ def software_device(device: Device, info: DeviceInfo | None) -> bool:
     """Whether a device computes on the CPU, where a run that takes long says nothing about the model."""
     if device == "cpu":
         return True
-    # The runtime on Linux has lavapipe alone; on Windows DXGI tells (``runtime.windows.describe``).
-    return info is not None and (info.name.startswith("dml on linux") or "software adapter" in info.details)
+    # On Windows DXGI tells (``runtime.windows.describe``).
+    return info is not None and (info.name == "dml on linux: lavapipe" or "software adapter" in info.details)
 
 
 def open_session(device: Device, path: Path, options: SessionOptions, host: SessionHost | None = None) -> Session:

@@ -1,7 +1,9 @@
 """What the FP16 emulation predicts of a DirectML session, and what it decides where the device rounds otherwise.
 
-GPUs round FP32 to FP16 to nearest even. A software device may cut toward zero, which adds up: a model that is 0.01 off
-on a GPU is 0.3 off there. What such a device computes is compared with the FP16 emulation in the same rounding.
+Shaders with native 16-bit types round FP32 to FP16 to nearest even. A device without them stores FP16 through typed
+buffers, and its driver may cut toward zero (NVIDIA's Vulkan driver and Mesa's CPU driver do), which adds up: a model
+that is 0.01 off with one rounding can be 0.3 off with the other. The self-test measures which it is; what a device that
+cuts computes is compared with the FP16 emulation in the same rounding.
 """
 
 from __future__ import annotations
@@ -25,10 +27,10 @@ FACTOR = 2.0
 
 
 def device_rounding(session: SessionOptions | None = None) -> Rounding:
-    """How the DirectML device here makes FP16 of FP32; a device that was not probed is a GPU.
+    """How the DirectML device here makes FP16 of FP32; one that was not probed is taken to round to nearest.
 
     Args:
-        session: its adapter is the one that is meant.
+        session: its adapter or GPU is the one that is meant.
     """
     from dmlprep.runtime import dml_status
 
