@@ -35,7 +35,7 @@ class Ratio:
 
     Attributes:
         to: name of the other.
-        value: the quotient of their medians, over the rounds in which both ran.
+        value: the quotient of the same quantile of both, over the rounds in which both ran.
         low, high: between them it lies with 95 %; ``None`` where there were too few rounds to say so.
         rounds: how many these are.
     """
@@ -69,7 +69,8 @@ class Timed:
         nodes: of the graph that the session made of the file before it fused any.
         cpu_nodes: those of them on the CPU.
         partitions: graphs that DirectML fuses, by the placement rules.
-        ratio: its time as a multiple of the first model's that ran; ``None`` for that one.
+        ratio: its median as a multiple of the first model's that ran; ``None`` for that one.
+        least_disturbed: the same of p10, which other programs on the machine change least.
     """
 
     name: str
@@ -90,6 +91,7 @@ class Timed:
     cpu_nodes: int | None = None
     partitions: int | None = None
     ratio: Ratio | None = None
+    least_disturbed: Ratio | None = None
 
 
 @dataclass(frozen=True)

@@ -41,12 +41,12 @@ def seconds_text(seconds: float | None) -> str:
 
 
 def ratio_text(ratio: Ratio | None) -> str:
-    """``0.352 (0.341 to 0.360)``; empty for ``None``."""
+    """``0.352 (0.341 to 0.36)``; empty for ``None``."""
     if ratio is None:
         return ""
     if ratio.low is None or ratio.high is None:
         return f"{ratio.value:.3g} (too few rounds)"
-    return f"{ratio.value:.4g} ({ratio.low:.4g} to {ratio.high:.4g})"
+    return f"{ratio.value:.3g} ({ratio.low:.3g} to {ratio.high:.3g})"
 
 
 def _memory(one: Timed) -> str:
@@ -75,7 +75,7 @@ def show_bench(found: Bench, console: Console) -> None:
         if one.not_apart:
             console.print(Text(f"{printable(one.name)}: copies not apart: {one.not_apart}", style="dim"))
     if against := next((one.ratio.to for one in ran if one.ratio is not None), ""):
-        said = f"ratio of medians, to {printable(against)}; in brackets, where it lies with 95 %"
+        said = f"ratios of medians and of p10, to {printable(against)}; in brackets, where they lie with 95 %"
         console.print(Text(said, style="dim"))
     if ran:
         inputs = {"seeded": ", on made inputs", "given": ", on the given inputs"}.get(found.inputs, "")
@@ -100,10 +100,11 @@ def _times(ran: list[Timed]) -> Table:
     rows = []
     for one in ran:
         assert one.times is not None
-        rows.append((one.name, *_quantiles(one.times), ratio_text(one.ratio)))
+        ratios = (ratio_text(one.ratio), ratio_text(one.least_disturbed))
+        rows.append((one.name, *_quantiles(one.times), *ratios))
         if one.on_device is not None:
-            rows.append(("  without copies", *_quantiles(one.on_device), ""))
-    return _table(["", "median", "p10", "p90", "runs/s", "runs", "ratio"], rows)
+            rows.append(("  without copies", *_quantiles(one.on_device), "", ""))
+    return _table(["", "median", "p10", "p90", "runs/s", "runs", "ratio", "ratio of p10"], rows)
 
 
 def _quantiles(times: Times) -> tuple[str, ...]:
@@ -188,6 +189,7 @@ def _row(one: Timed, share: Any) -> SpeedRow:
         "fused partitions": "" if one.partitions is None else str(one.partitions),
         "on the CPU": _on_cpu(one),
         "ratio": ratio_text(one.ratio),
+        "ratio of p10": ratio_text(one.least_disturbed),
     }
     bare = None if one.on_device is None else share(one.on_device.median)
     return SpeedRow(one.name, sizes, "", cells, share(times.median), share(times.p10), share(times.p90), bare)

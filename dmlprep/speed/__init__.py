@@ -2,7 +2,7 @@
 
 from dmlprep.speed.files import BenchRequest, bench, bench_record
 from dmlprep.speed.measuring import measure
-from dmlprep.speed.statistics import ratio_of_medians, summary
+from dmlprep.speed.statistics import ratio_of_times, summary
 from dmlprep.speed.variants import Variant, overridden_like, overrides
 
 __all__ = [
@@ -13,6 +13,6 @@ __all__ = [
     "measure",
     "overridden_like",
     "overrides",
-    "ratio_of_medians",
+    "ratio_of_times",
     "summary",
 ]

@@ -1,16 +1,14 @@
 """Time models in turn, each in a worker of its own, so that what disturbs the machine disturbs all of them alike.
 
 A round gives every model one turn, in an order drawn anew; the next round has that order reversed, so that over two
-rounds nobody has the better place. A turn of a fast model is several runs, after one that is not timed, which brings
-back to the caches what the others have put out.
+rounds nobody has the better place. A turn is several runs where that is a matter of milliseconds, after one that is not
+timed, which brings back to the caches what the others have put out.
 """
 
 from __future__ import annotations
 
 import contextlib
-import math
 import random
-import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,7 +20,7 @@ from dmlprep.parity.feeds import Feed
 from dmlprep.placement import place
 from dmlprep.record import DeviceInfo
 from dmlprep.record.speed import SOFTWARE, Bench, Timed
-from dmlprep.speed.statistics import ratio_of_medians, summary
+from dmlprep.speed.statistics import ratio_of_times, summary
 from dmlprep.speed.variants import Variant, overridden
 from dmlprep.targets import find_target
 
@@ -31,11 +29,12 @@ if TYPE_CHECKING:
 
 __all__ = ["measure"]
 
-_TURN = 0.02
-"""Seconds that a turn should last: long beside a switch between processes, short beside what disturbs a machine."""
+_TURN, _LONGEST_TURN = 0.02, 0.25
+"""Seconds that a turn lasts: as long for each model, and for so many runs of the slowest as there should be."""
+_RUNS_OF_A_TURN = 6
 
-_MOST_RUNS = 64
-"""Timed runs of one turn."""
+_MOST_RUNS = 256
+"""Of one turn."""
 
 _WARM_UP = 0.1
 """Share of the time for measuring that goes to each model's warm-up at most, in seconds a second; and its bounds."""
@@ -55,8 +54,8 @@ class _Runner:
     host: SessionHost | None = None
     session: Session | None = None
     found: Timed = field(init=False)
-    burst: int = 1
     apart: bool = False
+    fastest: float = 0.0
     turns: dict[int, tuple[float, ...]] = field(default_factory=dict)
     """Times of its runs by round, the copies included."""
     device_times: list[float] = field(default_factory=list)
@@ -111,10 +110,7 @@ class _Runner:
                     self.close()
                     self.start(warm_seconds, apart=False)
                     return
-        warm = self.session.time(_WARM_RUNS, warm_seconds)
-        # The later half: caches and clocks have come to rest.
-        typical = statistics.median(warm[len(warm) // 2 :])
-        self.burst = min(max(math.ceil(_TURN / typical), 1), _MOST_RUNS) if typical > 0 else _MOST_RUNS
+        self.fastest = min(self.session.time(_WARM_RUNS, warm_seconds))
 
     def _place(self) -> None:
         """Where its nodes are; left out where this ONNX Runtime does not tell."""
@@ -125,17 +121,18 @@ class _Runner:
             providers = [node.provider for node in self.session.placement()]
             self.found = replace(self.found, nodes=len(providers), cpu_nodes=providers.count(_CPU))
 
-    def turn(self, number: int) -> None:
-        """Its turn in a round: runs with the copies and, where that can be had, runs without."""
-        self.turns[number] = self._burst(on_device=False)
+    def turn(self, number: int, seconds: float) -> None:
+        """Its turn in a round: runs with the copies and, where that can be had, runs without, each for ``seconds``."""
+        self.turns[number] = self._runs(seconds, on_device=False)
         if self.apart:
-            self.device_times += self._burst(on_device=True)
+            self.device_times += self._runs(seconds, on_device=True)
 
-    def _burst(self, *, on_device: bool) -> tuple[float, ...]:
+    def _runs(self, seconds: float, *, on_device: bool) -> tuple[float, ...]:
         assert self.session is not None
-        settling = 1 if self.burst > 1 else 0
-        took = self.session.time(self.burst + settling, 4 * _TURN, on_device=on_device)
-        return took[settling:] or took
+        # By the clock and not by a number: on a busy machine a process that has rested runs fast at first, and turns of
+        # different lengths would differ by that.
+        took = self.session.time(_MOST_RUNS, seconds, on_device=on_device)
+        return took[1:] or took
 
     def finish(self) -> None:
         """What is known at the end: the times, and the worker's memory."""
@@ -235,6 +232,8 @@ def _rounds(runners: Sequence[_Runner], seconds: float, runs: int, progress: Cal
     began = time.perf_counter()
     done = 0
     order: list[_Runner] = []
+    slowest = max((one.fastest for one in runners if one.runs), default=0.0)
+    turn = max(_TURN, min(_RUNS_OF_A_TURN * slowest, _LONGEST_TURN))
     while running := [one for one in runners if one.runs]:
         spent = time.perf_counter() - began
         if spent >= seconds and min(one.timed for one in running) >= runs:
@@ -243,7 +242,7 @@ def _rounds(runners: Sequence[_Runner], seconds: float, runs: int, progress: Cal
         order = order[::-1] if done % 2 else draw.sample(list(runners), len(runners))
         for runner in order:
             if runner.runs:
-                _tried(runner, lambda r, number=done: r.turn(number))  # type: ignore[misc]
+                _tried(runner, lambda r, number=done: r.turn(number, turn))  # type: ignore[misc]
         done += 1
     return done
 
@@ -253,10 +252,13 @@ def _rows(runners: Sequence[_Runner], device: DeviceInfo | None) -> tuple[Timed,
     rows = []
     for one in runners:
         row = one.found
+        if software_device(one.device, device):
+            row = replace(row, device_memory=None)  # the machine's own, which the worker's memory holds
         if one.runs and one.device == "dml":
             row = replace(row, partitions=_partitions(one.variant, device))
         if one.runs and first is not None and one is not first:
-            row = replace(row, ratio=ratio_of_medians(first.found.name, first.turns, one.turns))
+            medians, least = (ratio_of_times(first.found.name, first.turns, one.turns, q) for q in (0.5, 0.1))
+            row = replace(row, ratio=medians, least_disturbed=least)
         rows.append(row)
     return tuple(rows)
 

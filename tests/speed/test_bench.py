@@ -16,7 +16,8 @@ import pytest
 import dmlprep
 from dmlprep.errors import CheckNotRun, InputError, UsageError
 from dmlprep.model import Model
-from dmlprep.record import RunRecord
+from dmlprep.parity.candidate import software_device
+from dmlprep.record import DeviceInfo, RunRecord
 from dmlprep.record.speed import SOFTWARE, Bench, Timed
 from dmlprep.runtime import dml_status
 from dmlprep.speed.variants import Variant, overridden, overridden_like, overrides
@@ -56,6 +57,7 @@ def test_one_model_twice() -> None:
     assert second.ratio is not None
     assert second.ratio.to == first.name
     assert second.ratio.value > 0
+    assert second.least_disturbed is not None
     assert (found.inputs, found.note, found.exit_code) == ("seeded", "", 0)
     assert found.device.startswith("cpu, ONNX Runtime ")
     assert found.rounds >= 1
@@ -153,7 +155,7 @@ def test_the_command(run: Run, tmp_path: Path) -> None:
     done = run("bench", CNN, CNN, "--seconds", "0.1", "--html", page)
     assert done.code == 0
     assert "median" in done.out
-    assert "ratio of medians, to residual_cnn.onnx" in done.out
+    assert "of p10, to residual_cnn.onnx" in done.out
     assert "<svg" in page.read_text(encoding="utf-8")
     assert run("bench", CNN, "--seconds", "0", "--html", page).code == 2  # it is there
     done = run("bench", CNN, "--seconds", "0", "--format", "json", "-q")
@@ -213,6 +215,19 @@ def test_times_of_a_software_device_are_marked_everywhere() -> None:
     assert SOFTWARE in dmlprep.render_record(found)
     assert SOFTWARE in dmlprep.render_record(found, "html")
     assert SOFTWARE in dmlprep.render_record(found, "json")
+
+
+@pytest.mark.parametrize(
+    ("device", "software"),
+    [
+        (DeviceInfo("dml on windows: NVIDIA GeForce RTX 4090", ["adapter 0"]), False),
+        (DeviceInfo("dml on windows: llvmpipe (LLVM 19.1.7, 256 bits)", ["adapter 0"]), True),
+        (DeviceInfo("dml on windows: Microsoft Basic Render Driver", ["software adapter"]), True),
+        (DeviceInfo("dml on linux: lavapipe"), True),
+    ],
+)
+def test_which_devices_are_software(device: DeviceInfo, software: bool) -> None:
+    assert software_device("dml", device) is software
 
 
 @pytest.mark.dml
