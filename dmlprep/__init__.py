@@ -1,15 +1,16 @@
 """Prepare ONNX models for ONNX Runtime's DirectML execution provider, and prove the result.
 
 The public surface is what the command line does: ``check``, ``verify_placement`` and ``explain``; ``plan``,
-``plan_model`` and ``prepare``; ``compare`` and ``bisect``, and ``make_feeds`` for their inputs; for a Windows machine
-without dmlprep ``pack_kit`` and ``verify_kit``; ``adapters`` and ``gpus``; ``render_record``, ``write_record`` and
-``write_depfile`` for records; ``limits`` for models that need more. Errors are in ``dmlprep.errors``, records in
-``dmlprep.record``.
+``plan_model`` and ``prepare``; ``compare``, ``bisect``, ``bench``, and ``make_feeds`` for their inputs; for a Windows
+machine without dmlprep ``pack_kit`` and ``verify_kit``; ``adapters`` and ``gpus``; ``render_record``,
+``write_record`` and ``write_depfile`` for records; ``limits`` for models that need more. Errors are in
+``dmlprep.errors``, records in ``dmlprep.record``.
 """
 
 from dmlprep._version import __version__
 from dmlprep.api import (
     adapters,
+    bench,
     bisect,
     check,
     compare,
@@ -31,6 +32,7 @@ from dmlprep.api import (
 __all__ = [
     "__version__",
     "adapters",
+    "bench",
     "bisect",
     "check",
     "compare",

@@ -1,10 +1,10 @@
 """The whole public surface: what the command line does, from Python.
 
 ``check``, ``verify_placement`` and ``explain`` look at a model; ``plan_model`` says what ``prepare`` would do to it;
-``plan`` and ``prepare`` make it ready; ``compare`` and ``bisect`` hold two models against each other, and
-``make_feeds`` makes inputs for that; ``pack_kit`` and ``verify_kit`` do so on another machine; ``adapters`` and, on
-Linux, ``gpus`` list the GPUs; ``render_record``, ``write_record`` and ``write_depfile`` give records a form; ``limits``
-says how much may be made of a model.
+``plan`` and ``prepare`` make it ready; ``compare`` and ``bisect`` hold two models against each other, ``bench`` times
+them, and ``make_feeds`` makes inputs for that; ``pack_kit`` and ``verify_kit`` do so on another machine; ``adapters``
+and, on Linux, ``gpus`` list the GPUs; ``render_record``, ``write_record`` and ``write_depfile`` give records a form;
+``limits`` says how much may be made of a model.
 
     import dmlprep
 
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from dmlprep.pipeline import Observer
     from dmlprep.pipeline.outlook import Outlook
     from dmlprep.recipe import Plan
+    from dmlprep.record.speed import Bench
     from dmlprep.runtime import Adapter
     from dmlprep.runtime.linux.gpus import Gpu
     from dmlprep.runtime.types import OpenBy, Optimization
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Device",
     "adapters",
+    "bench",
     "bisect",
     "check",
     "compare",
@@ -175,6 +177,8 @@ def prepare(
     require_dml: bool = False,
     metric: str | Metric | None = None,
     metric_bound: float | None = None,
+    bench: bool = False,
+    bench_seconds: float = 10.0,
     force: bool = False,
     observer: Observer | None = None,
 ) -> RunRecord:
@@ -196,6 +200,9 @@ def prepare(
         metric: ``file.py:function`` or a function of your own, which decides in place of the tolerance
             (docs/parity.md#a-measure-of-your-own); the recipe's where there is none.
         metric_bound: the largest number of it that passes, where it does not decide itself.
+        bench: time the model as it came, with its sizes overridden, and the result, once that is proved: on DirectML
+            unless ``device`` is ``cpu`` or there is none. ``facts["bench"]`` holds what was found; it decides nothing.
+        bench_seconds: for the timed runs of all three.
         force: replace files that are there.
 
     Returns:
@@ -238,6 +245,7 @@ def prepare(
         force=force,
         session=session,
         metric=_metric(metric, metric_bound, made),
+        bench_seconds=bench_seconds if bench else None,
         observer=observer or Observer(),
     )
     return run(request)
@@ -301,6 +309,68 @@ def compare(
         sizes=dict(sizes or {}),
         seeds=seeds,
         yardstick=Yardstick(dict(measures or {}), "auto", _metric(metric, metric_bound)),
+    )
+
+
+def bench(
+    *models: str | Path,
+    feeds: Sequence[str | Path | Mapping[str, np.ndarray[Any, Any]]] = (),
+    device: Literal["cpu", "dml"] = "cpu",
+    device_id: int | None = None,
+    adapter: str | None = None,
+    gpu: str | None = None,
+    pins: Mapping[str, int] | None = None,
+    sizes: Mapping[str, int] | None = None,
+    seconds: float = 10.0,
+    runs: int = 10,
+    time_limit: float = 600.0,
+    progress: Callable[[float, str], None] = lambda share, text: None,
+) -> Bench:
+    """Time models on a device, in turn and on the same inputs (docs/speed.md).
+
+    Args:
+        models: all of them are loaded at once, each in a worker of its own. One may come twice.
+        feeds: as in ``prepare``; the first one is used, a seeded one where there is none.
+        device_id, adapter, gpu: as in ``prepare``.
+        pins: sizes that the sessions override, by dimension name or by ``input:axis``; made feeds have them too.
+        sizes: sizes for free dimensions of made feeds, by name; the sessions know nothing of them.
+        seconds: for the timed runs of all models together.
+        runs: timed runs that each model gets at least, whatever that takes.
+        time_limit: seconds for one load or run.
+        progress: is told the share done (0 to 1) and what is done.
+
+    Returns:
+        times, memory, placement, and each model's time as a multiple of the first one's. A model that did not load or
+        run says why in ``not_run``, and makes ``exit_code`` 3. ``render_record`` shows it.
+
+    Raises:
+        InputError: a model or feed cannot be read, or does not fit.
+        UsageError: ``adapter`` names no adapter or several, ``gpu`` several, or there is no model.
+        CheckNotRun: there is no such device or GPU here, or feeds cannot be made up for an input.
+    """
+    from dmlprep.compiled import door
+
+    door.start()  # it gets ready while modules are imported here
+    from dmlprep.runtime import SessionOptions, choose_adapter, choose_gpu
+    from dmlprep.speed import BenchRequest
+    from dmlprep.speed import bench as run
+
+    return run(
+        BenchRequest(
+            [Path(model) for model in models],
+            feeds,
+            device,
+            SessionOptions(
+                device_id=choose_adapter(adapter, device_id, on=device),
+                gpu=choose_gpu(gpu, on=device),
+                time_limit=time_limit,
+            ),
+            dict(pins or {}),
+            dict(sizes or {}),
+            seconds,
+            runs,
+            progress,
+        )
     )
 
 
@@ -548,6 +618,7 @@ def pack_kit(
     time_limit: float = 1800.0,
     measures: Mapping[str, str] | None = None,
     metric: str = "",
+    key: str | Path | None = None,
     force: bool = False,
     progress: Callable[[float, str], None] = lambda share, text: None,
 ) -> Packed:
@@ -565,6 +636,9 @@ def pack_kit(
         time_limit: seconds for everything on the other machine.
         measures: as in ``compare``.
         metric: name of your own measure (``file.py:function``), for whoever verifies; it is neither packed nor run.
+        key: file of your own key, made where it is not there. It seals the kit, and never leaves you; the key for
+            whoever runs the kit is written beside ``out``, its name ending in ``.run-key``.
+        force: replace ``out``, and the run key.
 
     Raises:
         DmlprepError: it cannot be packed, or the reference does not run.
@@ -587,6 +661,7 @@ def pack_kit(
             time_limit=time_limit,
             measures=dict(measures or {}),
             metric=metric,
+            key=Path(key) if key is not None else None,
             force=force,
             progress=progress,
         )
@@ -601,6 +676,7 @@ def verify_kit(
     record: str | Path | None = None,
     metric: str | Metric | None = None,
     metric_bound: float | None = None,
+    key: str | Path | None = None,
 ) -> tuple[Verdict, Path | None]:
     """Judge what came back from a kit, and put the verdict into the record of the model.
 
@@ -610,12 +686,13 @@ def verify_kit(
         model: the model that the kit should hold; the record beside it takes the verdict.
         record: another record to take the verdict.
         metric, metric_bound: as in ``prepare``. A metric that the kit names is not run unless it is given.
+        key: file of your own key: the kit must have been packed with it, and the result signed with the run key.
 
     Returns:
         the verdict, and the record that took it.
 
     Raises:
-        InputError: something was damaged or edited, or does not belong together.
+        InputError: something was damaged or edited, does not belong together, or lacks the seal that ``key`` asks for.
     """
     from dmlprep.kit import VerifyRequest, verify
 
@@ -626,6 +703,7 @@ def verify_kit(
             Path(model) if model is not None else None,
             Path(record) if record is not None else None,
             _metric(metric, metric_bound),
+            Path(key) if key is not None else None,
         )
     )
 
@@ -652,11 +730,13 @@ def gpus() -> tuple[Gpu, ...]:
     return listed()
 
 
-def render_record(record: RunRecord | str | Path, form: Literal["text", "html", "json", "sarif"] = "text") -> str:
+def render_record(
+    record: RunRecord | Bench | str | Path, form: Literal["text", "html", "json", "sarif"] = "text"
+) -> str:
     """A record to read or to hand on.
 
     Args:
-        record: what ``prepare`` or ``check`` returned, or the path of a ``run.json``.
+        record: what ``prepare``, ``check`` or ``bench`` returned, or the path of a ``run.json``.
         form: plain text as ``dmlprep report`` writes it; one HTML page that loads nothing from elsewhere; the JSON of
             ``run.json``; or the findings as SARIF 2.1.0, for code scanning.
 
@@ -664,8 +744,12 @@ def render_record(record: RunRecord | str | Path, form: Literal["text", "html", 
         InputError: the path cannot be read, or is no record.
         UsageError: unknown form.
     """
-    if not isinstance(record, RunRecord):
+    if isinstance(record, str | Path):
         record = RunRecord.read(Path(record))
+    elif not isinstance(record, RunRecord):
+        from dmlprep.speed import bench_record
+
+        record = bench_record(record)
     if form == "text":
         from dmlprep.report.text import render_text
 

@@ -13,6 +13,7 @@ from rich.text import Text
 from dmlprep.cli.streams import Guarded, own
 from dmlprep.pipeline.observer import Observer
 from dmlprep.record import StepRecord, Verdict
+from dmlprep.record.speed import Bench
 from dmlprep.report.console import PlainConsole
 from dmlprep.report.text import PIPED
 
@@ -125,3 +126,6 @@ class ProgressObserver(Observer):
 
     def check_finished(self, verdict: Verdict) -> None:
         self._end(verdict.outcome, verdict.check)
+
+    def measured(self, found: Bench) -> None:
+        self._end(f"{found.rounds} rounds in {found.seconds:.0f} s", "bench")

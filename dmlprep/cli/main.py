@@ -27,6 +27,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "check": ("dmlprep.cli.check", "Say what of a model DirectML runs, and why not the rest. Edits nothing."),
     "plan": ("dmlprep.cli.plan", "Show the steps that prepare would run."),
     "compare": ("dmlprep.cli.compare", "Compare the outputs of two models."),
+    "bench": ("dmlprep.cli.bench", "Time models side by side on a device."),
     "feeds": ("dmlprep.cli.feeds", "Make inputs for --feeds from pictures, sound or text."),
     "bisect": ("dmlprep.cli.bisect", "Find the first node at which two models differ."),
     "kit": ("dmlprep.cli.kit", "Pack a model to try on a Windows machine; verify the result that came back."),
@@ -95,7 +96,7 @@ class _LazyGroup(click.Group):
     "--made-nodes",
     type=click.IntRange(0, 1 << 60),
     metavar="N",
-    help="Nodes that its functions and operators may become (50000, and 32 for each of its own).",
+    help="Nodes that its functions and operators may become (10000, and 64 for each of its own).",
 )
 @click.pass_context
 def cli(

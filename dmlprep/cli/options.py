@@ -26,6 +26,7 @@ __all__ = [
     "read_pins",
     "read_sizes",
     "recipe_options",
+    "seconds_option",
     "sizes_option",
     "time_limit_option",
 ]
@@ -171,6 +172,13 @@ def time_limit_option(seconds: float, says: str) -> Callable[[F], F]:
         show_default=True,
         metavar="SECONDS",
         help=says,
+    )
+
+
+def seconds_option(name: str, says: str) -> Callable[[F], F]:
+    """How long the timed runs of a measurement last."""
+    return click.option(
+        name, type=Number(0, MOST_SECONDS), default=10.0, show_default=True, metavar="SECONDS", help=says
     )
 
 

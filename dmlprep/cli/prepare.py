@@ -7,7 +7,14 @@ from typing import Any
 
 import click
 
-from dmlprep.cli.options import device_options, feeds_option, format_option, metric_options, recipe_options
+from dmlprep.cli.options import (
+    device_options,
+    feeds_option,
+    format_option,
+    metric_options,
+    recipe_options,
+    seconds_option,
+)
 from dmlprep.cli.output import print_json_text
 
 __all__ = ["command"]
@@ -26,6 +33,12 @@ __all__ = ["command"]
 @feeds_option
 @device_options
 @metric_options
+@click.option(
+    "--bench",
+    is_flag=True,
+    help="Time the result beside MODEL as it came and with its sizes overridden (docs/speed.md). Decides nothing.",
+)
+@seconds_option("--bench-seconds", "Timed runs of --bench, all together.")
 @click.option("--force", is_flag=True, help="Replace files that are there.")
 @click.option(
     "--record",

@@ -50,8 +50,12 @@ class Guarded(io.TextIOBase):
         return len(text)
 
     def flush(self) -> None:
-        """Flush the stream itself."""
-        self.own.flush()
+        """Flush the stream itself; one that was closed has nothing left to flush.
+
+        Python asks for this when the object goes, which may be after the stream went.
+        """
+        if not self.own.closed:
+            self.own.flush()
 
     def isatty(self) -> bool:
         """Whether it is a terminal."""

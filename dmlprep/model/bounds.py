@@ -53,7 +53,11 @@ def check_bounds(proto: onnx.ModelProto, where: str) -> None:
     for node in protos.nodes(proto):
         _check_types(node, where)
     for tensor in protos.tensors(proto):
-        _check_dims(tensor.dims, f"{where}: tensor {tensor.name!r}")
+        at = f"{where}: tensor {tensor.name!r}"
+        if tensor.data_type not in _ELEMENT_TYPES:
+            what = f"{tensor.data_type} is no element type"
+            raise InputError(what, where=at, code="DP003", fix="export the model again")
+        _check_dims(tensor.dims, at)
     for name, shape in _shapes(proto):
         _check_dims([max(d.dim_value, 1) for d in shape.dim], f"{where}: {name}")
 

@@ -40,6 +40,9 @@ Array = np.ndarray[Any, Any]
 Device = Literal["cpu", "dml"]
 Answers = Generator[tuple[DeviceInfo, dict[str, Array]], None, None]
 
+_ON_CPU = ("llvmpipe", "lavapipe", "swiftshader")
+"""Drivers that compute on the CPU, as an adapter's name has them."""
+
 WHOLE_BYTES = 1 << 30
 """Weights up to which a shadow is run whole, in bytes; beyond, piece by piece (``model.segments``)."""
 
@@ -65,8 +68,12 @@ def software_device(device: Device, info: DeviceInfo | None) -> bool:
     """Whether a device computes on the CPU, where a run that takes long says nothing about the model."""
     if device == "cpu":
         return True
-    # On Windows DXGI tells (``runtime.windows.describe``).
-    return info is not None and (info.name == "dml on linux: lavapipe" or "software adapter" in info.details)
+    # On Windows DXGI tells (``runtime.windows.describe``), but for Wine's.
+    return info is not None and (
+        info.name == "dml on linux: lavapipe"
+        or "software adapter" in info.details
+        or any(name in info.name.casefold() for name in _ON_CPU)
+    )
 
 
 def open_session(device: Device, path: Path, options: SessionOptions, host: SessionHost | None = None) -> Session:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dmlprep.record import StepRecord, Verdict
+from dmlprep.record.speed import Bench
 
 __all__ = ["Observer"]
 
@@ -30,3 +31,6 @@ class Observer:
 
     def check_finished(self, verdict: Verdict) -> None:
         """A check has its verdict."""
+
+    def measured(self, found: Bench) -> None:
+        """The models were timed."""

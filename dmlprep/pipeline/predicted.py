@@ -37,7 +37,7 @@ def device_rounding(session: SessionOptions | None = None) -> Rounding:
     return "toward-zero" if dml_status(session=session).fp16.rounding == "toward-zero" else "nearest"
 
 
-def hold_against(measured: Verdict, predicted: Verdict | None, rounding: Rounding) -> Verdict:
+def hold_against(measured: Verdict, predicted: Verdict | None, rounding: Rounding, last_bits: float = 0.0) -> Verdict:
     """The verdict of a DirectML session with what the FP16 emulation predicted.
 
     Where the device rounds toward zero, an output that is out of tolerance passes if the emulation, which rounds the
@@ -45,13 +45,19 @@ def hold_against(measured: Verdict, predicted: Verdict | None, rounding: Roundin
 
     Args:
         predicted: the emulation's verdict, in the device's rounding; ``None`` or without outputs changes nothing.
+        last_bits: the error that last bits of the inputs make in the original, where it quantises.
     """
     if predicted is None or not predicted.outputs or not measured.outputs:
         return measured
     expected = {output.output: output for output in predicted.outputs}
-    # Quantised models round on the way: a last bit turns into a whole step, which no emulation can foretell closer.
-    foretold = [max(output.max_rel, output.noise or 0.0) for output in predicted.outputs]
-    told = msgspec.structs.replace(measured, predicted=max(foretold))
+    foretold = {
+        "the fp16 emulation": max(output.max_rel for output in predicted.outputs),
+        "the original's own noise": max(output.noise or 0.0 for output in predicted.outputs),
+        # Quantised models round on the way: a last bit turns into a whole step, which no emulation can foretell closer.
+        "the original, its inputs moved by last bits,": last_bits,
+    }
+    by = max(foretold, key=lambda name: foretold[name])
+    told = msgspec.structs.replace(measured, predicted=foretold[by], predicted_by=by)
     if rounding == "nearest" or measured.outcome != "failed" or measured.metric:
         return told
     outputs = [_judged(output, expected.get(output.output)) for output in measured.outputs]

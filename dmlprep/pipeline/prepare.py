@@ -13,6 +13,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from dmlprep._version import __version__
 from dmlprep.errors import CheckNotRun, DmlprepError, InputError, ModelRefused, OutputError, ToolFailed
 from dmlprep.files import FileSet, check_path, unwritable
@@ -30,6 +32,7 @@ from dmlprep.pipeline.observer import Observer
 from dmlprep.pipeline.placing import context_for
 from dmlprep.pipeline.proof import missing_device, prove
 from dmlprep.pipeline.runner import CpuRunner
+from dmlprep.pipeline.timing import time_prepared
 from dmlprep.pipeline.transaction import run_step
 from dmlprep.recipe import Plan
 from dmlprep.record import RunRecord, Verdict
@@ -56,6 +59,7 @@ class PrepareRequest:
         force: replace files that are there.
         session: options of the DirectML session (device, overrides).
         metric: the user's own, which decides in place of the tolerance.
+        bench_seconds: for timing the result against the input; ``None`` where that is not asked for.
     """
 
     source: Path
@@ -65,6 +69,7 @@ class PrepareRequest:
     force: bool = False
     session: SessionOptions | None = None
     metric: UserMetric | None = None
+    bench_seconds: float | None = None
     observer: Observer = field(default_factory=Observer)
 
     @property
@@ -295,10 +300,31 @@ def _save_and_prove(
         _judge(record, request.plan)
         if record.exit_code:
             return
+        if request.bench_seconds is not None:
+            record.facts["bench"] = _timed(request, feeds, saved.files[0], request.bench_seconds)
         source.check()  # the last that is done with it before the result appears
         record.output = str(target)
         record.seconds = round(time.perf_counter() - began, 3)
         _appear(saved, record, staging, request)
+
+
+def _timed(request: PrepareRequest, feeds: RunFeeds, made: Path, seconds: float) -> dict[str, Any]:
+    """How fast the result is beside the input: on DirectML where it is to be proved there and can be had."""
+    on_dml = request.plan.recipe.parity.dml != "off" and not missing_device(request.on_target)
+    request.observer.check_started("bench")
+    found = time_prepared(
+        feeds.original,
+        made,
+        feeds,
+        device="dml" if on_dml else "cpu",
+        session=replace(request.on_target, time_limit=request.plan.recipe.parity.time_limit),
+        seconds=seconds,
+        shown=request.model_path,
+        progress=request.observer.step_progress,
+    )
+    request.observer.measured(found)
+    facts: dict[str, Any] = msgspec.to_builtins(found)
+    return facts
 
 
 def _appear(saved: Saved, record: RunRecord, staging: Path, request: PrepareRequest) -> None:

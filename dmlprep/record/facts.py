@@ -10,6 +10,8 @@ from typing import Any
 
 import msgspec
 
+from dmlprep.record.speed import Bench
+
 __all__ = ["check_run_facts", "check_step_facts"]
 
 _Number = float | None
@@ -28,6 +30,7 @@ class _Run(msgspec.Struct):
     placement_before: _Placement | None = None
     placement_after: _Placement | None = None
     files: list[str] = []
+    bench: Bench | None = None
 
 
 class _Trial(msgspec.Struct):

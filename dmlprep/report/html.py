@@ -13,6 +13,7 @@ from dmlprep.record import SEVERITIES, RunRecord
 from dmlprep.record.printable import printable
 from dmlprep.record.shares import percent
 from dmlprep.report.half import half_steps, modes, worst_output
+from dmlprep.report.speed import bench_of, speed_rows
 from dmlprep.report.units import bytes_text, toml_value
 
 __all__ = ["render_html", "write_html"]
@@ -25,6 +26,7 @@ def render_html(record: RunRecord) -> str:
 
     There are no scripts in it, and nothing of the record stands in an address, a style or an attribute without quotes.
     """
+    bench = bench_of(record)
     page = (resources.files("dmlprep.report") / "run.html.jinja").read_text(encoding="utf-8")
     environment = jinja2.Environment(
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, finalize=_printable
@@ -35,6 +37,8 @@ def render_html(record: RunRecord) -> str:
         placements=[(name, record.facts[key]) for name, key in _PLACEMENTS if record.facts.get(key)],
         halves=half_steps(record),
         modes=modes(record),
+        bench=bench,
+        speeds=speed_rows(bench) if bench is not None else [],
         worst=worst_output,
         size=bytes_text,
         toml=toml_value,

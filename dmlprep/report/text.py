@@ -12,6 +12,7 @@ from dmlprep.record import SEVERITIES, Finding, RunRecord, StepRecord, Verdict
 from dmlprep.record.printable import printable
 from dmlprep.record.shares import percent
 from dmlprep.report.console import PlainConsole
+from dmlprep.report.speed import bench_of, show_bench
 from dmlprep.report.units import bytes_text
 
 __all__ = ["PIPED", "render_text", "show_findings", "show_record", "show_verdicts"]
@@ -132,6 +133,9 @@ def show_record(record: RunRecord, console: Console) -> None:
     if record.verdicts:
         console.print()
         show_verdicts(record.verdicts, console)
+    if (bench := bench_of(record)) is not None:
+        console.print()
+        show_bench(bench, console)
     if record.output:
         console.print()
         console.print(Text(f"wrote {printable(record.output)}", style="bold"))

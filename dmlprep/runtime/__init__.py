@@ -13,6 +13,7 @@ from dmlprep.runtime.session import cpu_host, open_cpu, open_evaluator
 from dmlprep.runtime.types import (
     DATA_FOLDER,
     DmlStatus,
+    MemoryUse,
     NodePlacement,
     NodeTiming,
     OpenBy,
@@ -26,6 +27,7 @@ __all__ = [
     "Adapter",
     "DmlStatus",
     "FailureKind",
+    "MemoryUse",
     "NodePlacement",
     "NodeTiming",
     "OpenBy",

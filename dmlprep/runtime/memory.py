@@ -10,7 +10,7 @@ import sys
 import time
 from pathlib import Path
 
-__all__ = ["Family", "die_with_parent", "prefer_as_victim"]
+__all__ = ["Family", "die_with_parent", "peak_memory", "prefer_as_victim"]
 
 _PR_SET_PDEATHSIG = 1
 
@@ -92,3 +92,40 @@ def prefer_as_victim() -> None:
     """Called by a worker: when memory runs out, the kernel ends this process first."""
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000")
+
+
+if sys.platform == "win32":
+
+    class _Counters(ctypes.Structure):
+        """PROCESS_MEMORY_COUNTERS (psapi.h)."""
+
+        _fields_ = (
+            ("size", ctypes.c_uint32),
+            ("page_faults", ctypes.c_uint32),
+            ("peak_working_set", ctypes.c_size_t),
+            ("working_set", ctypes.c_size_t),
+            ("quotas", ctypes.c_size_t * 4),
+            ("pagefile", ctypes.c_size_t),
+            ("peak_pagefile", ctypes.c_size_t),
+        )
+
+    def peak_memory() -> dict[str, int]:
+        """Bytes that this process held at most: ``peak`` in memory, ``committed`` of its own; empty if not told."""
+        kernel = ctypes.WinDLL("kernel32")
+        kernel.GetCurrentProcess.restype = ctypes.c_void_p
+        counters = _Counters(size=ctypes.sizeof(_Counters))
+        ask = kernel.K32GetProcessMemoryInfo
+        ask.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint32)
+        if not ask(kernel.GetCurrentProcess(), ctypes.byref(counters), counters.size):
+            return {}
+        return {"peak": counters.peak_working_set, "committed": counters.peak_pagefile}
+
+else:
+
+    def peak_memory() -> dict[str, int]:
+        """Bytes that this process held at most, ``peak`` in memory; empty where the system does not tell."""
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            for line in Path("/proc/self/status").read_text(errors="replace").splitlines():
+                if line.startswith("VmHWM:"):
+                    return {"peak": int(line.split()[1]) * 1024}
+        return {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
+import math
 import os
 import shutil
 import sys
@@ -18,7 +19,7 @@ from dmlprep.record import DeviceInfo
 from dmlprep.runtime.child import Child, interrupted
 from dmlprep.runtime.failure import FULL, SessionFailure, disk_full, failure
 from dmlprep.runtime.results import machine_memory, open_result, read_result
-from dmlprep.runtime.types import NodePlacement, NodeTiming, RunValue, SessionOptions, ValueInfo
+from dmlprep.runtime.types import MemoryUse, NodePlacement, NodeTiming, RunValue, SessionOptions, ValueInfo
 from dmlprep.runtime.wire import FEEDS, RESULTS, dims_from_fields, dims_to_fields, read_tensor, write_tensor
 
 __all__ = ["Session", "SessionHost", "parse_profile"]
@@ -135,9 +136,28 @@ class SessionHost:
                 kind: tuple(ValueInfo(r[1], r[2], dims_from_fields(r[3:])) for r in answer if r[0] == kind)
                 for kind in ("input", "output")
             }
+            took = [_seconds(row) for row in answer if row[0] == "took"]
         # What only a session knows: its adapter and driver.
         device = self._describe({**self._facts, **_facts(answer)})
-        return Session(child, number, path, options, device, values["input"], values["output"], stranger=self._stranger)
+        session = Session(
+            child, number, path, options, device, values["input"], values["output"], stranger=self._stranger
+        )
+        session.load_seconds = took[0] if took else None
+        return session
+
+    def memory(self) -> MemoryUse:
+        """What the worker has held so far.
+
+        Raises:
+            SessionFailure: it does not say.
+        """
+        child = self.worker()
+        answer = child.ask([["memory"]], limit=child.start_limit, where=child.name)
+        with _in_its_words(child, child.name):
+            found = {row[1]: int(row[2]) for row in answer if row[0] == "memory"}
+            if min(found.values(), default=0) < 0:
+                raise ValueError("less than no memory")
+        return MemoryUse(found.get("peak"), found.get("committed"), found.get("device"))
 
     def close(self) -> None:
         """End the worker, and with it all sessions of this host."""
@@ -150,6 +170,18 @@ class SessionHost:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _seconds(row: Sequence[str]) -> float:
+    """The seconds of a row ``took``.
+
+    Raises:
+        ValueError: it is no time.
+    """
+    seconds = float(row[1])
+    if not 0 <= seconds < math.inf:  # NaN is not
+        raise ValueError(f"{row[1]} seconds")
+    return seconds
 
 
 def _facts(answer: list[list[str]]) -> dict[str, str]:
@@ -177,7 +209,11 @@ def _option_lines(options: SessionOptions) -> list[list[str]]:
 
 
 class Session:
-    """A model that is loaded in a worker, and answers. Every method may raise ``SessionFailure``."""
+    """A model that is loaded in a worker, and answers. Every method may raise ``SessionFailure``.
+
+    Attributes:
+        load_seconds: how long the worker took to make the session; ``None`` where it does not tell.
+    """
 
     def __init__(
         self,
@@ -202,11 +238,17 @@ class Session:
         self._timings: tuple[NodeTiming, ...] | None = None
         self._closed = False
         self._stranger = stranger
+        self.load_seconds: float | None = None
 
     def owned_by(self, host: SessionHost) -> Session:
         """End ``host`` with this session."""
         self._owner = host
         return self
+
+    @property
+    def alive(self) -> bool:
+        """Whether its worker is there to answer."""
+        return self._child.alive
 
     def run(self, feeds: Mapping[str, np.ndarray], outputs: Sequence[str] | None = None) -> dict[str, np.ndarray]:
         """Outputs by name, all of them unless named. Refuses outputs that are no tensors: see ``run_any``."""
@@ -223,12 +265,55 @@ class Session:
         self, feeds: Mapping[str, np.ndarray | list[np.ndarray]], outputs: Sequence[str] | None = None
     ) -> dict[str, RunValue]:
         """As ``run``, with sequences and optionals on both sides."""
+        answer = self._fed(feeds, outputs, "run")
+        with _in_its_words(self._child, str(self.path)):
+            found = self._values(answer)
+            wanted = outputs if outputs is not None else [value.name for value in self.outputs]
+            if missing := [name for name in wanted if name not in found]:
+                raise ValueError(f"output {missing[0]} is missing")
+        return found
+
+    def bind(self, feeds: Mapping[str, np.ndarray | list[np.ndarray]], outputs: Sequence[str] | None = None) -> None:
+        """Leave feeds with the worker, for ``time``; ``outputs`` as in ``run``."""
+        self._fed(feeds, outputs, "bind")
+
+    def time(self, count: int, seconds: float, *, on_device: bool = False) -> tuple[float, ...]:
+        """Run on the feeds of ``bind`` again and again, and time each run inside the worker.
+
+        Args:
+            count: runs at most.
+            seconds: no run begins later than this, but for the first.
+            on_device: inputs lie on the device already, and outputs stay there; else the time of a run holds both
+                copies.
+
+        Returns:
+            seconds of each run.
+        """
+        how = "device" if on_device else "host"
+        answer = self._child.ask(
+            [["time", str(self._number), how, str(count), repr(float(seconds))]],
+            limit=self._options.time_limit + seconds,
+            memory=self._options.memory_limit,
+            where=str(self.path),
+        )
+        with _in_its_words(self._child, str(self.path)):
+            took = tuple(_seconds(row) for row in answer if row[0] == "took")
+            if not 1 <= len(took) <= count:
+                raise ValueError(f"{len(took)} times of {count} runs")
+        return took
+
+    def _fed(
+        self, feeds: Mapping[str, np.ndarray | list[np.ndarray]], outputs: Sequence[str] | None, word: str
+    ) -> list[list[str]]:
+        """Ask for ``word`` with these feeds and wanted outputs."""
         if not self._child.alive:
             raise failure("crash", f"{self._child.name} has ended", str(self.path))
         declared = {value.name: value for value in self.inputs}
         lines: list[list[str]] = []
         files: list[Path] = []
         folder = self._child.exchange / FEEDS
+        # Where a worker keeps a file mapped, Windows lets nobody write another of its name.
+        prefix = "feed" if word == "run" else f"{word}{self._number}-"
         try:
             folder.mkdir(exist_ok=True)
             for name, value in feeds.items():
@@ -236,12 +321,12 @@ class Session:
                 if isinstance(value, list):
                     lines.append(["feedsequence", name, str(len(value)), dtype])
                 for index, array in enumerate(value if isinstance(value, list) else [value]):
-                    file = folder / f"feed{len(files)}-{index}"
+                    file = folder / f"{prefix}{len(files)}-{index}"
                     files.append(file)
                     element = dtype.removeprefix("seq(tensor(").rstrip(")") if isinstance(value, list) else dtype
                     lines.append(_feed_line(name, element, array, file))
             lines += [["want", name] for name in (outputs if outputs is not None else ())]
-            answer = self._ask([*lines, ["run", str(self._number)]])
+            return self._ask([*lines, [word, str(self._number)]])
         except OSError as error:
             if error.errno in FULL:
                 raise disk_full(folder, error) from error
@@ -249,12 +334,6 @@ class Session:
         finally:
             for file in files:
                 _discard(file)
-        with _in_its_words(self._child, str(self.path)):
-            found = self._values(answer)
-            wanted = outputs if outputs is not None else [value.name for value in self.outputs]
-            if missing := [name for name in wanted if name not in found]:
-                raise ValueError(f"output {missing[0]} is missing")
-        return found
 
     def _values(self, answer: list[list[str]]) -> dict[str, RunValue]:
         result: dict[str, RunValue] = {}

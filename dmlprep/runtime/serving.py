@@ -9,7 +9,9 @@ import contextlib
 import ctypes
 import os
 import sys
+import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -17,8 +19,8 @@ import numpy as np
 
 from dmlprep.processes.process import no_crash_dialog
 from dmlprep.runtime.hresult import error_text
-from dmlprep.runtime.memory import die_with_parent, prefer_as_victim
-from dmlprep.runtime.ortoptions import choose_device, providers, session_settings
+from dmlprep.runtime.memory import die_with_parent, peak_memory, prefer_as_victim
+from dmlprep.runtime.ortoptions import adapter_number, choose_device, providers, session_settings
 from dmlprep.runtime.types import DATA_FOLDER
 from dmlprep.runtime.wire import RESULTS, decode, dims_to_fields, encode, numpy_dtype, read_tensor
 
@@ -52,6 +54,25 @@ class Refused(Exception):
         self.kind = kind
 
 
+@dataclass
+class Bound:
+    """Feeds of a session, ready to be run.
+
+    Attributes:
+        names: of the outputs that are wanted.
+        feeds: by input.
+        call: one run, from the host's memory into it.
+        values: whether ``feeds`` are tensors of ONNX Runtime's own.
+        on_device: one run from the device's memory into it, once it was asked for.
+    """
+
+    names: list[str]
+    feeds: dict[str, Any]
+    call: Callable[[], Any]
+    values: bool = False
+    on_device: Callable[[], Any] | None = None
+
+
 class Worker:
     """Holds the sessions by number."""
 
@@ -71,6 +92,8 @@ class Worker:
         self.feeds: dict[str, Any] = {}
         self.sequences: dict[str, tuple[int, list[Any]]] = {}
         self.wanted: list[str] = []
+        self.bound: dict[str, Bound] = {}
+        self.adapter: int | None = None
         self.files = 0
 
     def say(self, *fields: str) -> None:
@@ -96,14 +119,18 @@ class Worker:
             if options.get("open_by", "provider") != "provider":
                 choose_device(self.ort, settings, options)
                 chosen = {}
+            began = time.perf_counter()
             # Else the package opens the session anew on the CPU, and replaces the provider's error by one of its own.
             session = self.ort.InferenceSession(source, settings, **chosen, enable_fallback=False)
+            took = time.perf_counter() - began
         except Exception as error:
             raise Refused("load", error_text(error)) from error
         if self.device == "dml" and "DmlExecutionProvider" not in session.get_providers():
             raise Refused("load", "ONNX Runtime left the DirectML provider out of the session")
         self.sessions[number] = session
+        self.say("took", repr(took))
         if self.device == "dml":
+            self.adapter = adapter_number(options)
             from dmlprep.runtime.windows import session_facts
 
             for key, fact in session_facts(options).items():
@@ -141,7 +168,8 @@ class Worker:
         else:
             self.feeds[name] = value
 
-    def run(self, number: str) -> None:
+    def take(self, number: str) -> Bound:
+        """The feeds and wanted outputs that came, ready to be run."""
         feeds, sequences, wanted = self.feeds, self.sequences, self.wanted
         self.feeds, self.sequences, self.wanted = {}, {}, []
         session = self.sessions[number]
@@ -152,17 +180,80 @@ class Worker:
         bits = any(isinstance(value, self.ort.OrtValue) for value in feeds.values())
         tensors = all(kinds.get(name, "").startswith("tensor(") for name in names)
         strings = any(kinds.get(name) == "tensor(string)" for name in names)
+        if not (tensors and not strings and (plain or bits)):
+            return Bound(names, feeds, lambda: session.run(names, feeds))
+        make = self.ort.OrtValue.ortvalue_from_numpy
         try:
-            if tensors and not strings and (plain or bits):
-                make = self.ort.OrtValue.ortvalue_from_numpy
-                values = {n: v if isinstance(v, self.ort.OrtValue) else make(v) for n, v in feeds.items()}
-                results = session.run_with_ort_values(names, values)
-            else:
-                results = session.run(names, feeds)
+            values = {n: v if isinstance(v, self.ort.OrtValue) else make(v) for n, v in feeds.items()}
+        except Exception as error:
+            raise Refused("run", error_text(error)) from error
+        return Bound(names, values, lambda: session.run_with_ort_values(names, values), values=True)
+
+    def run(self, number: str) -> None:
+        taken = self.take(number)
+        names = taken.names
+        try:
+            results = taken.call()
         except Exception as error:
             raise Refused("run", error_text(error)) from error
         for name, result in zip(names, results, strict=True):
             self.answer(name, result)
+
+    def bind(self, number: str) -> None:
+        self.bound[number] = self.take(number)
+
+    def time(self, number: str, how: str, count: str, seconds: str) -> None:
+        """Run on what was bound, and say how long each run took. What a run gave is let go between two of them."""
+        bound = self.bound[number]
+        took = []
+        clock = time.perf_counter
+        try:
+            call = bound.call if how == "host" else self.on_device(self.sessions[number], bound)
+            last = clock() + float(seconds)
+            for _ in range(int(count)):
+                began = clock()
+                result = call()
+                ended = clock()
+                del result
+                took.append(ended - began)
+                if ended >= last:
+                    break
+        except Exception as error:
+            raise Refused("run", error_text(error)) from error
+        for one in took:
+            self.say("took", repr(one))
+
+    def on_device(self, session: Any, bound: Bound) -> Callable[[], Any]:
+        """A run whose inputs lie on the device and whose outputs stay there; done when the device is."""
+        if bound.on_device is None:
+            if self.device != "dml" or not bound.values:
+                raise ValueError("only tensors can be bound to a device, and not to the CPU")
+            binding = session.io_binding()
+            for name, value in bound.feeds.items():
+                binding.bind_ortvalue_input(name, value)  # copied to where the session takes it
+            for name in bound.names:
+                binding.bind_output(name, "dml", self.adapter or 0)
+
+            def call() -> None:
+                session.run_with_iobinding(binding)
+                binding.synchronize_outputs()
+
+            bound.on_device = call
+        return bound.on_device
+
+    def memory(self) -> None:
+        found: dict[str, int | None] = dict(peak_memory())
+        if self.device == "dml" and self.adapter is not None:
+            from dmlprep.runtime.offsite.dxgi import memory_in_use
+
+            found["device"] = memory_in_use(self.adapter)
+        for key, count in found.items():
+            if count is not None:
+                self.say("memory", key, str(count))
+
+    def release(self, number: str) -> None:
+        self.bound.pop(number, None)
+        self.sessions.pop(number, None)
 
     def answer(self, name: str, result: Any) -> None:
         """Say one output: a tensor, a sequence of tensors, or an empty optional."""
@@ -226,9 +317,12 @@ class Worker:
             "hello": self.hello,
             "load": self.load,
             "run": self.run,
+            "bind": self.bind,
+            "time": self.time,
+            "memory": self.memory,
             "placement": self.placement,
             "timings": self.timings,
-            "close": lambda number: self.sessions.pop(number, None),
+            "close": self.release,
         }
         if word not in loud:
             raise Refused("protocol", f"unknown request {word}")

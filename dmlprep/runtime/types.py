@@ -15,6 +15,7 @@ __all__ = [
     "Dim",
     "DmlStatus",
     "Fp16Traits",
+    "MemoryUse",
     "NodePlacement",
     "NodeTiming",
     "OpenBy",
@@ -133,6 +134,21 @@ class NodeTiming:
     provider: str
     seconds: float
     calls: int
+
+
+@dataclass(frozen=True)
+class MemoryUse:
+    """Memory of a worker, in bytes; ``None`` where the system does not tell.
+
+    Attributes:
+        peak: the most that lay in the machine's memory at once: mapped files and shared libraries count.
+        committed: the most private memory at once, on Windows.
+        device: what it holds of the adapter's memory now, where DXGI tells.
+    """
+
+    peak: int | None = None
+    committed: int | None = None
+    device: int | None = None
 
 
 @dataclass(frozen=True)

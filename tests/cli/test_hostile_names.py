@@ -224,6 +224,14 @@ def test_what_others_print_is_guarded(capsys: pytest.CaptureFixture[str]) -> Non
     assert not [line for line in (out + err).splitlines() if line.casefold().startswith("error:")]
 
 
+def test_a_guard_that_outlives_its_stream_goes_in_silence() -> None:
+    """Python flushes what it disposes of; 3.13 tells what that raises."""
+    stream = io.StringIO()
+    guard = Guarded(stream)
+    stream.close()
+    guard.flush()
+
+
 def test_a_stream_that_was_closed_takes_everything(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdout", None)
     with guarded():

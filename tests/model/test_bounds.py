@@ -90,6 +90,18 @@ def test_a_number_that_is_no_element_type(to: int, tmp_path: Path) -> None:
     assert (error.code, error.what) == ("DP003", f"to={to} is no element type")
 
 
+@pytest.mark.parametrize("data_type", [-128, 99])
+@pytest.mark.parametrize("in_attribute", [True, False])
+def test_a_tensor_of_a_number_that_is_no_element_type(data_type: int, in_attribute: bool, tmp_path: Path) -> None:
+    weight = helper.make_tensor("s", FLOAT, [1], [1.0])
+    weight.data_type = data_type
+    nodes = [helper.make_node("Add", ["x", "s"], ["y"])]
+    if in_attribute:
+        nodes.insert(0, helper.make_node("Constant", [], ["s"], value=weight))
+    error = _refusal(_saved(tmp_path / "m.onnx", _model(nodes, weights=[] if in_attribute else [weight])))
+    assert (error.code, error.what) == ("DP003", f"{data_type} is no element type")
+
+
 @pytest.mark.parametrize("version", [-1, 1 << 31, 1 << 62])
 def test_a_number_that_is_no_version(version: int, tmp_path: Path) -> None:
     error = _refusal(_saved(tmp_path / "m.onnx", _model([_relu()], opset=version)))
@@ -164,6 +176,13 @@ def test_an_output_of_another_type_than_is_declared(kind: str, tmp_path: Path) -
     assert record.exit_code == 1
     assert "declared INT64, and is FLOAT" in record.all_findings()[-1].message
     assert [f.code for f in dmlprep.check(path).findings if f.severity == "error"][:1] == ["DP003"]
+
+
+def test_an_output_that_is_a_sequence_and_declared_a_tensor(tmp_path: Path) -> None:
+    model = _model([helper.make_node("SequenceConstruct", ["x"], ["y"])])
+    record = dmlprep.prepare(_saved(tmp_path / "m.onnx", model), out=tmp_path / "out", recipe="@static-fp32")
+    assert record.exit_code == 1
+    assert "declared FLOAT, and is sequence of FLOAT" in record.all_findings()[-1].message
 
 
 @pytest.mark.parametrize("kind", ["Constant", "Relu"])

@@ -73,6 +73,32 @@ def _broken(path: Path, change: Callable[[Path], None]) -> str:
     return text
 
 
+_TYPES = sorted(set(TensorProto.DataType.keys()) - {"UNDEFINED"})
+
+
+@pytest.mark.parametrize("name", _TYPES)
+def test_as_many_numbers_as_the_shape_says(name: str, tmp_path: Path) -> None:
+    """In the fields that a type has beside raw_data: float_data, int32_data and so on."""
+    data_type = TensorProto.DataType.Value(name)
+    values = [b"a"] * 5 if name == "STRING" else [1] * 5
+    tensor = helper.make_tensor("constant", data_type, [5], values)
+    constant = helper.make_node("Constant", [], ["five"], value=tensor)
+    model = mlp()
+    model.graph.node.insert(0, constant)
+    onnx.save(model, tmp_path / "m.onnx")
+    assert Model.open(tmp_path / "m.onnx").statistics().nodes == 10
+
+    field = getattr(constant.attribute[0].t, helper.tensor_dtype_to_field(data_type))
+    for broken in (lambda: field.append(field[0]), lambda: field.__delitem__(slice(1, None)), field.clear):
+        before = list(field)
+        broken()
+        model.graph.node[0].CopyFrom(constant)
+        onnx.save(model, tmp_path / "m.onnx")
+        with pytest.raises(InputError, match="elements, the file gives"):
+            Model.open(tmp_path / "m.onnx")
+        field[:] = before
+
+
 def test_no_such_file(tmp_path: Path) -> None:
     assert "no such file" in _broken(tmp_path / "x.onnx", lambda _: None)
 
@@ -146,6 +172,9 @@ def test_missing_data_file(external_path: Path) -> None:
         "..\\secret",
         "a\\..\\..\\secret",
         "",
+        "\0self",  # what dmlprep itself once called weights inside the file
+        "\0",
+        "secret\0.bin",
     ],
 )
 def test_paths_that_leave_the_folder(external_path: Path, location: str) -> None:
@@ -279,9 +308,22 @@ def test_map_types_are_refused(tmp_path: Path) -> None:
         Model.open(tmp_path / "m.onnx")
 
 
-@pytest.mark.parametrize("value", ["-64", "1e3", "", "٣"])
-def test_numbers_of_external_data(external_path: Path, value: str) -> None:
-    assert "offset" in _broken(external_path, lambda p: _relocate(p, "mlp.data", offset=value))
+@pytest.mark.parametrize("value", ["-64", "1e3", "", "٣", "9" * 5000])
+@pytest.mark.parametrize("key", ["offset", "length"])
+def test_numbers_of_external_data(external_path: Path, key: str, value: str) -> None:
+    said = _broken(external_path, lambda p: _relocate(p, "mlp.data", **{key: value}))
+    assert key in said
+    assert len(said) < 600
+
+
+def test_text_in_a_data_file(external_path: Path) -> None:
+    def as_text(path: Path) -> None:
+        proto = onnx.load(path, load_external_data=False)
+        tensor = next(t for t in proto.graph.initializer if t.data_location == TensorProto.EXTERNAL)
+        tensor.data_type = TensorProto.STRING
+        onnx.save(proto, path)
+
+    assert "its text lies in a data file" in _broken(external_path, as_text)
 
 
 def test_an_output_that_nobody_makes(mlp_path: Path) -> None:

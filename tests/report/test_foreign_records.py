@@ -46,6 +46,8 @@ def test_facts_that_are_nested_too_deep(depth: int, tmp_path: Path) -> None:
         ({"placement_before": {}}, "nodes"),
         ({"placement_after": {"nodes": "many", "crossings": 0}}, "nodes"),
         ({"files": {"a": 1}}, "files"),
+        ({"bench": {"device": "cpu"}}, "models"),
+        ({"bench": {"device": "cpu", "models": [{"name": "a", "path": "a", "times": 1}]}}, "times"),
         ({"n": 1 << 70}, "64 bits"),
     ],
 )

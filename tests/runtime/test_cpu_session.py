@@ -234,3 +234,29 @@ def test_a_model_whose_path_is_beyond_the_code_page(tmp_path: Path, name: str) -
     with open_cpu(path) as session:
         found = session.run({"вход": np.ones(4096, np.float32)})["出力"]
     assert np.array_equal(found, weights + 1)
+
+
+def test_bound_feeds_are_timed_inside_the_worker(add_relu: Path) -> None:
+    with open_cpu(add_relu) as session:
+        assert session.load_seconds is not None
+        with pytest.raises(SessionFailure):
+            session.time(1, 0.0)  # nothing is bound
+        session.bind({"x": ONES, "y": ONES})
+        assert session.run({"x": 2 * ONES, "y": ONES})["z"][0, 0] == 3  # feeds of its own
+        assert len(session.time(5, 60.0)) == 5
+        assert len(session.time(1000, 0.0)) == 1
+        assert all(took > 0 for took in session.time(3, 60.0))
+        with pytest.raises(SessionFailure, match="CPU"):
+            session.time(1, 0.0, on_device=True)
+        session.bind({"x": ONES, "y": ONES}, ["r"])
+        assert len(session.time(2, 60.0)) == 2
+        session.bind({"x": ONES})
+        with pytest.raises(SessionFailure, match="y"):
+            session.time(1, 0.0)
+
+
+def test_a_worker_says_what_it_holds() -> None:
+    with cpu_host() as host:
+        before = host.memory().peak
+        assert before is None or before > 1 << 20
+        assert host.memory().device is None

@@ -100,6 +100,12 @@ static void answer(struct line *line)
         session_load(atoi(argument), line->field[2]);
     else if (!strcmp(word, "run"))
         session_run(atoi(argument));
+    else if (!strcmp(word, "bind"))
+        session_bind(atoi(argument));
+    else if (!strcmp(word, "time") && line->count == 5)
+        session_time(atoi(argument), line->field[2], atoi(line->field[3]), atof(line->field[4]));
+    else if (!strcmp(word, "memory"))
+        session_memory();
     else if (!strcmp(word, "placement"))
         session_placement(atoi(argument));
     else if (!strcmp(word, "timings"))

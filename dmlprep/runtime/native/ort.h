@@ -21,6 +21,7 @@ typedef struct type_info type_info;
 typedef struct tensor_info tensor_info;
 typedef struct memory_info memory_info;
 typedef struct allocator allocator;
+typedef struct binding binding; /* OrtIoBinding */
 typedef struct part part; /* OrtEpAssignedSubgraph */
 typedef struct node node; /* OrtEpAssignedNode */
 
@@ -63,6 +64,7 @@ enum { ELEMENT_STRING = 8 };                 /* ONNXTensorElementDataType */
     F(64, status *, GetTensorShapeElementCount, (const tensor_info *, size_t *)) \
     F(65, status *, GetTensorTypeAndShape, (const value *, tensor_info **)) \
     F(67, status *, GetValueType, (const value *, int *)) \
+    F(68, status *, CreateMemoryInfo, (const char *, int, int, int, memory_info **)) \
     F(69, status *, CreateCpuMemoryInfo, (int, int, memory_info **)) \
     F(76, status *, AllocatorFree, (allocator *, void *)) \
     F(78, status *, GetAllocatorWithDefaultOptions, (allocator **)) \
@@ -79,8 +81,14 @@ enum { ELEMENT_STRING = 8 };                 /* ONNXTensorElementDataType */
     F(110, status *, SessionEndProfiling, (session *, allocator *, char **)) \
     F(124, status *, AddFreeDimensionOverrideByName, (options *, const char *, int64_t)) \
     F(130, status *, AddSessionConfigEntry, (options *, const char *, const char *)) \
+    F(133, status *, RunWithBinding, (session *, const void *, const binding *)) \
+    F(134, status *, CreateIoBinding, (session *, binding **)) \
+    F(135, void, ReleaseIoBinding, (binding *)) \
+    F(136, status *, BindInput, (binding *, const char *, const value *)) \
+    F(138, status *, BindOutputToDevice, (binding *, const char *, const memory_info *)) \
     F(192, status *, HasValue, (const value *, int *)) \
-    F(195, status *, GetExecutionProviderApi, (const char *, uint32_t, const void **))
+    F(195, status *, GetExecutionProviderApi, (const char *, uint32_t, const void **)) \
+    F(203, status *, SynchronizeBoundOutputs, (binding *))
 
 /* New in 1.24. */
 #define ORT_FUNCTIONS_24(F) \

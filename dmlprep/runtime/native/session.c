@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "winnls.h"
 
@@ -22,7 +23,7 @@ static struct
 } pending_options[MAX_OPTIONS];
 static int option_count;
 
-static struct
+struct feed
 {
     char *name;
     int items; /* of a sequence that is still being collected, else 0 */
@@ -30,11 +31,26 @@ static struct
     value *value;
     value *parts[256];
     struct mapping mappings[256];
-} feeds[MAX_FEEDS];
+};
+static struct feed feeds[MAX_FEEDS];
 static int feed_count;
 
 static char *wanted[MAX_OUTPUTS];
 static int wanted_count;
+
+/* What a session was bound to, ready to be run again and again. */
+static struct bound
+{
+    struct feed *feeds;
+    const char **names;
+    const value **inputs;
+    int count;
+    char **wanted;
+    int wanted_count;
+    value **results;
+    binding *device; /* once it was asked for */
+    int adapter;
+} bounds[MAX_SESSIONS];
 
 /* What a request that came before the answer could say broke; told with the answer. */
 static char complaint[512];
@@ -127,6 +143,22 @@ static status *apply(options *settings, const char *key, const char *value, int 
     return NULL;
 }
 
+static double now(void)
+{
+    struct timespec time;
+
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
+}
+
+static void say_seconds(double seconds)
+{
+    char text[40];
+
+    snprintf(text, sizeof(text), "%.9f", seconds);
+    say("took", text, NULL);
+}
+
 static status *make_options(options **settings, int number)
 {
     enum { SEQUENTIAL = 0 };
@@ -144,6 +176,7 @@ static status *make_options(options **settings, int number)
         free(pending_options[i].value);
     }
     option_count = 0;
+    bounds[number % MAX_SESSIONS].adapter = device_id;
     if (!broken)
         broken = ort.DisableMemPattern(*settings);
     if (!broken)
@@ -185,15 +218,20 @@ void session_load(int number, const char *model)
     options *settings = NULL;
     size_t inputs = 0, outputs = 0;
     status *broken;
+    double began;
 
     if (*slot)
         return say("fail", "protocol", "too many sessions are open", NULL);
-    if (!(broken = make_options(&settings, number)))
+    broken = make_options(&settings, number);
+    began = now();
+    if (!broken)
         broken = ort.CreateSession(runtime, windows_path(models_folder, model), settings, slot);
+    began = now() - began;
     if (settings)
         ort.ReleaseSessionOptions(settings);
     if (failed(broken, "load"))
         return;
+    say_seconds(began);
     ort.SessionGetInputCount(*slot, &inputs);
     ort.SessionGetOutputCount(*slot, &outputs);
     if (failed(say_values(*slot, "input", inputs, ort.SessionGetInputName, ort.SessionGetInputTypeInfo), "load"))
@@ -260,26 +298,36 @@ void session_want(const char *name)
         wanted[wanted_count++] = strdup(name);
 }
 
+static void release_feed(struct feed *feed)
+{
+    if (feed->value)
+        ort.ReleaseValue(feed->value);
+    for (int j = 0; j < 256 && (feed->parts[j] || feed->mappings[j].data); j++)
+    {
+        if (feed->parts[j])
+            ort.ReleaseValue(feed->parts[j]);
+        value_unmap(&feed->mappings[j]);
+    }
+    free(feed->name);
+}
+
+static void release_results(value **results, int count)
+{
+    for (int i = 0; results && i < count; i++)
+    {
+        if (results[i])
+            ort.ReleaseValue(results[i]);
+        results[i] = NULL;
+    }
+}
+
 static void forget_run(value **results)
 {
+    release_results(results, wanted_count);
     for (int i = 0; i < wanted_count; i++)
-    {
-        if (results && results[i])
-            ort.ReleaseValue(results[i]);
         free(wanted[i]);
-    }
     for (int i = 0; i < feed_count; i++)
-    {
-        if (feeds[i].value)
-            ort.ReleaseValue(feeds[i].value);
-        for (int j = 0; j < 256 && (feeds[i].parts[j] || feeds[i].mappings[j].data); j++)
-        {
-            if (feeds[i].parts[j])
-                ort.ReleaseValue(feeds[i].parts[j]);
-            value_unmap(&feeds[i].mappings[j]);
-        }
-        free(feeds[i].name);
-    }
+        release_feed(&feeds[i]);
     wanted_count = feed_count = 0;
     complaint[0] = 0;
 }
@@ -331,6 +379,140 @@ void session_run(int number)
         say("ok", NULL);
     forget_run(results);
     free(results);
+}
+
+static void unbind(struct bound *bound)
+{
+    int adapter = bound->adapter;
+
+    if (bound->device)
+        ort.ReleaseIoBinding(bound->device);
+    for (int i = 0; i < bound->count; i++)
+        release_feed(&bound->feeds[i]);
+    for (int i = 0; i < bound->wanted_count; i++)
+        free(bound->wanted[i]);
+    free(bound->feeds);
+    free(bound->names);
+    free(bound->inputs);
+    free(bound->wanted);
+    free(bound->results);
+    memset(bound, 0, sizeof(*bound));
+    bound->adapter = adapter;
+}
+
+void session_bind(int number)
+{
+    session **loaded = find(number);
+    struct bound *bound;
+
+    if (!loaded || complaint[0])
+    {
+        say("fail", loaded ? "run" : "protocol", loaded ? complaint : "no such session", NULL);
+        return forget_run(NULL);
+    }
+    if (!wanted_count)
+        want_all(*loaded);
+    unbind(bound = &bounds[number % MAX_SESSIONS]);
+    bound->feeds = calloc((size_t)feed_count + 1, sizeof(*bound->feeds));
+    bound->names = calloc((size_t)feed_count + 1, sizeof(*bound->names));
+    bound->inputs = calloc((size_t)feed_count + 1, sizeof(*bound->inputs));
+    bound->wanted = calloc((size_t)wanted_count + 1, sizeof(*bound->wanted));
+    bound->results = calloc((size_t)wanted_count + 1, sizeof(*bound->results));
+    memcpy(bound->feeds, feeds, (size_t)feed_count * sizeof(*feeds));
+    memcpy(bound->wanted, wanted, (size_t)wanted_count * sizeof(*wanted));
+    for (int i = 0; i < feed_count; i++)
+    {
+        bound->names[i] = bound->feeds[i].name;
+        bound->inputs[i] = bound->feeds[i].value;
+    }
+    bound->count = feed_count;
+    bound->wanted_count = wanted_count;
+    wanted_count = feed_count = 0; /* they are the session's now */
+    say("ok", NULL);
+}
+
+/* Inputs are copied to where the session takes them, and outputs stay where they are made. */
+static status *bind_device(session *loaded, struct bound *bound)
+{
+    enum { DEVICE_ALLOCATOR = 0, DEFAULT_MEMORY = 0 };
+    memory_info *memory;
+    status *broken;
+
+    if (bound->device)
+        return NULL;
+    if ((broken = ort.CreateMemoryInfo("DML", DEVICE_ALLOCATOR, bound->adapter, DEFAULT_MEMORY, &memory))
+            || (broken = ort.CreateIoBinding(loaded, &bound->device)))
+        return broken;
+    for (int i = 0; i < bound->count && !broken; i++)
+        broken = ort.BindInput(bound->device, bound->names[i], bound->inputs[i]);
+    for (int i = 0; i < bound->wanted_count && !broken; i++)
+        broken = ort.BindOutputToDevice(bound->device, bound->wanted[i], memory);
+    if (broken)
+    {
+        ort.ReleaseIoBinding(bound->device);
+        bound->device = NULL;
+    }
+    return broken;
+}
+
+static status *run_bound(session *loaded, struct bound *bound, int on_device)
+{
+    status *broken;
+
+    if (!on_device)
+        return ort.Run(loaded, NULL, bound->names, bound->inputs, (size_t)bound->count, (const char *const *)bound->wanted,
+                (size_t)bound->wanted_count, bound->results);
+    if ((broken = ort.RunWithBinding(loaded, NULL, bound->device)))
+        return broken;
+    return ort.SynchronizeBoundOutputs(bound->device);
+}
+
+void session_time(int number, const char *how, int count, double seconds)
+{
+    session **loaded = find(number);
+    struct bound *bound = &bounds[(number < 0 ? 0 : number) % MAX_SESSIONS];
+    int on_device = !strcmp(how, "device");
+    double last, began, ended;
+
+    if (!loaded || !bound->feeds)
+        return say("fail", "protocol", "no such session, or nothing is bound to it", NULL);
+    if (on_device && failed(bind_device(*loaded, bound), "run"))
+        return;
+    last = now() + seconds;
+    for (int i = 0; i < count; i++)
+    {
+        status *broken;
+
+        began = now();
+        broken = run_bound(*loaded, bound, on_device);
+        ended = now();
+        release_results(bound->results, bound->wanted_count);
+        if (failed(broken, "run"))
+            return;
+        say_seconds(ended - began);
+        if (ended >= last)
+            break;
+    }
+    say("ok", NULL);
+}
+
+void session_memory(void)
+{
+    FILE *file = fopen("/proc/self/status", "r");
+    char text[256];
+    long long kilobytes;
+
+    while (file && fgets(text, sizeof(text), file))
+        if (sscanf(text, "VmHWM: %lld kB", &kilobytes) == 1)
+        {
+            say_field("memory");
+            say_field("peak");
+            say_number(kilobytes * 1024);
+            say_end();
+        }
+    if (file)
+        fclose(file);
+    say("ok", NULL);
 }
 
 void session_placement(int number)
@@ -388,6 +570,7 @@ void session_close(int number)
 
     if (loaded)
     {
+        unbind(&bounds[number % MAX_SESSIONS]);
         ort.ReleaseSession(*loaded);
         *loaded = NULL;
     }

@@ -15,6 +15,9 @@ void session_want(const char *name);
 
 void session_load(int number, const char *model);
 void session_run(int number);
+void session_bind(int number);
+void session_time(int number, const char *how, int count, double seconds);
+void session_memory(void);
 void session_placement(int number);
 void session_timings(int number);
 void session_close(int number);

@@ -6,6 +6,8 @@ Sources, all of learn.microsoft.com:
   version of the user-mode driver).
 - dxgi1_6.h: IDXGIFactory6 and DXGI_GPU_PREFERENCE. Its one method follows those of IDXGIFactory2 (11 methods),
   IDXGIFactory3 (1), IDXGIFactory4 (2) and IDXGIFactory5 (1).
+- dxgi1_4.h: IDXGIAdapter3, DXGI_QUERY_VIDEO_MEMORY_INFO and DXGI_MEMORY_SEGMENT_GROUP. QueryVideoMemoryInfo is the
+  third of its methods, which follow those of IDXGIAdapter2 (1 method).
 
 Nothing here judges: ``device.py`` says what it means.
 """
@@ -18,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["PREFERENCES", "AdapterDesc", "Dxgi", "read_dxgi"]
+__all__ = ["PREFERENCES", "AdapterDesc", "Dxgi", "memory_in_use", "read_dxgi"]
 
 PREFERENCES = {"minimum_power": 1, "high_performance": 2}
 """The provider's ``performance_preference`` and DXGI_GPU_PREFERENCE."""
@@ -56,6 +58,17 @@ class AdapterDesc(ctypes.Structure):
         return int(high) << 32 | int(low)
 
 
+class _VideoMemory(ctypes.Structure):
+    """DXGI_QUERY_VIDEO_MEMORY_INFO, in bytes."""
+
+    _fields_ = (
+        ("budget", ctypes.c_uint64),
+        ("current_usage", ctypes.c_uint64),
+        ("available_for_reservation", ctypes.c_uint64),
+        ("current_reservation", ctypes.c_uint64),
+    )
+
+
 @dataclass(frozen=True)
 class Dxgi:
     """What DXGI says of all adapters.
@@ -76,8 +89,12 @@ _FACTORY = _Guid(0x770AAE78, 0xF26F, 0x4DBA, (ctypes.c_ubyte * 8)(0xA8, 0x29, 0x
 _DEVICE = _Guid(0x54EC77FA, 0x1377, 0x44E6, (ctypes.c_ubyte * 8)(0x8C, 0x32, 0x88, 0xFD, 0x5F, 0x44, 0xC8, 0x4C))
 _ADAPTER1 = _Guid(0x29038F61, 0x3839, 0x4626, (ctypes.c_ubyte * 8)(0x91, 0xFD, 0x08, 0x68, 0x79, 0x01, 0x1A, 0x05))
 _FACTORY6 = _Guid(0xC1B6694F, 0xFF09, 0x44A9, (ctypes.c_ubyte * 8)(0xB0, 0x3C, 0x77, 0x90, 0x0A, 0x0A, 0x1D, 0x17))
+# IID_IDXGIAdapter3 of dxgi1_4.h.
+_ADAPTER3 = _Guid(0x645967A4, 0x1392, 0x4310, (ctypes.c_ubyte * 8)(0xA7, 0x98, 0x80, 0x53, 0xCE, 0x3E, 0x93, 0xFD))
 # Places in the tables of methods, from 0 (QueryInterface).
 _QUERY, _RELEASE, _CHECK_SUPPORT, _GET_DESC1, _ENUM_ADAPTERS1, _ENUM_BY_PREFERENCE = 0, 2, 9, 10, 12, 29
+_QUERY_VIDEO_MEMORY = 14
+_LOCAL, _NON_LOCAL = 0, 1  # DXGI_MEMORY_SEGMENT_GROUP: its own memory, and the machine's that it uses
 
 
 if sys.platform == "win32":
@@ -87,17 +104,48 @@ if sys.platform == "win32":
         table = ctypes.cast(this, ctypes.POINTER(ctypes.POINTER(ctypes.c_void_p)))[0]
         return ctypes.WINFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, *types)(table[place])
 
+    def _factory() -> Any:
+        factory = ctypes.c_void_p()
+        create = ctypes.WinDLL("dxgi").CreateDXGIFactory1
+        create.restype = ctypes.c_int32
+        if create(ctypes.byref(_FACTORY), ctypes.byref(factory)) < 0:
+            raise OSError("DXGI has no factory")
+        return factory
+
+    def memory_in_use(number: int) -> int | None:
+        """Bytes that this process holds of an adapter's memory, by its number; ``None`` where DXGI does not tell."""
+        try:
+            factory = _factory()
+        except OSError:
+            return None
+        adapter, newer = ctypes.c_void_p(), ctypes.c_void_p()
+        try:
+            enumerate_ = _method(factory, _ENUM_ADAPTERS1, ctypes.c_uint32, ctypes.c_void_p)
+            if enumerate_(factory, number, ctypes.byref(adapter)) < 0:
+                return None
+            query = _method(adapter, _QUERY, ctypes.c_void_p, ctypes.c_void_p)
+            if query(adapter, ctypes.byref(_ADAPTER3), ctypes.byref(newer)) < 0:
+                return None
+            ask = _method(newer, _QUERY_VIDEO_MEMORY, ctypes.c_uint32, ctypes.c_uint32, ctypes.c_void_p)
+            total = 0
+            for group in (_LOCAL, _NON_LOCAL):
+                said = _VideoMemory()
+                if ask(newer, 0, group, ctypes.byref(said)) < 0:
+                    return None
+                total += int(said.current_usage)
+            return total
+        finally:
+            for one in (newer, adapter, factory):
+                if one:
+                    _method(one, _RELEASE)(one)
+
     def read_dxgi() -> Dxgi:
         """Ask DXGI for all adapters.
 
         Raises:
             OSError: there is no factory.
         """
-        factory = ctypes.c_void_p()
-        create = ctypes.WinDLL("dxgi").CreateDXGIFactory1
-        create.restype = ctypes.c_int32
-        if create(ctypes.byref(_FACTORY), ctypes.byref(factory)) < 0:
-            raise OSError("DXGI has no factory")
+        factory = _factory()
         try:
             enumerate_ = _method(factory, _ENUM_ADAPTERS1, ctypes.c_uint32, ctypes.c_void_p)
             described = _each(lambda index, out: enumerate_(factory, index, out))
@@ -147,3 +195,7 @@ else:
     def read_dxgi() -> Dxgi:
         """There is no DXGI here."""
         return Dxgi((), {})
+
+    def memory_in_use(number: int) -> int | None:
+        """There is no DXGI here."""
+        return None

@@ -1,0 +1,108 @@
+"""``dmlprep bench``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dmlprep.bounds import MOST_RUNS
+from dmlprep.cli.options import (
+    adapter_options,
+    feeds_option,
+    format_option,
+    gpu_option,
+    read_sizes,
+    seconds_option,
+    sizes_option,
+    time_limit_option,
+)
+from dmlprep.cli.output import echo, print_json, progress_line, say
+
+if TYPE_CHECKING:
+    from dmlprep.record.speed import Bench
+
+__all__ = ["command"]
+
+
+@click.command("bench")
+@click.argument("models", nargs=-1, required=True, type=click.Path(path_type=Path))
+@feeds_option
+@click.option(
+    "--device", type=click.Choice(["cpu", "dml"]), default="cpu", show_default=True, help="Where the models run."
+)
+@adapter_options
+@gpu_option
+@click.option(
+    "-p",
+    "--pin",
+    "pins",
+    multiple=True,
+    metavar="DIM=SIZE",
+    help="Size that the sessions override, by name (batch=1) or by input and axis (x:0=1).",
+)
+@sizes_option
+@seconds_option("--seconds", "Timed runs of all models together.")
+@click.option(
+    "--runs",
+    type=click.IntRange(1, MOST_RUNS),
+    default=10,
+    show_default=True,
+    metavar="N",
+    help="Timed runs of each model at least, whatever that takes.",
+)
+@time_limit_option(600.0, "For one load or run.")
+@click.option("--html", type=click.Path(path_type=Path), help="Write a report as one HTML file, with a chart.")
+@click.option("--force", is_flag=True, help="Replace the HTML file.")
+@click.option("-q", "--quiet", is_flag=True, help="No progress.")
+@format_option("text", "json")
+def command(
+    models: tuple[Path, ...],
+    pins: tuple[str, ...],
+    sizes: tuple[str, ...],
+    html: Path | None,
+    force: bool,
+    quiet: bool,
+    output_format: str,
+    **options: Any,
+) -> int:
+    """Time MODELS side by side, on the same inputs.
+
+    \b
+    dmlprep bench model.onnx out/model.onnx --device dml
+    dmlprep bench model.onnx --pin batch=1 --seconds 30
+
+    All models are loaded at once and run in turn; the ratio is to the first.
+
+    Exit codes: 0 all of them ran; 2 bad command or input; 3 one did not run, or there is no such device.
+    """
+    from dmlprep import api
+    from dmlprep.files import check_output
+
+    if html is not None:
+        check_output(html, force=force)
+    told = (lambda share, text: None) if quiet else progress_line
+    found = api.bench(*models, pins=read_sizes(pins), sizes=read_sizes(sizes), progress=told, **options)
+    told(1.0, "done")
+    _show(found, output_format)
+    if html is not None:
+        from dmlprep.report.html import write_html
+        from dmlprep.speed import bench_record
+
+        write_html(bench_record(found), html, force=force)
+        echo(f"wrote {html}", err=True)
+    for one in found.models:
+        if one.not_run and output_format == "json":
+            say(f"{one.name} did not run: {one.not_run}")
+    return found.exit_code
+
+
+def _show(found: Bench, output_format: str) -> None:
+    if output_format == "json":
+        print_json(found)
+        return
+    from dmlprep.cli.console import out
+    from dmlprep.report.speed import show_bench
+
+    show_bench(found, out())

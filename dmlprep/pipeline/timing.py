@@ -1,0 +1,65 @@
+"""``prepare --bench``: the input as it came, the input with its sizes overridden, and the result, side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from dmlprep.errors import CheckNotRun
+from dmlprep.model import Model
+from dmlprep.parity import RunFeeds
+from dmlprep.parity.candidate import Device
+from dmlprep.record.speed import Bench, Timed
+from dmlprep.runtime import SessionOptions
+from dmlprep.speed import Variant, measure, overridden_like
+
+__all__ = ["time_prepared"]
+
+
+def time_prepared(
+    original: Model,
+    prepared: Path,
+    feeds: RunFeeds,
+    *,
+    device: Device,
+    session: SessionOptions,
+    seconds: float,
+    shown: Path,
+    progress: Callable[[float, str], None] = lambda share, text: None,
+) -> Bench:
+    """Time a model that was proved against what it was made of.
+
+    The result is information: a model that does not run says why, and nothing is raised for it.
+
+    Args:
+        original: as it was opened.
+        prepared: the file that was written, aside.
+        feeds: the run's; the first of them is used.
+        session: how sessions are opened on ``device``.
+        seconds: for the timed runs of all three.
+        shown: where the result will be.
+    """
+    source = original.path or Path()
+    made = Model.open(prepared)
+    asis = Variant("input", original, source)
+    sized = overridden_like(original, made, source, "input, sizes overridden")
+    result = Variant("result", made, prepared, shown=str(shown))
+    variants = [asis, sized, result]
+    try:
+        feed = feeds.of(made, 1)[0]
+        found = measure(
+            variants,
+            device,
+            feed,
+            session=session,
+            inputs=("given" if feeds.given else "seeded") if feed else "",
+            seconds=seconds,
+            progress=progress,
+        )
+    except CheckNotRun as error:
+        rows = (Timed(one.name, one.shown or str(one.path), one.sizes, not_run=str(error)) for one in variants)
+        return Bench("", tuple(rows))
+    # No record speaks of a folder that is gone when it is read.
+    said = tuple(replace(one, not_run=one.not_run.replace(str(prepared), str(shown))) for one in found.models)
+    return replace(found, models=said)

@@ -1,0 +1,119 @@
+"""How fast models ran, side by side on one device: what ``bench`` finds, and ``prepare --bench`` records."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+__all__ = ["SOFTWARE", "Bench", "Ratio", "Timed", "Times"]
+
+SOFTWARE = "a software device: no measure of a GPU"
+"""What is said wherever times of such a device are shown."""
+
+
+@dataclass(frozen=True)
+class Times:
+    """Times of single runs, in seconds.
+
+    Attributes:
+        runs: how many were timed.
+        p10, p90: a tenth of the runs took less than the one, and a tenth more than the other.
+        per_second: runs a second, one after the other.
+    """
+
+    runs: int
+    median: float
+    p10: float
+    p90: float
+    per_second: float
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """How long one model takes, as a multiple of another.
+
+    Attributes:
+        to: name of the other.
+        value: the quotient of the same quantile of both, over the rounds in which both ran.
+        low, high: between them it lies with 95 %; ``None`` where there were too few rounds to say so.
+        rounds: how many these are.
+    """
+
+    to: str
+    value: float
+    low: float | None = None
+    high: float | None = None
+    rounds: int = 0
+
+
+@dataclass(frozen=True)
+class Timed:
+    """One model, or one way to open it. What was not measured, or cannot be known there, is ``None``.
+
+    Attributes:
+        name: what it is called beside the others.
+        sizes: free dimensions that the session was told to override, by name.
+        not_run: why it did not run; empty where it did.
+        load_seconds: how long the session took to be made.
+        first_seconds: the first run, which prepares what later ones need.
+        times: of runs after that, each with its inputs uploaded and its outputs read back.
+        on_device: of runs whose inputs lay on the device, and whose outputs stayed there.
+        copying_seconds: what upload and readback add: the median of ``times`` less that of ``on_device``. Below zero
+            where it is less than the noise.
+        not_apart: why there is no ``on_device``.
+        peak_memory: bytes that the worker held in the machine's memory at most; ``idle_memory`` of them before it
+            loaded the model.
+        committed_memory: bytes of its private memory at most, on Windows.
+        device_memory: bytes of the adapter's memory that it held at the end, where DXGI tells.
+        nodes: of the graph that the session made of the file before it fused any.
+        cpu_nodes: those of them on the CPU.
+        partitions: graphs that DirectML fuses, by the placement rules.
+        ratio: its median as a multiple of the first model's that ran; ``None`` for that one.
+        least_disturbed: the same of p10, which other programs on the machine change least.
+    """
+
+    name: str
+    path: str
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    not_run: str = ""
+    load_seconds: float | None = None
+    first_seconds: float | None = None
+    times: Times | None = None
+    on_device: Times | None = None
+    copying_seconds: float | None = None
+    not_apart: str = ""
+    peak_memory: int | None = None
+    idle_memory: int | None = None
+    committed_memory: int | None = None
+    device_memory: int | None = None
+    nodes: int | None = None
+    cpu_nodes: int | None = None
+    partitions: int | None = None
+    ratio: Ratio | None = None
+    least_disturbed: Ratio | None = None
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What was measured of all models in one run, in turn. It is information: no verdict comes of it.
+
+    Attributes:
+        device: which device answered; empty where no model ran.
+        inputs: whether the models were fed what the user gave, or ``seeded`` feeds.
+        note: what the times do not say: ``SOFTWARE`` for a device that computes on the CPU; else empty.
+        rounds: how often every model had its turn.
+        seconds: how long all of it took.
+    """
+
+    device: str
+    models: tuple[Timed, ...]
+    inputs: Literal["", "given", "seeded"] = ""
+    note: str = ""
+    rounds: int = 0
+    seconds: float = 0.0
+
+    @property
+    def exit_code(self) -> int:
+        """3 where a model did not run, else 0."""
+        return 3 if any(one.not_run for one in self.models) else 0

@@ -1,0 +1,195 @@
+"""What was measured of models, as text and as rows and bars of a page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from dmlprep.record import RunRecord
+from dmlprep.record.printable import printable
+from dmlprep.record.speed import Bench, Ratio, Timed, Times
+from dmlprep.report.units import bytes_text
+
+__all__ = ["SpeedRow", "bench_of", "ratio_text", "seconds_text", "show_bench", "speed_rows"]
+
+
+_WIDTH = 100.0
+"""Of the chart, in its own units."""
+
+
+def bench_of(record: RunRecord) -> Bench | None:
+    """What a record says of speed; ``None`` where nothing was measured."""
+    facts = record.facts.get("bench")
+    return None if facts is None else msgspec.convert(facts, Bench)
+
+
+def seconds_text(seconds: float | None) -> str:
+    """Three digits with a unit that suits them; empty for ``None``."""
+    if seconds is None:
+        return ""
+    size = abs(seconds)
+    if size >= 100:
+        return f"{seconds:.0f} s"
+    unit, factor = ("s", 1.0) if size >= 1 else ("ms", 1e3) if size >= 1e-3 else ("us", 1e6)
+    return f"{seconds * factor:.3g} {unit}" if size * factor < 999.5 else f"{seconds * factor:.0f} {unit}"
+
+
+def ratio_text(ratio: Ratio | None) -> str:
+    """``0.352 (0.341 to 0.36)``; empty for ``None``."""
+    if ratio is None:
+        return ""
+    if ratio.low is None or ratio.high is None:
+        return f"{ratio.value:.3g} (too few rounds)"
+    return f"{ratio.value:.3g} ({ratio.low:.3g} to {ratio.high:.3g})"
+
+
+def _memory(one: Timed) -> str:
+    return "" if one.peak_memory is None else bytes_text(one.peak_memory)
+
+
+def _on_cpu(one: Timed) -> str:
+    return "" if one.cpu_nodes is None else f"{one.cpu_nodes} of {one.nodes}"
+
+
+def show_bench(found: Bench, console: Console) -> None:
+    """A table of times, one of everything else, and what they do not say."""
+    if found.device:
+        console.print(Text(f"by {found.device}", style="dim"))
+    ran = [one for one in found.models if one.times is not None]
+    if ran:
+        console.print(_times(ran))
+        console.print()
+        console.print(_rest(ran))
+    for one in found.models:
+        if one.not_run:
+            line = Text(f"{printable(one.name)}: ")
+            line.append("not run", style="bold yellow")
+            line.append(f", {one.not_run}")
+            console.print(line)
+        if one.not_apart:
+            console.print(Text(f"{printable(one.name)}: copies not apart: {one.not_apart}", style="dim"))
+    if against := next((one.ratio.to for one in ran if one.ratio is not None), ""):
+        said = f"ratios of medians and of p10, to {printable(against)}; in brackets, where they lie with 95 %"
+        console.print(Text(said, style="dim"))
+    if ran:
+        inputs = {"seeded": ", on made inputs", "given": ", on the given inputs"}.get(found.inputs, "")
+        console.print(Text(f"{found.rounds} rounds in {found.seconds:.0f} s{inputs}", style="dim"))
+    if found.note:
+        console.print(Text(found.note, style="bold yellow"))
+
+
+def _table(columns: list[str], rows: list[tuple[str, ...]]) -> Table:
+    """Columns that say something in some row."""
+    said = [index for index in range(len(columns)) if any(row[index] for row in rows)]
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for index in said:
+        table.add_column(columns[index], justify="right" if index else "left", overflow="fold")
+    for row in rows:
+        # As text: in a plain string, rich takes what stands in brackets for a style.
+        table.add_row(*(Text(printable(row[index])) for index in said))
+    return table
+
+
+def _times(ran: list[Timed]) -> Table:
+    rows = []
+    for one in ran:
+        assert one.times is not None
+        ratios = (ratio_text(one.ratio), ratio_text(one.least_disturbed))
+        rows.append((one.name, *_quantiles(one.times), *ratios))
+        if one.on_device is not None:
+            rows.append(("  without copies", *_quantiles(one.on_device), "", ""))
+    return _table(["", "median", "p10", "p90", "runs/s", "runs", "ratio", "ratio of p10"], rows)
+
+
+def _quantiles(times: Times) -> tuple[str, ...]:
+    spread = (seconds_text(value) for value in (times.median, times.p10, times.p90))
+    return (*spread, f"{times.per_second:.4g}", str(times.runs))
+
+
+def _rest(ran: list[Timed]) -> Table:
+    columns = [
+        "",
+        "load",
+        "first run",
+        "copies",
+        "peak memory",
+        "on the device",
+        "fused partitions",
+        "nodes on the CPU",
+    ]
+    return _table(columns, [_facts(one) for one in ran])
+
+
+def _facts(one: Timed) -> tuple[str, ...]:
+    return (
+        one.name,
+        seconds_text(one.load_seconds),
+        seconds_text(one.first_seconds),
+        seconds_text(one.copying_seconds),
+        _memory(one),
+        "" if one.device_memory is None else bytes_text(one.device_memory),
+        "" if one.partitions is None else str(one.partitions),
+        _on_cpu(one),
+    )
+
+
+@dataclass(frozen=True)
+class SpeedRow:
+    """A model on the page: what its cells say, and its bar in units of the chart.
+
+    Attributes:
+        cells: by the name of a column.
+        bar: median; ``low`` and ``high`` are p10 and p90.
+    """
+
+    name: str
+    sizes: str
+    not_run: str
+    cells: Mapping[str, str]
+    bar: float = 0.0
+    low: float = 0.0
+    high: float = 0.0
+    bare: float | None = None
+
+
+def speed_rows(found: Bench) -> list[SpeedRow]:
+    """The rows of the page."""
+    longest = max((one.times.p90 for one in found.models if one.times is not None), default=0.0)
+
+    def share(seconds: float) -> float:
+        # A record may say anything; a bar stays in its chart.
+        return min(max(_WIDTH * (seconds / longest), 0.0), _WIDTH) if longest > 0 else 0.0
+
+    return [_row(one, share) for one in found.models]
+
+
+def _row(one: Timed, share: Any) -> SpeedRow:
+    sizes = ", ".join(f"{name}={size}" for name, size in one.sizes.items())
+    if one.times is None:
+        return SpeedRow(one.name, sizes, one.not_run or "no times", {})
+    times = one.times
+    cells = {
+        "load": seconds_text(one.load_seconds),
+        "first run": seconds_text(one.first_seconds),
+        "median": seconds_text(times.median),
+        "p10": seconds_text(times.p10),
+        "p90": seconds_text(times.p90),
+        "runs/s": f"{times.per_second:.4g}",
+        "runs": str(times.runs),
+        "without copies": seconds_text(one.on_device.median if one.on_device else None),
+        "copies": seconds_text(one.copying_seconds),
+        "peak memory": _memory(one),
+        "on the device": "" if one.device_memory is None else bytes_text(one.device_memory),
+        "fused partitions": "" if one.partitions is None else str(one.partitions),
+        "on the CPU": _on_cpu(one),
+        "ratio": ratio_text(one.ratio),
+        "ratio of p10": ratio_text(one.least_disturbed),
+    }
+    bare = None if one.on_device is None else share(one.on_device.median)
+    return SpeedRow(one.name, sizes, "", cells, share(times.median), share(times.p10), share(times.p90), bare)
