@@ -3,8 +3,8 @@
 ``check``, ``verify_placement`` and ``explain`` look at a model; ``plan_model`` says what ``prepare`` would do to it;
 ``plan`` and ``prepare`` make it ready; ``compare`` and ``bisect`` hold two models against each other, ``bench`` times
 them, and ``make_feeds`` makes inputs for that; ``pack_kit`` and ``verify_kit`` do so on another machine; ``adapters``
-lists the GPUs; ``render_record``, ``write_record`` and ``write_depfile`` give records a form; ``limits`` says how much
-may be made of a model.
+and, on Linux, ``gpus`` list the GPUs; ``render_record``, ``write_record`` and ``write_depfile`` give records a form;
+``limits`` says how much may be made of a model.
 
     import dmlprep
 
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from dmlprep.recipe import Plan
     from dmlprep.record.speed import Bench
     from dmlprep.runtime import Adapter
+    from dmlprep.runtime.linux.gpus import Gpu
     from dmlprep.runtime.types import OpenBy, Optimization
 
 __all__ = [
@@ -51,6 +52,7 @@ __all__ = [
     "check",
     "compare",
     "explain",
+    "gpus",
     "limits",
     "make_feeds",
     "pack_kit",
@@ -171,6 +173,7 @@ def prepare(
     device: Device = "auto",
     device_id: int | None = None,
     adapter: str | None = None,
+    gpu: str | None = None,
     require_dml: bool = False,
     metric: str | Metric | None = None,
     metric_bound: float | None = None,
@@ -191,6 +194,8 @@ def prepare(
         device_id: DirectML adapter, by its number in DXGI's order.
         adapter: in its place, on Windows, its vendor (``NVIDIA``, ``AMD``, ``Intel``, ``Qualcomm``) or a part of its
             name.
+        gpu: on Linux, the GPU that DirectML runs on: ``auto``, its vendor, a part of its name or its number
+            (``gpus``). It demands DirectML, as ``require_dml`` does. Without it DirectML computes on the CPU.
         require_dml: as ``device="dml"``: without a DirectML session the exit code is 3 and nothing is written.
         metric: ``file.py:function`` or a function of your own, which decides in place of the tolerance
             (docs/parity.md#a-measure-of-your-own); the recipe's where there is none.
@@ -205,7 +210,9 @@ def prepare(
         demanded check could not run. With 1 and 3 nothing was written.
 
     Raises:
-        UsageError: the input, the output or the recipe is wrong, or ``adapter`` names no adapter or several.
+        UsageError: the input, the output or the recipe is wrong, ``adapter`` names no adapter or several, or ``gpu``
+            several.
+        CheckNotRun: there is no GPU that ``gpu`` names; the message says what is missing.
     """
     from dmlprep.compiled import door
 
@@ -213,7 +220,7 @@ def prepare(
     from dmlprep.parity import load_feeds
     from dmlprep.pipeline import Observer, PrepareRequest
     from dmlprep.pipeline import prepare as run
-    from dmlprep.runtime import SessionOptions, choose_adapter
+    from dmlprep.runtime import SessionOptions, choose_adapter, choose_gpu
 
     if require_dml and device == "cpu":
         raise UsageError(
@@ -221,8 +228,9 @@ def prepare(
             where="device cpu, require_dml",
             fix="leave one of the two out",
         )
+    session = SessionOptions(device_id=choose_adapter(adapter, device_id, on=device), gpu=choose_gpu(gpu, on=device))
     overrides = list(settings)
-    if require_dml or device == "dml":
+    if require_dml or device == "dml" or session.gpu:
         overrides.append('parity.dml="require"')
     elif device == "cpu":
         overrides.append('parity.dml="off"')
@@ -235,7 +243,7 @@ def prepare(
         plan=made,
         feeds=load_feeds(feeds),
         force=force,
-        session=SessionOptions(device_id=choose_adapter(adapter, device_id, on=device)),
+        session=session,
         metric=_metric(metric, metric_bound, made),
         bench_seconds=bench_seconds if bench else None,
         observer=observer or Observer(),
@@ -251,6 +259,7 @@ def compare(
     device: Literal["cpu", "dml"] = "cpu",
     device_id: int | None = None,
     adapter: str | None = None,
+    gpu: str | None = None,
     tolerance: str = "auto",
     sizes: Mapping[str, int] | None = None,
     seeds: int = 2,
@@ -263,7 +272,7 @@ def compare(
     """Compare the outputs of ``candidate`` on a device with those of ``reference`` on the CPU.
 
     Args:
-        feeds, device_id, adapter: as in ``prepare``.
+        feeds, device_id, adapter, gpu: as in ``prepare``.
         tolerance: name of a tolerance (docs/parity.md); ``auto`` is FP16's where the candidate holds FP16 weights.
         sizes: sizes for free dimensions, by name.
         seeds: how many seeded feeds where none are given.
@@ -278,11 +287,12 @@ def compare(
 
     Raises:
         InputError: a model or feed cannot be read, or does not fit.
-        UsageError: ``adapter`` names no adapter, or several.
+        UsageError: ``adapter`` names no adapter or several, or ``gpu`` several.
+        CheckNotRun: there is no GPU that ``gpu`` names.
     """
     from dmlprep.parity.yardstick import Yardstick
     from dmlprep.pipeline.proof import compare_models
-    from dmlprep.runtime import SessionOptions, choose_adapter
+    from dmlprep.runtime import SessionOptions, choose_adapter, choose_gpu
 
     return compare_models(
         Path(reference),
@@ -290,7 +300,10 @@ def compare(
         feeds=feeds,
         device=device,
         session=SessionOptions(
-            device_id=choose_adapter(adapter, device_id, on=device), time_limit=time_limit, open_by=open_by
+            device_id=choose_adapter(adapter, device_id, on=device),
+            gpu=choose_gpu(gpu, on=device),
+            time_limit=time_limit,
+            open_by=open_by,
         ),
         tolerance=tolerance,
         sizes=dict(sizes or {}),
@@ -305,6 +318,7 @@ def bench(
     device: Literal["cpu", "dml"] = "cpu",
     device_id: int | None = None,
     adapter: str | None = None,
+    gpu: str | None = None,
     pins: Mapping[str, int] | None = None,
     sizes: Mapping[str, int] | None = None,
     seconds: float = 10.0,
@@ -317,7 +331,7 @@ def bench(
     Args:
         models: all of them are loaded at once, each in a worker of its own. One may come twice.
         feeds: as in ``prepare``; the first one is used, a seeded one where there is none.
-        device_id, adapter: as in ``prepare``.
+        device_id, adapter, gpu: as in ``prepare``.
         pins: sizes that the sessions override, by dimension name or by ``input:axis``; made feeds have them too.
         sizes: sizes for free dimensions of made feeds, by name; the sessions know nothing of them.
         seconds: for the timed runs of all models together.
@@ -331,13 +345,13 @@ def bench(
 
     Raises:
         InputError: a model or feed cannot be read, or does not fit.
-        UsageError: ``adapter`` names no adapter, or several, or there is no model.
-        CheckNotRun: there is no such device here, or feeds cannot be made up for an input.
+        UsageError: ``adapter`` names no adapter or several, ``gpu`` several, or there is no model.
+        CheckNotRun: there is no such device or GPU here, or feeds cannot be made up for an input.
     """
     from dmlprep.compiled import door
 
     door.start()  # it gets ready while modules are imported here
-    from dmlprep.runtime import SessionOptions, choose_adapter
+    from dmlprep.runtime import SessionOptions, choose_adapter, choose_gpu
     from dmlprep.speed import BenchRequest
     from dmlprep.speed import bench as run
 
@@ -346,7 +360,11 @@ def bench(
             [Path(model) for model in models],
             feeds,
             device,
-            SessionOptions(device_id=choose_adapter(adapter, device_id, on=device), time_limit=time_limit),
+            SessionOptions(
+                device_id=choose_adapter(adapter, device_id, on=device),
+                gpu=choose_gpu(gpu, on=device),
+                time_limit=time_limit,
+            ),
             dict(pins or {}),
             dict(sizes or {}),
             seconds,
@@ -433,6 +451,7 @@ def bisect(
     device: Literal["cpu", "dml"] | None = None,
     device_id: int | None = None,
     adapter: str | None = None,
+    gpu: str | None = None,
     tolerance: str = "auto",
     sizes: Mapping[str, int] | None = None,
     optimization: Optimization = "all",
@@ -449,7 +468,7 @@ def bisect(
         candidate: with one model, that model is the candidate as well: where does the device differ from the CPU?
         feeds: as in ``prepare``; the first one is used, a seeded one where there is none.
         device: where the candidate runs; ``None`` is ``dml`` for one model, ``cpu`` for two.
-        device_id, adapter: as in ``prepare``.
+        device_id, adapter, gpu: as in ``prepare``.
         tolerance, sizes: as in ``compare``.
         optimization: graph optimisation level of the candidate's sessions.
         unfused: DirectML runs each node by itself.
@@ -467,12 +486,12 @@ def bisect(
     Raises:
         InputError: a model or feed cannot be read, or does not fit, or the models have no outputs in common.
         OutputError: ``out`` holds such files already, or cannot be written.
-        UsageError: ``adapter`` names no adapter, or several.
-        CheckNotRun: feeds cannot be made up for an input.
+        UsageError: ``adapter`` names no adapter or several, or ``gpu`` several.
+        CheckNotRun: feeds cannot be made up for an input, or there is no GPU that ``gpu`` names.
     """
     from dmlprep.parity import load_feeds
     from dmlprep.parity.bisect import bisect as run
-    from dmlprep.runtime import SessionOptions, choose_adapter
+    from dmlprep.runtime import SessionOptions, choose_adapter, choose_gpu
 
     on = device or ("dml" if candidate is None else "cpu")
     return run(
@@ -485,6 +504,7 @@ def bisect(
             optimization=optimization,
             unfused=unfused,
             device_id=choose_adapter(adapter, device_id, on=on),
+            gpu=choose_gpu(gpu, on=on),
             time_limit=time_limit,
         ),
         sizes=sizes,
@@ -519,12 +539,17 @@ def check(path: str | Path, *, target: str = "latest", fail_on_cpu: bool = False
 
 
 def verify_placement(
-    path: str | Path, *, target: str = "latest", device_id: int | None = None, adapter: str | None = None
+    path: str | Path,
+    *,
+    target: str = "latest",
+    device_id: int | None = None,
+    adapter: str | None = None,
+    gpu: str | None = None,
 ) -> RunRecord:
     """As ``check``, and ask a real DirectML session where it runs each node, and how long each takes.
 
     Args:
-        device_id, adapter: as in ``prepare``.
+        device_id, adapter, gpu: as in ``prepare``.
 
     Returns:
         the record of ``check`` with the session's verdict: ``passed`` where every node is where ``check`` says. Else
@@ -539,11 +564,11 @@ def verify_placement(
 
     door.start()  # it gets ready while modules are imported here
     from dmlprep.pipeline.check import check_model
-    from dmlprep.runtime import choose_adapter
+    from dmlprep.runtime import SessionOptions, choose_adapter, choose_gpu
     from dmlprep.targets import find_target
 
-    chosen = choose_adapter(adapter, device_id, on="dml")
-    return check_model(Path(path), [find_target(target)], verify=True, device_id=chosen)[0].record
+    session = SessionOptions(device_id=choose_adapter(adapter, device_id, on="dml"), gpu=choose_gpu(gpu, on="dml"))
+    return check_model(Path(path), [find_target(target)], verify=True, session=session)[0].record
 
 
 def explain(what: str | Path, *, node: str | None = None, target: str = "latest") -> str:
@@ -593,6 +618,7 @@ def pack_kit(
     time_limit: float = 1800.0,
     measures: Mapping[str, str] | None = None,
     metric: str = "",
+    key: str | Path | None = None,
     force: bool = False,
     progress: Callable[[float, str], None] = lambda share, text: None,
 ) -> Packed:
@@ -610,6 +636,9 @@ def pack_kit(
         time_limit: seconds for everything on the other machine.
         measures: as in ``compare``.
         metric: name of your own measure (``file.py:function``), for whoever verifies; it is neither packed nor run.
+        key: file of your own key, made where it is not there. It seals the kit, and never leaves you; the key for
+            whoever runs the kit is written beside ``out``, its name ending in ``.run-key``.
+        force: replace ``out``, and the run key.
 
     Raises:
         DmlprepError: it cannot be packed, or the reference does not run.
@@ -632,6 +661,7 @@ def pack_kit(
             time_limit=time_limit,
             measures=dict(measures or {}),
             metric=metric,
+            key=Path(key) if key is not None else None,
             force=force,
             progress=progress,
         )
@@ -646,6 +676,7 @@ def verify_kit(
     record: str | Path | None = None,
     metric: str | Metric | None = None,
     metric_bound: float | None = None,
+    key: str | Path | None = None,
 ) -> tuple[Verdict, Path | None]:
     """Judge what came back from a kit, and put the verdict into the record of the model.
 
@@ -655,12 +686,13 @@ def verify_kit(
         model: the model that the kit should hold; the record beside it takes the verdict.
         record: another record to take the verdict.
         metric, metric_bound: as in ``prepare``. A metric that the kit names is not run unless it is given.
+        key: file of your own key: the kit must have been packed with it, and the result signed with the run key.
 
     Returns:
         the verdict, and the record that took it.
 
     Raises:
-        InputError: something was damaged or edited, or does not belong together.
+        InputError: something was damaged or edited, does not belong together, or lacks the seal that ``key`` asks for.
     """
     from dmlprep.kit import VerifyRequest, verify
 
@@ -671,6 +703,7 @@ def verify_kit(
             Path(model) if model is not None else None,
             Path(record) if record is not None else None,
             _metric(metric, metric_bound),
+            Path(key) if key is not None else None,
         )
     )
 
@@ -685,6 +718,16 @@ def adapters() -> tuple[Adapter, ...]:
     from dmlprep.runtime import adapters as found
 
     return found()
+
+
+def gpus() -> tuple[Gpu, ...]:
+    """The GPUs that ``gpu`` takes on Linux, by Vulkan; empty where there are none, and elsewhere.
+
+    ``dmlprep runtime status`` says what is missing.
+    """
+    from dmlprep.runtime import gpus as listed
+
+    return listed()
 
 
 def render_record(

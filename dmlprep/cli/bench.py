@@ -12,6 +12,7 @@ from dmlprep.cli.options import (
     adapter_options,
     feeds_option,
     format_option,
+    gpu_option,
     read_sizes,
     seconds_option,
     sizes_option,
@@ -32,6 +33,7 @@ __all__ = ["command"]
     "--device", type=click.Choice(["cpu", "dml"]), default="cpu", show_default=True, help="Where the models run."
 )
 @adapter_options
+@gpu_option
 @click.option(
     "-p",
     "--pin",

@@ -11,6 +11,7 @@ from dmlprep.cli.options import (
     adapter_options,
     feeds_option,
     format_option,
+    gpu_option,
     optimization_option,
     read_sizes,
     sizes_option,
@@ -42,6 +43,7 @@ __all__ = ["command"]
     help="Where CANDIDATE runs; REFERENCE runs on the CPU. Default: dml for one model, cpu for two.",
 )
 @adapter_options
+@gpu_option
 @click.option(
     "--tolerance",
     default="auto",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dmlprep.cli.options import adapter_options, format_option
+from dmlprep.cli.options import adapter_options, format_option, gpu_option
 from dmlprep.cli.output import echo, echo_lines, print_error, print_json_text
 from dmlprep.record.printable import printable
 
@@ -30,6 +30,7 @@ __all__ = ["command"]
 @click.option("--fail-on-cpu", is_flag=True, help="Exit 1 when compute would run on the CPU; shape arithmetic may.")
 @click.option("--verify", is_flag=True, help="Ask a real DirectML session as well, and compare.")
 @adapter_options
+@gpu_option
 @format_option("text", "json", "sarif")
 def command(
     models: tuple[Path, ...],
@@ -38,6 +39,7 @@ def command(
     verify: bool,
     device_id: int | None,
     adapter: str | None,
+    gpu: str | None,
     output_format: str,
 ) -> int:
     """Say what of each MODEL DirectML runs, and why not the rest. Edits nothing, reads no weights.
@@ -55,19 +57,20 @@ def command(
     door.start()  # it gets ready while modules are imported here
     from dmlprep.errors import DmlprepError, UsageError
     from dmlprep.pipeline.check import check_model
-    from dmlprep.runtime import choose_adapter
+    from dmlprep.runtime import SessionOptions, choose_adapter, choose_gpu
     from dmlprep.targets import find_target, target_names
 
     every = target_name == "all"
     if every and verify:
         raise UsageError("--verify compares with the one release that is installed", fix="leave out --target all")
-    device_id = choose_adapter(adapter, device_id, on="dml" if verify else "cpu")
+    on = "dml" if verify else "cpu"
+    session = SessionOptions(device_id=choose_adapter(adapter, device_id, on=on), gpu=choose_gpu(gpu, on=on))
     targets = [find_target(n) for n in (target_names() if every else [target_name])]
     checked: list[list[Examined]] = []
     code = 0
     for path in models:
         try:
-            rows = check_model(path, targets, fail_on_cpu=fail_on_cpu, verify=verify, device_id=device_id)
+            rows = check_model(path, targets, fail_on_cpu=fail_on_cpu, verify=verify, session=session)
         except DmlprepError as error:
             if len(models) == 1:
                 raise

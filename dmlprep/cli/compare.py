@@ -12,6 +12,7 @@ from dmlprep.cli.options import (
     adapter_options,
     feeds_option,
     format_option,
+    gpu_option,
     metric_options,
     read_sizes,
     sizes_option,
@@ -34,6 +35,7 @@ __all__ = ["command"]
     help="Where CANDIDATE runs; REFERENCE runs on the CPU.",
 )
 @adapter_options
+@gpu_option
 @click.option(
     "--tolerance",
     default="auto",

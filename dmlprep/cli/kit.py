@@ -76,7 +76,13 @@ def command() -> None:
 )
 @time_limit_option(1800.0, "For everything on the other machine.")
 @click.option("--metric", default="", metavar="FILE.py:FUNCTION", help="Name of your own measure; it is not run here.")
-@click.option("--force", is_flag=True, help="Replace the zip.")
+@click.option(
+    "--key",
+    type=click.Path(path_type=Path),
+    help="Your own key, made where it is not there. It seals the kit and stays here; the key for whoever runs the kit "
+    "is written beside the zip (.run-key).",
+)
+@click.option("--force", is_flag=True, help="Replace the zip, and the run key.")
 @format_option("text", "json")
 def pack(
     model: Path,
@@ -113,15 +119,21 @@ def pack(
     progress_line(1.0, "done")
     made = packed.manifest
     if output_format == "json":
-        print_json({"path": str(packed.path), "kit": packed.name, "bytes": packed.nbytes, "manifest": made})
+        said = {"path": str(packed.path), "kit": packed.name, "bytes": packed.nbytes, "manifest": made}
+        print_json({**said, "run_key": str(packed.run_key)} if packed.run_key is not None else said)
         return 0
     by = f"{made.reference.name} (the model itself)" if made.reference.itself else made.reference.name
     echo(f"wrote {packed.path}: kit {packed.name[:12]}, {bytes_text(packed.nbytes)}")
     kind = "made feeds (--feeds takes real ones)" if made.inputs == "seeded" else "feeds"
     echo(f"  {made.model.name}, {len(made.feeds)} {kind}; expected outputs by {by} on {made.reference.device}")
     echo(f"  tolerance on DirectML {made.tolerances['dml']}")
-    echo("  there: extract it, pip install numpy onnxruntime-directml, python run.py; it writes result.zip")
-    echo(f"  then: dmlprep kit verify result.zip --kit {packed.path} --model {model}")
+    run = "python run.py"
+    if packed.run_key is not None:
+        run += f" --key {packed.run_key.name}"
+        echo(f"  wrote {packed.run_key}: give it to whoever runs the kit, by another way than the kit")
+    echo(f"  there: extract it, pip install numpy onnxruntime-directml, {run}; it writes result.zip")
+    own = f" --key {options['key']}" if packed.run_key is not None else ""
+    echo(f"  then: dmlprep kit verify result.zip --kit {packed.path} --model {model}{own}")
     return 0
 
 
@@ -132,6 +144,11 @@ def pack(
 @click.option(
     "--record", type=click.Path(path_type=Path), help="The run.json that takes the verdict; the one beside MODEL else."
 )
+@click.option(
+    "--key",
+    type=click.Path(path_type=Path),
+    help="Your own key: refuse a kit that was not packed with it, and a result not signed with that kit's run key.",
+)
 @click.option("--require-dml", is_flag=True, help="Exit 3 unless DirectML ran.")
 @metric_options
 @format_option("text", "json")
@@ -141,10 +158,10 @@ def verify(result: Path, require_dml: bool, output_format: str, **options: Any) 
     RESULT is result.zip, or the result.json in it. The verdict goes into the record of the model.
 
     The outputs are measured again here. Kit and result are refused where a file in them was changed, or where they do
-    not belong together.
+    not belong together. Without --key anybody can have written the result, and what ran it is its own word.
 
-    Exit codes: 0 within the tolerance; 1 not, or the model does not run there; 2 damaged, edited, or of another kit or
-    model; 3 it did not run on DirectML, or the inputs prove nothing.
+    Exit codes: 0 within the tolerance; 1 not, or the model does not run there; 2 damaged, edited, not signed though
+    --key asks for it, or of another kit or model; 3 it did not run on DirectML, or the inputs prove nothing.
     """
     from dmlprep import api
 

@@ -20,6 +20,7 @@ __all__ = [
     "device_options",
     "feeds_option",
     "format_option",
+    "gpu_option",
     "metric_options",
     "optimization_option",
     "read_pins",
@@ -103,10 +104,23 @@ def adapter_options(function: F) -> F:
     return number(name(function))
 
 
+def gpu_option(function: F) -> F:
+    """``--gpu``."""
+    return click.option(
+        "--gpu",
+        is_flag=False,
+        flag_value="auto",
+        metavar="[NAME|auto]",
+        help="On Linux: run DirectML on this GPU, by its vendor, a part of its name or its number (dmlprep runtime "
+        "status), and exit 3 where there is none. Without it DirectML computes on the CPU.",
+    )(function)
+
+
 def device_options(function: F) -> F:
-    """``--device``, ``--device-id``, ``--adapter``, ``--require-dml``."""
+    """``--device``, ``--device-id``, ``--adapter``, ``--gpu``, ``--require-dml``."""
     for option in (
         click.option("--require-dml", is_flag=True, help="Exit 3 unless a DirectML session ran."),
+        gpu_option,
         adapter_options,
         click.option(
             "--device",

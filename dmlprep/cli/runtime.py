@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dmlprep.cli.options import format_option
+from dmlprep.cli.options import format_option, gpu_option
 from dmlprep.cli.output import echo, echo_lines, print_json
 from dmlprep.errors import CheckNotRun
 
 if TYPE_CHECKING:
+    from dmlprep.runtime.linux.gpus import Found
     from dmlprep.runtime.linux.layout import Layout
 
 __all__ = ["command"]
@@ -152,13 +153,15 @@ _PINS = {
 
 @command.command()
 @click.option("--again", is_flag=True, help="Run the self-test even if its result is known.")
+@gpu_option
 @format_option("text", "json")
-def status(again: bool, output_format: str) -> None:
+def status(again: bool, gpu: str | None, output_format: str) -> None:
     """Show what is installed, and test it.
 
-    Every piece with its version and digest, and the self-test of each release.
+    Every piece with its version and digest, the machine's Vulkan devices, and the self-test of each release.
     """
-    from dmlprep.runtime import dml_status
+    from dmlprep.runtime import SessionOptions, choose_gpu, dml_status
+    from dmlprep.runtime.adapters import gpu_listing
     from dmlprep.runtime.linux.base import TESTED
     from dmlprep.runtime.linux.install import missing_piece, package_of, read_manifest
     from dmlprep.runtime.linux.layout import Layout
@@ -166,11 +169,13 @@ def status(again: bool, output_format: str) -> None:
     layout = Layout.of_user()
     if reason := missing_piece(layout):
         raise CheckNotRun(reason, where=str(layout.home), code="DP803")
+    session = SessionOptions(gpu=choose_gpu(gpu))
+    found_gpus = gpu_listing()
     manifest = read_manifest(layout)
     packages = {p["name"]: p for p in manifest["packages"]}
     releases: dict[str, Any] = {}
     for version in layout.installed():
-        found = dml_status(version, again=again)
+        found = dml_status(version, again=again, session=session)
         piece = json.loads((layout.release(version) / "piece.json").read_text(encoding="utf-8"))
         releases[version] = {
             "available": found.available,
@@ -182,9 +187,9 @@ def status(again: bool, output_format: str) -> None:
         }
     if output_format == "json":
         record = {key: manifest.get(key) for key in ("mirror", "signatures", "native", "packages")}
-        print_json({"folder": str(layout.home), "releases": releases, **record})
+        print_json({"folder": str(layout.home), "releases": releases, "vulkan": _vulkan_json(found_gpus), **record})
     else:
-        _print_status(layout, manifest, releases)
+        _print_status(layout, manifest, releases, found_gpus)
         for name, version in TESTED.items():
             if name in packages and packages[name]["version"] != version:
                 echo(f"note: {name} is {packages[name]['version']}, this dmlprep was tried with {version}")
@@ -192,7 +197,22 @@ def status(again: bool, output_format: str) -> None:
         raise CheckNotRun("no release passes its self-test", where=str(layout.home), code="DP804")
 
 
-def _print_status(layout: Layout, manifest: dict[str, Any], releases: dict[str, Any]) -> None:
+def _vulkan_json(found: Found) -> dict[str, Any]:
+    names = ("number", "name", "vendor", "ids", "kind", "driver", "vulkan", "memory")
+    gpus = [{name: getattr(gpu, name) for name in names} for gpu in found.gpus]
+    return {"gpus": gpus, "problems": list(found.problems), "fix": found.fix}
+
+
+def _vulkan_lines(found: Found) -> list[str]:
+    """The machine's Vulkan devices, and what chooses each."""
+    lines = ["lavapipe, on the CPU: what sessions run on without --gpu"]
+    for gpu in found.gpus:
+        lines.append(f"{gpu} ({gpu.kind}, {gpu.memory >> 20} MiB), driver {gpu.driver}, Vulkan {gpu.vulkan}")
+        lines.append(f"  chosen by: --gpu {gpu.number}" + (", --gpu auto" if len(found.gpus) == 1 else ""))
+    return [*lines, *(f"not usable: {problem}" if found.gpus else problem for problem in found.problems)]
+
+
+def _print_status(layout: Layout, manifest: dict[str, Any], releases: dict[str, Any], found: Found) -> None:
     from dmlprep.runtime.linux.launcher import untrusted
 
     echo(f"folder    {layout.home}")
@@ -202,6 +222,8 @@ def _print_status(layout: Layout, manifest: dict[str, Any], releases: dict[str, 
     if untrusted(layout):
         echo("          unverified: this system's own bubblewrap starts the sandbox")
     echo(f"native    {manifest['native'][:16]} (compiled here)")
+    for number, line in enumerate(_vulkan_lines(found)):
+        echo(f"{'' if number else 'vulkan':9} {line}")
     for version, release in releases.items():
         verdict = "self-test passed" if release["available"] else release["reason"]
         package = release["package"]

@@ -18,7 +18,6 @@ import onnx
 from google.protobuf.message import DecodeError
 
 from dmlprep.errors import InputError, ModelRefused
-from dmlprep.model.bounds import check_bounds
 from dmlprep.runtime.child import Child
 from dmlprep.runtime.failure import FULL, SessionFailure, disk_full
 from dmlprep.runtime.serving import Refused, answers, serve
@@ -139,6 +138,8 @@ def simplify(
     Raises:
         ModelRefused: DP301, the simplifier failed, crashed or took too long.
     """
+    from dmlprep.model.bounds import check_bounds  # here: the process would import all of dmlprep.model as well
+
     skipped = SKIPPED if merge_equal else (*SKIPPED, "eliminate_common_subexpression")
     result = onnx.ModelProto()
     try:

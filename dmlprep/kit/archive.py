@@ -12,7 +12,9 @@ import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from lzma import LZMAError
 from pathlib import Path
+from tokenize import TokenError
 from typing import IO, Any
 
 import numpy as np
@@ -21,6 +23,7 @@ from dmlprep.errors import InputError
 from dmlprep.files import Unfit, check_plain, explain
 from dmlprep.files.outputs import windows_name_problem
 from dmlprep.kit.forms import FileEntry
+from dmlprep.runtime.offsite.keys import LONGEST
 
 __all__ = ["Bundle", "read_array"]
 
@@ -47,14 +50,16 @@ class Bundle:
     Args:
         path: the zip, the folder, or the document in it (``result.json``).
         document: name of the document that lists the files.
+        seal: name of the file that may hold the document's seal; the document does not list it.
 
     Raises:
         InputError: there is no such file, it is no zip, or its names are hostile.
     """
 
-    def __init__(self, path: Path, document: str) -> None:
+    def __init__(self, path: Path, document: str, seal: str) -> None:
         self.path = path
         self.document = document
+        self.seal = seal
         self._zip: zipfile.ZipFile | None = None
         self._members: dict[str, zipfile.ZipInfo] = {}
         if path.name == document and path.is_file():
@@ -130,7 +135,7 @@ class Bundle:
                 check_plain(path)
                 with path.open("rb") as plain:
                     yield plain
-        except (OSError, EOFError, Unfit, zipfile.BadZipFile, NotImplementedError, RuntimeError, zlib.error) as error:
+        except (OSError, EOFError, Unfit, RuntimeError, zipfile.BadZipFile, zlib.error, LZMAError) as error:
             what, fix = explain(error, self._folder / name) if isinstance(error, OSError) else ("", "")
             if what:
                 raise self.wrong(f"{name} {what}", fix) from error
@@ -147,6 +152,19 @@ class Bundle:
         with self.open(self.document) as file:
             return file.read(_DOCUMENT_BYTES)
 
+    def read_seal(self) -> bytes | None:
+        """The document's seal as it stands there, ``None`` where there is none.
+
+        Raises:
+            InputError: it is larger than a seal, or cannot be read.
+        """
+        if not self._has(self.seal):
+            return None
+        if self.size(self.seal) > LONGEST:
+            raise self.wrong(f"{self.seal} is {self.size(self.seal)} bytes long", "do not use this file")
+        with self.open(self.seal) as file:
+            return file.read(LONGEST)
+
     def check_files(self, files: Mapping[str, FileEntry], *, most: int | None = None) -> None:
         """Check names, sizes and digests of all files that the document lists, reading 1 MiB at a time.
 
@@ -160,7 +178,7 @@ class Bundle:
             if not _safe(name):
                 raise self.wrong(f"{self.document} names a file that leads elsewhere: {name!r}", "do not use this file")
         if self._zip is not None:
-            strange = sorted(set(self._members) - set(files) - {self.document})
+            strange = sorted(set(self._members) - set(files) - {self.document, self.seal})
             if strange:
                 raise self.wrong(f"holds {strange[0]!r}, which {self.document} does not list", "do not use this file")
         total = sum(entry.bytes for entry in files.values())
@@ -227,6 +245,6 @@ def read_array(bundle: Bundle, name: str) -> Array:
                 raise ValueError("its length is not that of its shape")
         flat = np.frombuffer(raw, dtype=dtype) if raw else np.empty(0, dtype)
         array = flat.reshape(shape[::-1]).T if fortran else flat.reshape(shape)
-    except (ValueError, TypeError, SyntaxError, MemoryError, OverflowError) as error:
+    except (ValueError, TypeError, SyntaxError, TokenError, RecursionError, MemoryError, OverflowError) as error:
         raise bundle.wrong(f"{name} is no plain array: {error}", "send it again, as run.py wrote it") from error
     return array.astype(object) if dtype.kind == "U" else array

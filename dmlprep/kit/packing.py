@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import resources
@@ -19,6 +20,7 @@ from dmlprep.files import check_output, unreadable, unwritable
 from dmlprep.files.outputs import windows_name_problem
 from dmlprep.kit.forms import KitFeed, KitModel, KitReference, Manifest
 from dmlprep.kit.found import FromRecord, from_record
+from dmlprep.kit.keyfiles import check_run_key, packer_key, write_run_key
 from dmlprep.kit.zipping import ZipWriter
 from dmlprep.metrics import choose_tolerance, degenerate, holds_fp16, quantizes, tells_something
 from dmlprep.model import Model
@@ -31,6 +33,7 @@ from dmlprep.parity.sizes import free_dimensions, graph_inputs
 from dmlprep.parity.yardstick import Yardstick
 from dmlprep.runtime import SessionFailure, ValueInfo
 from dmlprep.runtime.offsite.integrity import MANIFEST
+from dmlprep.runtime.offsite.keys import KIT_SEAL
 
 __all__ = ["KitRequest", "Packed", "pack"]
 
@@ -38,7 +41,10 @@ Array = np.ndarray[Any, Any]
 Progress = Callable[[float, str], None]
 
 _TRAVELS = (
-    *(f"runtime/offsite/{name}" for name in ("__init__", "device", "dxgi", "integrity", "limits", "main", "work")),
+    *(
+        f"runtime/offsite/{name}"
+        for name in ("__init__", "device", "dxgi", "integrity", "keys", "limits", "main", "work")
+    ),
     *("runtime/hresult", "runtime/memory", "runtime/ortoptions"),
     *("files/locks", "files/replacing", "processes/process"),
     *("metrics/comparison", "metrics/measure", "metrics/rows", "metrics/steep"),
@@ -66,7 +72,9 @@ class KitRequest:
         time_limit: seconds for everything on the other machine, and for one load or run here.
         metric: name of the user's own measure (``file.py:function``); the record's where it is empty. It is not run.
         measures: outputs that are another kind than their makers tell (``metrics.output_groups``).
-        force: replace ``out``.
+        key: file of the packer's own key, made where it is not there. The kit is sealed with it, and the key for
+            whoever runs the kit is written beside ``out`` (``keyfiles.run_key_file``).
+        force: replace ``out``, and the run key.
     """
 
     model: Path
@@ -82,18 +90,24 @@ class KitRequest:
     time_limit: float = 1800.0
     metric: str = ""
     measures: Mapping[str, str] = field(default_factory=dict)
+    key: Path | None = None
     force: bool = False
     progress: Progress = lambda share, text: None
 
 
 @dataclass(frozen=True)
 class Packed:
-    """A kit that was written: its name is the SHA-256 of its manifest."""
+    """A kit that was written: its name is the SHA-256 of its manifest.
+
+    Attributes:
+        run_key: file of the key for whoever runs it, ``None`` where the kit has no seal.
+    """
 
     path: Path
     name: str
     nbytes: int
     manifest: Manifest
+    run_key: Path | None = None
 
 
 def pack(request: KitRequest) -> Packed:
@@ -112,6 +126,7 @@ def pack(request: KitRequest) -> Packed:
     original = request.reference or known.original or request.model
     _check_values(model, request)
     data = _data_files(model, request.model)
+    key = packer_key(request.key, make=True) if request.key is not None else None
     tolerance = request.tolerance or known.tolerance
     traits = {"fp16": holds_fp16(model), "quantized": quantizes(model)}
     bounds = {k: choose_tolerance(tolerance, device=k, **traits) for k in ("dml", "cpu")}
@@ -157,15 +172,20 @@ def pack(request: KitRequest) -> Packed:
                         noise=noise,
                         weak=degenerate(groups, outputs, noise, bounds["dml"]),
                         metric=request.metric or known.metric,
+                        nonce=secrets.token_hex(16) if key is not None else "",
                     )
                     document = manifest.to_json()
                     kit.add_bytes(MANIFEST, document)
+                    if key is not None:
+                        kit.add_bytes(KIT_SEAL, key.seal(document) + b"\n")
                 writer.commit()
         except OSError as error:
             if error.filename is not None and Path(error.filename) in {request.model, *data.values()}:
                 raise unreadable(error, Path(error.filename)) from error
             raise unwritable(error, request.out) from error
-    return Packed(request.out, hashlib.sha256(document).hexdigest(), request.out.stat().st_size, manifest)
+    name = hashlib.sha256(document).hexdigest()
+    run_key = write_run_key(key.run_key(name), request.out) if key is not None else None
+    return Packed(request.out, name, request.out.stat().st_size, manifest, run_key)
 
 
 def _check_out(request: KitRequest) -> None:
@@ -173,6 +193,8 @@ def _check_out(request: KitRequest) -> None:
     check_output(request.out, force=request.force)
     if request.out.suffix.lower() != ".zip":
         raise OutputError("a kit is a zip", where=str(request.out), fix="end the name in .zip")
+    if request.key is not None:
+        check_run_key(request.key, request.out, force=request.force)
 
 
 def _check_values(model: Model, request: KitRequest) -> None:

@@ -16,11 +16,13 @@ from dmlprep.files import unreadable
 from dmlprep.kit.archive import Bundle, read_array
 from dmlprep.kit.forms import Manifest, Result, read_manifest, read_result
 from dmlprep.kit.found import record_beside
+from dmlprep.kit.keyfiles import check_kit_seal, check_result_seal, packer_key
 from dmlprep.metrics import Tolerance, UserMetric, proves
 from dmlprep.model.saving import write_file
 from dmlprep.parity.judging import Judge, difference, no_output
 from dmlprep.record import DeviceInfo, Finding, OutputMetrics, RunRecord, Verdict, finding
 from dmlprep.runtime.offsite.integrity import MANIFEST, file_digest
+from dmlprep.runtime.offsite.keys import KIT_SEAL, RESULT_SEAL
 
 __all__ = ["VerifyRequest", "verify"]
 
@@ -41,6 +43,7 @@ class VerifyRequest:
         model: the model that it should be about.
         record: the ``run.json`` that takes the verdict; without one, that beside ``model``, where there is one.
         metric: the user's own, which decides in place of the tolerance. That which the kit names is never run.
+        key: file of the packer's key. With it the kit must have its seal, and the result that of the kit's run key.
     """
 
     result: Path
@@ -48,6 +51,7 @@ class VerifyRequest:
     model: Path | None = None
     record: Path | None = None
     metric: UserMetric | None = None
+    key: Path | None = None
 
 
 def verify(request: VerifyRequest) -> tuple[Verdict, Path | None]:
@@ -58,11 +62,19 @@ def verify(request: VerifyRequest) -> tuple[Verdict, Path | None]:
         names: a run on the CPU provider is never a verdict on DirectML, nor is one in which DirectML took no node.
 
     Raises:
-        InputError: the kit or the result is damaged, edited or hostile, or the result is of another kit or model.
+        InputError: the kit or the result is damaged, edited or hostile, the result is of another kit or model, or one
+            of them does not have the seal that the key asks for.
     """
-    with Bundle(request.kit, MANIFEST) as kit, Bundle(request.result, "result.json") as returned:
-        manifest, name = read_manifest(kit.read_document(), str(request.kit))
-        result = read_result(returned.read_document(), str(request.result))
+    key = packer_key(request.key) if request.key is not None else None
+    with (
+        Bundle(request.kit, MANIFEST, KIT_SEAL) as kit,
+        Bundle(request.result, "result.json", RESULT_SEAL) as returned,
+    ):
+        packed, answer = kit.read_document(), returned.read_document()
+        if key is not None:
+            check_kit_seal(key, packed, kit)
+        manifest, name = read_manifest(packed, str(request.kit))
+        result = read_result(answer, str(request.result))
         if result.kit != name:
             raise InputError(
                 f"the result is of kit {result.kit[:12]}, and this is kit {name[:12]}",
@@ -70,6 +82,8 @@ def verify(request: VerifyRequest) -> tuple[Verdict, Path | None]:
                 code="DP811",
                 fix="pass the kit.zip that this result came from; a kit that was packed anew is another one",
             )
+        if key is not None:
+            check_result_seal(key.run_key(name), answer, returned)
         if request.model is not None:
             _check_model(request.model, manifest)
         path = request.record or (record_beside(request.model) if request.model is not None else None)
@@ -78,9 +92,30 @@ def verify(request: VerifyRequest) -> tuple[Verdict, Path | None]:
         expected = sum(manifest.files[f].bytes for feed in manifest.feeds for f in feed.outputs.values())
         returned.check_files(result.files, most=2 * expected + _ROOM)
         verdict = _judge(manifest, name, result, kit, returned, request.metric).on(manifest.inputs)
+        verdict = _with_origin(verdict, keyed=key is not None, sealed=returned.read_seal() is not None)
     if path is not None and record is not None:
         write_file(path, _merged(record, verdict).to_json())
     return verdict, path
+
+
+def _with_origin(verdict: Verdict, *, keyed: bool, sealed: bool) -> Verdict:
+    """The verdict, with what shows who wrote the result.
+
+    Args:
+        keyed: its seal was checked.
+        sealed: it has one.
+    """
+    device = verdict.device or DeviceInfo("unknown")
+    if keyed:
+        origin, findings = "signed with the run key of this kit", verdict.findings
+    else:
+        origin = "not signed, so what ran it is not proved"
+        why = "it is signed, but no key was given to check that" if sealed else "it is not signed"
+        text = f"nothing proves who wrote this result, nor that {device.name} ran: {why}"
+        findings = [*verdict.findings, finding("DP815", text)]
+    return msgspec.structs.replace(
+        verdict, device=DeviceInfo(device.name, [*device.details, origin]), findings=findings
+    )
 
 
 def _check_model(model: Path, manifest: Manifest) -> None:

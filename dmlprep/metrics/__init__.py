@@ -7,13 +7,14 @@ from dmlprep.metrics.error import output_error
 from dmlprep.metrics.groups import output_groups
 from dmlprep.metrics.integer_images import integer_images
 from dmlprep.metrics.measure import NOISE_FACTOR, Tolerance, measure, tells_something
-from dmlprep.metrics.noise import noise_of, nudged
+from dmlprep.metrics.noise import LAST_BITS, noise_of, nudged, stretched
 from dmlprep.metrics.precision_traits import holds_fp16, holds_rare_floats, quantizes
 from dmlprep.metrics.proof_rules import ProofRules, SearchJudge
 from dmlprep.metrics.tolerances import TOLERANCES, choose_tolerance, find_tolerance, proves
 from dmlprep.metrics.user_metric import UserMetric, load_metric
 
 __all__ = [
+    "LAST_BITS",
     "NOISE_FACTOR",
     "TOLERANCES",
     "Comparison",
@@ -40,5 +41,6 @@ __all__ = [
     "output_groups",
     "proves",
     "quantizes",
+    "stretched",
     "tells_something",
 ]

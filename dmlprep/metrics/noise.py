@@ -10,10 +10,13 @@ import numpy as np
 from dmlprep.metrics.comparison import OutputGroup, compare_outputs
 from dmlprep.metrics.tolerances import TOLERANCES
 
-__all__ = ["noise_of", "nudged"]
+__all__ = ["LAST_BITS", "noise_of", "nudged", "stretched"]
 
 Array = np.ndarray[Any, Any]
 Side = Mapping[str, Array]
+
+LAST_BITS = (2, -2, 4, -4)
+"""Units in the last place by which ``stretched`` moves feeds: as far as a device that sums otherwise is off."""
 
 
 def nudged(feed: Side, seed: int = 0) -> dict[str, Array]:
@@ -28,6 +31,25 @@ def nudged(feed: Side, seed: int = 0) -> dict[str, Array]:
         with np.errstate(over="ignore", under="ignore"):
             other = np.nextafter(array, ends)
         # Zeros are silence, padding and masks: they stay what they are.
+        moved[name] = np.where(np.isfinite(array) & np.isfinite(other) & (array != 0), other, array)
+    return moved
+
+
+def stretched(feed: Side, units: int) -> dict[str, Array]:
+    """A feed with each finite float moved by ``units`` in the last place away from zero, or toward it where negative.
+
+    Unlike single nudges, this moves the range of what is quantised, and with it every step.
+    """
+    moved = {}
+    for name, array in feed.items():
+        if array.dtype.kind != "f":
+            moved[name] = array
+            continue
+        end = np.copysign(np.inf if units > 0 else 0.0, array).astype(array.dtype)
+        other = array
+        with np.errstate(over="ignore", under="ignore"):
+            for _ in range(abs(units)):
+                other = np.nextafter(other, end)
         moved[name] = np.where(np.isfinite(array) & np.isfinite(other) & (array != 0), other, array)
     return moved
 

@@ -290,15 +290,22 @@ def _nbytes(tensor: ir.TensorProtocol, path: Path) -> int:
 
 def _check_size(tensor: ir.TensorProtocol, path: Path) -> None:
     """A small tensor holds its own bytes: they must be as many as its shape says, before anything is allocated."""
-    if tensor.dtype == ir.DataType.STRING:
+    proto = getattr(tensor, "raw", None)
+    if isinstance(tensor, ir.StringTensor):
+        needed, given, unit = tensor.size, len(tensor.string_data()), "elements"
+    elif not isinstance(proto, onnx.TensorProto):
         return
-    needed = _nbytes(tensor, path)
-    raw = getattr(tensor, "raw", None)
-    if not isinstance(raw, onnx.TensorProto) or not raw.HasField("raw_data"):
-        return
-    if len(raw.raw_data) != needed:
+    elif proto.HasField("raw_data"):
+        needed, given, unit = _nbytes(tensor, path), len(proto.raw_data), "bytes"
+    else:
+        nbytes, unit = _nbytes(tensor, path), "elements"
+        needed = nbytes if tensor.dtype.bitwidth in (2, 4) else tensor.size  # packed ones: a number to each byte
+        if tensor.dtype in (ir.DataType.COMPLEX64, ir.DataType.COMPLEX128):
+            needed *= 2
+        given = len(getattr(proto, onnx.helper.tensor_dtype_to_field(proto.data_type)))
+    if given != needed:
         raise InputError(
-            f"shape and type need {needed} bytes, the file gives {len(raw.raw_data)}",
+            f"shape and type need {needed} {unit}, the file gives {given}",
             where=f"{path}: tensor {tensor.name!r}",
             code="DP003",
             fix="export the model again",

@@ -51,7 +51,7 @@ def usable_device(device: Device, session: SessionOptions | None = None) -> tupl
     """Why a device cannot be used here (empty where it can), and what it is.
 
     Args:
-        session: its adapter is the one that is meant.
+        session: its adapter or GPU is the one that is meant.
     """
     if device == "cpu":
         return "", None
@@ -68,11 +68,9 @@ def software_device(device: Device, info: DeviceInfo | None) -> bool:
     """Whether a device computes on the CPU, where a run that takes long says nothing about the model."""
     if device == "cpu":
         return True
-    # The runtime on Linux has lavapipe alone; on Windows DXGI tells (``runtime.windows.describe``), but for Wine's.
+    # On Windows DXGI tells (``runtime.windows.describe``), but for Wine's.
     return info is not None and (
-        info.name.startswith("dml on linux")
-        or "software adapter" in info.details
-        or any(name in info.name.casefold() for name in _ON_CPU)
+        "software adapter" in info.details or any(name in info.name.casefold() for name in _ON_CPU)
     )
 
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 import math
 import re
 import zipfile
+import zlib
 from collections.abc import Mapping, Sequence
+from lzma import LZMAError
 from pathlib import Path
+from tokenize import TokenError
 from typing import IO, Any, BinaryIO
 from urllib.parse import unquote
 
@@ -27,7 +30,12 @@ FEED_BYTES = 8 << 30
 _TENSOR_BYTES = 1 << 31
 """Bytes of a message of protobuf."""
 
+_OF_ARCHIVES = (zipfile.BadZipFile, zipfile.LargeZipFile, zlib.error, LZMAError)
 _FORMS = "an .npz, NAME=file.npy, a folder of .npy files, or a test_data_set folder"
+
+
+_BROKEN = (OSError, EOFError, ValueError, KeyError, TypeError, SyntaxError, TokenError, RuntimeError, *_OF_ARCHIVES)
+"""What numpy raises of files that are broken: its headers are Python's text, which Python's own tokenizer reads."""
 
 
 class GivenFeed(dict[str, Array]):
@@ -93,7 +101,7 @@ def _npy(path: Path) -> Array:
             array = np.load(file, allow_pickle=False)
     except FileNotFoundError as error:
         raise InputError("no such file", where=str(path), code="DP705") from error
-    except (OSError, ValueError, EOFError, SyntaxError, zipfile.BadZipFile) as error:
+    except _BROKEN as error:
         raise _broken(path, error) from error
     if not isinstance(array, np.ndarray):
         raise InputError("this is an .npz, not an .npy", where=str(path), fix="name it .npz", code="DP705")
@@ -113,7 +121,7 @@ def _npz(path: Path) -> dict[str, Array]:
                     "this is an .npy, not an .npz", where=str(path), fix="pass NAME=file.npy", code="DP705"
                 )
             arrays = {name: data[name] for name in data.files}
-    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zipfile.LargeZipFile) as error:
+    except _BROKEN as error:
         raise _broken(path, error) from error
     if not arrays:
         raise InputError("holds no arrays", where=str(path), code="DP705")
@@ -140,8 +148,11 @@ def _check_header(file: IO[bytes], size: int) -> None:
         return  # no array: numpy says what it is
     known = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
     if version not in known:
-        return
-    shape, _, dtype = known[version](file)
+        raise Unfit("its version of .npy is one for arrays with named fields", "save plain arrays")
+    try:
+        shape, _, dtype = known[version](file)
+    except MemoryError:
+        raise Unfit("its header is nested too deep", "save it again, whole") from None  # for Python's parser
     needed = math.prod(shape) * dtype.itemsize
     if not dtype.hasobject and file.tell() + needed > size:
         raise Unfit(f"its header says {needed} bytes, and it has {max(size - file.tell(), 0)}", "save it again, whole")

@@ -14,7 +14,17 @@ import numpy as np
 import onnx_ir as ir
 
 from dmlprep.files.run_folder import temporary_folder
-from dmlprep.metrics import OutputGroup, holds_fp16, holds_rare_floats, noise_of, nudged, output_groups
+from dmlprep.metrics import (
+    LAST_BITS,
+    OutputGroup,
+    holds_fp16,
+    holds_rare_floats,
+    noise_of,
+    nudged,
+    output_groups,
+    quantizes,
+    stretched,
+)
 from dmlprep.model import Model
 from dmlprep.model.drawing import draws
 from dmlprep.model.pinned import pinned_values
@@ -326,6 +336,27 @@ class Reference:
             except SessionFailure as failure:
                 why = failure.message.splitlines()[0]
         return worst, "" if worst else why
+
+    def last_bits(self) -> float:
+        """The largest error that some last bits of the inputs make in an original that quantises activations; 0 for
+        others, and where its noise is not measured.
+
+        A device's FP32 differs by last bits, which such a model rounds to whole steps.
+        """
+        from dmlprep.runtime import SessionFailure, SessionOptions
+
+        if not quantizes(self.model) or self._without_noise():
+            return 0.0
+        groups, worst = self.groups(), 0.0
+        try:
+            with self._open(SessionOptions(time_limit=self._time_limit)) as session:
+                for units in LAST_BITS:
+                    for index, feed in enumerate(self.feeds):
+                        got = flatten(session.run_any(stretched(feed, units)))
+                        worst = max(worst, *noise_of(groups, self.outputs(index), [got]).values(), 0.0)
+        except SessionFailure:
+            return 0.0
+        return worst
 
     def _drawing(self) -> list[ir.Node]:
         return [n for n in nodes(self.model.ir) if draws(n)]

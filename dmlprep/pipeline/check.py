@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -18,6 +19,9 @@ from dmlprep.recipe import load_recipe, make_plan
 from dmlprep.record import CODES, Finding
 from dmlprep.targets import Target
 
+if TYPE_CHECKING:
+    from dmlprep.runtime import SessionOptions
+
 __all__ = ["RECIPE", "check_model"]
 
 RECIPE = "@static-fp32"
@@ -30,7 +34,7 @@ def check_model(
     *,
     fail_on_cpu: bool = False,
     verify: bool = False,
-    device_id: int | None = None,
+    session: SessionOptions | None = None,
 ) -> list[Examined]:
     """What ``check`` says of a model file, target by target. What is asked for besides is asked of the last one.
 
@@ -41,7 +45,7 @@ def check_model(
             arithmetic may.
         verify: ask a real DirectML session as well; its verdict is in the record, and makes the exit code 1 where it
             is not ``passed``.
-        device_id: the adapter of that session, by its number in DXGI's order.
+        session: its adapter or GPU is that of the session.
 
     Raises:
         InputError: the model cannot be read, or was changed while it was verified.
@@ -51,21 +55,26 @@ def check_model(
     """
     files = Unchanged(contents=False)
     try:
-        return _checked(files, files.take_model(path), targets, fail_on_cpu, verify, device_id)
+        return _checked(files, files.take_model(path), targets, fail_on_cpu, verify, session)
     except ToolFailed as error:
         error.where = f"{path}: {error.where}" if error.where else str(path)
         raise
 
 
 def _checked(
-    files: Unchanged, model: Model, targets: Sequence[Target], fail_on_cpu: bool, verify: bool, device_id: int | None
+    files: Unchanged,
+    model: Model,
+    targets: Sequence[Target],
+    fail_on_cpu: bool,
+    verify: bool,
+    session: SessionOptions | None,
 ) -> list[Examined]:
     found = [examine(model, target) for target in targets]
     newest = found[-1]
     _foretell(model, newest)
     if verify:
         newest.known_placement("--verify")
-        verdict = verify_placement(model, newest.target, device_id, feed=lambda: make_feeds(model, count=1)[0])
+        verdict = verify_placement(model, newest.target, session, feed=lambda: make_feeds(model, count=1)[0])
         files.check()
         newest.record.verdicts.append(verdict)
         if verdict.outcome != "passed":

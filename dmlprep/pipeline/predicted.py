@@ -1,7 +1,9 @@
 """What the FP16 emulation predicts of a DirectML session, and what it decides where the device rounds otherwise.
 
-GPUs round FP32 to FP16 to nearest even. A software device may cut toward zero, which adds up: a model that is 0.01 off
-on a GPU is 0.3 off there. What such a device computes is compared with the FP16 emulation in the same rounding.
+Shaders with native 16-bit types round FP32 to FP16 to nearest even. A device without them stores FP16 through typed
+buffers, and its driver may cut toward zero (NVIDIA's Vulkan driver and Mesa's CPU driver do), which adds up: a model
+that is 0.01 off with one rounding can be 0.3 off with the other. The self-test measures which it is; what a device that
+cuts computes is compared with the FP16 emulation in the same rounding.
 """
 
 from __future__ import annotations
@@ -25,17 +27,17 @@ FACTOR = 2.0
 
 
 def device_rounding(session: SessionOptions | None = None) -> Rounding:
-    """How the DirectML device here makes FP16 of FP32; a device that was not probed is a GPU.
+    """How the DirectML device here makes FP16 of FP32; one that was not probed is taken to round to nearest.
 
     Args:
-        session: its adapter is the one that is meant.
+        session: its adapter or GPU is the one that is meant.
     """
     from dmlprep.runtime import dml_status
 
     return "toward-zero" if dml_status(session=session).fp16.rounding == "toward-zero" else "nearest"
 
 
-def hold_against(measured: Verdict, predicted: Verdict | None, rounding: Rounding) -> Verdict:
+def hold_against(measured: Verdict, predicted: Verdict | None, rounding: Rounding, last_bits: float = 0.0) -> Verdict:
     """The verdict of a DirectML session with what the FP16 emulation predicted.
 
     Where the device rounds toward zero, an output that is out of tolerance passes if the emulation, which rounds the
@@ -43,13 +45,19 @@ def hold_against(measured: Verdict, predicted: Verdict | None, rounding: Roundin
 
     Args:
         predicted: the emulation's verdict, in the device's rounding; ``None`` or without outputs changes nothing.
+        last_bits: the error that last bits of the inputs make in the original, where it quantises.
     """
     if predicted is None or not predicted.outputs or not measured.outputs:
         return measured
     expected = {output.output: output for output in predicted.outputs}
-    # Quantised models round on the way: a last bit turns into a whole step, which no emulation can foretell closer.
-    foretold = [max(output.max_rel, output.noise or 0.0) for output in predicted.outputs]
-    told = msgspec.structs.replace(measured, predicted=max(foretold))
+    foretold = {
+        "the fp16 emulation": max(output.max_rel for output in predicted.outputs),
+        "the original's own noise": max(output.noise or 0.0 for output in predicted.outputs),
+        # Quantised models round on the way: a last bit turns into a whole step, which no emulation can foretell closer.
+        "the original, its inputs moved by last bits,": last_bits,
+    }
+    by = max(foretold, key=lambda name: foretold[name])
+    told = msgspec.structs.replace(measured, predicted=foretold[by], predicted_by=by)
     if rounding == "nearest" or measured.outcome != "failed" or measured.metric:
         return told
     outputs = [_judged(output, expected.get(output.output)) for output in measured.outputs]

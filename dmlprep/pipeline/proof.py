@@ -137,7 +137,8 @@ def _compared(
             verdict = reference.stamp(check.run(reference), remind=not any(v.on_made_inputs for v in verdicts))
             if check.predicted_by:
                 predicted = next((v for v in verdicts if v.check == check.predicted_by), None)
-                verdict = hold_against(verdict, predicted, device_rounding(session))
+                last_bits = reference.last_bits() if verdict.outputs else 0.0
+                verdict = hold_against(verdict, predicted, device_rounding(session), last_bits)
             verdicts.append(verdict)
             observer.check_finished(verdict)
     return verdicts

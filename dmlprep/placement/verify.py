@@ -35,7 +35,7 @@ MakeFeed = Callable[[], Mapping[str, np.ndarray]]
 
 
 def verify_placement(
-    model: Model, target: Target, device_id: int | None = None, feed: MakeFeed | None = None
+    model: Model, target: Target, session: SessionOptions | None = None, feed: MakeFeed | None = None
 ) -> Verdict:
     """Load a copy of the model on DirectML, graph optimisation and fusion off, and compare every named node.
 
@@ -43,6 +43,7 @@ def verify_placement(
     on a model that loads with it; then fusion stays on, and the verdict says so.
 
     Args:
+        session: its adapter or GPU is asked.
         feed: makes inputs to time the nodes with (DP524); without it nothing is run.
 
     Returns:
@@ -55,7 +56,7 @@ def verify_placement(
     from dmlprep.runtime import DATA_FOLDER, SessionFailure, SessionOptions, another_release, dml_status
 
     began = time.perf_counter()
-    chosen = SessionOptions(device_id=device_id, release=target.ort_version)
+    chosen = replace(session or SessionOptions(), release=target.ort_version)
     status = dml_status(session=chosen)
     if not status.available:
         raise CheckNotRun(

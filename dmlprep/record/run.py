@@ -50,8 +50,9 @@ class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
         tolerance: name of the tolerance and its numbers.
         decides: whether it decides about the model; one that does not is information, whatever its outcome.
         predicted: of a DirectML session on an FP16 model, the worst relative error that is foretold: that of the FP16
-            emulation with the device's rounding on the same feeds, or the original's own noise where that is larger;
-            ``None`` where there is none.
+            emulation with the device's rounding on the same feeds, the original's own noise, or what last bits make of
+            a quantised original, whichever is largest; ``None`` where there is none.
+        predicted_by: what foretold ``predicted``.
         inputs: ``given`` by the user, ``seeded`` (made, which proves less); empty where the check needs none.
         metric: the user's own measure, which decided in place of the tolerance; empty where there is none.
         values: what it gave, feed by feed.
@@ -68,6 +69,7 @@ class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
     findings: list[Finding] = []
     decides: bool = True
     predicted: float | None = None
+    predicted_by: str = ""
     inputs: Literal["", "given", "seeded"] = ""
     metric: str = ""
     values: list[float] = []
@@ -89,9 +91,7 @@ class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
         """What was predicted, and what it comes from; empty where nothing was."""
         if self.predicted is None:
             return ""
-        noise = max((output.noise or 0.0 for output in self.outputs), default=0.0)
-        source = "the original's own noise" if noise >= self.predicted > 0 else "the fp16 emulation"
-        return f"{source} predicted {self.predicted:.2g}"
+        return f"{self.predicted_by or 'the fp16 emulation'} predicted {self.predicted:.2g}"
 
     @property
     def on_made_inputs(self) -> bool:

@@ -1,10 +1,11 @@
 """The only door to ONNX Runtime and DirectML: sessions in child processes, which can die without the caller.
 
 ``open_cpu`` and ``open_dml`` load a model; ``cpu_host`` and ``dml_host`` keep one worker for many models;
-``dml_status`` says whether DirectML can be had here, after a self-test; ``adapters`` lists what it can run on.
+``dml_status`` says whether DirectML can be had here, after a self-test; ``adapters`` and ``gpus`` list
+what it can run on.
 """
 
-from dmlprep.runtime.adapters import Adapter, adapters, choose_adapter
+from dmlprep.runtime.adapters import Adapter, adapters, choose_adapter, choose_gpu, gpus
 from dmlprep.runtime.dml import another_release, dml_host, dml_status, open_dml, release_for
 from dmlprep.runtime.failure import FailureKind, SessionFailure
 from dmlprep.runtime.served import Session, SessionHost
@@ -39,9 +40,11 @@ __all__ = [
     "adapters",
     "another_release",
     "choose_adapter",
+    "choose_gpu",
     "cpu_host",
     "dml_host",
     "dml_status",
+    "gpus",
     "open_cpu",
     "open_dml",
     "open_evaluator",

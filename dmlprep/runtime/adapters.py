@@ -1,15 +1,19 @@
-"""The adapters that DirectML can have here, and which of them a name means."""
+"""The adapters and GPUs that DirectML can have here, and which of them a name means."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from dmlprep.errors import CheckNotRun, UsageError
 from dmlprep.runtime.offsite import device
 from dmlprep.runtime.offsite.device import Adapter
 
-__all__ = ["Adapter", "adapters", "choose_adapter", "listing"]
+if TYPE_CHECKING:
+    from dmlprep.runtime.linux.gpus import Found, Gpu
+
+__all__ = ["Adapter", "adapters", "choose_adapter", "choose_gpu", "gpu_listing", "gpus", "listing"]
 
 _LIST = "dmlprep doctor --adapters lists them"
 
@@ -96,7 +100,9 @@ def choose_adapter(name: str | None, device_id: int | None, *, on: str = "dml") 
     if sys.platform == "win32":
         return _matching(name.strip(), *listing())
     raise UsageError(
-        "adapters are chosen on Windows; DirectML on Linux has one, lavapipe", where=where, fix="leave --adapter out"
+        "adapters are chosen on Windows; DirectML on Linux has one, lavapipe or the GPU that --gpu names",
+        where=where,
+        fix="leave --adapter out, or use --gpu",
     )
 
 
@@ -106,3 +112,50 @@ def _matching(name: str, found: Sequence[Adapter], reason: str) -> int:
     except ValueError as error:
         fix = "write more of its name, or choose with --device-id"
         raise UsageError(reason if not found else str(error), where="--adapter", fix=f"{fix}; {_LIST}") from error
+
+
+def gpu_listing() -> Found:
+    """The GPUs of this machine that ``--gpu`` takes, and what stands against others. None but on Linux."""
+    from dmlprep.runtime.linux.gpus import Found, find
+    from dmlprep.runtime.linux.layout import Layout
+
+    if not sys.platform.startswith("linux"):
+        return Found((), ("GPUs are chosen so on Linux",), "on Windows use --adapter or --device-id")
+    try:
+        return find(Layout.of_user())
+    except CheckNotRun as error:
+        return Found((), (error.what,), error.fix)
+
+
+def gpus() -> tuple[Gpu, ...]:
+    """See ``dmlprep.gpus``."""
+    return gpu_listing().gpus
+
+
+def choose_gpu(name: str | None, *, on: str = "dml") -> str:
+    """The number of the GPU that a user asked for, empty where there was no wish: for ``SessionOptions.gpu``.
+
+    Args:
+        name: ``auto``, a number, a vendor or a part of a name.
+        on: the device that was asked for; a GPU makes no sense on ``cpu``.
+
+    Raises:
+        UsageError: there is nothing to choose here, or several are meant.
+        CheckNotRun: there is no GPU, or none that is meant; the message says what is missing.
+    """
+    if name is None:
+        return ""
+    where = "--gpu"
+    if not name.strip():
+        raise UsageError("the name is empty", where=where, fix="--gpu auto; dmlprep runtime status lists GPUs")
+    if on == "cpu":
+        raise UsageError(
+            "a GPU is chosen for DirectML, and DirectML is not asked for",
+            where=where,
+            fix="add --device dml, or leave --gpu out",
+        )
+    if sys.platform == "win32":
+        raise UsageError("GPUs are chosen so on Linux", where=where, fix="use --adapter or --device-id")
+    from dmlprep.runtime.linux.gpus import choose
+
+    return str(choose(name, gpu_listing()).number)

@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dmlprep.errors import CheckNotRun
+from dmlprep.errors import CheckNotRun, DmlprepError
 from dmlprep.files import remove_tree
 from dmlprep.record import DeviceInfo
 from dmlprep.runtime.child import Child
@@ -37,7 +37,7 @@ def dml_status(release: str = "", *, again: bool = False, session: SessionOption
     Args:
         release: of ONNX Runtime, on Linux, this very one; empty for that of ``session``.
         again: look at the contents of every file, and run the self-test even if its result is known.
-        session: how a session is to be opened: its adapter and release are those that are asked about.
+        session: how a session is to be opened: its adapter, GPU and release are those that are asked about.
     """
     session = session or SessionOptions()
     if sys.platform == "win32":
@@ -50,12 +50,12 @@ def dml_status(release: str = "", *, again: bool = False, session: SessionOption
         return DmlStatus(
             False,
             f"there is no adapter {session.device_id} (887A0002 DXGI_ERROR_NOT_FOUND); DirectML on Linux has one, "
-            "number 0, lavapipe",
+            "number 0: lavapipe, or the GPU that --gpu names",
             fix="leave --device-id out",
         )
     if session.open_by != "provider":
         return DmlStatus(False, f"opening by {session.open_by} needs Windows", fix="leave --open-by out")
-    return _status_on_linux(release or release_for(session.release), again)
+    return _status_on_linux(release or release_for(session.release), again, session.gpu)
 
 
 def release_for(version: str) -> str:
@@ -97,7 +97,8 @@ def dml_host(release: str = "", session: SessionOptions | None = None) -> Sessio
         raise CheckNotRun(f"DirectML is not available here: {status.reason}", fix=fix, code=_code(status))
     if sys.platform == "win32":
         return _windows_host({_adapter(session or SessionOptions()): fp16_traits(status)})
-    return _linux_host(release or release_for((session or SessionOptions()).release), fp16_traits(status))
+    session = session or SessionOptions()
+    return _linux_host(release or release_for(session.release), fp16_traits(status), session.gpu)
 
 
 def _code(status: DmlStatus) -> str:
@@ -130,18 +131,20 @@ def _traits(rounding: str) -> list[str]:
 # ---- Linux ---------------------------------------------------------------------------------------------------------
 
 
-def _linux_host(release: str, traits: list[str]) -> SessionHost:
+def _linux_host(release: str, traits: list[str], gpu: str) -> SessionHost:
+    from dmlprep.runtime.linux.gpus import choose, find
     from dmlprep.runtime.linux.host import linux_host
     from dmlprep.runtime.linux.layout import Layout
 
     layout = Layout.of_user()
-    return linux_host(layout, release or layout.release_for(), traits)
+    return linux_host(layout, release or layout.release_for(), traits, choose(gpu, find(layout)) if gpu else None)
 
 
-def _status_on_linux(release: str, again: bool) -> DmlStatus:
-    from dmlprep.runtime.linux import sandbox
-    from dmlprep.runtime.linux.host import linux_host
-    from dmlprep.runtime.linux.install import fingerprint, last_test, missing_piece
+def _status_on_linux(release: str, again: bool, wanted: str) -> DmlStatus:
+    from dmlprep.runtime.linux import sandbox, shaders
+    from dmlprep.runtime.linux.gpus import choose, find
+    from dmlprep.runtime.linux.host import describe, linux_host
+    from dmlprep.runtime.linux.install import fingerprint, last_test, missing_piece, result_file
     from dmlprep.runtime.linux.layout import Layout, write_json
 
     try:
@@ -151,25 +154,37 @@ def _status_on_linux(release: str, again: bool) -> DmlStatus:
     if reason := missing_piece(layout, release) or sandbox.why_not(layout.root):
         return DmlStatus(False, reason)
     release = release or layout.release_for()
-    key = fingerprint(layout, release)
+    try:
+        gpu = choose(wanted, find(layout)) if wanted else None
+    except DmlprepError as error:
+        return DmlStatus(False, error.what, fix=error.fix)
+    device = gpu.slug if gpu is not None else ""
+    key = fingerprint(layout, release, gpu.stamp if gpu is not None else ())
     if again and (reason := _damage(layout, release)):
         return DmlStatus(False, reason)
-    known = {} if again else last_test(layout, release)
+    known = {} if again else last_test(layout, release, device)
     if known.get("fingerprint") != key:
-        known = _test(lambda: linux_host(layout, release))
+        kept = shaders.of_device(layout, device)
+        known = _test(lambda: linux_host(layout, release, gpu=gpu))
         if known["failures"] and (reason := _damage(layout, release)):
             return DmlStatus(False, f"the self-test failed, and {reason}")
-        if known["failures"] and layout.shaders.is_dir():
+        if known["failures"] and kept.is_dir():
             # Shaders that the driver kept can be broken too, and cost nothing but time.
-            remove_tree(layout.shaders, ignore_errors=True)
-            known = _test(lambda: linux_host(layout, release))
+            remove_tree(kept, ignore_errors=True)
+            known = _test(lambda: linux_host(layout, release, gpu=gpu))
         if known["lasting"]:
             # A cache folder of another user's, which cannot be written, serves as well: the test runs each time.
             with contextlib.suppress(OSError):
-                write_json(layout.checks / f"{release}.json", {**known, "fingerprint": key})
-    from dmlprep.runtime.linux.host import describe
-
-    return _status_from(known, describe)
+                write_json(result_file(layout, release, device), {**known, "fingerprint": key})
+    status = _status_from(known, lambda facts, traits: describe(facts, traits, gpu))
+    if gpu is None or not status.available:
+        return status
+    answered = known["facts"].get("adapter id", "")
+    if answered != gpu.ids:
+        name = known["facts"].get("adapter", "another adapter")
+        reason = f"Wine's DXGI shows {name} ({answered}), which is not the GPU {gpu.name} ({gpu.ids})"
+        return replace(status, available=False, reason=reason)
+    return status
 
 
 def _damage(layout: Layout, release: str) -> str:

@@ -72,6 +72,8 @@ class SessionOptions:
             two, which applications of Windows ML use, need ONNX Runtime 1.23.
         release: of ONNX Runtime, for DirectML on Linux: the installed one that is nearest (``release_for``); empty for
             the default one. Elsewhere there is one.
+        gpu: for DirectML on Linux: the GPU by ``auto``, its number or a part of its name; empty for lavapipe, which
+            computes on the CPU.
     """
 
     optimization: Optimization = "all"
@@ -91,6 +93,7 @@ class SessionOptions:
     log_level: int = 3
     open_by: OpenBy = "provider"
     release: str = ""
+    gpu: str = ""
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,10 @@ from tests.fuzz.cases import Case
 __all__ = ["MEMORY", "SECONDS", "Outcome", "Runner", "found", "run_all", "runners", "save"]
 
 SECONDS = 20.0
-"""Seconds that one command may take."""
+"""Seconds that one command may take, of processor time where the machine is busy with more than this."""
+
+_PATIENCE = 6
+"""How much longer by the clock than by the processor a command may take."""
 
 MEMORY = 2 << 30
 """Bytes that a command and its workers may hold."""
@@ -112,7 +115,7 @@ class Runner:
         process = self._started()
         family = Family(process.pid)
         assert process.stdin is not None
-        memory = 0
+        memory, used = 0, family.cpu_seconds()
         try:
             process.stdin.write(json.dumps({"folder": str(self._folder), "command": case.command}) + "\n")
             process.stdin.flush()
@@ -128,7 +131,11 @@ class Runner:
                     return {}, f"crash: exit status {status}", memory
                 return json.loads(line), "", memory
             memory = max(memory, family.private_bytes())
-            if memory > self._memory or time.monotonic() - began > self._seconds:
+            passed = time.monotonic() - began
+            late = passed > self._seconds and (
+                passed > _PATIENCE * self._seconds or family.cpu_seconds() - used > self._seconds
+            )
+            if memory > self._memory or late:
                 self.end()
                 return {}, f"memory: {memory >> 20} MiB" if memory > self._memory else "time", memory
 

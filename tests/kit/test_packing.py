@@ -60,7 +60,7 @@ def test_a_model_without_a_record_is_its_own_reference(tmp_path: Path) -> None:
     verdict, record = api.verify_kit(box / "result.zip", kit=tmp_path / "k.zip", model=model)
     assert (verdict.outcome, record) == ("passed", None)
     assert (packed.manifest.inputs, verdict.inputs) == ("seeded", "seeded")
-    assert [one.code for one in verdict.findings] == ["DP710"]
+    assert [one.code for one in verdict.findings] == ["DP710", "DP815"]
     assert any("the model itself" in detail for detail in verdict.device.details if verdict.device) or False
 
 

@@ -81,8 +81,8 @@ def test_a_failure_comes_home_with_its_hresult(made: Path, box: Path, tmp_path: 
     verdict, _ = api.verify_kit(box / "result.zip", kit=made / "kit.zip")
     assert verdict.outcome == "failed"
     assert "887A0005 DXGI_ERROR_DEVICE_REMOVED" in verdict.reason
-    (said,) = verdict.findings
-    assert said.code == "DP704"
+    said, origin = verdict.findings
+    assert (said.code, origin.code) == ("DP704", "DP815")
     assert "disable_metacommands" in said.remedy
 
 
@@ -145,6 +145,10 @@ def test_every_file_of_a_kit_is_checked(made: Path, tmp_path: Path) -> None:
     assert _refused(made / "result.zip", manifest).code == "DP811"
 
 
+def _with_more(kit: Path, target: Path, more: bytes) -> Path:
+    return _rewritten(kit, target, lambda m: m.update({"kit.json": more + m["kit.json"][1:]}))
+
+
 def test_edits_of_a_result_are_refused(made: Path, tmp_path: Path) -> None:
     def edited(change: Callable[[dict[str, bytes]], None]) -> str:
         error = _refused(_rewritten(made / "result.zip", tmp_path / "r.zip", change), made / "kit.zip")
@@ -159,6 +163,12 @@ def test_edits_of_a_result_are_refused(made: Path, tmp_path: Path) -> None:
     assert "does not list" in edited(lambda m: m.update({"extra.txt": b""}))
     assert "no result.json" in edited(lambda m: m.pop("result.json"))
     assert "not the result" in edited(lambda m: m.update({"result.json": b"[" * 100_000}))
+    for held in (b'"\xff"', b"9" * 5000, b"[" * 50_000 + b"]" * 50_000):
+        with_more = b'{"more": ' + held + b","
+        error = edited(lambda m, w=with_more: m.update({"result.json": w + m["result.json"][1:]}))  # type: ignore[misc]
+        assert "not the result" in error or "seal" in error
+        kit = _with_more(made / "kit.zip", tmp_path / "k.zip", with_more)
+        assert _refused(made / "result.zip", kit).code in ("DP810", "DP811")
 
 
 def test_another_kit_model_or_record(made: Path, tmp_path: Path) -> None:

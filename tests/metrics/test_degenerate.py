@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dmlprep.metrics import Comparison, OutputGroup, degenerate, find_tolerance, noise_of, nudged
+from dmlprep.metrics import Comparison, OutputGroup, degenerate, find_tolerance, noise_of, nudged, stretched
 
 FP16, FP32 = find_tolerance("fp16-cpu"), find_tolerance("fp32-cpu")
 RNG = np.random.default_rng(0)
@@ -89,3 +89,19 @@ def test_a_nudge_is_the_last_bit_and_leaves_zeros_and_integers() -> None:
     assert list(moved["x"] == feed["x"])[:4] == [True, False, False, True]
     assert np.isfinite(moved["x"][4])
     np.testing.assert_allclose(moved["x"], feed["x"], rtol=2e-7)
+
+
+@pytest.mark.parametrize("units", [1, -1, 4, -4])
+def test_stretching_moves_every_float_the_same_way(units: int) -> None:
+    feed: dict[str, Any] = {
+        "x": np.array([0.0, 1.5, -3.0, np.inf, np.nan, 3.4028234e38], np.float32),
+        "n": np.arange(4),
+    }
+    moved = stretched(feed, units)
+    assert moved["n"] is feed["n"]
+    assert moved["x"].dtype == np.float32
+    away = np.abs(moved["x"][1:3]) > np.abs(feed["x"][1:3])
+    assert list(away) == [units > 0] * 2
+    assert list(moved["x"][1:3].view(np.int32) - feed["x"][1:3].view(np.int32)) == [units] * 2
+    np.testing.assert_array_equal(moved["x"][[0, 3, 4]], feed["x"][[0, 3, 4]])
+    assert np.isfinite(moved["x"][5])

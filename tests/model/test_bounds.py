@@ -178,6 +178,13 @@ def test_an_output_of_another_type_than_is_declared(kind: str, tmp_path: Path) -
     assert [f.code for f in dmlprep.check(path).findings if f.severity == "error"][:1] == ["DP003"]
 
 
+def test_an_output_that_is_a_sequence_and_declared_a_tensor(tmp_path: Path) -> None:
+    model = _model([helper.make_node("SequenceConstruct", ["x"], ["y"])])
+    record = dmlprep.prepare(_saved(tmp_path / "m.onnx", model), out=tmp_path / "out", recipe="@static-fp32")
+    assert record.exit_code == 1
+    assert "declared FLOAT, and is sequence of FLOAT" in record.all_findings()[-1].message
+
+
 @pytest.mark.parametrize("kind", ["Constant", "Relu"])
 def test_a_node_without_outputs(kind: str, tmp_path: Path) -> None:
     value = {"value": helper.make_tensor("c", FLOAT, [1], [1.0])} if kind == "Constant" else {}

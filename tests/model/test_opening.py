@@ -73,6 +73,32 @@ def _broken(path: Path, change: Callable[[Path], None]) -> str:
     return text
 
 
+_TYPES = sorted(set(TensorProto.DataType.keys()) - {"UNDEFINED"})
+
+
+@pytest.mark.parametrize("name", _TYPES)
+def test_as_many_numbers_as_the_shape_says(name: str, tmp_path: Path) -> None:
+    """In the fields that a type has beside raw_data: float_data, int32_data and so on."""
+    data_type = TensorProto.DataType.Value(name)
+    values = [b"a"] * 5 if name == "STRING" else [1] * 5
+    tensor = helper.make_tensor("constant", data_type, [5], values)
+    constant = helper.make_node("Constant", [], ["five"], value=tensor)
+    model = mlp()
+    model.graph.node.insert(0, constant)
+    onnx.save(model, tmp_path / "m.onnx")
+    assert Model.open(tmp_path / "m.onnx").statistics().nodes == 10
+
+    field = getattr(constant.attribute[0].t, helper.tensor_dtype_to_field(data_type))
+    for broken in (lambda: field.append(field[0]), lambda: field.__delitem__(slice(1, None)), field.clear):
+        before = list(field)
+        broken()
+        model.graph.node[0].CopyFrom(constant)
+        onnx.save(model, tmp_path / "m.onnx")
+        with pytest.raises(InputError, match="elements, the file gives"):
+            Model.open(tmp_path / "m.onnx")
+        field[:] = before
+
+
 def test_no_such_file(tmp_path: Path) -> None:
     assert "no such file" in _broken(tmp_path / "x.onnx", lambda _: None)
 

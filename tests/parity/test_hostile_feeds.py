@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import struct
 import sys
 import zipfile
 from pathlib import Path
@@ -34,6 +35,46 @@ def test_a_header_that_promises_more_than_there_is(shape: tuple[int, ...], tmp_p
         with pytest.raises(InputError, match="its header says") as caught:
             load_feeds([source])
         assert caught.value.code == "DP705"
+
+
+@pytest.mark.parametrize(
+    "header",
+    [b"{'descr': '<f4', ", b"(" * 60 + b"\n", b"'", b"\xff\xfe", b"{'shape': [[[", b"1L if 1L", b"-" * 9000 + b"1"],
+)
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_a_header_that_is_no_header(header: bytes, version: int, tmp_path: Path) -> None:
+    content = b"\x93NUMPY" + bytes([version, 0]) + struct.pack("<H" if version == 1 else "<I", len(header)) + header
+    (tmp_path / "x.npy").write_bytes(content)
+    with zipfile.ZipFile(tmp_path / "x.npz", "w") as archive:
+        archive.writestr("x.npy", content)
+    for source in (f"x={tmp_path / 'x.npy'}", str(tmp_path / "x.npz")):
+        with pytest.raises(InputError) as caught:
+            load_feeds([source])
+        assert caught.value.code == "DP705"
+
+
+def test_a_version_of_npy_that_nobody_needs(tmp_path: Path) -> None:
+    content = b"\x93NUMPY\x03\x00" + struct.pack("<I", len(_header((4 << 30,))[10:])) + _header((4 << 30,))[10:]
+    (tmp_path / "x.npy").write_bytes(content)
+    with pytest.raises(InputError, match="named fields"):
+        load_feeds([f"x={tmp_path / 'x.npy'}"])
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_DEFLATED, zipfile.ZIP_LZMA, zipfile.ZIP_BZIP2])
+def test_an_archive_that_is_broken_within(method: int, tmp_path: Path) -> None:
+    path = tmp_path / "x.npz"
+    with zipfile.ZipFile(path, "w", method) as archive:
+        archive.writestr("x.npy", _header((64,)) + bytes(range(256)))
+    whole, codes = path.read_bytes(), []
+    places = range(30, whole.index(b"PK\x01\x02"))
+    for at in places:
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 0xFF]) + whole[at + 1 :])
+        try:
+            load_feeds([str(path)])  # a byte may be one that nobody reads
+        except InputError as error:
+            codes.append(error.code)
+    assert set(codes) == {"DP705"}
+    assert len(codes) > len(places) / 2
 
 
 def test_an_archive_that_unpacks_to_more_than_any_feed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -208,3 +208,23 @@ def test_a_search_keeps_no_node_for_an_output_that_proves_nothing(tmp_path: Path
     assert "not proven by these inputs" in record.error
     assert record.steps[-1].outcome == "changed"
     assert not record.steps[-1].facts.get("islands")
+
+
+_STEPS = """
+g (float[1, 64] x) => (float[1, 64] y) <float c = {%s}, float[1] s = {0.0078125}, uint8[1] z = {128}>
+{ a = Mul (x, c)  q = QuantizeLinear (a, s, z)  y = DequantizeLinear (q, s, z) }
+"""
+
+
+def test_last_bits_of_an_original_that_quantises(tmp_path: Path) -> None:
+    # halves of a step: a last bit decides where each goes
+    feed = {"x": ((np.arange(64) - 32 + 0.5) / 128).astype(np.float32)[None]}
+    step = 1 / 32
+    for text, expected in ((_STEPS % 1, step), (_STEPS % 1.002, 0.0), (_MAP % (1, 0), 0.0)):
+        path = parse(text, tmp_path / "m.onnx")
+        given = [feed] if "Quantize" in text else _discs()
+        with Reference.of(path, given) as reference:
+            reference.compute()
+            assert reference.last_bits() == pytest.approx(expected, rel=0.1)
+        with Reference.of(path, given, yardstick=Yardstick(noise="off")) as reference:
+            assert reference.last_bits() == 0.0

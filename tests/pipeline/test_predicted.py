@@ -118,11 +118,13 @@ def test_noise_above_the_emulated_error_is_what_is_predicted() -> None:
             Verdict("parity on dml", "passed", outputs=[one]),
             Verdict("fp16 emulation", "passed", outputs=[one]),
             "nearest",
+            last_bits,
         )
-        for one in (quiet, noisy)
+        for one, last_bits in ((quiet, 0.0), (noisy, 0.0), (noisy, 0.06))
     ]
-    assert [v.predicted for v in told] == [0.001, 0.013]
+    assert [v.predicted for v in told] == [0.001, 0.013, 0.06]
     assert [v.prediction for v in told] == [
         "the fp16 emulation predicted 0.001",
         "the original's own noise predicted 0.013",
+        "the original, its inputs moved by last bits, predicted 0.06",
     ]

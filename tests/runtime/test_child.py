@@ -32,6 +32,15 @@ def ask(child: Child, limit: float = 20.0) -> SessionFailure:
     return caught.value
 
 
+@pytest.mark.parametrize("module", ["dmlprep.runtime.worker", "dmlprep.engines.onnxsim"])
+def test_a_worker_imports_no_more_than_it_needs(module: str) -> None:
+    # onnx-ir and sympy take longer to import than all else together, and each command waits for its worker.
+    code = f"import sys, {module}; "
+    code += "print([m for m in ('onnx_ir', 'sympy', 'click', 'rich', 'jinja2') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
 # Under Wine a process that really crashes stays; its exit code is what an access violation leaves.
 _CRASH, _CRASHED = "faulthandler._read_null()", "SIGSEGV"
 if sys.platform == "win32":

@@ -3,7 +3,7 @@
 The first guess comes from the versions of the operators (``Context.choose_opset``). It cannot know what a node becomes
 that is written in other operators, so the model is brought there, and what then stays on the CPU is tried in two ways:
 the operator in older ones at the same opset, and other opsets. The fewest nodes on the CPU win; of equals the first
-guess, then what is nearest to it.
+guess, then what is nearest to it. Of a large model fewer opsets are tried.
 """
 
 from __future__ import annotations
@@ -30,6 +30,9 @@ __all__ = ["Brought", "best_placed"]
 
 _LOWEST = 13
 """No other opset is tried below: no kernel of any release is lost before."""
+
+_NODES = 30_000
+"""Of all models that are tried together. A larger one is tried at three opsets: the first guess and what is nearest."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +72,10 @@ def best_placed(model: Model, first: int, bring: Callable[[Model, int, Context],
         except ModelRefused:
             raise refused from None
     tried, waiting = {first, best.opset}, _others(best, context)
-    while best.left and (untried := waiting - tried):
+    # Nodes of functions are counted once, on the CPU with each call.
+    size = max(len(best.left), sum(len(graph) for _, graph in graphs(best.model.ir)))
+    enough = max(3, _NODES // max(size, 1))
+    while best.left and len(tried) < enough and (untried := waiting - tried):
         opset = min(untried, key=lambda v: (abs(v - first), -v))
         tried.add(opset)
         try:

@@ -261,7 +261,7 @@ class Trials:
                 error = self._judge.error(group, want, got)
                 if self._weak >= set(group.names) and math.isfinite(error):
                     error = 0.0
-                of_feed = max(of_feed, error)
+                of_feed = max(of_feed, self._judge.counted(group, error))
                 if by_output:
                     self.by_output |= {name: max(error, self.by_output.get(name, 0.0)) for name in group.names}
             worst = max(worst, self._judge.decided(of_feed, want, got))

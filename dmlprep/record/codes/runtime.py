@@ -31,4 +31,14 @@ ROWS: dict[str, Code] = {
     "DP813": Code(
         "a kit cannot carry this model", "error", "use file names that Windows allows, and types that numpy has"
     ),
+    "DP814": Code(
+        "a kit or its result does not have the seal of this key",
+        "error",
+        "pass your own copy of the kit and its key, and run the kit with run.py --key",
+    ),
+    "DP815": Code(
+        "nothing proves who wrote the result of a kit",
+        "note",
+        "pack and verify with --key, and give the run key to whoever runs the kit",
+    ),
 }

@@ -22,6 +22,8 @@ ROOTS = (
     # What winex11 loads at run time, and so no package names as a need.
     *("libxrender1", "libxrandr2", "libxfixes3", "libxi6", "libxcursor1", "libxcomposite1", "libxinerama1"),
     *("libxxf86vm1", "libgl1"),
+    # What NVIDIA's Vulkan driver, which comes from the host, loads: without it vkCreateInstance gives -9.
+    "libegl1",
     *("bubblewrap", "gcc-14", "libc6-dev"),
     # libc-bin holds C.utf8: without that locale Wine has no name for a file beyond ASCII.
     *("base-files", "dash", "coreutils", "libc-bin"),
@@ -49,6 +51,7 @@ WITHOUT = frozenset(
         "libxkbregistry0",
         "libwayland-egl1",
         "libglib2.0-0t64",
+        "libegl-mesa0",
         "libglx-mesa0",
         "xserver-common",
         "x11-common",

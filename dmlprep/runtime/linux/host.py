@@ -12,6 +12,8 @@ from dmlprep.files import remove_tree
 from dmlprep.record import DeviceInfo
 from dmlprep.runtime.child import Child
 from dmlprep.runtime.linux import claims, lending, sandbox, shaders
+from dmlprep.runtime.linux.drivers import ICD, icd_text
+from dmlprep.runtime.linux.gpus import Gpu
 from dmlprep.runtime.linux.install import WINE_ENVIRONMENT
 from dmlprep.runtime.linux.layout import Layout
 from dmlprep.runtime.linux.staging import external_files, stage
@@ -32,11 +34,13 @@ class _Host(SessionHost):
         layout: the installation.
         release: of ONNX Runtime.
         traits: what the self-test found, for the device's description.
+        gpu: where to run; ``None`` for lavapipe.
     """
 
-    def __init__(self, layout: Layout, release: str, traits: Sequence[str]) -> None:
-        super().__init__(self._started, lambda facts: describe(facts, traits), self._staged, stranger=True)
+    def __init__(self, layout: Layout, release: str, traits: Sequence[str], gpu: Gpu | None) -> None:
+        super().__init__(self._started, lambda facts: describe(facts, traits, gpu), self._staged, stranger=True)
         self._layout = layout
+        self._gpu = gpu
         self._release = release
         self._numbers = itertools.count(1)
         self._locations: Sequence[str] = ()
@@ -52,7 +56,7 @@ class _Host(SessionHost):
 
     def _started(self) -> Child:
         return Child(
-            lambda exchange: leashed(_command(self._layout, self._release, exchange, self._key or "")),
+            lambda exchange: leashed(_command(self._layout, self._release, exchange, self._key or "", self._gpu)),
             "the DirectML worker",
             holds=claims.use(self._layout),
         )
@@ -80,20 +84,22 @@ def _data_folder(path: Path, options: SessionOptions) -> Path:
     return Path(options.config.get(DATA_FOLDER, path.resolve().parent))
 
 
-def linux_host(layout: Layout, release: str, traits: Sequence[str] = ()) -> SessionHost:
+def linux_host(layout: Layout, release: str, traits: Sequence[str] = (), gpu: Gpu | None = None) -> SessionHost:
     """A host for sessions on one release of ONNX Runtime.
 
     Args:
         traits: what the self-test found, for the device's description.
+        gpu: where to run; ``None`` for lavapipe.
     """
-    return _Host(layout, release, traits)
+    return _Host(layout, release, traits, gpu)
 
 
-def describe(facts: Mapping[str, str], traits: Sequence[str] = ()) -> DeviceInfo:
-    """``dml on linux: lavapipe, DirectML 1.15.4, no metacommands, no native FP16``."""
+def describe(facts: Mapping[str, str], traits: Sequence[str] = (), gpu: Gpu | None = None) -> DeviceInfo:
+    """``dml on linux: lavapipe, DirectML 1.15.4, no metacommands, no native FP16``; of a GPU its driver as well."""
     adapter = facts.get("adapter", "unknown adapter")
-    name = "lavapipe" if "llvmpipe" in adapter else adapter
+    name = gpu.name if gpu is not None else "lavapipe" if "llvmpipe" in adapter else adapter
     details = [
+        *([] if gpu is None else [f"driver {gpu.driver}", f"Vulkan {gpu.vulkan}"]),
         f"DirectML {facts.get('directml', '?')}",
         f"ONNX Runtime {facts.get('onnxruntime', '?')}",
         "no metacommands",
@@ -103,7 +109,7 @@ def describe(facts: Mapping[str, str], traits: Sequence[str] = ()) -> DeviceInfo
     return DeviceInfo(f"dml on linux: {name}", details)
 
 
-def _command(layout: Layout, release: str, exchange: Path, key: str) -> list[str]:
+def _command(layout: Layout, release: str, exchange: Path, key: str, gpu: Gpu | None = None) -> list[str]:
     """The worker's command line.
 
     Of the exchange folder it sees what it is given, read-only, and the folder of its results. The rest, its log above
@@ -111,8 +117,10 @@ def _command(layout: Layout, release: str, exchange: Path, key: str) -> list[str
 
     Args:
         key: see ``shaders.key_of``.
+        gpu: where to run; ``None`` for lavapipe.
     """
-    compiled = shaders.folder_of(layout.shaders, key) or exchange / "shaders"
+    kept = shaders.of_device(layout, gpu.slug if gpu is not None else "")
+    compiled = shaders.folder_of(kept, key) or exchange / "shaders"
     for folder in (exchange / _MODELS, exchange / FEEDS, exchange / RESULTS, compiled):
         folder.mkdir(exist_ok=True)
         folder.chmod(0o755)  # whatever the umask is: as root, the worker is another user
@@ -131,14 +139,37 @@ def _command(layout: Layout, release: str, exchange: Path, key: str) -> list[str
         },
         environment={
             **WINE_ENVIRONMENT,
-            "DMLPREP_ROUNDING": "/native/rounding.so",
             "MESA_SHADER_CACHE_DIR": "/shaders",
             "MESA_SHADER_CACHE_MAX_SIZE": f"{shaders.LARGEST >> 21}M",
             "MESA_DISK_CACHE_DATABASE_NUM_PARTS": "1",  # else there are a hundred files, for many writers
-            "VK_ICD_FILENAMES": "/usr/share/vulkan/icd.d/lvp_icd.json",
             "VKD3D_DEBUG": "none",
+            **_driver(gpu),
         },
+        view=_view(gpu, exchange),
     )
+
+
+def _driver(gpu: Gpu | None) -> dict[str, str]:
+    """The variables that choose the Vulkan driver. What a GPU computes is measured as it is, so nothing mends it."""
+    if gpu is None:
+        icd = "/usr/share/vulkan/icd.d/lvp_icd.json"
+        return {"DMLPREP_ROUNDING": "/native/rounding.so", "VK_ICD_FILENAMES": icd}
+    cache = {
+        "__GL_SHADER_DISK_CACHE": "1",
+        "__GL_SHADER_DISK_CACHE_PATH": "/shaders",
+        "__GL_SHADER_DISK_CACHE_SIZE": str(shaders.LARGEST >> 1),
+    }
+    return {**cache, **gpu.way.environment}
+
+
+def _view(gpu: Gpu | None, exchange: Path) -> sandbox.View:
+    """What the worker sees of the host's devices."""
+    if gpu is None:
+        return sandbox.View()
+    icd = exchange / ICD
+    icd.write_text(icd_text(gpu.way))
+    icd.chmod(0o444)
+    return gpu.way.view(icd)
 
 
 def _name_of_the_server(layout: Layout, exchange: Path) -> dict[str, Path]:

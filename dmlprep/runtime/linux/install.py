@@ -9,12 +9,13 @@ import shutil
 import stat
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from dmlprep.errors import CheckNotRun, OutputError, UsageError
 from dmlprep.files import remove_tree
-from dmlprep.runtime.linux import base, inventory, launcher, lending, sandbox, seen
+from dmlprep.runtime.linux import base, inventory, launcher, lending, sandbox, seen, shaders
 from dmlprep.runtime.linux.beneath import Beneath, LeadsOut
 from dmlprep.runtime.linux.claims import alone, installing
 from dmlprep.runtime.linux.layout import NATIVE, Layout, native_digest, read_json, write_json
@@ -35,6 +36,7 @@ __all__ = [
     "package_of",
     "read_manifest",
     "remove",
+    "result_file",
 ]
 
 _WINE_AS_MADE = 3 << 30
@@ -156,7 +158,7 @@ def _broken(layout: Layout, release: str, say: Say) -> dict[str, str]:
         say(f"repairing, because {what}", 0, 0)
     if found:
         # A driver that was broken may have left shaders that are.
-        remove_tree(layout.shaders, ignore_errors=True)
+        shaders.forget(layout)
     return found
 
 
@@ -166,9 +168,18 @@ def _made(layout: Layout, manifest: dict[str, Any], piece: str, folder: Path) ->
     write_json(layout.manifest, manifest)
 
 
-def last_test(layout: Layout, release: str) -> dict[str, Any]:
+def result_file(layout: Layout, release: str, device: str = "") -> Path:
+    """Where the result of the self-test is kept.
+
+    Args:
+        device: ``Gpu.slug``; empty for the driver on the CPU.
+    """
+    return layout.checks / (f"{release}.{device}.json" if device else f"{release}.json")
+
+
+def last_test(layout: Layout, release: str, device: str = "") -> dict[str, Any]:
     """What the last self-test that passed found, with the ``fingerprint`` of what it was run on; empty for none."""
-    return read_json(layout.checks / f"{release}.json")
+    return read_json(result_file(layout, release, device))
 
 
 def package_of(layout: Layout, release: str) -> dict[str, str]:
@@ -273,7 +284,8 @@ def remove(layout: Layout, release: str = "") -> list[Path]:
             if not target.is_dir() or target.parent != layout.releases:
                 raise UsageError("this release is not installed", where=release)
             shutil.rmtree(target)
-            (layout.checks / f"{release}.json").unlink(missing_ok=True)
+            for file in (result_file(layout, release), *layout.checks.glob(f"{release}.*-*.json")):
+                file.unlink(missing_ok=True)
             inventory.forget(layout, f"release {release}")
             return [target]
         # Folders of packages can come without the right to write; they go with the rest.
@@ -309,8 +321,12 @@ def missing_piece(layout: Layout, release: str = "") -> str:
     return ""
 
 
-def fingerprint(layout: Layout, release: str) -> str:
-    """SHA-256 over everything that a result of the self-test depends on."""
+def fingerprint(layout: Layout, release: str, device: Sequence[object] = ()) -> str:
+    """SHA-256 over everything that a result of the self-test depends on.
+
+    Args:
+        device: what tells a GPU and its driver from others; empty for the driver on the CPU.
+    """
     digest = hashlib.sha256()
     digest.update(layout.manifest.read_bytes())
     digest.update((layout.release(release) / "piece.json").read_bytes())
@@ -322,4 +338,6 @@ def fingerprint(layout: Layout, release: str) -> str:
             line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith(("flags", "model name"))
         ]
         digest.update("\n".join(sorted(set(flags))).encode())
+    if device:
+        digest.update(repr(device).encode())
     return digest.hexdigest()

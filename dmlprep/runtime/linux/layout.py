@@ -73,6 +73,11 @@ class Layout:
         return self.home / "shaders"
 
     @property
+    def gpu_shaders(self) -> Path:
+        """Compiled shaders for GPUs: a folder for each device and version of its driver, as ``shaders`` is one."""
+        return self.home / "shaders.gpu"
+
+    @property
     def releases(self) -> Path:
         """One folder a release of ONNX Runtime with DirectML."""
         return self.home / "releases"

@@ -20,17 +20,18 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from dmlprep.runtime.linux import seccomp
 from dmlprep.runtime.linux.launcher import bubblewrap
 from dmlprep.runtime.tools import run_tool
 
-__all__ = ["MOUNT_POINTS", "SCRATCH", "WORKER", "becomes_worker", "command", "why_not"]
+__all__ = ["MOUNT_POINTS", "SCRATCH", "WORKER", "View", "becomes_worker", "command", "why_not"]
 
-MOUNT_POINTS = ("exchange", "home", "libraries", "native", "out", "prefix", "shaders")
+MOUNT_POINTS = ("driver", "exchange", "home", "libraries", "native", "out", "prefix", "shaders")
 """Folders of the root file system that exist to be mounted on."""
 
 NOBODY = 65534
@@ -47,6 +48,25 @@ FILES = 16384
 """Descriptors that one process may have open."""
 
 
+@dataclass(frozen=True)
+class View:
+    """What a program sees of a graphics device of the host, beside what every program sees: see ``drivers.py``.
+
+    Attributes:
+        nodes: device files by path inside, below /dev.
+        files: files by path inside, in one folder of ``MOUNT_POINTS``, read-only.
+        folders: folders by path inside, below /sys, read-only.
+        links: targets of links by path, below /sys.
+        groups: groups that the program is in, where root starts it; a user's program has those of the user.
+    """
+
+    nodes: Mapping[str, Path] = field(default_factory=dict)
+    files: Mapping[str, Path] = field(default_factory=dict)
+    folders: Mapping[str, Path] = field(default_factory=dict)
+    links: Mapping[str, str] = field(default_factory=dict)
+    groups: Sequence[int] = ()
+
+
 def command(
     root: Path,
     program: Sequence[str],
@@ -57,6 +77,7 @@ def command(
     folder: str = "/",
     scratch: int = SCRATCH,
     ours: bool = False,
+    view: View | None = None,
 ) -> list[str]:
     """The command line that runs ``program`` inside; it serves as long as this process lives.
 
@@ -69,6 +90,7 @@ def command(
         scratch: bytes that each of /tmp, /home and /dev/shm may hold.
         ours: the program is our own code: where root starts it, it may read and write root's files that it is given,
             and it may make every system call. The network is away all the same.
+        view: a graphics device of the host, by default none.
     """
     worker = becomes_worker() and not ours
     # A descriptor is all that bubblewrap takes a filter from; the shell opens one that belongs to this line alone.
@@ -81,12 +103,12 @@ def command(
         "--die-with-parent",
         "--new-session",
         "--clearenv",
-        *_mounts(root, read or {}, write or {}, scratch),
+        *_mounts(root, read or {}, write or {}, scratch, view or View()),
     ]
     fixed = {"PATH": "/usr/bin:/usr/lib/wine", "HOME": "/home", "LANG": "C.UTF-8"}
     for key, value in {**fixed, **(environment or {})}.items():
         line += ["--setenv", key, value]
-    return [*line, "--chdir", folder, "--", *_entrance(worker), *program]
+    return [*line, "--chdir", folder, "--", *_entrance(worker, view.groups if view else ()), *program]
 
 
 def _rights(worker: bool) -> list[str]:
@@ -100,7 +122,7 @@ def _rights(worker: bool) -> list[str]:
     return ["--unshare-user", *who, "--disable-userns", *apart, "--cap-drop", "ALL", "--as-pid-1"]
 
 
-def _mounts(root: Path, read: Mapping[str, Path], write: Mapping[str, Path], scratch: int) -> list[str]:
+def _mounts(root: Path, read: Mapping[str, Path], write: Mapping[str, Path], scratch: int, view: View) -> list[str]:
     line = [
         *("--ro-bind", str(root), "/"),
         *("--proc", "/proc"),
@@ -108,9 +130,12 @@ def _mounts(root: Path, read: Mapping[str, Path], write: Mapping[str, Path], scr
         *("--ro-bind", "/proc/sys", "/proc/sys"),
         *("--remount-ro", "/proc"),
         *("--dev", "/dev"),
-        # The number of processors, which Wine and ONNX Runtime ask for; nothing else of /sys.
-        *("--ro-bind-try", "/sys/devices/system/cpu", "/sys/devices/system/cpu"),
     ]
+    if view.folders or view.links:
+        line += ["--tmpfs", "/sys"]  # the root file system has no place for what follows
+    # The number of processors, which Wine and ONNX Runtime ask for; nothing else of /sys.
+    line += ["--ro-bind-try", "/sys/devices/system/cpu", "/sys/devices/system/cpu"]
+    line += _opened(view)
     for memory in ("/tmp", "/home", "/dev/shm"):
         line += ["--perms", "1777", "--size", str(scratch), "--tmpfs", memory]
     line += ["--remount-ro", "/dev"]
@@ -121,11 +146,33 @@ def _mounts(root: Path, read: Mapping[str, Path], write: Mapping[str, Path], scr
     return line
 
 
-def _entrance(worker: bool) -> list[str]:
+def _opened(view: View) -> list[str]:
+    """Mounts for a graphics device; /dev is made read-only after them, which does not concern what devices take."""
+    line: list[str] = []
+    for inside, outside in view.nodes.items():
+        line += ["--dev-bind", str(outside), inside]
+    for inside, outside in view.folders.items():
+        line += ["--ro-bind", str(outside), inside]
+    for inside, target in view.links.items():
+        line += ["--symlink", target, inside]
+    if view.folders or view.links:
+        line += ["--remount-ro", "/sys"]
+    places = sorted({str(PurePosixPath(inside).parent) for inside in view.files})
+    for place in places:
+        line += ["--tmpfs", place]
+    for inside, outside in view.files.items():
+        line += ["--ro-bind", str(outside), inside]
+    for place in places:
+        line += ["--remount-ro", place]
+    return line
+
+
+def _entrance(worker: bool, groups: Sequence[int]) -> list[str]:
     """Inside, before the program: give up what is left of root, then take on the limits."""
     if worker:
         user = f"--userspec=+{WORKER}:+{WORKER}"
-        change = ["/usr/sbin/chroot", user, "--groups=", "--skip-chdir", "/"]
+        others = f"--groups={','.join(f'+{group}' for group in groups)}"
+        change = ["/usr/sbin/chroot", user, others, "--skip-chdir", "/"]
         return [*change, "/usr/bin/sh", "-c", f'{_limits()} && exec "$@"', "sh"]
     # This shell is the first process inside, in place of bubblewrap's own: a program of the same user's may open
     # /proc/1/exe, and must not find a file there that is reached from outside, where it can be changed.

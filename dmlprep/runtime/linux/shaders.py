@@ -15,11 +15,15 @@ from pathlib import Path
 
 from dmlprep.files import remove_tree
 from dmlprep.runtime.linux import lending
+from dmlprep.runtime.linux.layout import Layout
 
-__all__ = ["KEPT", "LARGEST", "folder_of", "key_of"]
+__all__ = ["DEVICES", "KEPT", "LARGEST", "folder_of", "forget", "key_of", "of_device"]
 
 KEPT = 48
 """Folders that are kept, the latest used ones; one takes 1 to 3 MB."""
+
+DEVICES = 4
+"""GPUs, with one version of the driver each, whose shaders are kept."""
 
 LARGEST = 64 << 20
 """Bytes of a folder that is kept. The driver's own limit, which a worker is told, is half of that."""
@@ -60,6 +64,31 @@ def folder_of(shaders: Path, key: str) -> Path | None:
             lending.lend(own)
             return own
     return None
+
+
+def of_device(layout: Layout, device: str) -> Path:
+    """Where the shaders of one device are kept, with one version of its driver; those of others go after a while.
+
+    Args:
+        device: its ``Gpu.slug``; empty for the driver on the CPU.
+    """
+    if not device:
+        return layout.shaders
+    own = layout.gpu_shaders / device
+    with contextlib.suppress(OSError):
+        own.mkdir(parents=True, exist_ok=True)
+        os.utime(own)
+        latest = sorted(layout.gpu_shaders.iterdir(), key=lambda path: -path.stat().st_mtime)
+        for path in latest[DEVICES:]:
+            remove_tree(path, ignore_errors=True)
+    return own
+
+
+def forget(layout: Layout) -> None:
+    """Remove all that drivers compiled."""
+    for folder in (layout.shaders, layout.gpu_shaders):
+        if folder.is_dir():
+            remove_tree(folder, ignore_errors=True)
 
 
 def _trim(shaders: Path, own: Path) -> None:

@@ -1,7 +1,7 @@
 """Whether a kit is as it was packed: each file that ``kit.json`` lists, by size and SHA-256, and no code besides.
 
 This guards against files that were mixed up, cut short or edited. It does not guard against somebody who wants to
-deceive: ``kit.json`` can be written anew.
+deceive, since ``kit.json`` can be written anew: that takes a key (``keys``).
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from dmlprep.files.replacing import replace
 from dmlprep.processes import process
 from dmlprep.record.shares import percent
 from dmlprep.runtime.memory import Family
-from dmlprep.runtime.offsite import device, integrity, limits, work
+from dmlprep.runtime.offsite import device, integrity, keys, limits, work
 
 __all__ = ["main"]
 
@@ -54,6 +54,7 @@ def _arguments(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--time-limit", type=float, metavar="SECONDS", help="for everything together")
     parser.add_argument("-o", "--out", type=Path, help="the result; result.zip beside run.py by default")
     parser.add_argument("--force", action="store_true", help="replace the result that is there")
+    parser.add_argument("--key", type=Path, metavar="FILE", help="sign the result with this kit's run key")
     parser.add_argument("--worker", type=Path, help=argparse.SUPPRESS)
     return parser.parse_args(list(arguments))
 
@@ -110,6 +111,15 @@ def _main(kit: Path, asked: argparse.Namespace) -> int:
     except ValueError as error:
         _say(f"error: {error}")
         return 2
+    key = None
+    if asked.key is not None:
+        try:
+            key = keys.read_run_key(asked.key, name)
+        except (ValueError, OSError) as error:
+            _say(f"error: --key: {error}\n  fix: pass the .run-key file that came for this kit")
+            return 2
+    elif manifest.get("nonce"):
+        _say("this kit was packed with a key: without --key its result is not signed, and may be refused")
     _say(f"kit {name[:12]}: {manifest['model']['name']}, {len(manifest['feeds'])} feeds; checking its files")
     wrong = integrity.problems(kit, manifest)
     if wrong:
@@ -133,7 +143,7 @@ def _main(kit: Path, asked: argparse.Namespace) -> int:
         (folder / "request.json").write_text(json.dumps(request), encoding="utf-8")
         state = _work(kit, folder, float(asked.time_limit or manifest["time_limit"]), allowed)
         result = _result(state, name, request, folder)
-        _write(result, folder, out)
+        _write(result, folder, out, key)
     finally:
         own.remove()
     _summary(result)
@@ -269,11 +279,14 @@ def _result(state: dict[str, Any], name: str, request: Mapping[str, Any], folder
     return result
 
 
-def _write(result: Mapping[str, Any], folder: Path, out: Path) -> None:
-    """The result, whole or not at all."""
+def _write(result: Mapping[str, Any], folder: Path, out: Path, key: keys.RunKey | None) -> None:
+    """The result, whole or not at all; signed where there is a key."""
+    document = json.dumps(result, indent=1, sort_keys=True).encode("ascii")
     part = folder / "result.zip"
     with zipfile.ZipFile(str(part), "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
-        archive.writestr("result.json", json.dumps(result, indent=1, sort_keys=True))
+        archive.writestr("result.json", document)
+        if key is not None:
+            archive.writestr(keys.RESULT_SEAL, key.seal(document) + b"\n")
         for file in result["files"]:
             archive.write(str(folder / file), file)
     replace(part, out)

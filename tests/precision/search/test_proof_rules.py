@@ -66,3 +66,21 @@ def test_the_users_metric_decides(metric, bound, kept):
     found = _search(model, ProofRules(metric=UserMetric("mine.py:metric", metric, bound)))
     assert found.met
     assert bool(found.keep) == kept
+
+
+STEP = (
+    '<ir_version: 8, opset_import: ["" : 17]> g (float[4,64] x, float[4,64] h) => (float[4,64] y, float[4,64] NAME) '
+    "{ [mm] a = MatMul(x, v) [grow] b = Mul(a, two) [add] s = Add(b, h) [squash] NAME = Tanh(s) [out] y = Relu(x) }"
+)
+
+
+@pytest.mark.parametrize(("name", "kept"), [("hn", True), ("z", False)])
+def test_a_state_that_the_next_step_reads_is_judged_by_more(name, kept):
+    weights = {"v": np.random.default_rng(3).standard_normal((64, 64)).astype(np.float32), "two": np.float32(2)}
+    found = _search(model_of(STEP.replace("NAME", name), weights), ProofRules())
+    assert found.met
+    assert bool(found.keep) == kept
+    if kept:
+        # what is said of an output is its own error, not what it counts
+        assert 0.015 / 4 < found.outputs[name] < 0.015
+        assert found.trials[0].error == pytest.approx(4 * found.outputs[name])

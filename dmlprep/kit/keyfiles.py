@@ -1,0 +1,138 @@
+"""Files of keys on the packer's side, and the seals that they ask for."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+
+from dmlprep.errors import InputError, UsageError
+from dmlprep.files import Unfit, check_output, read_given, remove, unreadable, unwritable
+from dmlprep.kit.archive import Bundle
+from dmlprep.runtime.offsite.keys import LONGEST, PackerKey, RunKey, fits, new_packer_key, parse_packer_key
+
+__all__ = [
+    "check_kit_seal",
+    "check_result_seal",
+    "check_run_key",
+    "packer_key",
+    "run_key_file",
+    "write_run_key",
+]
+
+
+def run_key_file(kit: Path) -> Path:
+    """Where the key for whoever runs a kit is written: ``kit.run-key`` beside ``kit.zip``."""
+    return kit.with_suffix(".run-key")
+
+
+def packer_key(path: Path, *, make: bool = False) -> PackerKey:
+    """The packer's key.
+
+    Args:
+        make: make one where there is no such file, which its owner alone can read (mode 0600; on Windows the folder's
+            permissions hold).
+
+    Raises:
+        InputError: the file cannot be read, or holds no such key.
+        OutputError: it cannot be made.
+    """
+    if make and not os.path.lexists(path):
+        check_output(path)
+        with suppress(FileExistsError):  # another run made it meanwhile
+            key = new_packer_key()
+            _write_private(path, key.line())
+            return key
+    fix = "pass the file that dmlprep kit --key made"
+    try:
+        return parse_packer_key(read_given(path, LONGEST))
+    except OSError as error:
+        raise unreadable(error, path, code="DP814", fix=fix) from error
+    except Unfit as error:
+        raise InputError(str(error), where=str(path), code="DP814", fix=error.fix) from error
+    except ValueError as error:
+        raise InputError(str(error), where=str(path), code="DP814", fix=fix) from error
+
+
+def check_run_key(packer: Path, kit: Path, *, force: bool) -> None:
+    """Fail before the work where the run key cannot be written.
+
+    Raises:
+        UsageError: it would replace the packer's own key.
+        OutputError: its file exists, or cannot be written.
+    """
+    file = run_key_file(kit)
+    if file.absolute() == packer.absolute() or (file.exists() and packer.exists() and file.samefile(packer)):
+        what = "your own key has the name of the key for whoever runs the kit"
+        raise UsageError(what, where=str(packer), fix="choose another name for --key")
+    check_output(file, force=force)
+
+
+def write_run_key(key: RunKey, kit: Path) -> Path:
+    """Write the key for whoever runs a kit, in the place of an earlier one.
+
+    Raises:
+        OutputError: it cannot be written.
+    """
+    file = run_key_file(kit)
+    try:
+        remove(file)
+        _write_private(file, key.line())
+    except OSError as error:
+        raise unwritable(error, file) from error
+    return file
+
+
+def _write_private(path: Path, text: str) -> None:
+    """A new file that its owner alone can read, whole or not at all.
+
+    Raises:
+        FileExistsError: there is one.
+        OutputError: it cannot be written.
+    """
+    try:
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o600)
+        try:
+            os.write(file, text.encode("ascii"))
+        except OSError:
+            os.close(file)
+            remove(path)
+            raise
+        os.close(file)
+    except FileExistsError:
+        raise
+    except OSError as error:
+        raise unwritable(error, path) from error
+
+
+def check_kit_seal(key: PackerKey, document: bytes, kit: Bundle) -> None:
+    """Whether this ``kit.json`` was packed with this key.
+
+    Raises:
+        InputError: it was not, or was changed since.
+    """
+    seal = kit.read_seal()
+    if seal is None:
+        _refuse(kit, "this kit has no seal: it was packed without a key", "pack it again with --key")
+    elif not fits(seal, key.seal(document)):
+        what = "the kit's seal does not fit this key: it was packed with another one, or changed since"
+        _refuse(kit, what, "pass your own copy of the kit, and the key that it was packed with")
+
+
+def check_result_seal(key: RunKey, document: bytes, returned: Bundle) -> None:
+    """Whether this ``result.json`` was signed with the run key of its kit.
+
+    Raises:
+        InputError: it was not, or was changed since.
+    """
+    seal = returned.read_seal()
+    if seal is None:
+        what = "the result is not signed, so anybody can have written it"
+        _refuse(returned, what, "run the kit with run.py --key and its .run-key file")
+    elif not fits(seal, key.seal(document)):
+        what = "the result's seal does not fit: it was changed, or written by somebody without this kit's run key"
+        _refuse(returned, what, "run the kit again with run.py --key, and send that result.zip as it is")
+
+
+def _refuse(bundle: Bundle, what: str, fix: str) -> None:
+    raise InputError(what, where=str(bundle.path), code="DP814", fix=fix)

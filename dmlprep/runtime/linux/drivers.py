@@ -1,0 +1,306 @@
+"""The graphics devices of this machine, and what of the host a sandboxed program needs to use one by Vulkan.
+
+NVIDIA's user-space driver must be that of the kernel module, so it comes from the host: its libraries alone, file by
+file, never a folder of the host's. They run on the root file system's own C library, which is newer. For all others the
+root file system holds Mesa's drivers. Nothing is opened or loaded here: this module only looks at names.
+
+Sources: the device numbers and files of NVIDIA's driver (its README, "Known issues", nvidia-modprobe's manual); which
+of /sys libdrm reads (xf86drm.c: drmParsePciBusInfo, drmParsePciDeviceInfo); Documentation/gpu/drm-uapi.rst.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import stat
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from dmlprep.runtime.linux import sandbox
+
+__all__ = ["DRIVER", "ICD", "Way", "icd_text", "ways", "without"]
+
+DRIVER = "/driver"
+"""Where the host's driver lies inside."""
+
+ICD = "icd.json"
+"""The name, in ``DRIVER``, of the file that tells Vulkan's loader of the host's driver."""
+
+_ROOT_ICDS = "/usr/share/vulkan/icd.d"
+
+_MESA = {
+    "amdgpu": ("radeon_icd.json",),
+    "i915": ("intel_icd.json", "intel_hasvk_icd.json"),
+    "xe": ("intel_icd.json",),
+    "nouveau": ("nouveau_icd.json",),
+    "virtio_gpu": ("virtio_icd.json",),
+}
+"""Drivers of the root file system by the name of the kernel's driver."""
+
+_ENTRY = "libEGL_nvidia.so.0"
+"""NVIDIA's Vulkan driver by its EGL name. That of GLX fails where DISPLAY is an X server without GLX, as ours is."""
+
+_PARTS = re.compile(r"lib(nvidia-[\w.-]+|EGL_nvidia|GLX_nvidia)\.so[\w.]*")
+
+_FOLDERS = (
+    *("usr/lib/x86_64-linux-gnu", "usr/lib/x86_64-linux-gnu/nvidia/current", "usr/lib64", "usr/lib64/nvidia"),
+    *("usr/lib", "usr/lib/nvidia", "usr/local/nvidia/lib64", "usr/local/nvidia/lib", "run/opengl-driver/lib"),
+)
+"""Where distributions and container tools put NVIDIA's libraries; what the loader's settings name comes after."""
+
+_ICD_FOLDERS = ("etc/vulkan/icd.d", "usr/share/vulkan/icd.d", "usr/local/nvidia/share/vulkan/icd.d")
+
+_VULKAN = "1.3.277"
+"""What the file says of the driver where the host has none that says it: the loader only warns of a lower one."""
+
+_SHARED = ("nvidiactl", "nvidia-uvm", "nvidia-modeset")
+"""Device files that all of NVIDIA's devices share."""
+
+
+@dataclass(frozen=True)
+class Way:
+    """One device of this machine, and what a program needs to see of the host to use it.
+
+    Attributes:
+        title: what messages call it.
+        nodes: device files, as they are outside, by their paths inside.
+        libraries: files of the driver by their names in ``DRIVER``; empty where the root file system holds it.
+        icds: names of files in the root file system that tell Vulkan's loader of its drivers.
+        version: of the driver's libraries, where their names tell.
+        vulkan: version of Vulkan that the host says the driver has.
+        folders: what the driver reads in /sys, by the paths inside.
+        links: links in /sys: targets by path.
+        groups: groups that may open the nodes, where not everybody may.
+        problem: why it cannot be used, empty where nothing is known against it.
+    """
+
+    title: str
+    nodes: Mapping[str, Path]
+    libraries: Mapping[str, Path] = field(default_factory=dict)
+    icds: Sequence[str] = ()
+    version: str = ""
+    vulkan: str = _VULKAN
+    folders: Mapping[str, Path] = field(default_factory=dict)
+    links: Mapping[str, str] = field(default_factory=dict)
+    groups: Sequence[int] = ()
+    problem: str = ""
+
+    def view(self, icd: Path) -> sandbox.View:
+        """What the sandbox shows of the host.
+
+        Args:
+            icd: a file that holds ``icd_text``.
+        """
+        files = {f"{DRIVER}/{name}": path for name, path in self.libraries.items()}
+        if files:
+            files[f"{DRIVER}/{ICD}"] = icd
+        return sandbox.View(self.nodes, files, self.folders, self.links, self.groups)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What tells Vulkan's loader and the driver inside where they are."""
+        if self.libraries:
+            found = {"LD_LIBRARY_PATH": DRIVER}
+            icds = f"{DRIVER}/{ICD}"
+        else:
+            found = {}
+            icds = ":".join(f"{_ROOT_ICDS}/{name}" for name in self.icds)
+        # The second name is that of older loaders.
+        return {**found, "VK_DRIVER_FILES": icds, "VK_ICD_FILENAMES": icds}
+
+
+def icd_text(way: Way) -> str:
+    """What tells Vulkan's loader of a driver of the host's."""
+    entry = {"library_path": f"{DRIVER}/{_ENTRY}", "api_version": way.vulkan}
+    return json.dumps({"file_format_version": "1.0.1", "ICD": entry})
+
+
+def ways(tree: Path = Path("/")) -> tuple[Way, ...]:
+    """The devices of a machine, NVIDIA's first.
+
+    Args:
+        tree: its root folder.
+    """
+    return (*_nvidia(tree), *_rendering(tree))
+
+
+def without(tree: Path = Path("/")) -> tuple[str, str]:
+    """What to say where ``ways`` finds none: why, and how to mend it."""
+    if (tree / "dev/dxg").exists():
+        return (
+            "WSL shows Direct3D's /dev/dxg, which is no Vulkan device",
+            "run dmlprep on Windows itself, or leave --gpu out",
+        )
+    return (
+        "this machine shows no GPU: there is neither /dev/nvidia0 nor /dev/dri/renderD128",
+        "load the GPU's kernel driver; in a container, give it the devices (docker run --gpus all, or --device "
+        "/dev/dri); or leave --gpu out",
+    )
+
+
+# ---- NVIDIA --------------------------------------------------------------------------------------------------------
+
+
+def _nvidia(tree: Path) -> Iterator[Way]:
+    cards = _numbered(tree / "dev", r"nvidia(\d+)")
+    if not cards:
+        return
+    libraries, version = _libraries(tree)
+    places = _places(tree)
+    for number in cards:
+        names = [f"nvidia{number}", *_SHARED]
+        nodes = {f"/dev/{name}": tree / "dev" / name for name in names if (tree / "dev" / name).exists()}
+        groups, problem = _access(nodes.values())
+        if "/dev/nvidiactl" not in nodes:
+            problem = "/dev/nvidiactl is missing: load the kernel driver (nvidia-smi, nvidia-modprobe)"
+        if not libraries:
+            problem = (
+                f"NVIDIA's Vulkan driver ({_ENTRY}) is not on this machine: install the driver's OpenGL and Vulkan "
+                "libraries (Debian: libnvidia-egl and nvidia-vulkan-icd, Ubuntu: libnvidia-gl-VERSION); in a "
+                "container set NVIDIA_DRIVER_CAPABILITIES=compute,utility,graphics"
+            )
+        address = places.get(number) or (next(iter(places.values())) if len(places) == len(cards) == 1 else "")
+        folders, links = _of_pci(tree, tree / "sys/bus/pci/devices" / address) if address else ({}, {})
+        yield Way(
+            f"/dev/nvidia{number}",
+            nodes,
+            libraries,
+            version=version,
+            vulkan=_vulkan(tree, libraries),
+            folders=folders,
+            links=links,
+            groups=groups,
+            problem=problem,
+        )
+
+
+def _libraries(tree: Path) -> tuple[dict[str, Path], str]:
+    """Files of NVIDIA's driver by name, and its version; nothing where there is no Vulkan driver among them."""
+    for folder in _library_folders(tree):
+        entry = folder / _ENTRY
+        if not _is_x86_64(entry):
+            continue
+        found = {}
+        for path in sorted(folder.iterdir()):
+            if _PARTS.fullmatch(path.name) and path.is_file():
+                found[path.name] = path.resolve()
+        names = [entry.resolve().name, *found]
+        version = next((m[1] for name in names if (m := re.search(r"\.so\.(\d+(?:\.\d+)+)$", name))), "")
+        return found, version
+    return {}, ""
+
+
+def _library_folders(tree: Path) -> Iterator[Path]:
+    if tree == Path("/"):
+        yield from (Path(part) for part in os.environ.get("LD_LIBRARY_PATH", "").split(":") if part.startswith("/"))
+    yield from (tree / folder for folder in _FOLDERS)
+    for file in sorted((tree / "etc/ld.so.conf.d").glob("*.conf")):
+        with contextlib.suppress(OSError, UnicodeDecodeError):
+            lines = [line.strip() for line in file.read_text().splitlines()]
+            yield from (tree / line.lstrip("/") for line in lines if line.startswith("/"))
+
+
+def _is_x86_64(path: Path) -> bool:
+    """Whether it is an ELF file of this machine's kind: 32-bit libraries bear the same names."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(20)
+    except OSError:
+        return False
+    return head[:5] == b"\x7fELF\x02" and head[18:20] == b"\x3e\x00"
+
+
+def _vulkan(tree: Path, libraries: Mapping[str, Path]) -> str:
+    beside = {path.parent.parent / "share/vulkan/icd.d" for path in libraries.values()}
+    for folder in [*(tree / name for name in _ICD_FOLDERS), *sorted(beside)]:
+        for file in sorted(folder.glob("nvidia_icd*.json")):
+            with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+                version = json.loads(file.read_text())["ICD"]["api_version"]
+                if re.fullmatch(r"\d+\.\d+\.\d+", version):
+                    return str(version)
+    return _VULKAN
+
+
+def _places(tree: Path) -> dict[int, str]:
+    """PCI address by the number of the device file, as the kernel module says it."""
+    found = {}
+    for file in (tree / "proc/driver/nvidia/gpus").glob("*/information"):
+        with contextlib.suppress(OSError):
+            if minor := re.search(r"^Device Minor:\s*(\d+)", file.read_text(errors="replace"), re.MULTILINE):
+                found[int(minor[1])] = file.parent.name.lower()
+    return found
+
+
+# ---- AMD, Intel, and all others that the kernel renders with ---------------------------------------------------------
+
+
+def _rendering(tree: Path) -> Iterator[Way]:
+    for number in _numbered(tree / "dev/dri", r"renderD(\d+)"):
+        name = f"renderD{number}"
+        here = tree / "sys/class/drm" / name
+        driver = (here / "device/driver").resolve().name
+        if driver == "nvidia":
+            continue  # served by its own device files
+        nodes = {f"/dev/dri/{name}": tree / "dev/dri" / name}
+        groups, problem = _access(nodes.values())
+        icds = _MESA.get(driver, ())
+        if not icds:
+            known = ", ".join(sorted(_MESA))
+            problem = f"the runtime has no Vulkan driver for the kernel's driver {driver!r} (it has: {known})"
+        folders, links = _of_pci(tree, here / "device")
+        if here.exists():
+            inside = "/" + str(here.resolve().relative_to(tree.resolve()))
+            links = {**links, f"/sys/dev/char/226:{number}": inside, f"/sys/class/drm/{name}": inside}
+        yield Way(
+            f"/dev/dri/{name} ({driver})",
+            nodes,
+            icds=icds,
+            folders=folders,
+            links=links,
+            groups=groups,
+            problem=problem,
+        )
+
+
+# ---- both ------------------------------------------------------------------------------------------------------------
+
+
+def _numbered(folder: Path, pattern: str) -> list[int]:
+    try:
+        found = [re.fullmatch(pattern, name) for name in os.listdir(folder)]
+    except OSError:
+        return []
+    return sorted(int(match[1]) for match in found if match)
+
+
+def _of_pci(tree: Path, device: Path) -> tuple[dict[str, Path], dict[str, str]]:
+    """The folder in /sys of the PCI device that ``device`` is or lies below, and the link of its address."""
+    here, top = device.resolve(), tree.resolve()
+    for folder in (here, *here.parents):
+        if folder == top:
+            break
+        if (folder / "vendor").is_file() and (folder / "config").is_file():
+            inside = "/" + str(folder.relative_to(top))
+            return {inside: folder}, {f"/sys/bus/pci/devices/{folder.name}": inside}
+    return {}, {}
+
+
+def _access(nodes: Iterable[Path]) -> tuple[tuple[int, ...], str]:
+    """Groups that a sandboxed program needs to open device files, and why it cannot."""
+    groups: set[int] = set()
+    for node in nodes:
+        found = os.stat(node)
+        if not sandbox.becomes_worker():
+            if not os.access(node, os.R_OK | os.W_OK):
+                return (), f"this user may not open {node}: add the user to its group (usually render), log in again"
+            continue
+        mode = stat.S_IMODE(found.st_mode)
+        if mode & 0o006 == 0o006:
+            continue
+        if mode & 0o060 != 0o060 or found.st_gid == 0:
+            return (), f"{node} can be opened by root alone, and no program of the sandbox is: give it a group (render)"
+        groups.add(found.st_gid)
+    return tuple(sorted(groups)), ""

@@ -1,0 +1,217 @@
+"""The GPUs of this machine as Vulkan shows them, and which of them a name means.
+
+Each device of ``drivers.ways`` is asked by a program in the sandbox that sees this one device and its driver, so that
+what answers is what a session would get.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+from dmlprep.errors import CheckNotRun, UsageError
+from dmlprep.runtime.linux import drivers, sandbox
+from dmlprep.runtime.linux.install import missing_piece
+from dmlprep.runtime.linux.layout import Layout
+from dmlprep.runtime.offsite.device import VENDORS, vendor_name
+from dmlprep.runtime.tools import run_tool
+
+__all__ = ["AUTO", "Found", "Gpu", "choose", "find", "parse"]
+
+AUTO = "auto"
+"""The name that means: the first discrete GPU, else the first one."""
+
+_KINDS = {1: "integrated", 2: "discrete", 3: "virtual"}
+_CPU = 4  # VK_PHYSICAL_DEVICE_TYPE_CPU
+
+_LIMIT = 30.0
+_LIST = "dmlprep runtime status lists them"
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """A GPU that DirectML can run on here.
+
+    Attributes:
+        number: place in the list, from 0: what ``--gpu`` takes as well.
+        name: as its driver says it.
+        vendor: name of the vendor, empty where it is not known here.
+        vendor_id, model_id: Vulkan's ids, which are those of PCI.
+        kind: ``discrete``, ``integrated``, ``virtual`` or ``other``.
+        driver: name and version of the Vulkan driver (``NVIDIA 580.159.04``, ``radv Mesa 25.0.7``).
+        vulkan: the version of Vulkan that it has.
+        memory: bytes of the device's own memory.
+        way: what a session needs to see of the host.
+    """
+
+    number: int
+    name: str
+    vendor_id: int
+    model_id: int
+    kind: str
+    driver: str
+    vulkan: str
+    memory: int
+    way: drivers.Way = field(repr=False)
+
+    @property
+    def vendor(self) -> str:
+        """Name of the vendor, empty where it is not known here."""
+        return vendor_name(self.vendor_id)
+
+    @property
+    def ids(self) -> str:
+        """``10de:2335``, as the worker says it."""
+        return f"{self.vendor_id:04x}:{self.model_id:04x}"
+
+    @property
+    def slug(self) -> str:
+        """A name for files: another one for each device and each version of its driver."""
+        text = f"{self.name} {self.driver}"
+        digest = hashlib.sha256(f"{text} {self.vulkan} {self.ids}".encode()).hexdigest()[:12]
+        return f"{re.sub(r'[^a-z0-9.]+', '-', text.lower()).strip('-.')[:60]}-{digest}"
+
+    @property
+    def stamp(self) -> tuple[object, ...]:
+        """What a result of the self-test depends on: device, driver, and the driver's files."""
+        files = [(name, path.stat()) for name, path in sorted(self.way.libraries.items())]
+        rows = tuple((name, found.st_size, int(found.st_mtime)) for name, found in files)
+        return (self.name, self.ids, self.driver, self.vulkan, rows)
+
+    def __str__(self) -> str:
+        return f"{self.number} {self.name}"
+
+
+@dataclass(frozen=True)
+class Found:
+    """What there is.
+
+    Attributes:
+        gpus: in the order of their numbers.
+        problems: what stands against devices that cannot be used; where there is no device at all, that.
+        fix: how the user mends it, where the problems do not say.
+    """
+
+    gpus: tuple[Gpu, ...]
+    problems: tuple[str, ...] = ()
+    fix: str = ""
+
+
+@cache
+def find(layout: Layout, tree: Path = Path("/")) -> Found:
+    """The GPUs of a machine. Asked once in a process: 0.1 to 0.5 s a device.
+
+    Args:
+        tree: the machine's root folder.
+    """
+    seen = drivers.ways(tree)
+    if not seen:
+        reason, fix = drivers.without(tree)
+        return Found((), (reason,), fix)
+    if reason := missing_piece(layout) or sandbox.why_not(layout.root):
+        return Found((), (reason,))
+    gpus: list[Gpu] = []
+    problems: list[str] = []
+    for way in seen:
+        if way.problem:
+            problems.append(f"{way.title}: {way.problem}")
+            continue
+        said, fault = _ask(layout, way)
+        mine = parse(said, len(gpus), way)
+        gpus += mine
+        if not mine:
+            version = f" {way.version}" if way.version else ""
+            problems.append(
+                f"{way.title}: the Vulkan driver{version} finds no device there ({fault or 'it says nothing'}); its "
+                "version must be that of the kernel driver"
+            )
+    return Found(tuple(gpus), tuple(problems))
+
+
+def _ask(layout: Layout, way: drivers.Way) -> tuple[str, str]:
+    """What the driver lists, and what it complains of."""
+    with tempfile.TemporaryDirectory(prefix="dmlprep-gpu-") as name:
+        icd = Path(name) / drivers.ICD
+        icd.write_text(drivers.icd_text(way))
+        icd.chmod(0o444)
+        Path(name).chmod(0o755)
+        line = sandbox.command(
+            layout.root,
+            ["/native/devices"],
+            read={"/native": layout.built},
+            environment={**way.environment, "VK_LOADER_DEBUG": "error"},
+            view=way.view(icd),
+        )
+        try:
+            done = run_tool(line, limit=_LIMIT)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            return "", str(error)
+    return done.stdout if done.returncode == 0 else "", "; ".join(done.stderr.strip().splitlines()[-2:])
+
+
+def parse(said: str, first: int, way: drivers.Way) -> list[Gpu]:
+    """The GPUs that ``native/devices.c`` lists, numbered from ``first``; drivers that compute on the CPU are none."""
+    found: list[Gpu] = []
+    for row in said.splitlines():
+        fields = row.split("\t")
+        if len(fields) != 7:
+            continue
+        name, ids, kind, vulkan, driver, version, memory = fields
+        if int(kind) == _CPU:
+            continue
+        vendor, _, model = ids.partition(":")
+        found.append(
+            Gpu(
+                number=first + len(found),
+                name=name.strip(),
+                vendor_id=int(vendor, 16),
+                model_id=int(model, 16),
+                kind=_KINDS.get(int(kind), "other"),
+                driver=" ".join(f"{driver} {version}".split()),
+                vulkan=vulkan,
+                memory=int(memory),
+                way=way,
+            )
+        )
+    return found
+
+
+def choose(wanted: str, found: Found) -> Gpu:
+    """The GPU that a user asked for.
+
+    Args:
+        wanted: ``auto``, a number, a vendor (``NVIDIA``, ``AMD``, ``Intel``, ``Qualcomm``), or a part of a name.
+
+    Raises:
+        CheckNotRun: there is none, or none that is meant; the message says what is missing.
+        UsageError: several are meant.
+    """
+    where = f"--gpu {wanted}"
+    if not found.gpus:
+        raise CheckNotRun("; ".join(found.problems), where=where, fix=found.fix, code="DP803")
+    matching = _matching(wanted.strip(), found.gpus)
+    if not matching:
+        there = ", ".join(map(str, found.gpus))
+        others = f"; not to be used: {'; '.join(found.problems)}" if found.problems else ""
+        raise CheckNotRun(f"no GPU matches {wanted!r}; there is {there}{others}", where=where, fix=_LIST, code="DP803")
+    if len(matching) > 1:
+        names = ", ".join(map(str, matching))
+        raise UsageError(f"{len(matching)} GPUs match: {names}", where=where, fix="choose by number: --gpu 0")
+    return matching[0]
+
+
+def _matching(wanted: str, gpus: Sequence[Gpu]) -> list[Gpu]:
+    if wanted.casefold() == AUTO:
+        order = ("discrete", "integrated")
+        return sorted(gpus, key=lambda gpu: order.index(gpu.kind) if gpu.kind in order else len(order))[:1]
+    if wanted.isdecimal():
+        return [gpu for gpu in gpus if gpu.number == int(wanted)]
+    if ids := next((ids for name, ids in VENDORS.items() if name.casefold() == wanted.casefold()), None):
+        return [gpu for gpu in gpus if gpu.vendor_id in ids]
+    return [gpu for gpu in gpus if wanted.casefold() in gpu.name.casefold()]
