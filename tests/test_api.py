@@ -19,6 +19,7 @@ from dmlprep.record import RunRecord
 from dmlprep.runtime import DmlStatus, SessionOptions, open_cpu
 from tests.fixtures_index import fixture
 from tests.in_process import Run
+from tests.kept_workers import kept_workers  # noqa: F401 - for all tests here
 from tests.parity.models import perturbed
 
 CNN = fixture("residual_cnn").path

@@ -24,6 +24,7 @@ from dmlprep.parity import compare
 from dmlprep.record import RunRecord
 from tests.fixtures_index import BROKEN, FIXTURES, FOLDER, Fixture, fixture
 from tests.in_process import Run
+from tests.kept_workers import kept_workers  # noqa: F401 - for all tests here
 
 
 def digest(path: Path) -> str:

@@ -14,14 +14,31 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-__all__ = ["CHUNK_BYTES", "AsArray", "MappedTensor", "as_mapped", "chunks", "copy_range", "write_to"]
+from dmlprep.errors import InputError
+
+__all__ = ["CHUNK_BYTES", "AsArray", "MappedTensor", "as_mapped", "chunks", "copy_range", "cut_short", "write_to"]
 
 CHUNK_BYTES = 16 << 20
 """How much of a tensor is read at once where values stream, in bytes."""
 
 
+def cut_short(path: Path, left: int) -> InputError:
+    """The error about a file of weights that lost its last ``left`` bytes since the model was opened."""
+    return InputError(
+        f"it ended {left} bytes early: the file was changed while it was used",
+        where=str(path),
+        code="DP015",
+        fix="run again when nothing writes to it any more",
+    )
+
+
 def copy_range(source: Path, offset: int, length: int, out: BinaryIO) -> None:
-    """Append ``length`` bytes of a file to ``out`` without holding them in memory."""
+    """Append ``length`` bytes of a file to ``out`` without holding them in memory.
+
+    Raises:
+        OSError: one of the two cannot be read or written.
+        InputError: the file has become shorter.
+    """
     with open(source, "rb", buffering=0) as file:
         file.seek(offset)
         left = length
@@ -38,7 +55,7 @@ def copy_range(source: Path, offset: int, length: int, out: BinaryIO) -> None:
         while left:
             done = file.readinto(buffer[: min(left, len(buffer))])
             if not done:
-                raise OSError(f"{source} ended {left} bytes early")
+                raise cut_short(source, left)
             out.write(buffer[:done])
             left -= done
 
@@ -106,6 +123,8 @@ class MappedTensor(AsArray):
         at = self.offset + start
         base = at // page * page
         with open(self.path, "rb") as file:
+            if (left := at + length - os.fstat(file.fileno()).st_size) > 0:
+                raise cut_short(self.path, left)
             mapped = mmap.mmap(file.fileno(), length + at - base, access=mmap.ACCESS_READ, offset=base)
         return np.frombuffer(mapped, np.uint8, length, at - base)
 
@@ -127,7 +146,10 @@ class MappedTensor(AsArray):
     def tobytes(self) -> bytes:
         with open(self.path, "rb") as file:
             file.seek(self.offset)
-            return file.read(self.length)
+            read = file.read(self.length)
+        if len(read) < self.length:
+            raise cut_short(self.path, self.length - len(read))
+        return read
 
     def tofile(self, file: BinaryIO) -> None:
         copy_range(self.path, self.offset, self.length, file)

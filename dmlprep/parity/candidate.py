@@ -70,7 +70,9 @@ def software_device(device: Device, info: DeviceInfo | None) -> bool:
         return True
     # On Windows DXGI tells (``runtime.windows.describe``), but for Wine's.
     return info is not None and (
-        "software adapter" in info.details or any(name in info.name.casefold() for name in _ON_CPU)
+        info.name == "dml on linux: lavapipe"
+        or "software adapter" in info.details
+        or any(name in info.name.casefold() for name in _ON_CPU)
     )
 
 

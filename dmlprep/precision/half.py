@@ -16,7 +16,7 @@ import numpy as np
 import onnx_ir as ir
 
 from dmlprep.model import chunks
-from dmlprep.model.tensors import AsArray, as_mapped
+from dmlprep.model.tensors import AsArray, as_mapped, cut_short
 
 __all__ = [
     "FP16_MAX",
@@ -155,7 +155,7 @@ def pieces(tensor: ir.TensorProtocol) -> Iterator[np.ndarray[Any, Any]]:
             while filled < piece.size:
                 count = file.readinto(piece[filled:].data)
                 if not count:
-                    raise OSError(f"{mapped.path} ended {left} bytes early")
+                    raise cut_short(mapped.path, left)
                 filled += count
             left -= piece.size
             yield piece.view(kind)

@@ -56,6 +56,19 @@ def test_too_slow_is_a_sentence_and_the_next_call_works(starts: Starts) -> None:
     assert len(starts) == 2
 
 
+def test_too_much_memory_is_a_sentence_and_the_next_call_works(starts: Starts, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It writes down the value of a shape with each product: polynomials that have no end."""
+    steps = " ".join(f"s{i + 1} = Mul (s{i}, s{i})" for i in range(60))
+    text = f"""<ir_version: 8, opset_import: ["" : 17]> g (float[n, 2] x) => (float[n, 2] y)
+    {{ s0 = Shape (x) {steps} f = Cast<to = 1> (s60) y = Add (x, f) }}"""
+    monkeypatch.setenv("DMLPREP_MEMORY_LIMIT", "400M")
+    with pytest.raises(ModelRefused, match="the limit is 400 MiB") as refused:
+        onnxsim.simplify(onnx.parser.parse_model(text))
+    assert refused.value.code == "DP301"
+    assert gone_within(starts[0].pid, 5.0)
+    assert len(simplify().graph.node) == 1
+
+
 def test_an_error_is_its_last_line_and_the_next_call_works(starts: Starts) -> None:
     model = onnx.parser.parse_model(TEXT)
     model.graph.node[0].op_type = "NoSuchOperator"

@@ -7,7 +7,10 @@ from pathlib import Path
 import pytest
 
 from dmlprep import api
+from tests.kept_workers import kept_workers, own_workers
 from tests.kit.box import CPU, extract, run_kit
+
+__all__ = ["box", "kept_workers", "made", "own_workers"]
 
 
 @pytest.fixture(scope="session")

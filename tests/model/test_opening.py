@@ -172,6 +172,9 @@ def test_missing_data_file(external_path: Path) -> None:
         "..\\secret",
         "a\\..\\..\\secret",
         "",
+        "\0self",  # what dmlprep itself once called weights inside the file
+        "\0",
+        "secret\0.bin",
     ],
 )
 def test_paths_that_leave_the_folder(external_path: Path, location: str) -> None:
@@ -305,9 +308,22 @@ def test_map_types_are_refused(tmp_path: Path) -> None:
         Model.open(tmp_path / "m.onnx")
 
 
-@pytest.mark.parametrize("value", ["-64", "1e3", "", "٣"])
-def test_numbers_of_external_data(external_path: Path, value: str) -> None:
-    assert "offset" in _broken(external_path, lambda p: _relocate(p, "mlp.data", offset=value))
+@pytest.mark.parametrize("value", ["-64", "1e3", "", "٣", "9" * 5000])
+@pytest.mark.parametrize("key", ["offset", "length"])
+def test_numbers_of_external_data(external_path: Path, key: str, value: str) -> None:
+    said = _broken(external_path, lambda p: _relocate(p, "mlp.data", **{key: value}))
+    assert key in said
+    assert len(said) < 600
+
+
+def test_text_in_a_data_file(external_path: Path) -> None:
+    def as_text(path: Path) -> None:
+        proto = onnx.load(path, load_external_data=False)
+        tensor = next(t for t in proto.graph.initializer if t.data_location == TensorProto.EXTERNAL)
+        tensor.data_type = TensorProto.STRING
+        onnx.save(proto, path)
+
+    assert "its text lies in a data file" in _broken(external_path, as_text)
 
 
 def test_an_output_that_nobody_makes(mlp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 from pathlib import Path
 
 import ml_dtypes
@@ -10,6 +11,7 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
+from dmlprep.errors import InputError
 from dmlprep.model import MappedTensor
 from dmlprep.model.tensors import as_mapped, chunks, copy_range, write_to
 
@@ -77,8 +79,13 @@ def test_tensors_are_written_one_behind_the_other(tmp_path: Path) -> None:
 
 def test_a_file_that_has_become_shorter_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "weights.bin").write_bytes(b"12345")
-    with open(tmp_path / "out.bin", "wb") as file, pytest.raises(OSError, match="ended 5 bytes early"):
+    with open(tmp_path / "out.bin", "wb") as file, pytest.raises(InputError, match="ended 5 bytes early"):
         copy_range(tmp_path / "weights.bin", 2, 8, file)
+    tensor = mapped(tmp_path, b"12345678", ir.DataType.FLOAT, [2])
+    os.truncate(tensor.path, len(BEFORE) + 3)
+    for read in (tensor.numpy, tensor.tobytes, lambda: tensor.elements(1, 2)):
+        with pytest.raises(InputError, match="ended 5 bytes early"):
+            read()
 
 
 def test_only_what_lies_in_a_file_is_mapped(tmp_path: Path) -> None:

@@ -260,6 +260,7 @@ def test_the_users_feeds_are_used() -> None:
     assert (verdict.outcome, verdict.feeds) == ("passed", 3)
 
 
+@pytest.mark.usefixtures("own_workers")  # in one process ONNX Runtime draws the same for each session
 def test_a_model_that_draws_random_numbers_is_not_judged(tmp_path: Path) -> None:
     noise = "g (float[2, 64] x) => (float[2, 64] y) {{ n = RandomNormalLike{0}(x) y = {1}(x, n) }}"
     free = parse(noise.format("", "Add"), tmp_path / "free.onnx")

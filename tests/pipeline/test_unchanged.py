@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 import pytest
 from onnx import parser
@@ -78,6 +79,26 @@ def test_a_model_that_is_changed_in_place(model: Path, name: str, late: bool) ->
         assert (refused.value.code, refused.value.where) == ("DP015", str(model.parent / name))
     assert not (model.parent / "out" / "model.onnx").exists()
     assert not (model.parent / "out" / "run.json").exists()
+
+
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize("recipe", ["@static-fp32", "@vision-fp16"])
+@pytest.mark.parametrize("inside", [False, True])
+def test_weights_that_are_cut_off(tmp_path: Path, inside: bool, recipe: str, late: bool) -> None:
+    """A download that begins again: the file is short for a while. Mapped weights end no process."""
+    proto = parser.parse_model(
+        """<ir_version: 8, opset_import: ["" : 17]> g (float[batch, 256] x) => (float[batch, 256] y)
+        { y = MatMul(x, w) }"""
+    )
+    proto.graph.initializer.append(onnx.numpy_helper.from_array(np.ones((256, 256), np.float32), "w"))
+    path = tmp_path / "in.onnx"
+    onnx.save(proto, path, save_as_external_data=not inside, location="in.data", size_threshold=0)
+    weights = path if inside else tmp_path / "in.data"
+    with pytest.raises(InputError, match="changed while it was used") as refused:
+        _prepare(path, lambda: os.truncate(weights, 1000), late=late, recipe=recipe)
+    assert (refused.value.code, refused.value.exit_code) == ("DP015", 2)
+    assert str(weights) in refused.value.where
+    assert not (tmp_path / "out" / "model.onnx").exists()
 
 
 def test_a_recipe_that_is_changed(model: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 from onnx import parser
 
 from dmlprep.runtime import SessionFailure, open_cpu, open_evaluator
+from tests.kept_workers import kept_workers  # noqa: F401 - for all tests here
 
 _BEYOND = onnx.defs.onnx_opset_version() + 1
 _TEXT = f"""<ir_version: 14, opset_import: ["" : {_BEYOND}]>

@@ -30,9 +30,10 @@ CUMULATED = (
     '<ir_version: 10, opset_import: ["" : 26]> g (int32[3,4] x) => (int32[3,4] y) <int64 axis = {1}>'
     " { y = CumProd (x, axis) }"
 )
+# 1, -2, 3 and -4, two to a byte: the parser packs nothing itself.
 GELU_BESIDE_INT4 = (
     '<ir_version: 10, opset_import: ["" : 21]> g (float[2,4] x) => (float[2,4] y)'
-    " <int4[4] w = {1, -2, 3, -4}, float scale = {0.5}> { d = DequantizeLinear (w, scale) a = Add (x, d) y = Gelu (a) }"
+    " <int4[4] w = {225, 195}, float scale = {0.5}> { d = DequantizeLinear (w, scale) a = Add (x, d) y = Gelu (a) }"
 )
 
 
