@@ -164,9 +164,9 @@ def cut(layout: Layout, release: str, to: Layout) -> None:
     shutil.copytree(layout.release(release), to.release(release))
     shutil.copy2(layout.manifest, to.manifest)
     strip(layout, to.root / MODULES / "x86_64-windows")
-    for piece, folder in inventory.pieces(to).items():
-        lending.open_to_all(folder)
-        inventory.record(to, piece, folder)
+    for piece, made in inventory.pieces(to).items():
+        lending.open_to_all(made)
+        inventory.record(to, piece, made)
 
 
 def strip(layout: Layout, folder: Path) -> None:
@@ -182,7 +182,7 @@ def strip(layout: Layout, folder: Path) -> None:
 
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("archive", type=Path, help="the archive to write, by its ending .tar.xz or .tar.gz")
+    parser.add_argument("archive", type=Path, help="the archive to write, .tar.xz")
     parser.add_argument("--release", default="", help="release of ONNX Runtime; by default the installed one")
     asked = parser.parse_args(list(arguments))
     layout = Layout.of_user()
@@ -192,8 +192,7 @@ def main(arguments: Sequence[str]) -> int:
         with tempfile.TemporaryDirectory() as folder:
             to = Layout(Path(folder) / "dmlprep" / "runtime")
             cut(layout, asked.release or layout.release_for(), to)
-            kind = "w:gz" if asked.archive.suffix == ".gz" else "w:xz"
-            with tarfile.open(asked.archive, kind) as archive:
+            with tarfile.open(asked.archive, "w:xz") as archive:
                 archive.add(Path(folder) / "dmlprep", "dmlprep")
     except NotRun as error:
         print(f"gpu_pack: NOT RUN ({error})", file=sys.stderr)
