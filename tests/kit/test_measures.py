@@ -31,7 +31,7 @@ def test_a_metric_is_named_and_not_run_unless_it_is_given(tmp_path: Path) -> Non
     result, kit = _result(tmp_path, 0.0, named)
     verdict, _ = api.verify_kit(result, kit=kit)
     assert (verdict.outcome, verdict.metric) == ("passed", "")
-    assert {f.code for f in verdict.findings} == {"DP710", "DP712"}
+    assert {f.code for f in verdict.findings} == {"DP710", "DP712", "DP815"}
     assert verdict.outputs[0].noise is not None
     verdict, _ = api.verify_kit(result, kit=kit, metric=named, metric_bound=2.0)
     assert (verdict.outcome, verdict.values) == ("failed", [3.0, 3.0])
