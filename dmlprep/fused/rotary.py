@@ -415,8 +415,8 @@ def _write_out(facts: NodeFacts, edit: Edit) -> str:
     for table in node.inputs[2:4]:
         read = edit.before("Gather", [table, at], {"axis": 0}, like=table)
         lead = x.sizes[0] if positions.rank == 2 else 1
-        to = [lead, count, 1, half] if rank3 else [lead, 1, count, half]
-        tables.append(edit.before("Reshape", [read, edit.integers(to, "shape")], like=table, shape=to))
+        spread = [lead, count, 1, half] if rank3 else [lead, 1, count, half]
+        tables.append(edit.before("Reshape", [read, edit.integers(spread, "shape")], like=table, shape=spread))
     rest = None
     if 2 * half < width:
         rest = _part_of(edit, value, old, 2 * half, width, 1)

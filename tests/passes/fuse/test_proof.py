@@ -66,6 +66,22 @@ def test_compare_sees_a_fused_model_that_is_wrong(tmp_path: Path) -> None:
     assert verdict.outcome == "failed"
 
 
+def test_an_original_with_group_norm_is_run_written_out(tmp_path: Path) -> None:
+    proto = group_norm((1, 8, 4, 4), 4, True, True)
+    assert prepared(proto, tmp_path).exit_code == 0
+    verdict = compare(tmp_path / "out" / "model.onnx", tmp_path / "model.onnx", seeds=1)
+    assert verdict.outcome == "passed"
+    assert "the original with 1 GroupNorm written out" in str(verdict.device)
+
+
+def test_built_in_recipes_fuse_what_every_provider_runs() -> None:
+    for name in ("@transformer-fp16", "@diffusion-fp16"):
+        last = make_plan(load_recipe(name)).steps[-1]
+        assert last.name == "fuse"
+        assert (last.pass_.options.rotary, last.pass_.options.group_norm) == (True, False)
+    assert "fuse" not in [step.name for step in make_plan(load_recipe("@static-fp32")).steps]
+
+
 @pytest.mark.dml
 @pytest.mark.slow
 @pytest.mark.parametrize("half", [False, True])
