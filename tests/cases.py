@@ -18,6 +18,7 @@ import onnx_ir as ir
 import onnxruntime as ort
 
 from dmlprep.errors import DmlprepError
+from dmlprep.fused import write_out
 from dmlprep.model import Model
 from dmlprep.model.pinned import pinned_array, pinned_values
 from dmlprep.passes import Context, make_pass
@@ -167,9 +168,9 @@ def seeded_feeds(model: onnx.ModelProto) -> dict[str, Any]:
 def run_on_cpu(before: Case, after: Model) -> tuple[list[Any], list[Any]]:
     """Outputs of the graph before and after, on one feed of zeros and ones (so that integers are valid indices).
 
-    Inputs whose values were pinned are fed these values.
+    Inputs whose values were pinned are fed these values. Operators that the CPU has no kernel for are written out.
     """
-    proto = ir.to_proto(after.ir)
+    proto = ir.to_proto(write_out(after).model.ir)
     first = onnx.parser.parse_model(before.before)
     sessions = [
         ort.InferenceSession(p.SerializeToString(), _quiet(), providers=["CPUExecutionProvider"])

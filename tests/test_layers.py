@@ -24,6 +24,7 @@ FLOORS: dict[str, int] = {
     "targets": 2,
     "rewriting": 3,
     "quirks": 3,
+    "fused": 3,
     "metrics": 2,
     "engines": 4,
     "runtime": 3,

@@ -6,7 +6,7 @@ import math
 import mmap
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterator, MutableMapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -16,7 +16,17 @@ import onnx_ir as ir
 
 from dmlprep.errors import InputError
 
-__all__ = ["CHUNK_BYTES", "AsArray", "MappedTensor", "as_mapped", "chunks", "copy_range", "cut_short", "write_to"]
+__all__ = [
+    "CHUNK_BYTES",
+    "AsArray",
+    "MappedTensor",
+    "ReshapedTensor",
+    "as_mapped",
+    "chunks",
+    "copy_range",
+    "cut_short",
+    "write_to",
+]
 
 CHUNK_BYTES = 16 << 20
 """How much of a tensor is read at once where values stream, in bytes."""
@@ -156,6 +166,51 @@ class MappedTensor(AsArray):
 
     def __repr__(self) -> str:
         return f"MappedTensor({self.name}, {self.dtype}, {self.shape}, {self.path.name}@{self.offset})"
+
+
+class ReshapedTensor(AsArray):
+    """The elements of another tensor under other sizes; nothing is read before somebody asks.
+
+    Args:
+        sizes: as many elements as ``source`` has.
+    """
+
+    def __init__(self, source: ir.TensorProtocol, sizes: Sequence[int]) -> None:
+        self.name: str | None = source.name
+        self.doc_string: str | None = source.doc_string
+        self.metadata_props: MutableMapping[str, str] = {}
+        self.meta: MutableMapping[str, Any] = {}
+        self.source = source
+        self.dtype = source.dtype
+        self.shape: ir.ShapeProtocol = ir.Shape(sizes)
+        self.raw: Any = source
+        if math.prod(sizes) != int(source.size):
+            raise ValueError(f"{source.size} elements do not fill {list(sizes)}")
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return int(self.source.size)
+
+    @property
+    def nbytes(self) -> int:
+        """Number of bytes."""
+        return int(self.source.nbytes)
+
+    def numpy(self) -> np.ndarray[Any, Any]:
+        """All values, [dims]."""
+        return np.asarray(self.source.numpy()).reshape(tuple(self.shape.numpy()))
+
+    def tobytes(self) -> bytes:
+        """All values, little-endian."""
+        return self.source.tobytes()
+
+    def tofile(self, file: BinaryIO) -> None:
+        """Append the values to a file."""
+        write_to(self.source, file)
+
+    def __repr__(self) -> str:
+        return f"ReshapedTensor({self.name}, {self.shape}, of {self.source!r})"
 
 
 def as_mapped(tensor: object) -> MappedTensor | None:

@@ -14,6 +14,7 @@ import onnx_ir as ir
 from dmlprep.analysis.segments import PIECE_BYTES, run_segments
 from dmlprep.errors import InputError
 from dmlprep.files.run_folder import temporary_folder
+from dmlprep.fused import Written, write_out
 from dmlprep.model import Model
 from dmlprep.parity.feeds import Feed
 from dmlprep.parity.optimization_levels import LOWER_LEVELS, Level, lower_levels
@@ -163,6 +164,9 @@ class Candidate:
 def file_candidate(model: Model, device: Device, *, retreat: bool = True, host: SessionHost | None = None) -> Candidate:
     """A model file on a device; ``retreat`` lets the CPU try FP16 files at lower optimisation levels.
 
+    Where the CPU has no kernel for a fused operator (GroupNorm), the model runs there with those nodes written out, and
+    the device says so: the operators themselves are proved on DirectML alone.
+
     Args:
         model: as it was opened: its file is what runs.
         host: serves it where the device is the CPU; without one it has a worker of its own.
@@ -176,7 +180,60 @@ def file_candidate(model: Model, device: Device, *, retreat: bool = True, host: 
                 yield session.device, flatten(session.run_any(adapt_feed(feed, session.inputs, str(path))))
 
     lower = lower_levels(model) if retreat and device == "cpu" else ()
-    return Candidate(f"parity on {device}", str(path), model, device, device, answers, lower)
+    check = f"parity on {device}"
+    written = write_out(model) if device == "cpu" else Written(model, {})
+    if not written.counts:
+        return Candidate(check, str(path), model, device, device, answers, lower)
+    return Candidate(
+        check, str(path), model, device, device, _of_model(written.model, str(path), host, [_said(written)]), lower
+    )
+
+
+def _said(written: Written) -> str:
+    """What a device says where a model runs with fused operators written out."""
+    return f"{written} written out in the nodes that they stand for, as the CPU has no kernel for them"
+
+
+def _of_model(
+    model: Model,
+    where: str,
+    host: SessionHost | None,
+    details: Sequence[str],
+    name: str = "",
+    whole_bytes: int = WHOLE_BYTES,
+    piece_bytes: int = PIECE_BYTES,
+) -> Callable[[Sequence[Feed], SessionOptions], Answers]:
+    """What gives the outputs of a model in memory, on the CPU.
+
+    Args:
+        details: what the device says besides its own words.
+        name: of the device in place of the CPU, which is then one of its details.
+        whole_bytes: weights up to which it is run whole; beyond, in pieces that run one after the other.
+        piece_bytes: weights of one piece.
+    """
+
+    def described(told: DeviceInfo | None) -> DeviceInfo:
+        if name or told is None:
+            return DeviceInfo(name or "cpu", [*details, f"run on {told}"])
+        return DeviceInfo(told.name, [*told.details, *details])
+
+    def answers(feeds: Sequence[Feed], options: SessionOptions) -> Answers:
+        from dmlprep.runtime import cpu_host
+
+        inputs = graph_inputs(model)
+        adapted = [_adapted(feed, {i.name: _name(i.dtype) for i in inputs}, where) for feed in feeds]
+        with contextlib.ExitStack() as stack:
+            serving = host if host is not None else stack.enter_context(cpu_host())
+            if model.statistics().nbytes <= whole_bytes:
+                with _linked(model, options, serving) as session:
+                    for feed in adapted:
+                        yield described(session.device), flatten(session.run_any(feed))
+                return
+            told, found = _in_pieces(model, adapted, options, serving, piece_bytes)
+            for index in range(len(adapted)):
+                yield described(told), flatten(found[index])
+
+    return answers
 
 
 def shadow_candidate(
@@ -200,25 +257,7 @@ def shadow_candidate(
         host: serves it; without one it has a worker of its own.
     """
 
-    def described(session: Session) -> DeviceInfo:
-        return DeviceInfo(device.name, [*device.details, f"run on {session.device}"])
-
-    def answers(feeds: Sequence[Feed], options: SessionOptions) -> Answers:
-        from dmlprep.runtime import cpu_host
-
-        inputs = graph_inputs(model)
-        adapted = [_adapted(feed, {i.name: _name(i.dtype) for i in inputs}, where) for feed in feeds]
-        with contextlib.ExitStack() as stack:
-            serving = host if host is not None else stack.enter_context(cpu_host())
-            if model.statistics().nbytes <= whole_bytes:
-                with _linked(model, options, serving) as session:
-                    for feed in adapted:
-                        yield described(session), flatten(session.run_any(feed))
-                return
-            told, found = _in_pieces(model, adapted, options, serving, piece_bytes)
-            for index in range(len(adapted)):
-                yield DeviceInfo(device.name, [*device.details, f"run on {told}"]), flatten(found[index])
-
+    answers = _of_model(model, where, host, device.details, device.name, whole_bytes, piece_bytes)
     return Candidate(check, where, model, "cpu", "fp16-emulation", answers, LOWER_LEVELS, True, code, decides)
 
 

@@ -247,9 +247,10 @@ class _Made:
         by = f"reference by {other}" if other is not None else ""
         at = f"the original at {reference.lowered}" if reference.lowered is not None else ""
         as_mended = "the original as it was mended, which does not load as it is" if reference.mended else ""
+        as_written = f"the original with {reference.written_out} written out" if reference.written_out else ""
         other_release = another_release(self.device, release) if self.candidate.device == "dml" else ""
         noise = f"the original's own noise was not measured: {unmeasured}" if unmeasured else ""
-        self._say(proves(fp16, self.device), by, at, as_mended, other_release, noise)
+        self._say(proves(fp16, self.device), by, at, as_mended, as_written, other_release, noise)
 
     def judged(self, judge: Judge, feeds: int) -> Verdict:
         """What the outputs amount to."""

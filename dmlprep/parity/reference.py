@@ -14,6 +14,7 @@ import numpy as np
 import onnx_ir as ir
 
 from dmlprep.files.run_folder import temporary_folder
+from dmlprep.fused import Written, write_out
 from dmlprep.metrics import (
     LAST_BITS,
     OutputGroup,
@@ -77,6 +78,7 @@ class Reference:
         device: what computed the outputs, ``None`` until then.
         lowered: the optimisation level it had to be run at, where that is not the default.
         mended: whether ONNX Runtime ran it as it was mended, because it does not load the file.
+        written_out: the fused operators that were written out for the CPU, which has no kernel for them.
         yardstick: what the user says of how its outputs are judged.
     """
 
@@ -100,6 +102,7 @@ class Reference:
         self.device: DeviceInfo | None = None
         self.lowered: Lowered | None = None
         self.mended = False
+        self.written_out = ""
         self._refused = False
         self._outputs: list[dict[str, Array]] = []
         self._again: Callable[[], list[Feed]] = list
@@ -241,20 +244,20 @@ class Reference:
     def _kept(self, feed: int, outputs: Mapping[str, RunValue]) -> dict[str, Array]:
         return {n: self._keep(feed, i, a) for i, (n, a) in enumerate(flatten(outputs).items())}
 
-    def _open_mended(self, options: SessionOptions) -> AbstractContextManager[Session]:
+    def _open_as(self, model: Model, options: SessionOptions) -> AbstractContextManager[Session]:
+        """A session of another form of the original, which is in memory."""
         from dmlprep.runtime import DATA_FOLDER, open_cpu
 
         path = Path(self._folder.name) / "mended.onnx"
-        data = self.model.save_linked(path)
+        data = model.save_linked(path)
         linked = replace(options, config={**options.config, DATA_FOLDER: str(data)})
-        session = open_cpu(path, linked, self._host)
-        self.mended = True
-        return session
+        return open_cpu(path, linked, self._host)
 
     def _open(self, options: SessionOptions) -> AbstractContextManager[Session]:
         """A session on the CPU; in onnx's evaluator where ONNX Runtime is too old for the model, or lacks its kernels.
 
-        A file that does not load as it is, and was mended when it was opened, is run as it was mended.
+        A file that does not load as it is, and was mended when it was opened, is run as it was mended. Fused operators
+        that the CPU has no kernel for are written out.
 
         Raises:
             SessionFailure: neither loads it.
@@ -264,9 +267,12 @@ class Reference:
         try:
             return open_cpu(self.path, options, self._host)
         except SessionFailure as failure:
-            if failure.kind == "load" and self.model.notes:
+            written = write_out(self.model) if failure.kind == "load" else Written(self.model, {})
+            if failure.kind == "load" and (self.model.notes or written.counts):
                 with suppress(SessionFailure):
-                    return self._open_mended(options)
+                    session = self._open_as(written.model, options)
+                    self.mended, self.written_out = bool(self.model.notes), str(written)
+                    return session
             newest = find_target()
             too_new = self.model.opset > newest.max_opset or self.model.ir.ir_version > newest.max_ir
             if failure.kind != "load" or not (too_new or holds_rare_floats(self.model)):

@@ -19,6 +19,7 @@ CATALOG: dict[str, str] = {
     "simplify": "dmlprep.passes.simplify:SimplifyPass",
     "fix-quirks": "dmlprep.passes.fix_quirks:FixQuirksPass",
     "fp16": "dmlprep.passes.fp16:Fp16Pass",
+    "fuse": "dmlprep.passes.fuse:FusePass",
 }
 """Name -> ``module:class``. A test holds it equal to the modules in this room and to ``docs/passes``."""
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from dmlprep.errors import CheckNotRun, DmlprepError, InternalError, ModelRefused
+from dmlprep.fused import write_out
 from dmlprep.metrics import UserMetric, holds_fp16
 from dmlprep.model import Model
 from dmlprep.model.unchanged import Unchanged, data_files
@@ -204,9 +205,12 @@ def _emulated(
 ) -> Verdict:
     """The prepared file as FP16 hardware would compute it, against the original's outputs."""
     began = time.perf_counter()
-    device = DeviceInfo("fp16 emulation", [_SUMS[mode], _ROUNDING[rounding]])
+    # The nodes behind a fused operator store FP16, one after the other.
+    written = write_out(made, all_of_them=True)
+    fused = [f"{written} written out"] if written.counts else []
+    device = DeviceInfo("fp16 emulation", [_SUMS[mode], _ROUNDING[rounding], *fused])
     try:
-        shadow = emulate(made, mode, rounding)
+        shadow = emulate(written.model, mode, rounding)
     except ModelRefused as error:
         return not_run(name, str(error), device, began, decides=decides)
     except DmlprepError:

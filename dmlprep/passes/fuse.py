@@ -1,0 +1,112 @@
+"""The fuse step: com.microsoft operators that DirectML has one kernel for, in the place of several nodes."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import onnx_ir as ir
+
+from dmlprep.analysis.knowledge import Knowledge
+from dmlprep.fused import FORMS, Form, Match
+from dmlprep.fused.form import DOMAIN, Shared, write
+from dmlprep.model import Model
+from dmlprep.passes.base import Context, Options, Pass
+from dmlprep.quirks.editing import Edit
+from dmlprep.record import finding
+from dmlprep.rewriting.names import Names
+from dmlprep.targets.building import build
+from dmlprep.targets.facts import NodeFacts
+
+__all__ = ["FuseOptions", "FusePass"]
+
+
+class FuseOptions(Options, frozen=True, kw_only=True):
+    """Options of ``fuse``.
+
+    Attributes:
+        group_norm: GroupNorm, with or without Swish.
+        rotary: RotaryEmbedding.
+        skip_norm: SkipSimplifiedLayerNormalization: a sum, and RMS normalization of it.
+    """
+
+    group_norm: bool = True
+    rotary: bool = True
+    skip_norm: bool = False
+
+
+class FusePass(Pass[FuseOptions]):
+    """Find the nodes of fused forms, and write one node in the place of each."""
+
+    name = "fuse"
+    summary = "one com.microsoft operator for several nodes, where DirectML has a kernel for the very form"
+    options_type = FuseOptions
+    bound = "rounding"  # sums in another order
+
+    def run(self, model: Model, context: Context) -> bool:
+        """Fuse what has a fused form that the target's DirectML takes."""
+        forms = [form for form in FORMS if getattr(self.options, form.option)]
+        if context.target.opset_only or not forms:
+            return False
+        done: Counter[str] = Counter()
+        left: dict[tuple[str, str], list[str]] = {}
+        names = Names(model.ir)
+        for facts in build(model.ir, Knowledge.swept(model.ir)).all_graphs():
+            shared: Shared = {}
+            for node in facts.nodes:
+                for form in forms:
+                    if node.key not in form.anchors:
+                        continue
+                    match = self._match(form, node, context)
+                    if isinstance(match, str):
+                        left.setdefault((form.op_type, match), []).append(node.path)
+                    elif match is not None and _write(form, match, model, names, shared):
+                        done[form.op_type] += 1
+        for op, count in sorted(done.items()):
+            nodes = "1 node" if count == 1 else f"{count} nodes"
+            context.report(finding("DP302", f"{op}: {nodes} written in the place of several", operator=op, count=count))
+        for (op, why), places in sorted(left.items()):
+            more = f", and {len(places) - 1} more" if len(places) > 1 else ""
+            context.report(
+                finding("DP303", f"{op}{more}: {why}", node=places[0], operator=op, count=len(places), reason=why)
+            )
+        context.facts["fused"] = dict(sorted(done.items()))
+        return bool(done)
+
+    @staticmethod
+    def _match(form: Form, node: NodeFacts, context: Context) -> Match | str | None:
+        match = form.match(node)
+        if not isinstance(match, Match):
+            return match
+        support = context.target.support(match.as_node(form.op_type))
+        return match if support.provider == "dml" else f"DirectML does not take it: {support.reason}"
+
+
+def _write(form: Form, match: Match, model: Model, names: Names, shared: Shared) -> bool:
+    """Write the node of a match, and remove the nodes that nothing reads any more."""
+    graph = match.at.ir.graph
+    givers = [giver.ir for giver, _ in match.gives]
+    if not isinstance(graph, ir.Graph) or any(giver.graph is not graph for giver in givers):
+        return False  # an earlier match took a node of it
+    write(form.op_type, match, Edit(graph, match.at.ir, names, model.budget), shared)
+    model.ir.graph.opset_imports.setdefault(DOMAIN, 1)
+    for giver in givers:
+        _remove(giver)
+    return True
+
+
+def _remove(node: ir.Node) -> None:
+    """Remove a node that nothing reads, and those that only it read."""
+    stack = [node]
+    while stack:
+        last = stack.pop()
+        graph = last.graph
+        if not isinstance(graph, ir.Graph) or any(v.uses() or v.is_graph_output() for v in last.outputs):
+            continue
+        before = [v.producer() for v in last.inputs if v is not None]
+        read = [v for v in last.inputs if v is not None and v.is_initializer()]
+        graph.remove(last, safe=True)
+        stack += [n for n in before if n is not None]
+        for value in read:
+            held = value.graph
+            if held is not None and not value.uses() and not value.is_graph_input() and not value.is_graph_output():
+                held.initializers.pop(value.name or "", None)

@@ -1,0 +1,155 @@
+"""Small graphs of what the step ``fuse`` looks for, with values that tell halves, pairs, groups and positions apart."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+Array = np.ndarray[Any, Any]
+
+B, N, S, D = 2, 3, 5, 8
+
+
+class Graph:
+    """A model in the making."""
+
+    def __init__(self, dtype: str = "float32") -> None:
+        self.dtype = np.dtype(dtype)
+        self.nodes: list[onnx.NodeProto] = []
+        self.inputs: list[onnx.ValueInfoProto] = []
+        self.constants: list[onnx.TensorProto] = []
+        self._count = 0
+
+    def fed(self, name: str, shape: tuple[int | str, ...]) -> str:
+        kind = helper.np_dtype_to_tensor_dtype(self.dtype)
+        self.inputs.append(helper.make_tensor_value_info(name, kind, shape))
+        return name
+
+    def constant(self, array: Array | list[int] | float) -> str:
+        made = np.asarray(array)
+        self._count += 1
+        name = f"c{self._count}"
+        made = made.astype(self.dtype) if made.dtype.kind == "f" else made.astype(np.int64)
+        self.constants.append(numpy_helper.from_array(made, name))
+        return name
+
+    def op(self, kind: str, *inputs: str, outputs: int = 1, **attributes: Any) -> Any:
+        self._count += 1
+        names = [f"v{self._count}_{i}" for i in range(outputs)]
+        self.nodes.append(helper.make_node(kind, inputs, names, **attributes))
+        return names[0] if outputs == 1 else names
+
+    def model(self, output: str, shape: tuple[int | str, ...], opset: int = 17) -> onnx.ModelProto:
+        kind = helper.np_dtype_to_tensor_dtype(self.dtype)
+        self.nodes[-1].output[0] = "y"
+        assert output == self.nodes[-1].output[0] or output.startswith("v")
+        graph = helper.make_graph(
+            self.nodes, "g", self.inputs, [helper.make_tensor_value_info("y", kind, shape)], self.constants
+        )
+        opsets = [helper.make_opsetid("", opset), helper.make_opsetid("com.microsoft", 1)]
+        made = helper.make_model(graph, opset_imports=opsets, ir_version=8)
+        onnx.checker.check_model(made, full_check=True)
+        return made
+
+
+def random(shape: tuple[int, ...], seed: int, dtype: str = "float32") -> Array:
+    return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
+
+
+Kind = Literal["halves", "pairs"]
+Form = Literal["one sum", "two sums"]
+Tables = Literal["constant", "computed", "fed"]
+
+
+def rotation(
+    kind: Kind, form: Form, tables: Tables, heads_first: bool, dtype: str = "float32", opset: int = 17, rest: int = 0
+) -> onnx.ModelProto:
+    """A rotation of ``x``, [B, N, S, D] or [B, S, N, D]; ``rest`` elements of each head are not turned."""
+    g = Graph(dtype)
+    shape = (B, N, S, D + rest) if heads_first else (B, S, N, D + rest)
+    x = whole = g.fed("x", shape)
+    last = g.constant([3])
+    if rest:
+        x = g.op("Slice", whole, g.constant([0]), g.constant([D]), last)
+    angles = np.outer(np.arange(S), 0.7 ** np.arange(D // 2)).astype(np.float32)
+    wide = form == "one sum"
+    cos, sin = _tables(g, tables, kind, wide, angles, heads_first)
+    if kind == "halves":
+        left = g.op("Slice", x, g.constant([0]), g.constant([D // 2]), last)
+        right = g.op("Slice", x, g.constant([D // 2]), g.constant([2**63 - 1]), last)
+    else:
+        end, two = g.constant([2**63 - 1]), g.constant([2])
+        left, right = (g.op("Slice", x, g.constant([start]), end, last, two) for start in (0, 1))
+    if wide:
+        turned = _join(g, kind, g.op("Neg", right), left, heads_first)
+        y = g.op("Add", g.op("Mul", x, cos), g.op("Mul", turned, sin))
+    else:
+        real = g.op("Sub", g.op("Mul", left, cos), g.op("Mul", right, sin))
+        imaginary = g.op("Add", g.op("Mul", right, cos), g.op("Mul", left, sin))
+        y = _join(g, kind, real, imaginary, heads_first)
+    if rest:
+        kept = g.op("Slice", whole, g.constant([D]), g.constant([D + rest]), last)
+        y = g.op("Concat", y, kept, axis=-1)
+    return g.model(y, shape, opset)
+
+
+def _tables(g: Graph, tables: Tables, kind: Kind, wide: bool, angles: Array, heads_first: bool) -> list[str]:
+    axis = 1 if heads_first else 2
+    if tables == "constant":
+        spread = np.expand_dims(angles[None], axis)
+        if wide:
+            spread = np.concatenate([spread, spread], -1) if kind == "halves" else np.repeat(spread, 2, -1)
+        return [g.constant(np.cos(spread)), g.constant(np.sin(spread))]
+    if tables == "fed":
+        angle = g.fed("angles", (B, S, D // 2))
+    else:
+        angle = g.op("Mul", g.constant(np.arange(1.0, S + 1)[:, None]), g.constant(0.7 ** np.arange(D // 2)))
+        angle = g.op("Unsqueeze", angle, g.constant([0]))
+    if wide and kind == "halves":
+        angle = g.op("Concat", angle, angle, axis=-1)
+    elif wide:
+        apart = g.op("Unsqueeze", angle, g.constant([3]))
+        twice = g.op("Expand", apart, g.constant([1, 1, 1, 2]))
+        angle = g.op("Reshape", twice, g.constant([0, 0, D]))
+    return [g.op("Unsqueeze", g.op(op, angle), g.constant([axis])) for op in ("Cos", "Sin")]
+
+
+def _join(g: Graph, kind: Kind, left: str, right: str, heads_first: bool) -> str:
+    if kind == "halves":
+        return g.op("Concat", left, right, axis=-1)
+    pairs = g.op("Concat", *(g.op("Unsqueeze", v, g.constant([4])) for v in (left, right)), axis=4)
+    return g.op("Reshape", pairs, g.constant([B, N, S, D] if heads_first else [B, S, N, D]))
+
+
+def group_norm(
+    shape: tuple[int, ...], groups: int, swish: bool, affine: bool, dtype: str = "float32"
+) -> onnx.ModelProto:
+    """GroupNorm of ``x`` as PyTorch's exporter writes it."""
+    g = Graph(dtype)
+    x, rank, channels = g.fed("x", shape), len(shape), shape[1]
+    a = g.op("Reshape", x, g.constant([0, groups, -1]))
+    b = g.op("InstanceNormalization", a, g.constant(np.ones(groups)), g.constant(np.zeros(groups)), epsilon=1e-5)
+    y = g.op("Reshape", b, g.constant(list(shape)))
+    if affine:
+        weight = (channels, *[1] * (rank - 2))
+        y = g.op("Mul", y, g.constant(random(weight, 2) + 1))
+        y = g.op("Add", y, g.constant(random(weight, 3)))
+    if swish:
+        y = g.op("Mul", y, g.op("Sigmoid", y))
+    return g.model(y, shape)
+
+
+def skip_norm(dtype: str = "float32", gamma: bool = True, inverse: bool = False) -> onnx.ModelProto:
+    """RMS normalization of ``x + k``."""
+    g = Graph(dtype)
+    x, k = g.fed("x", (2, 5, 16)), g.fed("k", (2, 5, 16))
+    total = g.op("Add", x, k)
+    mean = g.op("ReduceMean", g.op("Mul", total, total), axes=[-1])
+    root = g.op("Sqrt", g.op("Add", mean, g.constant(1e-3)))
+    y = g.op("Mul", total, g.op("Reciprocal", root)) if inverse else g.op("Div", total, root)
+    if gamma:
+        y = g.op("Mul", g.constant(random((16,), 4)), y)
+    return g.model(y, (2, 5, 16))
