@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import logging
 import os
@@ -145,8 +146,14 @@ def main() -> NoReturn:
     finally:
         stopping.over()
         end_run()
-    # A command that came to its end all the same says what it found.
-    sys.exit(exit_code(stopping.asked) if stopping.asked and code else code)  # type: ignore[arg-type]
+    if not (stopping.asked and code):
+        sys.exit(code)  # type: ignore[arg-type] - also of a command that came to its end all the same
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    # Not by sys.exit: where the KeyboardInterrupt met an exec of text (a dataclass that is made while modules are
+    # imported), Python remembers it and dies of SIGINT at the end, whatever the signal was.
+    os._exit(exit_code(stopping.asked))
 
 
 def command_line() -> NoReturn:

@@ -229,6 +229,7 @@ class Session:
     ) -> None:
         self._child = child
         self._number = number
+        self._fed_times = 0
         self._options = options
         self.path = path
         self.device = device
@@ -313,7 +314,8 @@ class Session:
         files: list[Path] = []
         folder = self._child.exchange / FEEDS
         # Where a worker keeps a file mapped, Windows lets nobody write another of its name.
-        prefix = "feed" if word == "run" else f"{word}{self._number}-"
+        self._fed_times += 1
+        prefix = "feed" if word == "run" else f"{word}{self._number}-{self._fed_times}-"
         try:
             folder.mkdir(exist_ok=True)
             for name, value in feeds.items():

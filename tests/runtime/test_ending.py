@@ -66,7 +66,7 @@ def begin(tmp_path: Path) -> Begin:
 
     def program(code: str) -> tuple[subprocess.Popen[str], int]:
         places = dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(tmp_path / "tmp"))
-        line = [sys.executable, "-c", code.format(model=str(endless(tmp_path / "endless.onnx")), note=str(note))]
+        line = [sys.executable, "-c", code.format(model=str(endless(tmp_path / "endless.onnx")), note=note.as_posix())]
         # Where the tests run in the background, SIGINT is ignored, and what they start inherits that.
         ours = signal.signal(signal.SIGINT, signal.default_int_handler)
         process = subprocess.Popen(

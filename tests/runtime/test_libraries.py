@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 import tarfile
+import warnings
 import zipfile
 from pathlib import Path
 
@@ -234,7 +235,8 @@ def refused(path: Path, reason: str) -> None:
 
 
 def zipped(path: Path, *more: tuple[zipfile.ZipInfo | str, bytes]) -> Path:
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+    with warnings.catch_warnings(), zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        warnings.simplefilter("ignore", UserWarning)  # two members of one name: Windows writes \\ as /
         for name in ("onnxruntime.dll", "DirectML.dll"):
             archive.writestr(CAPI + name, name)
         for name_or_info, data in more:
