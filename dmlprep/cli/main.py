@@ -146,8 +146,8 @@ def main() -> NoReturn:
     finally:
         stopping.over()
         end_run()
-    if not (stopping.asked and code):
-        sys.exit(code)  # type: ignore[arg-type] - also of a command that came to its end all the same
+    if not (stopping.asked and code):  # a command that came to its end all the same says what it found
+        sys.exit(code)  # type: ignore[arg-type]
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):
             stream.flush()
