@@ -92,7 +92,7 @@ class Judge:
             return Judged("failed", why_failed(failed, self._tolerance), said, results, [differs(m) for m in failed])
         weak = [_proves_nothing(m, self._weak[m.output]) for m in results if m.output in self._weak]
         if weak and (len(weak) == len(results) or not all(m.passed for m in results)):
-            reason = f"{weak[0].message}; give real inputs with --feeds"
+            reason = f"{weak[0].message}; give inputs that prove more with --feeds"
             return Judged("not-proven", reason, said, results, weak)
         return Judged("passed", "", said, results, [*weak, *_close(check, self._comparison.errors, results)])
 
