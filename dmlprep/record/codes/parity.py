@@ -20,7 +20,11 @@ ROWS: dict[str, Code] = {
     ),
     "DP708": Code("judged by the emulation with the device's rounding", "note", "nothing has to be changed for a GPU"),
     "DP710": Code("inputs were made", "note", "give real inputs with --feeds; dmlprep feeds makes them"),
-    "DP709": Code("an output proves nothing on these inputs", "warning", "give inputs that prove more with --feeds, real ones if these were made"),
+    "DP709": Code(
+        "an output proves nothing on these inputs",
+        "warning",
+        "give inputs that prove more with --feeds",
+    ),
     "DP711": Code("close to the bound on few feeds", "note", "give more feeds of your own with --feeds"),
     "DP712": Code("a recipe or a kit names a metric", "note", "read the file before you run what others named"),
     "DP713": Code(
