@@ -85,10 +85,16 @@ def test_a_hang_ends_with_its_children(tmp_path: Path) -> None:
     start = time.monotonic()
     found = ask(child, limit=8.0)
     assert time.monotonic() - start < 20
-    assert found.kind == "hang"
-    assert "did nothing" in found.message
+    assert found.kind in ("hang", "timeout")
     assert gone_within(int(note.read_text()), 2.0)
     assert gone_within(child.pid, 2.0)
+
+
+@tells_time
+def test_a_hang_is_told_from_slow_work(tmp_path: Path) -> None:
+    found = ask(_with_child(tmp_path, "print('half'); time.sleep(60)")[0], limit=8.0)
+    assert found.kind == "hang"
+    assert "did nothing" in found.message
 
 
 @tells_time
