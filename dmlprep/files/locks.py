@@ -12,7 +12,7 @@ from pathlib import Path
 
 from dmlprep.files.replacing import remove_tree
 
-__all__ = ["LOCK", "Held", "clear_left", "held", "hold_new"]
+__all__ = ["LOCK", "Held", "clear_left", "held", "hold_new", "let_go"]
 
 LOCK = "lock"
 """The file that is locked."""
@@ -20,6 +20,9 @@ LOCK = "lock"
 _FLAGS = os.O_RDWR | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
 
 _TRIES = 100
+
+_holding: dict[str, Held] = {}
+"""What this process holds, by its absolute path."""
 
 
 class Held:
@@ -32,11 +35,13 @@ class Held:
     def __init__(self, path: Path, file: int) -> None:
         self.path = path
         self._file: int | None = file
+        _holding[os.path.abspath(path)] = self
 
     def release(self) -> None:
         """Let it go: whoever looks next may remove it."""
         file, self._file = self._file, None
         if file is not None:
+            _holding.pop(os.path.abspath(self.path), None)
             os.close(file)
 
     def remove(self) -> None:
@@ -72,6 +77,13 @@ def hold_new(parent: Path, prefix: str, length: int = 8) -> Held:
             return Held(path, file)
         os.close(file)
     raise FileExistsError(f"no folder {prefix}... can be made in {parent}")
+
+
+def let_go(path: Path) -> None:
+    """Let a folder go, if this process holds it, whoever in it does: on Windows its file could not be removed."""
+    mine = _holding.get(os.path.abspath(path))
+    if mine is not None:
+        mine.release()
 
 
 def clear_left(parent: Path, prefix: str, undo: Callable[[Path], None] = lambda folder: None) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from dmlprep.files.locks import clear_left, hold_new
+from dmlprep.files.locks import clear_left, hold_new, let_go
 from dmlprep.files.reasons import unwritable
 from dmlprep.files.replacing import remove, remove_tree
 from dmlprep.files.run_folder import noted, run_name, undoes
@@ -59,6 +59,7 @@ def _clear(run: str, note: dict[str, Any], begun: float) -> None:
     # What has the name of the run is the run's own, whether it came to hold it or not.
     for path in Path(note["folder"]).glob(f".dmlprep-*{run}*"):
         if path.is_dir() and not path.is_symlink():
+            let_go(path)
             remove_tree(path, ignore_errors=True)
         else:
             remove(path)
