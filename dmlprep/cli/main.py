@@ -97,7 +97,7 @@ class _LazyGroup(click.Group):
     "--made-nodes",
     type=click.IntRange(0, 1 << 60),
     metavar="N",
-    help="Nodes that its functions and operators may become (10000, and 64 for each of its own).",
+    help="Nodes that its functions and operators may become (6000, and 64 for each of its own).",
 )
 @click.pass_context
 def cli(

@@ -26,11 +26,11 @@ BYTES, BYTES_PER_BYTE = 512 << 20, 8
 """Bytes that any model may make, and as many more for each byte of its files. 512 MiB is a table of cosines for 11,585
 points, or a mask for 16,384 tokens in FP16; 8 is what weights become of which 4 % are not zero (12 bytes each)."""
 
-NODES, NODES_PER_NODE = 10_000, 64
+NODES, NODES_PER_NODE = 6_000, 64
 """Nodes that any model may become besides its own, and as many more for each of its own. A layer exported as a function
-has some 100 nodes and is called 100 times at most. Each node costs about a millisecond of `check` or `prepare`. Of
-ONNX's own node tests of opset 18 or later, 475 of 1,294 are written in other operators at opset 13, in 21 nodes in the
-mean."""
+has some 100 nodes and is called 100 times at most: these 200 nodes may become 18,800. Each costs about a millisecond of
+`check` or `prepare`. Of ONNX's own node tests of opset 18 or later, 475 of 1,294 are written in other operators at
+opset 13, in 21 nodes in the mean."""
 
 ELEMENTS = 1 << 26
 """Elements that one look at a model computes to know its shapes: 64 masks of 1024 x 1024. Nothing is refused beyond it;
@@ -45,7 +45,7 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     Attributes:
         made_bytes: bytes of constants that dmlprep may make of a model; by default 512 MiB, and 8 for each byte of its
             files.
-        made_nodes: nodes that the model's functions and operators may become besides its own; by default 10,000, and 64
+        made_nodes: nodes that the model's functions and operators may become besides its own; by default 6,000, and 64
             for each of its own.
         folded_elements: elements that one look at the model computes to know its shapes.
     """
