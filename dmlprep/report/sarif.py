@@ -63,7 +63,7 @@ def _rules(codes: Iterable[str]) -> list[dict[str, Any]]:
 
 
 def _result(finding: Finding, uri: str, index: dict[str, int], target: str) -> dict[str, Any]:
-    text = _message(finding.message + (f". Fix: {finding.remedy}" if finding.remedy else ""))
+    text = _message(finding.message + (f". Fix: {finding.remedy}" if finding.remedy else "")) or finding.code
     location: dict[str, Any] = {"physicalLocation": {"artifactLocation": {"uri": uri}}}
     if finding.node:
         location["logicalLocations"] = [{"fullyQualifiedName": finding.node, "kind": "element"}]
