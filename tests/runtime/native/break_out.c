@@ -267,7 +267,7 @@ static void root_of_the_first(void)
 {
     struct stat own, other;
 
-    if (stat("/proc/1/root/", &other))
+    if (stat("/proc/1/root", &other))
         HELD("%s", strerrorname_np(errno));
     if (stat("/", &own) || own.st_ino != other.st_ino || own.st_dev != other.st_dev)
         BROKE("/proc/1/root is not /");
