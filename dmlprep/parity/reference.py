@@ -54,6 +54,9 @@ _MORE_SECONDS = 20.0
 _SPILL = 4 << 20
 """Bytes from which an output goes to disk until it is compared."""
 
+_DRAWS = 4
+"""Runs that must all give the first one's outputs before a model that could draw is said to draw nothing."""
+
 
 def flatten(outputs: Mapping[str, RunValue]) -> dict[str, Array]:
     """Outputs as tensors: items of a sequence are ``name[0]``, ``name[1]`` ..., an empty optional is empty."""
@@ -370,7 +373,8 @@ class Reference:
     def random_node(self) -> str:
         """The node that makes the original's outputs differ from run to run; empty where they are the same again.
 
-        The original runs once more, and only where it has such a node.
+        The original runs again, and only where it has such a node: several times in one session, since a few small
+        outputs may be drawn alike by chance, and the first run of a session may draw what another's did.
         """
         from dmlprep.runtime import SessionFailure, SessionOptions
 
@@ -380,14 +384,12 @@ class Reference:
         try:
             level = self.lowered.level if self.lowered is not None else "all"
             with self._open(SessionOptions(time_limit=self._time_limit, optimization=level)) as session:
-                again = flatten(session.run_any(self.feeds[0]))
+                for _ in range(_DRAWS):
+                    if not _same(self._outputs[0], flatten(session.run_any(self.feeds[0]))):
+                        return label(drawing[0])
         except SessionFailure:
             return ""
-        same = all(
-            n in again and a.shape == again[n].shape and np.array_equal(a, again[n], equal_nan=a.dtype.kind == "f")
-            for n, a in self._outputs[0].items()
-        )
-        return "" if same else label(drawing[0])
+        return ""
 
     def _keep(self, feed: int, index: int, array: Array) -> Array:
         if array.nbytes < _SPILL or array.dtype.kind in "OUS":
@@ -407,3 +409,10 @@ class Reference:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _same(outputs: Mapping[str, Array], again: Mapping[str, Array]) -> bool:
+    return all(
+        n in again and a.shape == again[n].shape and np.array_equal(a, again[n], equal_nan=a.dtype.kind == "f")
+        for n, a in outputs.items()
+    )

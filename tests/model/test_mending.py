@@ -226,3 +226,15 @@ def test_training_mode_dropout_is_named_as_random(tmp_path: Path) -> None:
     assert "draws random numbers (drop)" in record.error
     quiet = built(*constants, node("Dropout", "x r t", "y", seed=1), opset=13)
     assert not [f for f in Model.open(saved(quiet, tmp_path)).notes if f.code == "DP011"]
+
+
+def test_what_is_drawn_alike_by_chance_is_random_all_the_same(tmp_path: Path) -> None:
+    mode = [
+        helper.make_node("Constant", [], ["r"], value_float=0.5),
+        helper.make_node("Constant", [], ["t"], value=numpy_helper.from_array(np.array(True))),
+    ]
+    nodes = [*mode, node("Dropout", "x r t", "y", name="drop")]
+    graph = helper.make_graph(nodes, "coin", [end("x", shape=(4,))], [end("y", shape=(4,))])
+    path = saved(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8), tmp_path)
+    seen = {dmlprep.prepare(path, out=tmp_path / f"out{n}", device="cpu").exit_code for n in range(4)}
+    assert seen <= {0, 3}, "one of sixteen outputs: two runs may draw alike, but that is never the model's fault"
