@@ -52,6 +52,9 @@ def _run(options: argparse.Namespace, corpus: Corpus, work: Path) -> int:
     slowest, largest = 0.0, 0
 
     def told(outcome: Outcome) -> None:
+        if outcome.seconds > SECONDS / 2 and not outcome.fault:
+            place = save(outcome, options.findings)
+            print(f"{outcome.case.number} {outcome.case.kind}: slow, {outcome.seconds:.1f} s: {place}", flush=True)
         if outcome.fault:
             if outcome.fault not in faults:
                 place = save(outcome, options.findings)
