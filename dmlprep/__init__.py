@@ -7,6 +7,7 @@ machine without dmlprep ``pack_kit`` and ``verify_kit``; ``adapters`` and ``gpus
 ``dmlprep.errors``, records in ``dmlprep.record``.
 """
 
+from dmlprep._deferred import defer
 from dmlprep._version import __version__
 from dmlprep.api import (
     adapters,
@@ -50,3 +51,7 @@ __all__ = [
     "write_depfile",
     "write_record",
 ]
+
+# onnx-ir imports both for arithmetic with names of sizes, which dmlprep does by itself: half of the time of its import.
+defer("sympy")
+defer("onnx_ir._symbolic_shapes")

@@ -16,7 +16,6 @@ import sys
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec, module_from_spec
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote, unquote
 
 __all__ = ["KNOWN", "simplifier"]
@@ -47,7 +46,7 @@ def _compiled() -> Simplifier:
     class Folder(core.ModelExecutor):  # type: ignore[misc]
         """Runs nodes whose inputs are constant, on ONNX Runtime, as the package does."""
 
-        def Run(self, model: bytes, inputs: list[bytes]) -> list[bytes]:  # noqa: N802
+        def Run(self, model: bytes, inputs: list[bytes]) -> list[bytes]:
             import onnx
             from onnxsim import backend
 
@@ -58,7 +57,7 @@ def _compiled() -> Simplifier:
             return [onnx.numpy_helper.from_array(array).SerializeToString() for array in found.values()]
 
     folder = Folder()
-    # Gemm is made where ONNX Runtime's CPU provider has a fast one: the package's own default, whatever the user has set.
+    # Gemm is made where ONNX Runtime's CPU provider has a fast one: the package's own default, whatever a user has set.
     os.putenv("ONNXSIM_GEMM_FUSION_BACKEND", "ort_cpu")
 
     def simplify(model: bytes, constant_bytes: int, skipped: list[str]) -> bytes:

@@ -21,7 +21,7 @@ from dmlprep.model.walk import nodes
 from dmlprep.parity.sizes import evaluate, graph_inputs, is_anonymous, resolve_shapes
 from dmlprep.passes import Pass
 from dmlprep.pipeline.placing import context_for
-from dmlprep.pipeline.transaction import run_step
+from dmlprep.pipeline.transaction import Transactions
 from dmlprep.placement import Placement, place
 from dmlprep.placement.placement import PlacedNode
 from dmlprep.recipe import Plan, PlannedStep
@@ -164,11 +164,11 @@ class _Walk:
 def _walk(model: Model, plan: Plan, before: Placement) -> _Walk:
     walk = _Walk(model.copy(), before, [_away(before)])
     within = changed = False
+    steps = Transactions(walk.work)
     for step in plan.steps:
         try:
-            done = run_step(
-                step.name, _without_runs(step), walk.work, context_for(plan.target), step.options, within_target=within
-            )
+            context = context_for(plan.target)
+            done = steps.run(step.name, _without_runs(step), context, step.options, within_target=within)
         except ModelRefused as error:
             walk.refused = str(error)
             return walk
