@@ -7,7 +7,7 @@ machine without dmlprep ``pack_kit`` and ``verify_kit``; ``adapters`` and ``gpus
 ``dmlprep.errors``, records in ``dmlprep.record``.
 """
 
-from dmlprep._deferred import defer
+from dmlprep._deferred import without
 from dmlprep._version import __version__
 from dmlprep.api import (
     adapters,
@@ -52,6 +52,5 @@ __all__ = [
     "write_record",
 ]
 
-# onnx-ir imports both for arithmetic with names of sizes, which dmlprep does by itself: half of the time of its import.
-defer("sympy")
-defer("onnx_ir._symbolic_shapes")
+# Both are there for arithmetic with names of sizes, which dmlprep does by itself.
+without("onnx_ir", "sympy", "onnx_ir._symbolic_shapes")
