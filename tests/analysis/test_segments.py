@@ -70,7 +70,7 @@ def test_pieces_give_the_values_of_the_whole(taken):
 
 def test_a_model_is_cut_where_it_is_too_large_to_be_whole(monkeypatch):
     whole = model()
-    feeds = {"x": np.ones((2, 4), np.float32)}
+    feeds = {"x": np.ones((2, 4), np.float32), "c": np.array(True)}
     calls = []
 
     def noted(piece, values):
