@@ -83,6 +83,9 @@ class Limits:
 
 DEFAULT = Limits()
 
+_STARTING = Limits(seconds=30.0)
+"""What the process may take until it is ready, whatever a request may take."""
+
 _limits: ContextVar[Limits] = ContextVar("limits", default=DEFAULT)
 
 
@@ -118,6 +121,7 @@ class _Process:
             self._job.end()
             raise
         self.over = ""
+        self.full = False
         self._ready = False
         self._limits: Limits | None = None  # those of the request that it works on
         self._number = self._memory = 0
@@ -152,22 +156,21 @@ class _Process:
         Raises:
             CheckNotRun: the process did not come to life.
             TooLarge: the answer is larger than the limit.
-            _Ended: it ended before the answer; ``over`` says which limit ended it, where one did.
+            _Ended: it ended before the answer; ``over`` says which limit of time ended it, and ``full`` whether the
+                limit of memory did.
         """
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         if limits.memory != self._memory:
             self._memory = limits.memory
             self._job.limit_memory(limits.memory)
-        self._number += 1
-        self._limits = limits
-        if not self._working.is_set():
-            self._working.set()
         try:
             if not self._ready:
+                self._watch(_STARTING)
                 if read_frame(self._process.stdout, _LARGE) != [b"ready"]:
-                    raise _not_started(self._last_words())
+                    raise _not_started(f"it was not ready within {self.over}" if self.over else self._last_words())
                 self._ready = True
+            self._watch(limits)
             write_frame(self._process.stdin, parts, BOUNDS.pack(int(limits.seconds) + 1, limits.memory))
             answer = read_frame(self._process.stdout, limits.answer)
         except (OSError, ValueError, EOFError) as error:  # ValueError: a pipe that was closed
@@ -177,6 +180,12 @@ class _Process:
         if not answer:
             raise _Ended
         return answer
+
+    def _watch(self, limits: Limits) -> None:
+        self._number += 1
+        self._limits = limits
+        if not self._working.is_set():
+            self._working.set()
 
     def how(self) -> tuple[int | None, str]:
         """Exit code of the ended process, and its last words."""
@@ -193,7 +202,7 @@ class _Process:
         return ""
 
     def _look_after(self) -> None:
-        """End the process where a request is over its time. Runs in a thread of its own while requests come."""
+        """End the process where a request is over its limits. Runs in a thread of its own while requests come."""
         quiet, seen = 0, 0
         began, before = 0.0, 0.0
         while self.alive:
@@ -217,6 +226,9 @@ class _Process:
                 self._stop(f"{_seconds(limits.seconds)} of processor time")
             elif waited > limits.seconds * _PATIENCE:
                 self._stop(_seconds(limits.seconds * _PATIENCE))
+            elif self._job.private_bytes() > limits.memory:  # the job's own limit should not let it come to that
+                self.full = True
+                self.kill()
 
     def _stop(self, over: str) -> None:
         self.over = over
@@ -342,7 +354,7 @@ class _Door:
                 code, words = process.how()
                 if process.over:
                     raise _failed(word, f"came to no end on this model within {process.over}", "DP013") from None
-                if "bad_alloc" in words or "MemoryError" in words:
+                if process.full or "bad_alloc" in words or "MemoryError" in words:
                     raise _out_of_memory(word, limits) from None
                 if code == -_SIGKILL and again:  # from outside, maybe for the memory of another program
                     again = False

@@ -19,7 +19,7 @@ from dmlprep.compiled.door import Limits, limited
 from dmlprep.errors import CheckNotRun, ToolFailed
 from fixtures.crashing import MODELS, calls_twice
 from tests.processes import gone_within
-from tests.system import meets_limits, not_on_windows
+from tests.system import not_on_windows
 
 MIB = 1 << 20
 TIGHT = Limits(seconds=0.3, memory=192 * MIB)
@@ -70,7 +70,6 @@ def test_no_end(name: str) -> None:
     assert "came to no end" in found.what
 
 
-@meets_limits
 @pytest.mark.parametrize("name", ["range", "concat", "shape_concat"])
 def test_too_much_memory(name: str) -> None:
     found = refused(MODELS[name](), Limits(seconds=20, memory=192 * MIB))
