@@ -32,7 +32,6 @@ from dmlprep.pipeline.observer import Observer
 from dmlprep.pipeline.placing import context_for
 from dmlprep.pipeline.proof import missing_device, prove
 from dmlprep.pipeline.runner import CpuRunner
-from dmlprep.pipeline.timing import time_prepared
 from dmlprep.pipeline.transaction import Transactions
 from dmlprep.recipe import Plan
 from dmlprep.record import RunRecord, Verdict
@@ -312,6 +311,8 @@ def _save_and_prove(
 
 def _timed(request: PrepareRequest, feeds: RunFeeds, made: Path, seconds: float) -> dict[str, Any]:
     """How fast the result is beside the input: on DirectML where it is to be proved there and can be had."""
+    from dmlprep.pipeline.timing import time_prepared
+
     on_dml = request.plan.recipe.parity.dml != "off" and not missing_device(request.on_target)
     request.observer.check_started("bench")
     found = time_prepared(
