@@ -119,7 +119,7 @@ def plan_model(
         what each step would do, and the placement before and after; ``refused`` says why where a step refuses.
 
     Raises:
-        InputError: the model cannot be read.
+        InputError: the model cannot be read, or is not valid.
         RecipeError, UsageError: as in ``plan``; a size does not fit the model, or the target's kernels are not known.
     """
     from dmlprep.compiled import door
@@ -127,11 +127,14 @@ def plan_model(
     door.start()  # it gets ready while modules are imported here
     from dmlprep.model import Model
     from dmlprep.model.budget import limited
+    from dmlprep.model.checking import demand_valid
     from dmlprep.pipeline.outlook import look_ahead
 
     made = plan(recipe, pins=pins, target=target, settings=settings)
     with limited(made.recipe.limits):
-        return look_ahead(Model.open(Path(path)), made)
+        model = Model.open(Path(path))
+        demand_valid(model.ir, Path(path))
+        return look_ahead(model, made)
 
 
 @contextmanager

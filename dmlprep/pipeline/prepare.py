@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from dmlprep._version import __version__
-from dmlprep.errors import CheckNotRun, DmlprepError, InputError, ModelRefused, OutputError, ToolFailed
+from dmlprep.errors import CheckNotRun, DmlprepError, ModelRefused, OutputError, ToolFailed
 from dmlprep.files import FileSet, check_path, unwritable
 from dmlprep.files.outputs import check_replaceable
 from dmlprep.files.staging import PREFIX, clear_staging, staging_folder
 from dmlprep.metrics import ProofRules, UserMetric, holds_fp16
 from dmlprep.model import Model
 from dmlprep.model.budget import limited
-from dmlprep.model.checking import check
+from dmlprep.model.checking import check, demand_valid
 from dmlprep.model.opening import check_name
 from dmlprep.model.saving import Saved
 from dmlprep.model.unchanged import Unchanged, data_files
@@ -141,7 +141,7 @@ def _run(request: PrepareRequest, record: RunRecord, source: Unchanged, began: f
     record.opset_before, record.ir_before = _versions(model)
     record.findings += model.notes
     record.facts["files"] = _files(model, request)
-    _check_input(model, request.source)
+    demand_valid(model.ir, request.source)
     if request.metric is not None and request.metric.name == request.plan.recipe.parity.metric:
         text = f"the recipe names the metric {request.metric.name}, whose code decides about this model"
         record.findings.append(finding("DP712", text))
@@ -208,17 +208,6 @@ def _files(model: Model, request: PrepareRequest) -> list[str]:
     """The files that the result depends on: the model, its data files, and the recipe where it is a file."""
     recipe = request.plan.recipe.name
     return [str(request.source), *map(str, data_files(model)), *([] if recipe.startswith("@") else [recipe])]
-
-
-def _check_input(model: Model, source: Path) -> None:
-    wrong = check(model.ir, full=False)
-    if wrong:
-        raise InputError(
-            f"the model is not valid ONNX: {wrong}",
-            where=str(source),
-            code="DP003",
-            fix="export it again; onnx.checker names the fault",
-        )
 
 
 def _check_result(model: Model, source: Path) -> None:
