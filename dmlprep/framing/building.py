@@ -38,6 +38,11 @@ class Nodes(GraphBuilder):
         self._about = about
         self.made: list[ir.Node] = []
 
+    @property
+    def opset(self) -> int:
+        """Of ONNX's own domain."""
+        return self.graph.opset_imports.get("", 1)
+
     def op(
         self,
         op: str,
@@ -108,6 +113,11 @@ class Nodes(GraphBuilder):
         """The sum over one dimension, which stays with size 1; axes are an input from opset 13 on."""
         shape = sizes(value)
         shape[axis] = 1
-        if self.graph.opset_imports.get("", 1) < 13:
+        if self.opset < 13:
             return self.op("ReduceSum", [value], shape, None, {"axes": [axis], "keepdims": 1})
         return self.op("ReduceSum", [value, self.numbers([axis], "axes", np.int64)], shape, None, {"keepdims": 1})
+
+    def levels(self, value: ir.Value) -> ir.Value:
+        """Nothing below 0 and above 255."""
+        bounds = [self.numbers(n, w) for n, w in ((0.0, "black"), (255.0, "white"))]
+        return self.op("Clip", [value, *bounds], sizes(value))

@@ -15,7 +15,7 @@ import onnx_ir as ir
 from dmlprep.errors import InternalError, ModelRefused
 from dmlprep.framing.options import Mode
 
-__all__ = ["Colour", "Frame", "Layout", "Picture", "between", "check_interface", "frame_of", "note_frame"]
+__all__ = ["Colour", "Frame", "Layout", "Picture", "Result", "between", "check_interface", "frame_of", "note_frame"]
 
 _KEY = "dmlprep.frame"
 
@@ -73,15 +73,43 @@ class Picture(msgspec.Struct, frozen=True, kw_only=True):
         return self.type == "uint8"
 
 
+class Result(msgspec.Struct, frozen=True, kw_only=True):
+    """An output as the app wants it.
+
+    Attributes:
+        name: of the original's output.
+        made: names of the outputs in its place.
+        activation, axis, take, top, index_type: as in ``ResultOptions``; the axis is none below zero.
+        layout, colour, model_layout, model_colour, scale, mean, deviation: of a picture.
+    """
+
+    name: str
+    made: list[str]
+    activation: Literal["none", "softmax", "sigmoid"]
+    axis: int
+    take: Literal["all", "argmax", "topk", "picture"]
+    top: int
+    index_type: Literal["int64", "int32", "uint8"]
+    layout: Layout
+    colour: Literal["rgb", "bgr", "gray"]
+    model_layout: Layout
+    model_colour: Literal["rgb", "bgr", "gray"]
+    scale: float
+    mean: list[float]
+    deviation: list[float]
+
+
 class Frame(msgspec.Struct, frozen=True, kw_only=True):
     """All of a frame.
 
     Attributes:
         pictures: the inputs that are framed.
+        results: the outputs that are.
         table: the step's options that it was made from.
     """
 
     pictures: list[Picture] = []
+    results: list[Result] = []
     table: dict[str, Any] = {}
 
     def picture(self, name: str) -> Picture | None:
@@ -124,7 +152,7 @@ def between(original: ir.Model, made: ir.Model) -> Frame | None:
 
 
 def check_interface(model: ir.Model) -> None:
-    """Hold the inputs of a framed model against its note.
+    """Hold the inputs and outputs of a framed model against its note.
 
     Raises:
         InternalError: they are others.
@@ -134,6 +162,10 @@ def check_interface(model: ir.Model) -> None:
     for picture in frame.pictures if frame is not None else ():
         dtype, shape = has.get(picture.name, (None, None))
         _hold(picture.name, dtype, shape, ir.DataType[_TYPES[picture.type]], picture.shape)
+    given = [v.name for v in model.graph.outputs]
+    for result in frame.results if frame is not None else ():
+        if not set(result.made) <= set(given):
+            raise _other(result.name)
 
 
 _TYPES = {"uint8": "UINT8", "float16": "FLOAT16", "float32": "FLOAT"}
@@ -143,4 +175,8 @@ def _hold(
     name: str, dtype: ir.DataType | None, shape: Iterable[Any] | None, wanted: ir.DataType, sizes: tuple[int, ...]
 ) -> None:
     if dtype != wanted or shape is None or tuple(shape) != sizes:
-        raise InternalError(f"the frame of {name!r} is not the one that its note tells", fix="please report this")
+        raise _other(name)
+
+
+def _other(name: str) -> InternalError:
+    return InternalError(f"the frame of {name!r} is not the one that its note tells", fix="please report this")

@@ -6,7 +6,7 @@ from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 
-__all__ = ["MODES", "MOST_SIDE", "Mode", "PictureOptions"]
+__all__ = ["MODES", "MOST_SIDE", "Mode", "PictureOptions", "ResultOptions"]
 
 Mode: TypeAlias = Literal[
     "pillow-nearest",
@@ -68,6 +68,35 @@ class PictureOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     odd: Literal["floor", "even"] = "floor"
     place: Literal["centre", "corner"] = "centre"
     fill: Annotated[float, msgspec.Meta(ge=0, le=255)] = 0
+    scale: Above = 1.0
+    mean: Finite | list[Finite] = 0.0
+    deviation: Above | list[Above] = 1.0
+    model_layout: Literal["auto", "nchw", "nhwc"] = "auto"
+    model_colour: Literal["auto", "rgb", "bgr", "gray"] = "auto"
+
+
+class ResultOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
+    """What the app wants of an output.
+
+    Attributes:
+        activation: computed first.
+        axis: of the activation and of what is taken.
+        take: all of it; the index of the largest number; the ``top`` largest numbers and their indices; or a picture.
+        top: how many.
+        index_type: of indices.
+        layout: of a picture, which is bytes.
+        colour: of a picture.
+        scale, mean, deviation: as the model has them: ``(value * deviation + mean) / scale`` is 1 for white.
+        model_layout, model_colour: as in ``PictureOptions``.
+    """
+
+    activation: Literal["none", "softmax", "sigmoid"] = "none"
+    axis: Annotated[int, msgspec.Meta(ge=-8, le=7)] = -1
+    take: Literal["all", "argmax", "topk", "picture"] = "all"
+    top: Annotated[int, msgspec.Meta(ge=1, le=1 << 20)] = 5
+    index_type: Literal["int64", "int32", "uint8"] = "int64"
+    layout: Literal["nhwc", "nchw"] = "nhwc"
+    colour: Literal["rgb", "bgr", "gray"] = "rgb"
     scale: Above = 1.0
     mean: Finite | list[Finite] = 0.0
     deviation: Above | list[Above] = 1.0

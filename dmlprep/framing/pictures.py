@@ -137,7 +137,7 @@ def _product(nodes: Nodes, value: ir.Value, axis: int, matrix: Array) -> ir.Valu
 def _whole(nodes: Nodes, value: ir.Value) -> ir.Value:
     """The nearest whole number of 0 to 255, halves up."""
     half = nodes.with_number("Add", value, 0.5, "half")
-    return _bytes(nodes, nodes.op("Floor", [half], sizes(half)))
+    return nodes.levels(nodes.op("Floor", [half], sizes(half)))
 
 
 def _whole_sum(nodes: Nodes, large: ir.Value, small: ir.Value) -> ir.Value:
@@ -146,7 +146,7 @@ def _whole_sum(nodes: Nodes, large: ir.Value, small: ir.Value) -> ir.Value:
     half = nodes.with_number("Add", large, 0.5, "half")
     floor = nodes.op("Floor", [half], shape)
     rest = nodes.op("Add", [nodes.op("Sub", [half, floor], shape), small], shape)
-    return _bytes(nodes, nodes.op("Add", [floor, nodes.op("Floor", [rest], shape)], shape))
+    return nodes.levels(nodes.op("Add", [floor, nodes.op("Floor", [rest], shape)], shape))
 
 
 def _whole_quotient(nodes: Nodes, value: ir.Value, unit: int) -> ir.Value:
@@ -157,12 +157,7 @@ def _whole_quotient(nodes: Nodes, value: ir.Value, unit: int) -> ir.Value:
     part = nodes.with_number("Mul", rest, 1 / unit, "share")
     # Multiples of 1 / unit: a quarter of one is more than the product is off.
     up = nodes.op("Floor", [nodes.with_number("Add", part, 0.5 + 0.25 / unit, "half")], shape)
-    return _bytes(nodes, nodes.op("Add", [floor, up], shape))
-
-
-def _bytes(nodes: Nodes, value: ir.Value) -> ir.Value:
-    bounds = [nodes.numbers(n, w) for n, w in ((0.0, "black"), (255.0, "white"))]
-    return nodes.op("Clip", [value, *bounds], sizes(value))
+    return nodes.levels(nodes.op("Add", [floor, up], shape))
 
 
 def _padded(nodes: Nodes, picture: Picture, value: ir.Value) -> ir.Value:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import Literal
 
 import onnx_ir as ir
 
 from dmlprep.errors import ModelRefused
-from dmlprep.framing.frame import Frame, Layout, Picture
+from dmlprep.framing.frame import Frame, Layout, Picture, Result
 from dmlprep.framing.geometry import place
-from dmlprep.framing.options import MOST_SIDE, PictureOptions
+from dmlprep.framing.options import MOST_SIDE, PictureOptions, ResultOptions
 
 __all__ = ["refused", "resolve"]
 
@@ -18,7 +19,9 @@ _OPSET = 11
 """The operators of a frame are written as this version of ONNX has them, and later ones."""
 
 
-def resolve(model: ir.Model, inputs: Mapping[str, PictureOptions]) -> Frame:
+def resolve(
+    model: ir.Model, inputs: Mapping[str, PictureOptions], outputs: Mapping[str, ResultOptions] | None = None
+) -> Frame:
     """The frame of a model whose sizes are fixed.
 
     Raises:
@@ -27,7 +30,10 @@ def resolve(model: ir.Model, inputs: Mapping[str, PictureOptions]) -> Frame:
     version = model.graph.opset_imports.get("", 1)
     if version < _OPSET:
         raise refused("step frame", f"a frame needs opset {_OPSET}, the model has {version}", "put [step.opset] before")
-    return Frame(pictures=[_picture(model, name, options) for name, options in inputs.items()])
+    return Frame(
+        pictures=[_picture(model, name, options) for name, options in inputs.items()],
+        results=[_result(model, name, options) for name, options in (outputs or {}).items()],
+    )
 
 
 def refused(where: str, what: str, fix: str) -> ModelRefused:
@@ -51,18 +57,9 @@ def _picture(model: ir.Model, name: str, options: PictureOptions) -> Picture:
     kind = kinds.get(value.dtype) if value.dtype is not None else None
     if kind is None:
         raise refused(where, f"the input takes {value.dtype}: a frame gives FP32, FP16 or uint8", "frame another input")
-    layout = _layout(options, sizes, where)
-    channels = sizes[1] if layout == "nchw" else sizes[3]
+    layout, model_colour, channels = _channels(options, sizes, where)
     wanted = (sizes[2], sizes[3]) if layout == "nchw" else (sizes[1], sizes[2])
-    model_colour = options.model_colour
-    if model_colour == "auto":
-        model_colour = "gray" if channels == 1 else "rgb"
-    if channels != (1 if model_colour == "gray" else 3):
-        text = f"the model has {channels} channels, and {model_colour} is asked for"
-        raise refused(where, text, "set model_colour, or model_layout where the channels are another dimension")
-    mean, deviation = (
-        _per_channel(n, v, channels, where) for n, v in (("mean", options.mean), ("deviation", options.deviation))
-    )
+    mean, deviation = _moments(options, channels, where)
     if kind == "uint8" and (options.scale != 1.0 or any(mean) or set(deviation) != {1.0}):
         raise refused(where, "the model takes bytes: it has no scale, mean or deviation", "leave these fields out")
     if kind == "uint8" and options.white not in (None, 255.0) and options.type == "uint8":
@@ -105,7 +102,78 @@ def _picture(model: ir.Model, name: str, options: PictureOptions) -> Picture:
     )
 
 
-def _layout(options: PictureOptions, sizes: list[int], where: str) -> Layout:
+def _result(model: ir.Model, name: str, options: ResultOptions) -> Result:
+    where = f"frame.outputs.{name}"
+    names = [v.name or "" for v in model.graph.outputs]
+    if names.count(name) != 1:
+        what = "no output" if name not in names else "more than one output"
+        raise refused(where, f"the model has {what} {name!r}", f"its outputs: {', '.join(names)}")
+    value = model.graph.outputs[names.index(name)]
+    if value.dtype not in (ir.DataType.FLOAT, ir.DataType.FLOAT16):
+        raise refused(where, f"the output is {value.dtype}: a frame takes FP32 or FP16", "leave it to the app")
+    dims = list(value.shape) if value.shape is not None else []
+    if not dims or not all(isinstance(d, int) and d > 0 for d in dims):
+        raise refused(where, f"its sizes are not fixed: {dims}", "pin them: [step.pin] before the frame, or --pin")
+    sizes = [int(d) for d in dims]  # type: ignore[arg-type]
+    if not -len(sizes) <= options.axis < len(sizes):
+        raise refused(where, f"axis {options.axis} is none of {len(sizes)} dimensions", "set another axis")
+    axis = options.axis % len(sizes)
+    if options.take == "topk" and options.top > sizes[axis]:
+        raise refused(where, f"the top {options.top} of {sizes[axis]} numbers", f"set top to {sizes[axis]} at most")
+    if options.take in ("argmax", "topk") and options.index_type == "uint8" and sizes[axis] > 256:
+        raise refused(where, f"uint8 holds no indices of {sizes[axis]}", 'index_type = "int32"')
+    layout: Layout = "nchw"
+    model_colour: Literal["rgb", "bgr", "gray"] = "rgb"
+    mean, deviation = [0.0], [1.0]
+    if options.take == "picture":
+        if len(sizes) != 4:
+            raise refused(where, f"the output has {len(sizes)} dimensions: a picture has four", "take something else")
+        layout, model_colour, channels = _channels(options, sizes, where)
+        mean, deviation = _moments(options, channels, where)
+        if options.colour == "gray" and model_colour != "gray":
+            raise refused(where, "the model has a picture in colour", 'colour = "rgb" or "bgr"')
+    return Result(
+        name=name,
+        made=[f"{name}_values", f"{name}_indices"] if options.take == "topk" else [name],
+        activation=options.activation,
+        axis=axis,
+        take=options.take,
+        top=options.top,
+        index_type=options.index_type,
+        layout=options.layout,
+        colour=options.colour,
+        model_layout=layout,
+        model_colour=model_colour,
+        scale=options.scale,
+        mean=mean,
+        deviation=deviation,
+    )
+
+
+def _channels(
+    options: PictureOptions | ResultOptions, sizes: list[int], where: str
+) -> tuple[Layout, Literal["rgb", "bgr", "gray"], int]:
+    """The model's layout, its channels, and how many there are."""
+    layout = _layout(options, sizes, where)
+    channels = sizes[1] if layout == "nchw" else sizes[3]
+    colour = options.model_colour
+    if colour == "auto":
+        colour = "gray" if channels == 1 else "rgb"
+    if channels != (1 if colour == "gray" else 3):
+        text = f"the model has {channels} channels, and {colour} is asked for"
+        raise refused(where, text, "set model_colour, or model_layout where the channels are another dimension")
+    return layout, colour, channels
+
+
+def _moments(options: PictureOptions | ResultOptions, channels: int, where: str) -> tuple[list[float], list[float]]:
+    """Mean and deviation of each channel."""
+    return (
+        _per_channel("mean", options.mean, channels, where),
+        _per_channel("deviation", options.deviation, channels, where),
+    )
+
+
+def _layout(options: PictureOptions | ResultOptions, sizes: list[int], where: str) -> Layout:
     if options.model_layout != "auto":
         return options.model_layout
     first, last = sizes[1] in (1, 3), sizes[3] in (1, 3)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from dmlprep.framing.building import Nodes
-from dmlprep.framing.frame import Frame, Picture, note_frame
+from dmlprep.framing.frame import Frame, Picture, Result, note_frame
 from dmlprep.framing.pictures import prepared
+from dmlprep.framing.results import finished
 from dmlprep.model import Model
 from dmlprep.rewriting.builder import move_readers, replace_outputs
 from dmlprep.rewriting.names import Names
@@ -27,6 +28,8 @@ def write_frame(model: Model, frame: Frame) -> list[ir.Node]:
     made: list[ir.Node] = []
     for picture in frame.pictures:
         made += _frame_input(model, picture, names)
+    for result in frame.results:
+        made += _frame_output(model, result, names)
     note_frame(model.ir, frame)
     return made
 
@@ -49,4 +52,18 @@ def _frame_input(model: Model, picture: Picture, names: Names) -> list[ir.Node]:
         graph.insert_before(graph[0], nodes.made)
     else:
         graph.extend(nodes.made)
+    return nodes.made
+
+
+def _frame_output(model: Model, result: Result, names: Names) -> list[ir.Node]:
+    graph = model.ir.graph
+    index = next(i for i, v in enumerate(graph.outputs) if v.name == result.name)
+    old = graph.outputs[index]
+    nodes = Nodes(graph, names, model.budget, result.name)
+    values = finished(nodes, result, old)
+    old.name = names.value(f"{result.name}_unframed")
+    for value, name in zip(values, result.made, strict=True):
+        value.name = name
+    graph.outputs[index : index + 1] = values
+    graph.extend(nodes.made)
     return nodes.made

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from dmlprep.engines.pillow import resize
-from dmlprep.framing import Frame, Picture
+from dmlprep.framing import Frame, Picture, Result
 
-__all__ = ["inside", "prepared"]
+__all__ = ["finished", "inside", "outside", "prepared"]
 
 Array = np.ndarray[Any, Any]
 
@@ -58,7 +58,8 @@ def _one(picture: Picture, given: Array) -> Array:
     canvas[rows, columns] = image[rows.start - top : rows.stop - top, columns.start - left : columns.stop - left]
     if picture.model_type == "uint8":
         return canvas if picture.bytes else np.clip(np.floor(canvas / picture.white * 255 + 0.5), 0, 255)
-    return (canvas / picture.white * picture.scale - np.array(picture.mean)) / np.array(picture.deviation)
+    made: Array = (canvas / picture.white * picture.scale - np.array(picture.mean)) / np.array(picture.deviation)
+    return made
 
 
 def _coloured(picture: Picture, given: Array) -> Array:
@@ -130,3 +131,40 @@ def _kernel(name: str, x: float) -> float:
     if x <= 1:
         return (a + 2) * x**3 - (a + 3) * x**2 + 1
     return a * x**3 - 5 * a * x**2 + 8 * a * x - 4 * a if x < 2 else 0.0
+
+
+def outside(frame: Frame | None, outputs: Mapping[str, Array]) -> dict[str, Array]:
+    """What the framed model gives where the original gives ``outputs``."""
+    made = dict(outputs)
+    for result in frame.results if frame is not None else ():
+        if result.name in outputs:
+            del made[result.name]
+            made |= finished(result, np.asarray(outputs[result.name], np.float64))
+    return made
+
+
+def finished(result: Result, given: Array) -> dict[str, Array]:
+    """An output of the original as the app wants it.
+
+    Args:
+        given: float64.
+    """
+    if result.activation == "softmax":
+        powers = np.exp(given - given.max(result.axis, keepdims=True))
+        given = powers / powers.sum(result.axis, keepdims=True)
+    elif result.activation == "sigmoid":
+        given = 1 / (1 + np.exp(-given))
+    if result.take == "all":
+        return {result.made[0]: given.astype(np.float32)}
+    if result.take == "argmax":
+        return {result.made[0]: np.argmax(given, result.axis).astype(result.index_type)}
+    if result.take == "topk":
+        order = np.argsort(-given, result.axis, kind="stable").take(range(result.top), result.axis)
+        values = np.take_along_axis(given, order, result.axis).astype(np.float32)
+        return dict(zip(result.made, (values, order.astype(result.index_type)), strict=True))
+    last = given if result.model_layout == "nhwc" else np.moveaxis(given, 1, -1)
+    unit = (last * np.array(result.deviation) + np.array(result.mean)) / result.scale
+    levels = np.clip(np.floor(unit * 255 + 0.5), 0, 255).astype(np.uint8)
+    if result.colour != result.model_colour:
+        levels = np.repeat(levels, 3, -1) if result.model_colour == "gray" else levels[..., ::-1]
+    return {result.made[0]: np.ascontiguousarray(levels if result.layout == "nhwc" else np.moveaxis(levels, -1, 1))}

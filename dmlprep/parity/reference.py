@@ -32,7 +32,7 @@ from dmlprep.model.drawing import draws
 from dmlprep.model.pinned import pinned_values
 from dmlprep.model.walk import label, nodes
 from dmlprep.parity.feeds import Feed
-from dmlprep.parity.framed import inside
+from dmlprep.parity.framed import inside, outside
 from dmlprep.parity.framed_feeds import feeds_of
 from dmlprep.parity.optimization_levels import Lowered, at_some_level, lower_levels
 from dmlprep.parity.run_feeds import RunFeeds
@@ -257,8 +257,12 @@ class Reference:
         """What the original gets where the candidate gets ``feed``."""
         return inside(self._frame, feed)
 
+    def _outside(self, outputs: Mapping[str, RunValue]) -> dict[str, Array]:
+        """What the candidate should give where the original gives ``outputs``."""
+        return outside(self._frame, flatten(outputs))
+
     def _kept(self, feed: int, outputs: Mapping[str, RunValue]) -> dict[str, Array]:
-        return {n: self._keep(feed, i, a) for i, (n, a) in enumerate(flatten(outputs).items())}
+        return {n: self._keep(feed, i, a) for i, (n, a) in enumerate(self._outside(outputs).items())}
 
     def _open_as(self, model: Model, options: SessionOptions) -> AbstractContextManager[Session]:
         """A session of another form of the original, which is in memory."""
@@ -355,7 +359,7 @@ class Reference:
                 with self._open(options) as session:
                     for index, feed in enumerate(feeds):
                         progress((number + index / len(feeds)) / len(runs), "the original's own noise")
-                        own = noise_of(groups, self.outputs(index), [flatten(session.run_any(feed))])
+                        own = noise_of(groups, self.outputs(index), [self._outside(session.run_any(feed))])
                         worst.update({name: max(error, worst.get(name, 0.0)) for name, error in own.items()})
             except SessionFailure as failure:
                 why = failure.message.splitlines()[0]
@@ -376,7 +380,7 @@ class Reference:
             with self._open(SessionOptions(time_limit=self._time_limit)) as session:
                 for units in LAST_BITS:
                     for index, feed in enumerate(self.feeds):
-                        got = flatten(session.run_any(stretched(self._inside(feed), units)))
+                        got = self._outside(session.run_any(stretched(self._inside(feed), units)))
                         worst = max(worst, *noise_of(groups, self.outputs(index), [got]).values(), 0.0)
         except SessionFailure:
             return 0.0
@@ -400,7 +404,7 @@ class Reference:
             level = self.lowered.level if self.lowered is not None else "all"
             with self._open(SessionOptions(time_limit=self._time_limit, optimization=level)) as session:
                 for _ in range(_DRAWS):
-                    if not _same(self._outputs[0], flatten(session.run_any(self._inside(self.feeds[0])))):
+                    if not _same(self._outputs[0], self._outside(session.run_any(self._inside(self.feeds[0])))):
                         return label(drawing[0])
         except SessionFailure:
             return ""

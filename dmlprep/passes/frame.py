@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from dmlprep.errors import ModelRefused
-from dmlprep.framing import Frame, PictureOptions, frame_of, resolve, write_frame
+from dmlprep.framing import Frame, PictureOptions, ResultOptions, frame_of, resolve, write_frame
 from dmlprep.model import Model
 from dmlprep.passes.base import Context, Options, Pass
 from dmlprep.record import finding
@@ -20,16 +20,23 @@ class FrameOptions(Options, frozen=True, kw_only=True):
 
     Attributes:
         inputs: what the app has, by the name of the input that takes it.
+        outputs: what the app wants, by the name of the output that gives it.
     """
 
     inputs: dict[str, PictureOptions] = msgspec.field(default_factory=dict)
+    outputs: dict[str, ResultOptions] = msgspec.field(default_factory=dict)
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to frame."""
+        return not (self.inputs or self.outputs)
 
 
 class FramePass(Pass[FrameOptions]):
-    """Put the frame on. Names of inputs stay; their types and shapes are the app's."""
+    """Put the frame on. Names of inputs stay; their types and shapes are the app's, and so are the outputs."""
 
     name = "frame"
-    summary = "the app's own pictures in (bytes, NHWC, their size): resize, mean and deviation inside the graph"
+    summary = "the app's own pictures in (bytes, NHWC, their size), and out what it wants to know of them"
     options_type = FrameOptions
     bound = "rounding"
     keeps_interface = False
@@ -40,9 +47,9 @@ class FramePass(Pass[FrameOptions]):
         Raises:
             ModelRefused: DP305, they do not fit it.
         """
-        if not self.options.inputs:
+        if self.options.empty:
             return None
-        found = resolve(model.ir, self.options.inputs)
+        found = resolve(model.ir, self.options.inputs, self.options.outputs)
         return msgspec.structs.replace(found, table=self._table())
 
     def _table(self) -> dict[str, Any]:
@@ -59,7 +66,7 @@ class FramePass(Pass[FrameOptions]):
         there = frame_of(model.ir)
         if there is not None and there.table == self._table():
             return False
-        if there is not None and self.options.inputs:
+        if there is not None and not self.options.empty:
             raise ModelRefused(
                 "the model has another frame already",
                 where="step frame",
@@ -83,6 +90,10 @@ class FramePass(Pass[FrameOptions]):
             shape, inner = list(picture.shape), list(picture.model_shape)
             text = f"{picture.name} takes {picture.type} {shape} ({picture.colour}), and the model {inner} of it"
             context.report(finding("DP304", text, node=picture.name, mode=picture.mode, resized=list(picture.resized)))
+        for result in frame.results:
+            what = result.activation if result.take == "all" else result.take
+            text = f"{' and '.join(result.made)}: {what} of what the model gives at {result.name}"
+            context.report(finding("DP304", text, node=result.name))
         context.facts["frame"] = msgspec.to_builtins(msgspec.structs.replace(frame, table={}))
         context.facts["frame_nodes"] = len(made)
         return True

@@ -149,3 +149,38 @@ def test_a_framed_model_is_not_bisected(recipe: Path, tmp_path: Path) -> None:
     _prepared(recipe, tmp_path / "out")
     with pytest.raises(InputError, match="has a frame around it"):
         api.bisect(MODELS / "residual_cnn.onnx", tmp_path / "out" / "model.onnx")
+
+
+def test_the_best_classes_come_out(recipe: Path, tmp_path: Path) -> None:
+    table = '[step.frame.outputs.logits]\nactivation = "softmax"\ntake = "topk"\ntop = 3\n[parity]'
+    recipe.write_text(recipe.read_text().replace("[parity]", table))
+    record = _prepared(recipe, tmp_path / "out")
+    assert [v.outcome for v in record.verdicts] == ["passed"], record.verdicts
+    assert [m.output for m in record.verdicts[0].outputs] == ["logits_values", "logits_indices"]
+    made = onnx.load(tmp_path / "out" / "model.onnx").graph.output
+    assert [(o.name, [d.dim_value for d in o.type.tensor_type.shape.dim]) for o in made] == [
+        ("logits_values", [1, 3]),
+        ("logits_indices", [1, 3]),
+    ]
+
+
+def test_pictures_in_and_pictures_out(tmp_path: Path) -> None:
+    recipe = tmp_path / "frame.toml"
+    recipe.write_text("""
+doc = "super-resolution of gray pictures"
+[step.pin]
+sizes = { batch = 1, height = 24, width = 32 }
+[step.opset]
+[step.frame.inputs.lr]
+colour = "rgba"
+[step.frame.outputs.sr]
+take = "picture"
+[parity]
+dml = "off"
+""")
+    record = api.prepare(MODELS / "super_resolution.onnx", out=tmp_path / "out", recipe=recipe)
+    assert [v.outcome for v in record.verdicts] == ["passed"], record.verdicts
+    graph = onnx.load(tmp_path / "out" / "model.onnx").graph
+    shapes = [[d.dim_value for d in v.type.tensor_type.shape.dim] for v in (graph.input[0], graph.output[0])]
+    assert shapes == [[1, 24, 32, 4], [1, 48, 64, 3]]
+    assert {v.type.tensor_type.elem_type for v in (graph.input[0], graph.output[0])} == {onnx.TensorProto.UINT8}
