@@ -51,6 +51,7 @@ class PictureOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
         place: of ``letterbox``: the picture is in the centre, or at the top left corner.
         fill: of ``letterbox``: 0 (black) to 255 (white).
         scale: what white is for the model before mean and deviation.
+        model_size: height and width that the model must have; a model of another size is refused.
         mean, deviation: one number, or one for each channel in the model's order.
         model_layout: where the model's shape does not tell.
         model_colour: the order of its channels; ``auto`` is gray for one channel, and RGB for three.
@@ -71,6 +72,7 @@ class PictureOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     scale: Above = 1.0
     mean: Finite | list[Finite] = 0.0
     deviation: Above | list[Above] = 1.0
+    model_size: tuple[Size, Size] | None = None
     model_layout: Literal["auto", "nchw", "nhwc"] = "auto"
     model_colour: Literal["auto", "rgb", "bgr", "gray"] = "auto"
 

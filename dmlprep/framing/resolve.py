@@ -64,6 +64,9 @@ def _picture(model: ir.Model, name: str, options: PictureOptions) -> Picture:
         raise refused(where, "the model takes bytes: it has no scale, mean or deviation", "leave these fields out")
     if kind == "uint8" and options.white not in (None, 255.0) and options.type == "uint8":
         raise refused(where, "the model and the app have bytes: white is 255 in both", "leave white out")
+    if options.model_size not in (None, wanted):
+        text = f"the model takes {wanted[0]} x {wanted[1]}, and model_size is {options.model_size}"
+        raise refused(where, text, "pin the model's height and width to model_size")
     size = options.size or wanted
     sides = options.resized if isinstance(options.resized, tuple) else (options.resized or 1,)
     if min(sides) < 1 or max(sides) > MOST_SIDE:

@@ -11,6 +11,7 @@ from dmlprep.framing import Frame
 from dmlprep.model import Model
 from dmlprep.model.pinned import Value
 from dmlprep.passes import Fact, Pass, make_pass
+from dmlprep.recipe.preprocessor import with_configs
 from dmlprep.recipe.recipe import Recipe
 from dmlprep.targets import Target, find_target
 
@@ -79,6 +80,8 @@ def make_plan(recipe: Recipe, pins: Mapping[str, Value] | None = None) -> Plan:
                 if new:
                     options[field] = {**old, **new} if isinstance(old, dict) else old
             pinned = True
+        if use == "frame":
+            options = with_configs(options, recipe.name, where)
         step = make_pass(use, options, where)
         facts |= step.promises()
         steps.append(PlannedStep(name, step, options))
