@@ -25,6 +25,7 @@ FLOORS: dict[str, int] = {
     "rewriting": 3,
     "quirks": 3,
     "fused": 3,
+    "framing": 3,
     "metrics": 2,
     "engines": 4,
     "runtime": 3,

@@ -27,7 +27,7 @@ from dmlprep.model.checking import check, demand_valid
 from dmlprep.model.opening import check_name
 from dmlprep.model.saving import Saved
 from dmlprep.model.unchanged import Unchanged, data_files
-from dmlprep.parity import RunFeeds
+from dmlprep.parity import RunFeeds, feeds_of
 from dmlprep.pipeline.observer import Observer
 from dmlprep.pipeline.placing import context_for
 from dmlprep.pipeline.proof import missing_device, prove
@@ -225,7 +225,8 @@ def _feeds(request: PrepareRequest) -> RunFeeds:
     original = Model.open(request.source)
     rough = "fp16" in request.plan.facts or holds_fp16(original)
     plan = request.plan
-    return RunFeeds(original, request.feeds, plan.recipe.parity.sizes, values=plan.values, rough=rough)
+    sizes, framing = plan.recipe.parity.sizes, plan.framing
+    return feeds_of(original, request.feeds, sizes, values=plan.values, rough=rough, framing=framing)
 
 
 def _run_steps(model: Model, request: PrepareRequest, feeds: RunFeeds, record: RunRecord, host: SessionHost) -> None:
