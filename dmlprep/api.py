@@ -726,7 +726,7 @@ def package_model(
     Args:
         run: the folder that ``prepare`` wrote.
         out: the folder of the package.
-        language: of the app: ``python``.
+        language: of the app: ``cpp`` or ``python``.
         unproven: package it though its run did not pass or no DirectML ran it; the contract says so.
         force: replace the package in ``out``.
 

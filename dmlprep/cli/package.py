@@ -13,7 +13,8 @@ from dmlprep.cli.output import echo, echo_lines, print_json, progress_line
 
 __all__ = ["command"]
 
-_LANGUAGES = ("python",)
+_LANGUAGES = ("cpp", "python")
+"""Those of ``dmlprep.package.LANGUAGES``; that room is imported when a command runs."""
 
 
 @click.group("package", cls=PackGroup)
