@@ -718,6 +718,7 @@ def package_model(
     out: str | Path,
     language: str,
     unproven: bool = False,
+    sign: str | Path | None = None,
     force: bool = False,
     progress: Callable[[float, str], None] = lambda share, text: None,
 ) -> Package:
@@ -728,6 +729,8 @@ def package_model(
         out: the folder of the package.
         language: of the app: ``cpp`` or ``python``.
         unproven: package it though its run did not pass or no DirectML ran it; the contract says so.
+        sign: file of a private key (Ed25519, PEM) that signs the contract, made where it is not there; its public half
+            lies beside it, its name ending in ``.pub``.
         force: replace the package in ``out``.
 
     Raises:
@@ -735,18 +738,22 @@ def package_model(
     """
     from dmlprep.package import PackageRequest, package
 
-    return package(PackageRequest(Path(run), Path(out), language, unproven, force, progress))
+    key = Path(sign) if sign is not None else None
+    return package(PackageRequest(Path(run), Path(out), language, unproven, key, force, progress))
 
 
-def verify_package(folder: str | Path) -> Verified:
+def verify_package(folder: str | Path, *, key: str | Path | None = None) -> Verified:
     """Check every file of a package against its contract.
 
+    Args:
+        key: file of the public key that must have signed it.
+
     Raises:
-        InputError: a file is missing or was changed; the message names it.
+        InputError: a file is missing or was changed, or the key did not sign it; the message names the file.
     """
     from dmlprep.package import verify
 
-    return verify(Path(folder))
+    return verify(Path(folder), Path(key) if key is not None else None)
 
 
 def adapters() -> tuple[Adapter, ...]:

@@ -75,6 +75,7 @@ DOORS: dict[str, set[str]] = {
     "onnxconverter_common": {"engines"},
     **{f"onnx.{part}": {"compiled"} for part in COMPILED},
     "PIL": {"engines"},
+    "cryptography": {"package"},
     "soundfile": {"engines"},
     "tokenizers": {"engines"},
 }

@@ -38,6 +38,12 @@ def command() -> None:
     is_flag=True,
     help="Package the model though its run did not pass, or no DirectML ran it. The contract and the README say so.",
 )
+@click.option(
+    "--sign",
+    type=click.Path(path_type=Path),
+    metavar="KEY",
+    help="Sign the contract with this private key (Ed25519, PEM), made where it is not there; KEY.pub is for others.",
+)
 @click.option("--force", is_flag=True, help="Replace the package in the folder.")
 @format_option("text", "json")
 def pack(run: Path, out: Path, language: str, output_format: str, **options: Any) -> int:
@@ -50,7 +56,8 @@ def pack(run: Path, out: Path, language: str, output_format: str, **options: Any
     made = api.package_model(run, out=out, language=language, progress=progress_line, **options)
     progress_line(1.0, "done")
     if output_format == "json":
-        print_json({"path": str(made.folder), "sha256": made.digest, "contract": made.contract})
+        signed = {"public_key": str(made.public_key)} if made.public_key is not None else {}
+        print_json({"path": str(made.folder), "sha256": made.digest, **signed, "contract": made.contract})
         return 0
     target = made.contract.target
     echo(f"wrote {made.folder}: {made.contract.model.file} for {language}, contract {made.digest[:12]}")
@@ -59,25 +66,36 @@ def pack(run: Path, out: Path, language: str, output_format: str, **options: Any
     )
     for text in made.contract.unproven:
         echo(f"  UNPROVEN: {text}")
-    echo(f"  README.md says how to use it; dmlprep package verify {made.folder} checks it")
+    own = f" --key {made.public_key}" if made.public_key is not None else ""
+    if own:
+        echo(f"  signed; {made.public_key} shows that it was you: hand it on by another way than the package")
+    echo(f"  README.md says how to use it; dmlprep package verify {made.folder}{own} checks it")
     return 0
 
 
 @command.command("verify")
 @click.argument("folder", type=click.Path(path_type=Path))
+@click.option(
+    "--key",
+    type=click.Path(path_type=Path),
+    help="Public key (PEM): refuse a package that its private half did not sign.",
+)
 @format_option("text", "json")
-def verify(folder: Path, output_format: str) -> int:
+def verify(folder: Path, key: Path | None, output_format: str) -> int:
     """Check every file of the package in FOLDER against its contract.
 
-    Exit codes: 0 all are as they were made; 2 one is missing or changed, and the error names it.
+    Exit codes: 0 all are as they were made; 2 one is missing or changed, or not signed though --key asks for it, and
+    the error names it.
     """
     from dmlprep import api
 
-    found = api.verify_package(folder)
+    found = api.verify_package(folder, key=key)
     if output_format == "json":
-        print_json({"path": str(folder), "sha256": found.digest, "others": found.others, "contract": found.contract})
+        said = {"path": str(folder), "sha256": found.digest, "signature": found.signature, "others": found.others}
+        print_json({**said, "contract": found.contract})
         return 0
     echo(f"{folder}: {len(found.contract.files)} files are as they were made, contract {found.digest[:12]}")
+    echo(f"  {found.signature}")
     for text in found.contract.unproven:
         echo(f"  UNPROVEN: {text}")
     if found.others:

@@ -12,12 +12,13 @@ from typing import BinaryIO
 
 import msgspec
 
-from dmlprep.errors import CheckNotRun, InputError, ModelRefused, OutputError
+from dmlprep.errors import CheckNotRun, InputError, ModelRefused, OutputError, UsageError
 from dmlprep.files import check_path, unreadable, unwritable
 from dmlprep.model.saving import Writer
 from dmlprep.package.building import build_contract, data_files, not_proved, open_run
 from dmlprep.package.contract import CONTRACT, DIGEST, SCHEMA, SIGNATURE, Contract, FileEntry, schema
 from dmlprep.package.languages import Language, find_language, read_part
+from dmlprep.package.signing import SigningKey, signing_key
 from dmlprep.package.verifying import read_contract
 from dmlprep.targets import find_target
 
@@ -39,6 +40,7 @@ class PackageRequest:
         run: the folder that ``prepare -o`` wrote, or the model in it.
         out: the folder of the package; made where it is not there.
         language: a word of ``LANGUAGES``.
+        sign: file of the private key that signs the contract, made where it is not there; ``None`` for no signature.
         unproven: make it also of a run that did not pass; the contract and the README say so.
         force: replace the package in ``out``.
     """
@@ -47,6 +49,7 @@ class PackageRequest:
     out: Path
     language: str
     unproven: bool = False
+    sign: Path | None = None
     force: bool = False
     progress: Progress = lambda share, text: None
 
@@ -57,11 +60,13 @@ class Package:
 
     Attributes:
         digest: SHA-256 of its contract.
+        public_key: file of the key that shows who signed it; ``None`` where it is not signed.
     """
 
     folder: Path
     contract: Contract
     digest: str
+    public_key: Path | None = None
 
 
 def package(request: PackageRequest) -> Package:
@@ -75,6 +80,7 @@ def package(request: PackageRequest) -> Package:
     """
     language = find_language(request.language)
     gone = _check_out(request)
+    key = _key(request)
     model, path, record = open_run(request.run)
     wrong = not_proved(record)
     if wrong and not request.unproven:
@@ -109,6 +115,9 @@ def package(request: PackageRequest) -> Package:
             contract = msgspec.structs.replace(draft, files=dict(sorted(files.items())))
             document = contract.to_json()
             digest = hashlib.sha256(document).hexdigest()
+            if key is not None:
+                writer.open(request.out / SIGNATURE).write(key.sign(document))
+                gone = tuple(name for name in gone if name != SIGNATURE)
             writer.open(request.out / DIGEST).write(f"{digest}  {CONTRACT}\n".encode())
             writer.open(request.out / CONTRACT).write(document)
             writer.commit([name for name in gone if name not in (*files, DIGEST)])
@@ -116,7 +125,21 @@ def package(request: PackageRequest) -> Package:
         if error.filename is not None and Path(error.filename) in sources:
             raise unreadable(error, Path(error.filename)) from error
         raise unwritable(error, request.out) from error
-    return Package(request.out, contract, digest)
+    return Package(request.out, contract, digest, key.public if key is not None else None)
+
+
+def _key(request: PackageRequest) -> SigningKey | None:
+    """The key that signs.
+
+    Raises:
+        UsageError: it would lie in the package, and be handed on with it.
+    """
+    if request.sign is None:
+        return None
+    if request.sign.absolute().parent.resolve() == request.out.resolve():
+        what = "your private key would lie in the package"
+        raise UsageError(what, where=str(request.sign), fix="keep it in another folder")
+    return signing_key(request.sign)
 
 
 def _check_out(request: PackageRequest) -> tuple[str, ...]:

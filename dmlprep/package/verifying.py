@@ -14,6 +14,7 @@ from dmlprep.errors import InputError
 from dmlprep.files import Unfit, check_document, check_plain, read_given, unreadable
 from dmlprep.files.outputs import windows_name_problem
 from dmlprep.package.contract import CONTRACT, DIGEST, SIGNATURE, Contract
+from dmlprep.package.signing import check_signature
 from dmlprep.runtime.offsite.integrity import file_digest
 
 __all__ = ["Verified", "read_contract", "verify"]
@@ -27,28 +28,38 @@ class Verified:
 
     Attributes:
         digest: SHA-256 of its contract.
+        signature: what is known of its signature, as a phrase.
         others: files in the folder that the contract does not list, such as the app's own.
     """
 
     folder: Path
     contract: Contract
     digest: str
+    signature: str
     others: list[str] = field(default_factory=list)
 
 
-def verify(folder: Path) -> Verified:
+def verify(folder: Path, key: Path | None = None) -> Verified:
     """Check every file of a package.
 
+    Args:
+        key: file of the public key that must have signed it.
+
     Raises:
-        InputError: a file is missing or changed; the message names it.
+        InputError: a file is missing or changed, or the key did not sign it; the message names the file.
+        UsageError: there is a key, and ``cryptography`` is not installed.
     """
     contract, raw = read_contract(folder)
     digest = hashlib.sha256(raw).hexdigest()
+    if key is not None:
+        check_signature(raw, folder / SIGNATURE, key)
     _check_digest(folder, digest)
     _check_files(folder, contract)
     listed = {*contract.files, CONTRACT, DIGEST, SIGNATURE}
     others = sorted(p.relative_to(folder).as_posix() for p in folder.rglob("*") if not p.is_dir())
-    return Verified(folder, contract, digest, [name for name in others if name not in listed])
+    signed = "signed, but no key was given to check that" if (folder / SIGNATURE).is_file() else "not signed"
+    signed = "signed with this key" if key is not None else signed
+    return Verified(folder, contract, digest, signed, [name for name in others if name not in listed])
 
 
 def read_contract(folder: Path) -> tuple[Contract, bytes]:

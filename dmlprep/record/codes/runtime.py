@@ -50,4 +50,9 @@ ROWS: dict[str, Code] = {
         "prepare the model with --device dml --require-dml, or prove it on Windows with a kit",
     ),
     "DP822": Code("a file of a package is missing or was changed", "error", "copy the package again, whole"),
+    "DP823": Code(
+        "a package does not have the signature of this key",
+        "error",
+        "take the package and the public key from whoever made it",
+    ),
 }
