@@ -727,7 +727,7 @@ def package_model(
     Args:
         run: the folder that ``prepare`` wrote.
         out: the folder of the package.
-        language: of the app: ``cpp`` or ``python``.
+        language: of the app: ``cpp``, ``node`` or ``python``.
         unproven: package it though its run did not pass or no DirectML ran it; the contract says so.
         sign: file of a private key (Ed25519, PEM) that signs the contract, made where it is not there; its public half
             lies beside it, its name ending in ``.pub``.

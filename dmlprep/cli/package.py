@@ -13,7 +13,7 @@ from dmlprep.cli.output import echo, echo_lines, print_json, progress_line
 
 __all__ = ["command"]
 
-_LANGUAGES = ("cpp", "python")
+_LANGUAGES = ("cpp", "node", "python")
 """Those of ``dmlprep.package.LANGUAGES``; that room is imported when a command runs."""
 
 

@@ -48,6 +48,7 @@ class Language:
 
 LANGUAGES: dict[str, Language] = {
     "cpp": Language("C++", "cpp", ("dmlprep_model.h", "dmlprep_model.cpp", "sample.cpp", "CMakeLists.txt")),
+    "node": Language("Node", "node", ("dmlprep_model.js", "sample.js", "package.json")),
     "python": Language("Python", "python", ("requirements.txt",), tuple(_PYTHON.items())),
 }
 """By the words that ``--for`` takes."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+import dmlprep
 from dmlprep.cli.package import command
 from dmlprep.package import LANGUAGES
 from tests.system import not_on_windows
@@ -26,6 +28,15 @@ def test_a_sample_prints_what_python_s_prints(language: str) -> None:
         pytest.skip(done.stdout)
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"python, {language} ran" in done.stdout
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="needs Node")
+def test_the_loader_for_node_on_a_stand_in(proved: Path, tmp_path: Path) -> None:
+    dmlprep.package_model(proved, out=tmp_path / "app", language="node", unproven=True)
+    line = ["node", str(ROOT / "tests" / "package" / "node" / "checks.js"), str(tmp_path / "app")]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout == "good\n"
 
 
 def test_the_command_takes_all_languages() -> None:
