@@ -1,8 +1,8 @@
 """Prepare ONNX models for ONNX Runtime's DirectML execution provider, and prove the result.
 
 The public surface is what the command line does: ``check``, ``verify_placement`` and ``explain``; ``plan``,
-``plan_model`` and ``prepare``; ``compare``, ``bisect``, ``bench``, and ``make_feeds`` for their inputs; for a Windows
-machine without dmlprep ``pack_kit`` and ``verify_kit``; ``adapters`` and ``gpus``; ``render_record``,
+``plan_model``, ``tune`` and ``prepare``; ``compare``, ``bisect``, ``bench``, and ``make_feeds`` for their inputs; for a
+Windows machine without dmlprep ``pack_kit`` and ``verify_kit``; ``adapters`` and ``gpus``; ``render_record``,
 ``write_record`` and ``write_depfile`` for records; ``limits`` for models that need more. Errors are in
 ``dmlprep.errors``, records in ``dmlprep.record``.
 """
@@ -23,6 +23,7 @@ from dmlprep.api import (
     plan_model,
     prepare,
     render_record,
+    tune,
     verify_kit,
     verify_placement,
     write_depfile,
@@ -45,6 +46,7 @@ __all__ = [
     "plan_model",
     "prepare",
     "render_record",
+    "tune",
     "verify_kit",
     "verify_placement",
     "write_depfile",
