@@ -1,8 +1,8 @@
 """Prepare ONNX models for ONNX Runtime's DirectML execution provider, and prove the result.
 
 The public surface is what the command line does: ``check``, ``verify_placement`` and ``explain``; ``plan``,
-``plan_model`` and ``prepare``; ``compare``, ``bisect``, ``bench``, and ``make_feeds`` for their inputs; for a Windows
-machine without dmlprep ``pack_kit`` and ``verify_kit``; for apps ``package_model`` and ``verify_package``;
+``plan_model``, ``tune`` and ``prepare``; ``compare``, ``bisect``, ``bench``, and ``make_feeds`` for their inputs; for a
+Windows machine without dmlprep ``pack_kit`` and ``verify_kit``; for apps ``package_model`` and ``verify_package``;
 ``adapters`` and ``gpus``; ``render_record``, ``write_record`` and ``write_depfile`` for records; ``limits`` for models
 that need more. Errors are in ``dmlprep.errors``, records in ``dmlprep.record``.
 """
@@ -24,6 +24,7 @@ from dmlprep.api import (
     plan_model,
     prepare,
     render_record,
+    tune,
     verify_kit,
     verify_package,
     verify_placement,
@@ -48,6 +49,7 @@ __all__ = [
     "plan_model",
     "prepare",
     "render_record",
+    "tune",
     "verify_kit",
     "verify_package",
     "verify_placement",

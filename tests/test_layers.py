@@ -34,6 +34,7 @@ FLOORS: dict[str, int] = {
     "precision": 5,
     "parity": 5,
     "speed": 5,
+    "tuning": 6,
     "recipe": 6,
     "pipeline": 6,
     "kit": 6,
