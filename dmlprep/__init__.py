@@ -7,6 +7,7 @@ Windows machine without dmlprep ``pack_kit`` and ``verify_kit``; for apps ``pack
 that need more. Errors are in ``dmlprep.errors``, records in ``dmlprep.record``.
 """
 
+from dmlprep._deferred import without
 from dmlprep._version import __version__
 from dmlprep.api import (
     adapters,
@@ -56,3 +57,6 @@ __all__ = [
     "write_depfile",
     "write_record",
 ]
+
+# Both are there for arithmetic with names of sizes, which dmlprep does by itself.
+without("onnx_ir", "sympy", "onnx_ir._symbolic_shapes")
