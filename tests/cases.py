@@ -22,7 +22,7 @@ from dmlprep.framing import frame_of
 from dmlprep.fused import write_out
 from dmlprep.model import Model
 from dmlprep.model.pinned import pinned_array, pinned_values
-from dmlprep.parity.framed import inside
+from dmlprep.parity.framed import inside, outside
 from dmlprep.passes import Context, make_pass
 from dmlprep.pipeline.transaction import run_step
 from dmlprep.targets import find_target
@@ -192,7 +192,8 @@ def run_on_cpu(before: Case, after: Model) -> tuple[list[Any], list[Any]]:
         )
         for s, f in zip(sessions, (bare, feeds), strict=True)
     )
-    return list(reference.values()), list(result.values())
+    expected = outside(frame, reference)
+    return [expected[name] for name in result], list(result.values())
 
 
 def _quiet() -> ort.SessionOptions:

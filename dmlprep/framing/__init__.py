@@ -1,11 +1,13 @@
 """The frame around a model: the app's own pictures in, and out what it wants to know, in plain ONNX operators."""
 
-from dmlprep.framing.frame import Frame, Picture, Result, between, frame_of
-from dmlprep.framing.options import PictureOptions, ResultOptions
+from dmlprep.framing.frame import Detect, Frame, Picture, Result, between, frame_of
+from dmlprep.framing.options import DetectOptions, PictureOptions, ResultOptions
 from dmlprep.framing.resolve import resolve
 from dmlprep.framing.writing import write_frame
 
 __all__ = [
+    "Detect",
+    "DetectOptions",
     "Frame",
     "Picture",
     "PictureOptions",

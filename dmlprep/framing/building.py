@@ -121,3 +121,23 @@ class Nodes(GraphBuilder):
         """Nothing below 0 and above 255."""
         bounds = [self.numbers(n, w) for n, w in ((0.0, "black"), (255.0, "white"))]
         return self.op("Clip", [value, *bounds], sizes(value))
+
+    def number(self, number: float) -> ir.Value:
+        """A constant of FP32 without dimensions."""
+        return self.numbers(number, "number")
+
+    def largest(self, value: ir.Value, axis: int) -> ir.Value:
+        """The largest number along a dimension, which goes; axes are an input from opset 18 on."""
+        shape = sizes(value)
+        del shape[axis]
+        if self.opset < 18:
+            return self.op("ReduceMax", [value], shape, None, {"axes": [axis], "keepdims": 0})
+        return self.op("ReduceMax", [value, self.numbers([axis], "axes", np.int64)], shape, None, {"keepdims": 0})
+
+    def top(self, value: ir.Value, count: int) -> tuple[ir.Value, ir.Value]:
+        """The largest numbers of the last dimension in their order, and their indices."""
+        shape = [*sizes(value)[:-1], count]
+        wanted = self.numbers([count], "count", np.int64)
+        outputs = [(shape, ir.DataType.FLOAT), (shape, ir.DataType.INT64)]
+        values, indices = self.ops("TopK", [value, wanted], outputs, {"axis": -1, "largest": 1, "sorted": 1})
+        return values, indices

@@ -13,9 +13,20 @@ import msgspec
 import onnx_ir as ir
 
 from dmlprep.errors import InternalError, ModelRefused
-from dmlprep.framing.options import Mode
+from dmlprep.framing.options import DetectOptions, Mode
 
-__all__ = ["Colour", "Frame", "Layout", "Picture", "Result", "between", "check_interface", "frame_of", "note_frame"]
+__all__ = [
+    "Colour",
+    "Detect",
+    "Frame",
+    "Layout",
+    "Picture",
+    "Result",
+    "between",
+    "check_interface",
+    "frame_of",
+    "note_frame",
+]
 
 _KEY = "dmlprep.frame"
 
@@ -99,17 +110,39 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     deviation: list[float]
 
 
-class Frame(msgspec.Struct, frozen=True, kw_only=True):
+class Detect(msgspec.Struct, frozen=True, kw_only=True):
+    """Boxes in the place of raw outputs.
+
+    Attributes:
+        table: as in the recipe; ``candidates`` and ``count`` are no more than there are.
+        taken: the outputs that they take the place of.
+        made: names of boxes, scores, classes and their number.
+        model_size: height and width of what the model sees.
+        size, resized, offset: of the app's picture, as in ``Picture``.
+    """
+
+    table: DetectOptions
+    taken: list[str]
+    made: list[str]
+    model_size: tuple[int, int]
+    size: tuple[int, int]
+    resized: tuple[int, int]
+    offset: tuple[int, int]
+
+
+class Frame(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """All of a frame.
 
     Attributes:
         pictures: the inputs that are framed.
         results: the outputs that are.
+        detect: what takes the place of a detector's raw outputs.
         table: the step's options that it was made from.
     """
 
     pictures: list[Picture] = []
     results: list[Result] = []
+    detect: Detect | None = None
     table: dict[str, Any] = {}
 
     def picture(self, name: str) -> Picture | None:
@@ -163,6 +196,8 @@ def check_interface(model: ir.Model) -> None:
         dtype, shape = has.get(picture.name, (None, None))
         _hold(picture.name, dtype, shape, ir.DataType[_TYPES[picture.type]], picture.shape)
     given = [v.name for v in model.graph.outputs]
+    if frame is not None and frame.detect is not None and not set(frame.detect.made) <= set(given):
+        raise _other(frame.detect.taken[0])
     for result in frame.results if frame is not None else ():
         if not set(result.made) <= set(given):
             raise _other(result.name)

@@ -6,7 +6,7 @@ from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 
-__all__ = ["MODES", "MOST_SIDE", "Mode", "PictureOptions", "ResultOptions"]
+__all__ = ["MODES", "MOST_SIDE", "DetectOptions", "Mode", "PictureOptions", "ResultOptions"]
 
 Mode: TypeAlias = Literal[
     "pillow-nearest",
@@ -104,3 +104,44 @@ class ResultOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     deviation: Above | list[Above] = 1.0
     model_layout: Literal["auto", "nchw", "nhwc"] = "auto"
     model_colour: Literal["auto", "rgb", "bgr", "gray"] = "auto"
+
+
+class DetectOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
+    """Boxes that an app can draw, in the place of a detector's raw outputs.
+
+    Attributes:
+        boxes, scores: outputs [N, boxes, 4] and [N, boxes, classes].
+        raw: in their place, one output with both: a box's four numbers, then its scores.
+        raw_rows: whether ``raw`` is [N, boxes, numbers]; else [N, numbers, boxes].
+        objectness: whether ``raw`` has a score of the box before those of the classes, which multiplies them.
+        picture: the framed input on which the boxes lie; empty where there is one only.
+        corners: what the four numbers are.
+        unit: pixels of what the model sees, or shares of its width and height.
+        activation: of the scores.
+        background: the class that is none.
+        score: boxes below it go.
+        suppress: whether boxes go that overlap a better one by more than ``overlap``.
+        overlap: intersection over union.
+        per_class: whether boxes of other classes stay.
+        candidates: the best boxes that are looked at.
+        count: boxes that come out, in the order of their scores; those that are missing have score 0 and class -1.
+        rounds: of suppression, see ``detection``.
+    """
+
+    boxes: str = ""
+    scores: str = ""
+    raw: str = ""
+    raw_rows: bool = False
+    objectness: bool = False
+    picture: str = ""
+    corners: Literal["xyxy", "cxcywh", "xywh"] = "xyxy"
+    unit: Literal["pixels", "share"] = "pixels"
+    activation: Literal["none", "softmax", "sigmoid"] = "none"
+    background: Literal["none", "first", "last"] = "none"
+    score: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.25
+    suppress: bool = True
+    overlap: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.5
+    per_class: bool = True
+    candidates: Annotated[int, msgspec.Meta(ge=1, le=2048)] = 256
+    count: Annotated[int, msgspec.Meta(ge=1, le=2048)] = 100
+    rounds: Annotated[int, msgspec.Meta(ge=2, le=64, multiple_of=2)] = 16

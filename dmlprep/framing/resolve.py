@@ -6,12 +6,13 @@ import math
 from collections.abc import Mapping
 from typing import Literal
 
+import msgspec
 import onnx_ir as ir
 
 from dmlprep.errors import ModelRefused
-from dmlprep.framing.frame import Frame, Layout, Picture, Result
+from dmlprep.framing.frame import Detect, Frame, Layout, Picture, Result
 from dmlprep.framing.geometry import place
-from dmlprep.framing.options import MOST_SIDE, PictureOptions, ResultOptions
+from dmlprep.framing.options import MOST_SIDE, DetectOptions, PictureOptions, ResultOptions
 
 __all__ = ["refused", "resolve"]
 
@@ -20,7 +21,10 @@ _OPSET = 11
 
 
 def resolve(
-    model: ir.Model, inputs: Mapping[str, PictureOptions], outputs: Mapping[str, ResultOptions] | None = None
+    model: ir.Model,
+    inputs: Mapping[str, PictureOptions],
+    outputs: Mapping[str, ResultOptions] | None = None,
+    detect: DetectOptions | None = None,
 ) -> Frame:
     """The frame of a model whose sizes are fixed.
 
@@ -30,8 +34,10 @@ def resolve(
     version = model.graph.opset_imports.get("", 1)
     if version < _OPSET:
         raise refused("step frame", f"a frame needs opset {_OPSET}, the model has {version}", "put [step.opset] before")
+    pictures = [_picture(model, name, options) for name, options in inputs.items()]
     return Frame(
-        pictures=[_picture(model, name, options) for name, options in inputs.items()],
+        pictures=pictures,
+        detect=_detect(model, pictures, detect, outputs or {}) if detect is not None else None,
         results=[_result(model, name, options) for name, options in (outputs or {}).items()],
     )
 
@@ -107,17 +113,7 @@ def _picture(model: ir.Model, name: str, options: PictureOptions) -> Picture:
 
 def _result(model: ir.Model, name: str, options: ResultOptions) -> Result:
     where = f"frame.outputs.{name}"
-    names = [v.name or "" for v in model.graph.outputs]
-    if names.count(name) != 1:
-        what = "no output" if name not in names else "more than one output"
-        raise refused(where, f"the model has {what} {name!r}", f"its outputs: {', '.join(names)}")
-    value = model.graph.outputs[names.index(name)]
-    if value.dtype not in (ir.DataType.FLOAT, ir.DataType.FLOAT16):
-        raise refused(where, f"the output is {value.dtype}: a frame takes FP32 or FP16", "leave it to the app")
-    dims = list(value.shape) if value.shape is not None else []
-    if not dims or not all(isinstance(d, int) and d > 0 for d in dims):
-        raise refused(where, f"its sizes are not fixed: {dims}", "pin them: [step.pin] before the frame, or --pin")
-    sizes = [int(d) for d in dims]  # type: ignore[arg-type]
+    sizes = _output(model, name, where)
     if not -len(sizes) <= options.axis < len(sizes):
         raise refused(where, f"axis {options.axis} is none of {len(sizes)} dimensions", "set another axis")
     axis = options.axis % len(sizes)
@@ -150,6 +146,69 @@ def _result(model: ir.Model, name: str, options: ResultOptions) -> Result:
         scale=options.scale,
         mean=mean,
         deviation=deviation,
+    )
+
+
+def _output(model: ir.Model, name: str, where: str) -> list[int]:
+    """The sizes of an output."""
+    names = [v.name or "" for v in model.graph.outputs]
+    if names.count(name) != 1:
+        what = "no output" if name not in names else "more than one output"
+        raise refused(where, f"the model has {what} {name!r}", f"its outputs: {', '.join(names)}")
+    value = model.graph.outputs[names.index(name)]
+    if value.dtype not in (ir.DataType.FLOAT, ir.DataType.FLOAT16):
+        raise refused(where, f"the output is {value.dtype}: a frame takes FP32 or FP16", "leave it to the app")
+    dims = list(value.shape) if value.shape is not None else []
+    if not dims or not all(isinstance(d, int) and d > 0 for d in dims):
+        raise refused(where, f"its sizes are not fixed: {dims}", "pin them: [step.pin] before the frame, or --pin")
+    return [int(d) for d in dims]  # type: ignore[arg-type]
+
+
+_MADE = ["detected_boxes", "detected_scores", "detected_classes", "detected_count"]
+
+
+def _detect(
+    model: ir.Model, pictures: list[Picture], options: DetectOptions, outputs: Mapping[str, ResultOptions]
+) -> Detect:
+    where = "frame.detect"
+    if bool(options.raw) == bool(options.boxes) or bool(options.boxes) != bool(options.scores):
+        raise refused(where, "it names other outputs than it needs", "name 'raw', or 'boxes' and 'scores'")
+    taken = [options.raw] if options.raw else [options.boxes, options.scores]
+    if both := [name for name in taken if name in outputs]:
+        raise refused(where, f"output {both[0]!r} has another table", "leave one of them out")
+    shapes = [_output(model, name, where) for name in taken]
+    if any(len(shape) != 3 for shape in shapes):
+        raise refused(where, f"the outputs are {shapes}: they have three dimensions", "frame other outputs")
+    if options.raw:
+        batch, count, numbers = shapes[0] if options.raw_rows else [shapes[0][n] for n in (0, 2, 1)]
+        classes = numbers - (5 if options.objectness else 4)
+    else:
+        (batch, count, numbers), scores = shapes
+        classes = scores[2]
+        if numbers != 4 or scores[:2] != [batch, count]:
+            raise refused(where, f"the outputs are {shapes}, not [N, boxes, 4] and [N, boxes, classes]", "use 'raw'")
+        if options.objectness:
+            raise refused(where, "objectness is a part of 'raw'", "leave it out")
+    classes -= options.background != "none"
+    if classes < 1:
+        raise refused(where, f"{shapes[-1]} leaves no scores of classes", "set raw_rows, or another background")
+    found = [p for p in pictures if options.picture in ("", p.name)]
+    if len(found) != 1:
+        known = ", ".join(p.name for p in pictures) or "none"
+        raise refused(where, "it lies on no one picture", f"name one in 'picture': framed inputs are {known}")
+    if found[0].batch != batch:
+        raise refused(where, f"{found[0].batch} pictures, and boxes of {batch}", "name another picture or output")
+    candidates = min(options.candidates, count)
+    table = msgspec.structs.replace(options, candidates=candidates, count=min(options.count, candidates))
+    picture = found[0]
+    return Detect(
+        table=table,
+        taken=taken,
+        made=_MADE,
+        model_size=picture.model_size,
+        size=picture.size,
+        resized=picture.resized,
+        offset=picture.offset,
     )
 
 

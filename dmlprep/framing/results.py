@@ -8,7 +8,7 @@ import onnx_ir as ir
 from dmlprep.framing.building import Nodes, sizes
 from dmlprep.framing.frame import Result
 
-__all__ = ["finished"]
+__all__ = ["finished", "softmax"]
 
 _INDICES = {"int64": ir.DataType.INT64, "int32": ir.DataType.INT32, "uint8": ir.DataType.UINT8}
 
@@ -17,7 +17,7 @@ def finished(nodes: Nodes, result: Result, given: ir.Value) -> list[ir.Value]:
     """Write the nodes that make of an output what the app wants, in the order of ``result.made``."""
     value = nodes.cast(given, ir.DataType.FLOAT)
     if result.activation == "softmax":
-        value = _softmax(nodes, value, result.axis)
+        value = softmax(nodes, value, result.axis)
     elif result.activation == "sigmoid":
         value = nodes.op("Sigmoid", [value], sizes(value))
     shape = sizes(value)
@@ -38,7 +38,7 @@ def finished(nodes: Nodes, result: Result, given: ir.Value) -> list[ir.Value]:
     return [value if value is not given else nodes.op("Identity", [value], shape)]
 
 
-def _softmax(nodes: Nodes, value: ir.Value, axis: int) -> ir.Value:
+def softmax(nodes: Nodes, value: ir.Value, axis: int) -> ir.Value:
     """Softmax over one dimension; before opset 13 only the last one is by itself."""
     last = len(sizes(value)) - 1
     order = list(range(last + 1))

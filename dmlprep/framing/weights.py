@@ -60,7 +60,7 @@ def nearest_indices(mode: Mode, source: int, target: int) -> Array:
         # Pillow adds step by step, which tells where a pixel's middle is at an edge.
         at = np.add.accumulate(np.array([step * 0.5, *[step] * (target - 1)]))
     else:
-        at = np.arange(target) * step
+        at = np.arange(target) * (1 / (target / source))  # as OpenCV divides: 3 may become 2.99...
     return np.minimum(np.floor(at).astype(np.int64), source - 1)
 
 

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from dmlprep.engines.pillow import resize
-from dmlprep.framing import Frame, Picture, Result
+from dmlprep.framing import Detect, Frame, Picture, Result
 
-__all__ = ["finished", "inside", "outside", "prepared"]
+__all__ = ["detected", "finished", "inside", "outside", "prepared"]
 
 Array = np.ndarray[Any, Any]
 
@@ -101,7 +101,8 @@ def _opencv(name: str, lines: Array, size: int, whole: bool) -> Array:
     count = len(lines)
     scale = count / size
     if name == "nearest":
-        return np.asarray(lines[np.minimum(np.floor(np.arange(size) * scale).astype(int), count - 1)])
+        inverse = size / count  # fx and fy of the documentation
+        return np.asarray(lines[np.minimum(np.floor(np.arange(size) / inverse).astype(int), count - 1)])
     if name == "area":
         # The integral of the lines, from which a mean over any stretch is the difference of two values.
         sums = np.concatenate([np.zeros_like(lines[:1]), np.cumsum(lines, 0)])
@@ -140,6 +141,10 @@ def outside(frame: Frame | None, outputs: Mapping[str, Array]) -> dict[str, Arra
         if result.name in outputs:
             del made[result.name]
             made |= finished(result, np.asarray(outputs[result.name], np.float64))
+    if frame is not None and frame.detect is not None and all(name in outputs for name in frame.detect.taken):
+        for name in frame.detect.taken:
+            del made[name]
+        made |= detected(frame.detect, [np.asarray(outputs[name], np.float64) for name in frame.detect.taken])
     return made
 
 
@@ -149,11 +154,7 @@ def finished(result: Result, given: Array) -> dict[str, Array]:
     Args:
         given: float64.
     """
-    if result.activation == "softmax":
-        powers = np.exp(given - given.max(result.axis, keepdims=True))
-        given = powers / powers.sum(result.axis, keepdims=True)
-    elif result.activation == "sigmoid":
-        given = 1 / (1 + np.exp(-given))
+    given = _activated(result.activation, given, result.axis)
     if result.take == "all":
         return {result.made[0]: given.astype(np.float32)}
     if result.take == "argmax":
@@ -168,3 +169,73 @@ def finished(result: Result, given: Array) -> dict[str, Array]:
     if result.colour != result.model_colour:
         levels = np.repeat(levels, 3, -1) if result.model_colour == "gray" else levels[..., ::-1]
     return {result.made[0]: np.ascontiguousarray(levels if result.layout == "nhwc" else np.moveaxis(levels, -1, 1))}
+
+
+def _activated(name: str, given: Array, axis: int) -> Array:
+    if name == "softmax":
+        powers = np.exp(given - given.max(axis, keepdims=True))
+        return np.asarray(powers / powers.sum(axis, keepdims=True))
+    return np.asarray(1 / (1 + np.exp(-given))) if name == "sigmoid" else given
+
+
+def detected(detect: Detect, given: list[Array]) -> dict[str, Array]:
+    """Boxes, scores, classes and their number: one box after the other, the best first.
+
+    Args:
+        given: the outputs ``detect.taken``, float64.
+    """
+    table = detect.table
+    if table.raw:
+        rows = given[0] if table.raw_rows else np.swapaxes(given[0], 1, 2)
+        boxes, scores = rows[..., :4], _activated(table.activation, rows[..., 5 if table.objectness else 4 :], -1)
+        if table.objectness:
+            box = rows[..., 4:5]
+            scores = scores * (_activated("sigmoid", box, -1) if table.activation == "sigmoid" else box)
+    else:
+        boxes, scores = given[0], _activated(table.activation, given[1], -1)
+    scores = {"none": scores, "first": scores[..., 1:], "last": scores[..., :-1]}[table.background]
+    found = [_found(detect, *one) for one in zip(_in_pixels(detect, boxes), scores, strict=True)]
+    kinds = (np.float32, np.float32, np.int32, np.int32)
+    stacked = (np.stack(parts).astype(kind) for parts, kind in zip(zip(*found, strict=True), kinds, strict=True))
+    return dict(zip(detect.made, stacked, strict=True))
+
+
+def _in_pixels(detect: Detect, boxes: Array) -> Array:
+    """Corners in pixels of what the model sees."""
+    first, second = boxes[..., :2], boxes[..., 2:]
+    if detect.table.corners == "cxcywh":
+        first, second = first - second / 2, first + second / 2
+    elif detect.table.corners == "xywh":
+        second = first + second
+    height, width = detect.model_size if detect.table.unit == "share" else (1, 1)
+    return np.asarray(np.concatenate([first, second], -1) * np.array([width, height, width, height]))
+
+
+def _found(detect: Detect, boxes: Array, scores: Array) -> tuple[Array, Array, Array, Array]:
+    """The boxes of one picture, by the loop that every description of suppression has."""
+    table = detect.table
+    score, kind = scores.max(-1), scores.argmax(-1)
+    kept: list[int] = []
+    for index in np.argsort(-score, kind="stable")[: table.candidates]:
+        rivals = [k for k in kept if kind[k] == kind[index] or not table.per_class] if table.suppress else []
+        if score[index] > table.score and all(_overlap(boxes[k], boxes[index]) <= table.overlap for k in rivals):
+            kept.append(int(index))
+    number = min(len(kept), table.count)
+    chosen = kept[:number]
+    places = np.zeros((table.count, 4))
+    (top, left), (height, width) = detect.offset, detect.size
+    shifted = boxes[chosen] - np.array([left, top, left, top])
+    rows, columns = (size / resized for size, resized in zip(detect.size, detect.resized, strict=True))
+    places[:number] = np.clip(shifted * np.array([columns, rows, columns, rows]), 0, [width, height, width, height])
+    best, kinds = np.zeros(table.count), np.full(table.count, -1)
+    best[:number], kinds[:number] = score[chosen], kind[chosen]
+    return places, best, kinds, np.array(number)
+
+
+def _overlap(one: Array, other: Array) -> float:
+    """Intersection over union."""
+    width, height = (min(one[n + 2], other[n + 2]) - max(one[n], other[n]) for n in (0, 1))
+    common = max(0.0, width) * max(0.0, height)
+    areas = [(box[2] - box[0]) * (box[3] - box[1]) for box in (one, other)]
+    union = areas[0] + areas[1] - common
+    return float(common / union) if union > 0 else 0.0

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from dmlprep.errors import ModelRefused
-from dmlprep.framing import Frame, PictureOptions, ResultOptions, frame_of, resolve, write_frame
+from dmlprep.framing import DetectOptions, Frame, PictureOptions, ResultOptions, frame_of, resolve, write_frame
 from dmlprep.model import Model
 from dmlprep.passes.base import Context, Options, Pass
 from dmlprep.record import finding
@@ -21,15 +21,17 @@ class FrameOptions(Options, frozen=True, kw_only=True):
     Attributes:
         inputs: what the app has, by the name of the input that takes it.
         outputs: what the app wants, by the name of the output that gives it.
+        detect: boxes in the place of a detector's raw outputs.
     """
 
     inputs: dict[str, PictureOptions] = msgspec.field(default_factory=dict)
     outputs: dict[str, ResultOptions] = msgspec.field(default_factory=dict)
+    detect: DetectOptions | None = None
 
     @property
     def empty(self) -> bool:
         """Whether there is nothing to frame."""
-        return not (self.inputs or self.outputs)
+        return not (self.inputs or self.outputs or self.detect)
 
 
 class FramePass(Pass[FrameOptions]):
@@ -49,7 +51,7 @@ class FramePass(Pass[FrameOptions]):
         """
         if self.options.empty:
             return None
-        found = resolve(model.ir, self.options.inputs, self.options.outputs)
+        found = resolve(model.ir, self.options.inputs, self.options.outputs, self.options.detect)
         return msgspec.structs.replace(found, table=self._table())
 
     def _table(self) -> dict[str, Any]:
@@ -94,6 +96,10 @@ class FramePass(Pass[FrameOptions]):
             what = result.activation if result.take == "all" else result.take
             text = f"{' and '.join(result.made)}: {what} of what the model gives at {result.name}"
             context.report(finding("DP304", text, node=result.name))
+        if frame.detect is not None:
+            count, taken = frame.detect.table.count, " and ".join(frame.detect.taken)
+            text = f"{count} boxes in pixels of the app's picture take the place of {taken}"
+            context.report(finding("DP304", text, node=frame.detect.taken[0]))
         context.facts["frame"] = msgspec.to_builtins(msgspec.structs.replace(frame, table={}))
         context.facts["frame_nodes"] = len(made)
         return True

@@ -184,3 +184,48 @@ dml = "off"
     shapes = [[d.dim_value for d in v.type.tensor_type.shape.dim] for v in (graph.input[0], graph.output[0])]
     assert shapes == [[1, 24, 32, 4], [1, 48, 64, 3]]
     assert {v.type.tensor_type.elem_type for v in (graph.input[0], graph.output[0])} == {onnx.TensorProto.UINT8}
+
+
+_DETECTOR = """
+doc = "boxes of a detector, in pixels of the app's picture"
+[step.opset]
+[step.simplify]
+[step.frame.inputs.images]
+size = [96, 160]
+fit = "letterbox"
+fill = 114
+resize = "opencv-linear"
+[step.frame.detect]
+raw = "output0"
+corners = "cxcywh"
+score = 0.5
+count = 24
+[parity]
+dml = "{dml}"
+"""
+
+
+def _detector(folder: Path, dml: str = "off") -> RunRecord:
+    recipe = folder / "boxes.toml"
+    recipe.write_text(_DETECTOR.format(dml=dml))
+    return api.prepare(MODELS / "detector_raw.onnx", out=folder / "out", recipe=recipe, force=True)
+
+
+def test_a_detector_takes_bytes_and_gives_boxes(tmp_path: Path) -> None:
+    record = _detector(tmp_path)
+    assert [v.outcome for v in record.verdicts] == ["passed"], record.verdicts
+    assert record.facts["placement_after"]["node_share"] == 1.0
+    session = ort.InferenceSession(tmp_path / "out" / "model.onnx", providers=["CPUExecutionProvider"])
+    assert [(i.name, i.type, i.shape) for i in session.get_inputs()] == [("images", "tensor(uint8)", [1, 96, 160, 3])]
+    assert {o.name: o.shape for o in session.get_outputs()} == {
+        "detected_boxes": [1, 24, 4],
+        "detected_scores": [1, 24],
+        "detected_classes": [1, 24],
+        "detected_count": [1],
+    }
+    picture = np.random.default_rng(0).integers(0, 256, (1, 96, 160, 3)).astype(np.uint8)
+    boxes, scores, classes, count = session.run(None, {"images": picture})
+    assert 0 < count[0] <= 24
+    assert np.all(np.diff(scores[0]) <= 0)
+    assert np.all(classes[0, : count[0]] >= 0)
+    assert np.all((boxes >= 0) & (boxes <= [160, 96, 160, 96]))
