@@ -16,18 +16,18 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from dmlprep._version import __version__
-from dmlprep.errors import CheckNotRun, DmlprepError, InputError, ModelRefused, OutputError, ToolFailed
+from dmlprep.errors import CheckNotRun, DmlprepError, ModelRefused, OutputError, ToolFailed
 from dmlprep.files import FileSet, check_path, unwritable
 from dmlprep.files.outputs import check_replaceable
 from dmlprep.files.staging import PREFIX, clear_staging, staging_folder
 from dmlprep.metrics import ProofRules, UserMetric, holds_fp16
 from dmlprep.model import Model
 from dmlprep.model.budget import limited
-from dmlprep.model.checking import check
+from dmlprep.model.checking import check, demand_valid
 from dmlprep.model.opening import check_name
 from dmlprep.model.saving import Saved
 from dmlprep.model.unchanged import Unchanged, data_files
-from dmlprep.parity import RunFeeds
+from dmlprep.parity import RunFeeds, feeds_of
 from dmlprep.pipeline.observer import Observer
 from dmlprep.pipeline.placing import context_for
 from dmlprep.pipeline.proof import missing_device, prove
@@ -140,7 +140,7 @@ def _run(request: PrepareRequest, record: RunRecord, source: Unchanged, began: f
     record.opset_before, record.ir_before = _versions(model)
     record.findings += model.notes
     record.facts["files"] = _files(model, request)
-    _check_input(model, request.source)
+    demand_valid(model.ir, request.source)
     if request.metric is not None and request.metric.name == request.plan.recipe.parity.metric:
         text = f"the recipe names the metric {request.metric.name}, whose code decides about this model"
         record.findings.append(finding("DP712", text))
@@ -211,17 +211,6 @@ def _files(model: Model, request: PrepareRequest) -> list[str]:
     return [str(request.source), *map(str, data_files(model)), *([] if recipe.startswith("@") else [recipe])]
 
 
-def _check_input(model: Model, source: Path) -> None:
-    wrong = check(model.ir, full=False)
-    if wrong:
-        raise InputError(
-            f"the model is not valid ONNX: {wrong}",
-            where=str(source),
-            code="DP003",
-            fix="export it again; onnx.checker names the fault",
-        )
-
-
 def _check_result(model: Model, source: Path) -> None:
     wrong = check(model.ir)
     if wrong:
@@ -236,7 +225,8 @@ def _check_result(model: Model, source: Path) -> None:
 def _feeds(original: Model, request: PrepareRequest) -> RunFeeds:
     rough = "fp16" in request.plan.facts or holds_fp16(original)
     plan = request.plan
-    return RunFeeds(original, request.feeds, plan.recipe.parity.sizes, values=plan.values, rough=rough)
+    sizes, framing = plan.recipe.parity.sizes, plan.framing
+    return feeds_of(original, request.feeds, sizes, values=plan.values, rough=rough, framing=framing)
 
 
 def _run_steps(model: Model, request: PrepareRequest, feeds: RunFeeds, record: RunRecord, host: SessionHost) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import onnx
 
 from dmlprep.errors import DmlprepError, InternalError, ModelRefused, OutputError
+from dmlprep.framing.frame import check_interface
 from dmlprep.model import Frozen, Model, Statistics
 from dmlprep.model.checking import check
 from dmlprep.model.walk import nodes
@@ -147,7 +148,10 @@ def _hold_to_contract(
         )
     if not changed:
         return before
-    _same_signature(name, step, before.proto.graph, now.proto.graph)
+    if step.keeps_interface:
+        _same_signature(name, step, before.proto.graph, now.proto.graph)
+    else:
+        check_interface(model.ir)
     if within_target:
         if model.opset > context.target.max_opset:
             raise InternalError(
