@@ -2,9 +2,9 @@
 
 The public surface is what the command line does: ``check``, ``verify_placement`` and ``explain``; ``plan``,
 ``plan_model``, ``tune`` and ``prepare``; ``compare``, ``bisect``, ``bench``, and ``make_feeds`` for their inputs; for a
-Windows machine without dmlprep ``pack_kit`` and ``verify_kit``; ``adapters`` and ``gpus``; ``render_record``,
-``write_record`` and ``write_depfile`` for records; ``limits`` for models that need more. Errors are in
-``dmlprep.errors``, records in ``dmlprep.record``.
+Windows machine without dmlprep ``pack_kit``, ``verify_kit`` and ``choose_kit``; ``adapters`` and ``gpus``;
+``render_record``, ``write_record`` and ``write_depfile`` for records; ``limits`` for models that need more. Errors are
+in ``dmlprep.errors``, records in ``dmlprep.record``.
 """
 
 from dmlprep._version import __version__
@@ -13,6 +13,7 @@ from dmlprep.api import (
     bench,
     bisect,
     check,
+    choose_kit,
     compare,
     explain,
     gpus,
@@ -36,6 +37,7 @@ __all__ = [
     "bench",
     "bisect",
     "check",
+    "choose_kit",
     "compare",
     "explain",
     "gpus",
