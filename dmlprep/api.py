@@ -2,10 +2,10 @@
 
 ``check``, ``verify_placement`` and ``explain`` look at a model; ``plan_model`` says what ``prepare`` would do to it;
 ``plan`` and ``prepare`` make it ready, and ``tune`` finds the recipe for that; ``compare`` and ``bisect`` hold two
-models against each other, ``bench`` times them, and ``make_feeds`` makes inputs for that; ``pack_kit``,
-``verify_kit`` and ``choose_kit`` do so on another machine; ``adapters`` and, on Linux, ``gpus`` list the GPUs;
-``render_record``, ``write_record`` and ``write_depfile`` give records a form; ``limits`` says how much may be made of a
-model.
+models against each other, ``bench`` times them, and ``make_feeds`` makes inputs for that; ``pack_kit``, ``verify_kit``
+and ``choose_kit`` do so on another machine; ``package_model`` hands a model to an app, and ``verify_package`` checks
+what was handed on; ``adapters`` and, on Linux, ``gpus`` list the GPUs; ``render_record``, ``write_record`` and
+``write_depfile`` give records a form; ``limits`` says how much may be made of a model.
 
     import dmlprep
 
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from dmlprep.kit import Packed
     from dmlprep.metrics import UserMetric
     from dmlprep.model.pinned import Value
+    from dmlprep.package import Package, Verified
     from dmlprep.parity.finding import Bisection
     from dmlprep.parity.sources import Made, Pictures
     from dmlprep.pipeline import Observer
@@ -60,12 +61,14 @@ __all__ = [
     "limits",
     "make_feeds",
     "pack_kit",
+    "package_model",
     "plan",
     "plan_model",
     "prepare",
     "render_record",
     "tune",
     "verify_kit",
+    "verify_package",
     "verify_placement",
     "write_depfile",
     "write_record",
@@ -124,7 +127,7 @@ def plan_model(
         what each step would do, and the placement before and after; ``refused`` says why where a step refuses.
 
     Raises:
-        InputError: the model cannot be read.
+        InputError: the model cannot be read, or is not valid.
         RecipeError, UsageError: as in ``plan``; a size does not fit the model, or the target's kernels are not known.
     """
     from dmlprep.compiled import door
@@ -132,11 +135,14 @@ def plan_model(
     door.start()  # it gets ready while modules are imported here
     from dmlprep.model import Model
     from dmlprep.model.budget import limited
+    from dmlprep.model.checking import demand_valid
     from dmlprep.pipeline.outlook import look_ahead
 
     made = plan(recipe, pins=pins, target=target, settings=settings)
     with limited(made.recipe.limits):
-        return look_ahead(Model.open(Path(path)), made)
+        model = Model.open(Path(path))
+        demand_valid(model.ir, Path(path))
+        return look_ahead(model, made)
 
 
 @contextmanager
@@ -885,6 +891,50 @@ def verify_kit(
             Path(key) if key is not None else None,
         )
     )
+
+
+def package_model(
+    run: str | Path,
+    *,
+    out: str | Path,
+    language: str,
+    unproven: bool = False,
+    sign: str | Path | None = None,
+    force: bool = False,
+    progress: Callable[[float, str], None] = lambda share, text: None,
+) -> Package:
+    """Hand a prepared model to an app: the model, its contract, a loader and a sample (docs/ship-it.md).
+
+    Args:
+        run: the folder that ``prepare`` wrote.
+        out: the folder of the package.
+        language: of the app: ``cpp``, ``node`` or ``python``.
+        unproven: package it though its run did not pass or no DirectML ran it; the contract says so.
+        sign: file of a private key (Ed25519, PEM) that signs the contract, made where it is not there; its public half
+            lies beside it, its name ending in ``.pub``.
+        force: replace the package in ``out``.
+
+    Raises:
+        DmlprepError: the run did not pass, or the package cannot be written.
+    """
+    from dmlprep.package import PackageRequest, package
+
+    key = Path(sign) if sign is not None else None
+    return package(PackageRequest(Path(run), Path(out), language, unproven, key, force, progress))
+
+
+def verify_package(folder: str | Path, *, key: str | Path | None = None) -> Verified:
+    """Check every file of a package against its contract.
+
+    Args:
+        key: file of the public key that must have signed it.
+
+    Raises:
+        InputError: a file is missing or was changed, or the key did not sign it; the message names the file.
+    """
+    from dmlprep.package import verify
+
+    return verify(Path(folder), Path(key) if key is not None else None)
 
 
 def adapters() -> tuple[Adapter, ...]:

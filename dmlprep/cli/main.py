@@ -33,6 +33,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "feeds": ("dmlprep.cli.feeds", "Make inputs for --feeds from pictures, sound or text."),
     "bisect": ("dmlprep.cli.bisect", "Find the first node at which two models differ."),
     "kit": ("dmlprep.cli.kit", "Pack a model to try on a Windows machine; verify the result that came back."),
+    "package": ("dmlprep.cli.package", "Hand a prepared model to an app: with contract, loader and sample."),
     "report": ("dmlprep.cli.report", "Show the record of a run."),
     "recipe": ("dmlprep.cli.recipe", "List, show and validate recipes."),
     "target": ("dmlprep.cli.target", "List, show and compare DirectML releases."),

@@ -21,7 +21,7 @@ from dmlprep.model.walk import nodes
 from dmlprep.parity.sizes import evaluate, graph_inputs, is_anonymous, resolve_shapes
 from dmlprep.passes import Pass
 from dmlprep.pipeline.placing import context_for
-from dmlprep.pipeline.transaction import run_step
+from dmlprep.pipeline.transaction import Transactions
 from dmlprep.placement import Placement, place
 from dmlprep.placement.placement import PlacedNode
 from dmlprep.recipe import Plan, PlannedStep
@@ -165,9 +165,10 @@ class _Walk:
 def _walk(model: Model, plan: Plan, before: Placement) -> _Walk:
     walk = _Walk(model.copy(), before, [_away(before)])
     within = changed = False
+    steps = Transactions(walk.work)
     for step in plan.steps:
         try:
-            done = step_ahead(walk.work, step, plan.target, within=within)
+            done = _ahead(steps, step, plan.target, within=within)
         except ModelRefused as error:
             walk.refused = str(error)
             return walk
@@ -193,7 +194,11 @@ def step_ahead(model: Model, step: PlannedStep, target: Target, *, within: bool)
     Raises:
         ModelRefused: the step refuses; the model is as it was.
     """
-    return run_step(step.name, _without_runs(step), model, context_for(target), step.options, within_target=within)
+    return _ahead(Transactions(model), step, target, within=within)
+
+
+def _ahead(steps: Transactions, step: PlannedStep, target: Target, *, within: bool) -> StepRecord:
+    return steps.run(step.name, _without_runs(step), context_for(target), step.options, within_target=within)
 
 
 def _run(model: Model, plan: Plan, before: Placement) -> Outlook:
