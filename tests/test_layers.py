@@ -12,6 +12,7 @@ from pathlib import Path
 PACKAGE = Path(__file__).resolve().parents[1] / "dmlprep"
 
 FLOORS: dict[str, int] = {
+    "_deferred": 1,
     "_version": 1,
     "errors": 1,
     "bounds": 1,
@@ -25,6 +26,7 @@ FLOORS: dict[str, int] = {
     "rewriting": 3,
     "quirks": 3,
     "fused": 3,
+    "framing": 3,
     "metrics": 2,
     "engines": 4,
     "runtime": 3,
@@ -33,6 +35,7 @@ FLOORS: dict[str, int] = {
     "precision": 5,
     "parity": 5,
     "speed": 5,
+    "tuning": 6,
     "recipe": 6,
     "pipeline": 6,
     "kit": 6,

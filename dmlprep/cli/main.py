@@ -27,6 +27,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "prepare": ("dmlprep.cli.prepare", "Make a model ready for DirectML, prove it, and write it."),
     "check": ("dmlprep.cli.check", "Say what of a model DirectML runs, and why not the rest. Edits nothing."),
     "plan": ("dmlprep.cli.plan", "Show the steps that prepare would run."),
+    "tune": ("dmlprep.cli.tune", "Find the recipe that suits a model best: ranked, proved, timed."),
     "compare": ("dmlprep.cli.compare", "Compare the outputs of two models."),
     "bench": ("dmlprep.cli.bench", "Time models side by side on a device."),
     "feeds": ("dmlprep.cli.feeds", "Make inputs for --feeds from pictures, sound or text."),

@@ -227,6 +227,8 @@ def _plain(value: ir.Value) -> bool:
     if kind is None:
         return True
     dtype = kind.dtype
+    if dtype == ir.DataType.UNDEFINED:
+        return False
     return dtype == ir.DataType.STRING or (dtype.bitwidth >= 8 and np.dtype(dtype.numpy()).kind in "biuf")
 
 
