@@ -1,12 +1,13 @@
 """Prepare ONNX models for ONNX Runtime's DirectML execution provider, and prove the result.
 
 The public surface is what the command line does: ``check``, ``verify_placement`` and ``explain``; ``plan``,
-``plan_model`` and ``prepare``; ``compare``, ``bisect``, ``bench``, and ``make_feeds`` for their inputs; for a Windows
-machine without dmlprep ``pack_kit`` and ``verify_kit``; ``adapters`` and ``gpus``; ``render_record``,
-``write_record`` and ``write_depfile`` for records; ``limits`` for models that need more. Errors are in
-``dmlprep.errors``, records in ``dmlprep.record``.
+``plan_model``, ``tune`` and ``prepare``; ``compare``, ``bisect``, ``bench``, and ``make_feeds`` for their inputs; for a
+Windows machine without dmlprep ``pack_kit`` and ``verify_kit``; for apps ``package_model`` and ``verify_package``;
+``adapters`` and ``gpus``; ``render_record``, ``write_record`` and ``write_depfile`` for records; ``limits`` for models
+that need more. Errors are in ``dmlprep.errors``, records in ``dmlprep.record``.
 """
 
+from dmlprep._deferred import without
 from dmlprep._version import __version__
 from dmlprep.api import (
     adapters,
@@ -19,11 +20,14 @@ from dmlprep.api import (
     limits,
     make_feeds,
     pack_kit,
+    package_model,
     plan,
     plan_model,
     prepare,
     render_record,
+    tune,
     verify_kit,
+    verify_package,
     verify_placement,
     write_depfile,
     write_record,
@@ -41,12 +45,18 @@ __all__ = [
     "limits",
     "make_feeds",
     "pack_kit",
+    "package_model",
     "plan",
     "plan_model",
     "prepare",
     "render_record",
+    "tune",
     "verify_kit",
+    "verify_package",
     "verify_placement",
     "write_depfile",
     "write_record",
 ]
+
+# Both are there for arithmetic with names of sizes, which dmlprep does by itself.
+without("onnx_ir", "sympy", "onnx_ir._symbolic_shapes")

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-__all__ = ["WINDOWS", "WINE", "break_off", "meets_limits", "needs_links", "not_on_windows", "tells_time"]
+__all__ = ["WINDOWS", "WINE", "break_off", "needs_links", "not_on_windows", "tells_time"]
 
 WINDOWS = sys.platform == "win32"
 
@@ -38,6 +38,3 @@ needs_links = pytest.mark.skipif(not _links(), reason="symbolic links: Wine and 
 
 tells_time = pytest.mark.skipif(WINE, reason="Wine gives the caller's own processor time for that of others")
 break_off = pytest.mark.skipif(WINE, reason="Wine delivers neither Ctrl-C nor Ctrl-Break")
-meets_limits = pytest.mark.xfail(
-    WINE, reason="Wine ends a process at its job's limits without a word, or before it begins", strict=False
-)

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from dmlprep.bounds import MOST_FEEDS, MOST_RUNS
+from dmlprep.cli.groups import PackGroup
 from dmlprep.cli.options import (
     adapter_options,
     feeds_option,
@@ -23,16 +24,7 @@ from dmlprep.cli.output import echo, print_json, progress_line, show_verdict
 __all__ = ["command"]
 
 
-class _Kit(click.Group):
-    """``dmlprep kit MODEL`` packs: the word ``pack`` may be left out."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        if args and args[0] not in (*self.commands, "--help", "-h"):
-            args = ["pack", *args]
-        return super().parse_args(ctx, args)
-
-
-@click.group("kit", cls=_Kit)
+@click.group("kit", cls=PackGroup)
 def command() -> None:
     """Try a model on a Windows machine that has Python and onnxruntime-directml only.
 

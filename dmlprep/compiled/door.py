@@ -30,7 +30,7 @@ from dmlprep.processes.process import CREATION_FLAGS, Job
 from dmlprep.processes.spawning import spawn
 from dmlprep.record import CODES
 
-__all__ = ["DEFAULT", "Limits", "OnnxError", "ask", "end", "limited", "start"]
+__all__ = ["DEFAULT", "Limits", "OnnxError", "ask", "ask_once", "end", "limited", "start"]
 
 _MIB = 1 << 20
 
@@ -45,6 +45,10 @@ _PATIENCE = 6
 
 _LARGE = 32 * _MIB
 """Bytes of request and answer after which the process ends: it does not give its memory back."""
+
+
+_KEPT = 16 * _MIB
+"""Bytes of requests and answers that are kept. A look at a node takes some 300."""
 
 
 class OnnxError(Exception):
@@ -78,6 +82,9 @@ class Limits:
 
 
 DEFAULT = Limits()
+
+_STARTING = Limits(seconds=30.0)
+"""What the process may take until it is ready, whatever a request may take."""
 
 _limits: ContextVar[Limits] = ContextVar("limits", default=DEFAULT)
 
@@ -114,6 +121,7 @@ class _Process:
             self._job.end()
             raise
         self.over = ""
+        self.full = False
         self._ready = False
         self._limits: Limits | None = None  # those of the request that it works on
         self._number = self._memory = 0
@@ -148,22 +156,21 @@ class _Process:
         Raises:
             CheckNotRun: the process did not come to life.
             TooLarge: the answer is larger than the limit.
-            _Ended: it ended before the answer; ``over`` says which limit ended it, where one did.
+            _Ended: it ended before the answer; ``over`` says which limit of time ended it, and ``full`` whether the
+                limit of memory did.
         """
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         if limits.memory != self._memory:
             self._memory = limits.memory
             self._job.limit_memory(limits.memory)
-        self._number += 1
-        self._limits = limits
-        if not self._working.is_set():
-            self._working.set()
         try:
             if not self._ready:
+                self._watch(_STARTING)
                 if read_frame(self._process.stdout, _LARGE) != [b"ready"]:
-                    raise _not_started(self._last_words())
+                    raise _not_started(f"it was not ready within {self.over}" if self.over else self._last_words())
                 self._ready = True
+            self._watch(limits)
             write_frame(self._process.stdin, parts, BOUNDS.pack(int(limits.seconds) + 1, limits.memory))
             answer = read_frame(self._process.stdout, limits.answer)
         except (OSError, ValueError, EOFError) as error:  # ValueError: a pipe that was closed
@@ -173,6 +180,12 @@ class _Process:
         if not answer:
             raise _Ended
         return answer
+
+    def _watch(self, limits: Limits) -> None:
+        self._number += 1
+        self._limits = limits
+        if not self._working.is_set():
+            self._working.set()
 
     def how(self) -> tuple[int | None, str]:
         """Exit code of the ended process, and its last words."""
@@ -189,7 +202,7 @@ class _Process:
         return ""
 
     def _look_after(self) -> None:
-        """End the process where a request is over its time. Runs in a thread of its own while requests come."""
+        """End the process where a request is over its limits. Runs in a thread of its own while requests come."""
         quiet, seen = 0, 0
         began, before = 0.0, 0.0
         while self.alive:
@@ -213,6 +226,9 @@ class _Process:
                 self._stop(f"{_seconds(limits.seconds)} of processor time")
             elif waited > limits.seconds * _PATIENCE:
                 self._stop(_seconds(limits.seconds * _PATIENCE))
+            elif self._job.private_bytes() > limits.memory:  # the job's own limit should not let it come to that
+                self.full = True
+                self.kill()
 
     def _stop(self, over: str) -> None:
         self.over = over
@@ -280,6 +296,8 @@ class _Door:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._process: _Process | None = None
+        self._answers: dict[tuple[bytes, ...], list[bytes]] = {}
+        self._kept = 0
 
     def _started(self) -> _Process:
         if self._process is not None and not self._process.alive:
@@ -312,6 +330,17 @@ class _Door:
             raise OnnxError(answer[1].decode(errors="replace"))
         return answer[1:]
 
+    def ask_once(self, word: str, parts: Sequence[bytes]) -> list[bytes]:
+        request = (word.encode(), *parts)
+        answer = self._answers.get(request)
+        if answer is None:
+            answer = self.ask(word, parts)
+            self._kept += sum(map(len, request)) + sum(map(len, answer))
+            if self._kept > _KEPT:
+                self._kept, self._answers = 0, {}
+            self._answers[request] = answer
+        return answer
+
     def _asked(self, word: str, parts: Sequence[bytes], limits: Limits) -> list[bytes]:
         again = True
         while True:
@@ -325,7 +354,7 @@ class _Door:
                 code, words = process.how()
                 if process.over:
                     raise _failed(word, f"came to no end on this model within {process.over}", "DP013") from None
-                if "bad_alloc" in words or "MemoryError" in words:
+                if process.full or "bad_alloc" in words or "MemoryError" in words:
                     raise _out_of_memory(word, limits) from None
                 if code == -_SIGKILL and again:  # from outside, maybe for the memory of another program
                     again = False
@@ -429,3 +458,11 @@ def ask(word: str, *parts: bytes) -> list[bytes]:
         CheckNotRun: the process does not start.
     """
     return _door.ask(word, parts)
+
+
+def ask_once(word: str, *parts: bytes) -> list[bytes]:
+    """``ask``, where the answer follows from the request alone: it may be that of the same request before.
+
+    A refusal or a failure is not kept.
+    """
+    return _door.ask_once(word, parts)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -34,6 +33,7 @@ from dmlprep.parity.yardstick import Yardstick
 from dmlprep.runtime import SessionFailure, ValueInfo
 from dmlprep.runtime.offsite.integrity import MANIFEST
 from dmlprep.runtime.offsite.keys import KIT_SEAL
+from dmlprep.runtime.offsite.travelling import travelling
 
 __all__ = ["KitRequest", "Packed", "pack"]
 
@@ -227,6 +227,8 @@ def _plain(value: ir.Value) -> bool:
     if kind is None:
         return True
     dtype = kind.dtype
+    if dtype == ir.DataType.UNDEFINED:
+        return False
     return dtype == ir.DataType.STRING or (dtype.bitwidth >= 8 and np.dtype(dtype.numpy()).kind in "biuf")
 
 
@@ -292,19 +294,10 @@ def _type_name(dtype: ir.DataType | None) -> str:
 
 def _runner(kit: ZipWriter) -> None:
     """The runner's modules under the name that they have on the other machine."""
-    own = resources.files("dmlprep")
-    kit.add_bytes("run.py", _renamed((own / "runtime" / "offsite" / "run.py").read_text(encoding="utf-8")))
+    kit.add_bytes("run.py", travelling("runtime/offsite/run", "dmlprep_kit."))
     for module in _TRAVELS:
-        source = (own / f"{module}.py").read_text(encoding="utf-8")
-        kit.add_bytes(f"dmlprep_kit/{module.rpartition('/')[2]}.py", _renamed(source))
+        kit.add_bytes(f"dmlprep_kit/{module.rpartition('/')[2]}.py", travelling(module, "dmlprep_kit."))
     kit.add_bytes("README.txt", (resources.files("dmlprep.kit") / "README.txt").read_bytes().replace(b"\r\n", b"\n"))
-
-
-def _renamed(source: str) -> bytes:
-    """Its imports of dmlprep's modules lead to the kit's folder, where they lie side by side."""
-    return re.sub(
-        r"\bdmlprep\.(runtime\.offsite|runtime|files|metrics|processes|record)\b", "dmlprep_kit", source
-    ).encode()
 
 
 def _model(kit: ZipWriter, path: Path, data: Mapping[str, Path]) -> list[str]:

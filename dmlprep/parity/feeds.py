@@ -116,7 +116,8 @@ def _numpy_type(one: Input) -> np.dtype[Any]:
         )
     if one.dtype == ir.DataType.STRING:
         return np.dtype(object)
-    if one.dtype.bitwidth < 8 or one.dtype.name.startswith("FLOAT8") or one.dtype.name.startswith("COMPLEX"):
+    unmade = ("UNDEFINED", "FLOAT8", "COMPLEX")
+    if one.dtype.name.startswith(unmade) or one.dtype.bitwidth < 8:
         raise CheckNotRun(
             f"input {one.name!r} is {one.dtype.name}, and no value can be made up for it",
             code="DP703",

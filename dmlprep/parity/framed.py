@@ -14,6 +14,7 @@ import numpy as np
 
 from dmlprep.engines.pillow import resize
 from dmlprep.framing import Detect, Frame, Picture, Result
+from dmlprep.framing.frame import unfit
 
 __all__ = ["detected", "finished", "inside", "outside", "prepared"]
 
@@ -25,9 +26,13 @@ def inside(frame: Frame | None, feed: Mapping[str, Array]) -> dict[str, Array]:
 
     Raises:
         UsageError: Pillow is not installed.
+        ModelRefused: DP305, the note of the frame tells what cannot be.
     """
     pictures = frame.pictures if frame is not None else []
-    return {**feed, **{p.name: prepared(p, feed[p.name]) for p in pictures if p.name in feed}}
+    try:
+        return {**feed, **{p.name: prepared(p, feed[p.name]) for p in pictures if p.name in feed}}
+    except (ValueError, IndexError, ZeroDivisionError) as error:
+        raise unfit(f"the note of the frame cannot be followed: {error}") from error
 
 
 def prepared(picture: Picture, given: Array) -> Array:
@@ -135,13 +140,26 @@ def _kernel(name: str, x: float) -> float:
 
 
 def outside(frame: Frame | None, outputs: Mapping[str, Array]) -> dict[str, Array]:
-    """What the framed model gives where the original gives ``outputs``."""
+    """What the framed model gives where the original gives ``outputs``.
+
+    Raises:
+        ModelRefused: DP305, the note of the frame tells what cannot be.
+    """
+    if frame is None:
+        return dict(outputs)
+    try:
+        return _outside(frame, outputs)
+    except (ValueError, IndexError, ZeroDivisionError) as error:
+        raise unfit(f"the note of the frame cannot be followed: {error}") from error
+
+
+def _outside(frame: Frame, outputs: Mapping[str, Array]) -> dict[str, Array]:
     made = dict(outputs)
-    for result in frame.results if frame is not None else ():
+    for result in frame.results:
         if result.name in outputs:
             del made[result.name]
             made |= finished(result, np.asarray(outputs[result.name], np.float64))
-    if frame is not None and frame.detect is not None and all(name in outputs for name in frame.detect.taken):
+    if frame.detect is not None and all(name in outputs for name in frame.detect.taken):
         for name in frame.detect.taken:
             del made[name]
         made |= detected(frame.detect, [np.asarray(outputs[name], np.float64) for name in frame.detect.taken])

@@ -150,6 +150,8 @@ if sys.platform == "win32":
 
         def _processes(self) -> Iterator[int]:
             """Handles of its processes, each open until the next."""
+            if not self._handle:  # no handle stands for the job of the caller
+                return
             found = _Processes()
             self._kernel.QueryInformationJobObject(
                 self._handle, _PROCESS_IDS, ctypes.byref(found), ctypes.sizeof(found), None

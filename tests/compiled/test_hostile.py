@@ -15,7 +15,7 @@ from dmlprep.model.checking import check
 from fixtures.crashing import MODELS, counting, node_amid
 from tests.fixtures_index import fixture
 from tests.in_process import Run
-from tests.system import meets_limits, not_on_windows
+from tests.system import not_on_windows
 
 crashes = not_on_windows("under Wine a process that really crashes stays")
 
@@ -30,7 +30,6 @@ def written(name: str, folder: Path) -> Path:
     return path
 
 
-@meets_limits
 @pytest.mark.parametrize("name", NAMES)
 def test_check_says_so_and_goes_on(name: str, run: Run, tmp_path: Path) -> None:
     path = written(name, tmp_path)
@@ -80,7 +79,6 @@ def test_a_model_without_a_shape_for_its_output_is_refused_when_it_is_opened(tmp
         Model.open(path)
 
 
-@meets_limits
 def test_a_limit_can_be_raised(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "long.onnx"
     onnx.save(counting(2**20), path)
