@@ -12,6 +12,7 @@ from pathlib import Path
 PACKAGE = Path(__file__).resolve().parents[1] / "dmlprep"
 
 FLOORS: dict[str, int] = {
+    "_deferred": 1,
     "_version": 1,
     "errors": 1,
     "bounds": 1,

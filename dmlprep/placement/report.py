@@ -31,13 +31,17 @@ __all__ = ["Examined", "examine", "examine_for", "placement_findings", "version_
 
 _NAMES_SHOWN = 20
 
+_BROKEN = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError)
+"""What a rule raises on a node that its operator does not allow: too few inputs, an axis beyond the rank."""
+
 
 @dataclass(frozen=True)
 class Examined:
     """A model looked at for one target.
 
     Attributes:
-        placement: ``None`` where only opset and IR version of the target are known.
+        placement: ``None`` where only opset and IR version of the target are known, and where the model is so far from
+            valid that the rules do not apply to it.
     """
 
     target: Target
@@ -49,7 +53,15 @@ class Examined:
 
         Raises:
             UsageError: the target's kernels are not known.
+            InputError: the model is so far from valid that its nodes were not placed.
         """
+        if self.placement is None and not self.target.opset_only:
+            raise InputError(
+                "the model is not valid ONNX, and where its nodes would run is not known",
+                where=self.record.input,
+                code="DP003",
+                fix="export it again; onnx.checker names the fault",
+            )
         if self.placement is None:
             raise UsageError(
                 f"no kernels are known for {self.target.name}", where=asked_by, fix="choose an ort- target"
@@ -73,10 +85,15 @@ def examine_for(model: Model, targets: Sequence[Target]) -> list[Examined]:
     reader: FactsReader | None = None
     found = []
     for target in targets:
-        if not target.opset_only and reader is None:
-            with paused_collector():
-                reader = FactsReader(model)
-        one = _examined(model, target, files, reader)
+        try:
+            if not target.opset_only and reader is None:
+                with paused_collector():
+                    reader = FactsReader(model)
+            one = _examined(model, target, files, reader)
+        except _BROKEN:
+            if not any(f.code == "DP003" for f in files):
+                raise
+            one = _examined(model, target, files, None)  # the rules suppose what the checker says is not so
         if refused:
             one.record.exit_code = InputError.exit_code  # as every command that is given such a file
         one.record.seconds = round(time.perf_counter() - began, 3)
@@ -99,17 +116,20 @@ def _examined(model: Model, target: Target, files: list[Finding], reader: FactsR
     placement: Placement | None = None
     if not target.opset_only and reader is not None:
         with paused_collector():
-            graph = reader.facts(target.tables)
-            placement = place_facts(graph, target, model.opset)
-            best = model.opset
-            if placement.compute_on_cpu:
-                best = best_opset(graph, model.opset, target)
-            record.findings += placement_findings(placement, best)
-            record.findings += [hit.finding() for hit in find_quirks(graph, target)]
-        record.facts["placement"] = placement.summary()
-        record.facts["best_opset"] = best
+            placement = _place(model, target, reader, record)
     record.exit_code = int(any(f.severity == "error" for f in record.findings))
     return Examined(target, record, placement)
+
+
+def _place(model: Model, target: Target, reader: FactsReader, record: RunRecord) -> Placement:
+    graph = reader.facts(target.tables)
+    placement = place_facts(graph, target, model.opset)
+    best = best_opset(graph, model.opset, target) if placement.compute_on_cpu else model.opset
+    record.findings += placement_findings(placement, best)
+    record.findings += [hit.finding() for hit in find_quirks(graph, target)]
+    record.facts["placement"] = placement.summary()
+    record.facts["best_opset"] = best
+    return placement
 
 
 def _file_findings(model: Model) -> list[Finding]:
