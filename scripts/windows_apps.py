@@ -132,7 +132,7 @@ def python(here: Job, app: Path) -> list[str]:
 
 
 def cpp(here: Job, app: Path) -> list[str]:
-    """The sample in C++; then what it refuses, threads, and a GPU that goes away."""
+    """The samples in C++; then what they refuse, threads, a GPU that goes away, and copies between CPU and GPU."""
     libraries = here.bed.provider("directml") / "onnxruntime" / "capi"
     for name in ("onnxruntime.dll", "DirectML.dll"):
         shutil.copyfile(libraries / name, app / name)
@@ -153,9 +153,15 @@ def cpp(here: Job, app: Path) -> list[str]:
     removed.mkdir()
     shutil.copyfile(libraries / "onnxruntime.dll", removed / "real.dll")
     compiled(here.bed, removed / "onnxruntime.dll", [_CHECKS / "removed.cpp"], "-shared")
-    said = ran(here, r"C:\checkout\checks.exe")
-    if said.splitlines()[-1:] != ["good"]:
-        raise Wrong(said)
+    direct3d = ("-ld3d12", "-ld3dcompiler_47")
+    compiled(here.bed, app / "gpu.exe", [app / "dmlprep_model.cpp", app / "sample_d3d12.cpp"], *direct3d)
+    if numbers(ran(here, r"C:\checkout\gpu.exe", ".")) != found:
+        raise Wrong(f"other numbers with buffers on the GPU: {here.said()}")
+    compiled(here.bed, app / "copies.exe", [app / "dmlprep_model.cpp", _CHECKS / "copies.cpp"], f"-I{app}", *direct3d)
+    for program in ("checks", "copies"):
+        said = ran(here, rf"C:\checkout\{program}.exe")
+        if said.splitlines()[-1:] != ["good"]:
+            raise Wrong(said)
     return found
 
 

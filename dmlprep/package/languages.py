@@ -17,6 +17,9 @@ _PYTHON = {
     "dmlprep_ortoptions.py": "runtime/ortoptions",
     "sample.py": "runtime/offsite/sample",
 }
+_CPP = (
+    "dmlprep_model.h", "dmlprep_model.cpp", "sample.cpp", "d3d12_sample.h", "sample_d3d12.cpp", "CMakeLists.txt",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -47,7 +50,7 @@ class Language:
 
 
 LANGUAGES: dict[str, Language] = {
-    "cpp": Language("C++", "cpp", ("dmlprep_model.h", "dmlprep_model.cpp", "sample.cpp", "CMakeLists.txt")),
+    "cpp": Language("C++", "cpp", _CPP),
     "node": Language("Node", "node", ("dmlprep_model.js", "sample.js", "package.json")),
     "python": Language("Python", "python", ("requirements.txt",), tuple(_PYTHON.items())),
 }

@@ -6,6 +6,10 @@
 
 #include <windows.h>
 #include <bcrypt.h>
+#if defined(__MINGW32__)
+#define WIDL_EXPLICIT_AGGREGATE_RETURNS  // GetDesc, as Windows has it
+#endif
+#include <d3d12.h>
 #include <dxgi1_6.h>
 #include <onnxruntime_c_api.h>
 
@@ -275,6 +279,19 @@ private:
     BCRYPT_HASH_HANDLE hash_ = nullptr;
 };
 
+// The part of DirectML.h and dml_provider_factory.h that is needed; both are fixed interfaces, and not in every SDK.
+constexpr GUID iid_dml_device = {0x6dbd6437, 0x96fd, 0x423f, {0xa9, 0x8c, 0xae, 0x5e, 0x7c, 0x2a, 0x57, 0x3f}};
+constexpr unsigned feature_level_2_0 = 0x2000;  // DML_FEATURE_LEVEL_2_0: the least that is asked for
+using CreateDmlDevice = HRESULT(WINAPI*)(ID3D12Device*, unsigned flags, unsigned level, const GUID&, void**);
+
+struct DmlApi {
+    OrtStatus*(ORT_API_CALL* append)(OrtSessionOptions*, int device_id);
+    OrtStatus*(ORT_API_CALL* append_own)(OrtSessionOptions*, IUnknown* dml_device, ID3D12CommandQueue*);
+    OrtStatus*(ORT_API_CALL* create_allocation)(ID3D12Resource*, void** allocation);
+    OrtStatus*(ORT_API_CALL* free_allocation)(void* allocation);
+    OrtStatus*(ORT_API_CALL* resource_of)(OrtAllocator*, void* allocation, ID3D12Resource**);
+};
+
 template <class Interface>
 class Com {
 public:
@@ -288,6 +305,7 @@ public:
     Interface* operator->() const { return pointer_; }
     explicit operator bool() const { return pointer_ != nullptr; }
     void** out() { return reinterpret_cast<void**>(&pointer_); }
+    Interface* get() const { return pointer_; }
 
 private:
     Interface* pointer_ = nullptr;
@@ -345,7 +363,7 @@ int adapter_number(const Options& options) {
     Com<IDXGIFactory1> factory;
     if (FAILED(CreateDXGIFactory1(__uuidof(IDXGIFactory1), factory.out())))
         fail(Code::adapter_missing, "DXGI does not answer");
-    IDXGIFactory1* own = factory.operator->();
+    IDXGIFactory1* own = factory.get();
     const std::vector<Adapter> there = adapters(own);
     if (options.adapter_name.empty())
         return adapter_by_preference(own, there, options.preference);
@@ -462,6 +480,32 @@ OrtEnv* environment(const std::filesystem::path& chosen) {
     return made;
 }
 
+const DmlApi& dml_api() {
+    const void* found = nullptr;
+    check(api->GetExecutionProviderApi("DML", ORT_API_VERSION, &found));
+    return *static_cast<const DmlApi*>(found);
+}
+
+// DirectML on the app's own device and queue.
+void append_own_device(OrtSessionOptions* settings, const Options& options) {
+    if (!options.d3d12_device || !options.d3d12_queue)
+        fail(Code::bad_input, "a device and a queue go together");
+    if (options.disable_metacommands)
+        fail(Code::bad_input, "metacommands cannot be switched off on a device of the app");
+    HMODULE library = LoadLibraryW(L"DirectML.dll");  // the one that is in memory already
+    const auto create = library ? reinterpret_cast<CreateDmlDevice>(reinterpret_cast<void*>(GetProcAddress(library, "DMLCreateDevice1"))) : nullptr;
+    if (!create)
+        fail(Code::runtime_missing, "DirectML.dll has no DMLCreateDevice1: put the one of the package beside onnxruntime.dll");
+    Com<IUnknown> device;
+    const HRESULT result = create(options.d3d12_device, 0, feature_level_2_0, iid_dml_device, device.out());
+    if (FAILED(result)) {
+        char code[16];
+        std::snprintf(code, sizeof code, "%08lX", static_cast<unsigned long>(result));
+        translated(std::string("DMLCreateDevice1 failed: ") + code);
+    }
+    check(dml_api().append_own(settings, device.get(), options.d3d12_queue));  // keeps references of its own
+}
+
 struct TypeRow {
     const char* name;
     Type type;
@@ -532,6 +576,45 @@ std::size_t size_of(Type type) noexcept {
     return 0;
 }
 
+namespace {
+
+// A buffer of the app as ONNX Runtime sees it.
+class Bound {
+public:
+    Bound(ID3D12Resource* buffer, const TensorInfo& info) : buffer_(buffer), value_(api->ReleaseValue) {
+        buffer_->AddRef();
+        try {
+            Owned<OrtMemoryInfo> memory(api->ReleaseMemoryInfo);
+            check(api->CreateMemoryInfo("DML", OrtDeviceAllocator, 0, OrtMemTypeDefault, memory.out()));
+            check(dml_api().create_allocation(buffer, &allocation_));
+            check(api->CreateTensorWithDataAsOrtValue(memory.get(), allocation_, info.bytes, info.shape.data(), info.shape.size(),
+                                                      row_of(info.type).element, value_.out()));
+        } catch (...) {
+            release();
+            throw;
+        }
+    }
+    ~Bound() { release(); }
+    Bound(const Bound&) = delete;
+    Bound& operator=(const Bound&) = delete;
+    const OrtValue* value() const { return value_.get(); }
+
+private:
+    void release() {
+        value_.reset();
+        if (allocation_)
+            if (OrtStatus* status = dml_api().free_allocation(std::exchange(allocation_, nullptr)))
+                api->ReleaseStatus(status);
+        buffer_->Release();
+    }
+
+    ID3D12Resource* buffer_;
+    void* allocation_ = nullptr;
+    Owned<OrtValue> value_;
+};
+
+}  // namespace
+
 struct Model::Inner {
     std::filesystem::path folder;
     Options options;
@@ -539,8 +622,13 @@ struct Model::Inner {
     std::vector<TensorInfo> inputs, outputs;
     std::optional<Owned<OrtSession>> session;
     std::optional<Status> lost;
+    std::optional<Owned<OrtIoBinding>> binding;
+    std::map<std::string, std::unique_ptr<Bound>> bound;
+    bool in_flight = false;
     Device device = Device::cpu;
     std::string notice;
+
+    ~Inner() { let_go(); }
 
     bool read_file(const std::string& name, std::vector<std::uint8_t>& bytes) const {
         if (options.read)
@@ -620,7 +708,7 @@ struct Model::Inner {
 
     void open(Device wanted) {
         const std::lock_guard<std::recursive_mutex> alone(one_at_a_time());
-        session.reset();
+        let_go();
         lost.reset();
         notice.clear();
         const auto files = checked();
@@ -632,7 +720,7 @@ struct Model::Inner {
         } catch (const Error& error) {
             if (wanted != Device::directml_or_cpu)
                 throw;
-            session.reset();
+            let_go();
             notice = std::string("DirectML cannot be used, so the model runs on the CPU, which is slower: ") + error.what();
         }
         open_on(Device::cpu, files);
@@ -650,11 +738,10 @@ struct Model::Inner {
         check(api->SetSessionLogSeverityLevel(settings.get(), ORT_LOGGING_LEVEL_ERROR));
         if (where == Device::directml) {
             check(api->DisableMemPattern(settings.get()));
-            const std::string number = std::to_string(adapter_number(options));
-            const char* keys[] = {"device_id", "disable_metacommands"};
-            const char* values[] = {number.c_str(), "true"};
-            check(api->SessionOptionsAppendExecutionProvider(settings.get(), "DML", keys, values,
-                                                             options.disable_metacommands ? 2 : 1));
+            if (options.d3d12_device || options.d3d12_queue)
+                append_own_device(settings.get(), options);
+            else
+                append_adapter(settings.get());
         }
         fix_sizes(settings.get());
         const Json& model = contract["model"];
@@ -669,6 +756,13 @@ struct Model::Inner {
         }
         device = where;
         warm_up();
+    }
+
+    void append_adapter(OrtSessionOptions* settings) const {
+        const std::string number = std::to_string(adapter_number(options));
+        const char* keys[] = {"device_id", "disable_metacommands"};
+        const char* values[] = {number.c_str(), "true"};
+        check(api->SessionOptionsAppendExecutionProvider(settings, "DML", keys, values, options.disable_metacommands ? 2 : 1));
     }
 
     void fix_sizes(OrtSessionOptions* settings) const {
@@ -753,20 +847,76 @@ struct Model::Inner {
     }
 
     void run(const std::vector<Tensor>& given, std::vector<Tensor>& answers) {
+        alone_with_session([&] { run_now(given, answers); });
+    }
+
+    template <class Work>
+    void alone_with_session(Work&& work) {
         const std::lock_guard<std::recursive_mutex> alone(one_at_a_time());
         if (lost)
             throw Error(*lost);
         if (!session || !session->get())
             fail(Code::failed, "the model is closed: call reopen()");
         try {
-            run_now(given, answers);
+            work();
         } catch (const Error& error) {
             if (error.status.code == Code::device_removed || error.status.code == Code::out_of_memory) {
                 lost = error.status;
-                session.reset();
+                let_go();
             }
             throw;
         }
+    }
+
+    // The GPU may still work on the buffers of the last run.
+    void settle() {
+        if (in_flight && binding)
+            if (OrtStatus* status = api->SynchronizeBoundOutputs(binding->get()))
+                api->ReleaseStatus(status);  // a GPU that went away works on nothing
+        in_flight = false;
+    }
+
+    // What is bound goes before the session that it is bound to.
+    void let_go() {
+        settle();
+        binding.reset();
+        bound.clear();
+        session.reset();
+    }
+
+    void bind(const std::string& name, ID3D12Resource* buffer) {
+        if (device != Device::directml || !options.d3d12_queue)
+            fail(Code::bad_input, "buffers are bound where the model runs on a device of the app: Options::d3d12_device");
+        const auto named = [&](const TensorInfo& info) { return info.name == name; };
+        const auto input = std::find_if(inputs.begin(), inputs.end(), named);
+        const auto output = std::find_if(outputs.begin(), outputs.end(), named);
+        if (input == inputs.end() && output == outputs.end())
+            fail(Code::bad_input, "the model has no input or output '" + name + "'");
+        const TensorInfo& info = input != inputs.end() ? *input : *output;
+        const D3D12_RESOURCE_DESC desc = buffer->GetDesc();
+        if (desc.Dimension != D3D12_RESOURCE_DIMENSION_BUFFER || !(desc.Flags & D3D12_RESOURCE_FLAG_ALLOW_UNORDERED_ACCESS))
+            fail(Code::bad_input, "'" + name + "' needs a buffer with D3D12_RESOURCE_FLAG_ALLOW_UNORDERED_ACCESS");
+        if (info.bytes == 0 || desc.Width < info.gpu_bytes)
+            fail(Code::bad_input, "'" + name + "' has " + std::to_string(desc.Width) + " bytes, and the contract asks for " +
+                                      (info.bytes ? std::to_string(info.gpu_bytes) : std::string("fixed sizes")));
+        if (!binding) {
+            binding.emplace(api->ReleaseIoBinding);
+            check(api->CreateIoBinding(session->get(), binding->out()));
+        }
+        settle();
+        auto made = std::make_unique<Bound>(buffer, info);
+        check(input != inputs.end() ? api->BindInput(binding->get(), name.c_str(), made->value())
+                                    : api->BindOutput(binding->get(), name.c_str(), made->value()));
+        bound[name] = std::move(made);
+    }
+
+    void run_bound() {
+        for (const auto* infos : {&inputs, &outputs})
+            for (const TensorInfo& info : *infos)
+                if (!bound.count(info.name))
+                    fail(Code::bad_input, "'" + info.name + "' is not bound");
+        in_flight = true;
+        check(api->RunWithBinding(session->get(), nullptr, binding->get()));
     }
 
     void run_now(const std::vector<Tensor>& given, std::vector<Tensor>& answers) {
@@ -841,6 +991,14 @@ Status Model::load(const std::filesystem::path& folder, const Options& options, 
 
 Status Model::run(const std::vector<Tensor>& inputs, std::vector<Tensor>& outputs) noexcept {
     return guarded([&] { inner_->run(inputs, outputs); });
+}
+
+Status Model::bind(const std::string& name, ID3D12Resource* buffer) noexcept {
+    return guarded([&] { inner_->alone_with_session([&] { inner_->bind(name, buffer); }); });
+}
+
+Status Model::run_bound() noexcept {
+    return guarded([&] { inner_->alone_with_session([&] { inner_->run_bound(); }); });
 }
 
 Status Model::reopen(Device device) noexcept {

@@ -19,6 +19,10 @@
 #include <string>
 #include <vector>
 
+struct ID3D12CommandQueue;
+struct ID3D12Device;
+struct ID3D12Resource;
+
 namespace dmlprep {
 
 enum class Code {
@@ -62,6 +66,10 @@ struct Options {
     bool warm_up = true;                        // run once with zeros while loading
     Read read;
     std::filesystem::path runtime;              // folder of onnxruntime.dll; the program's own where it is empty
+
+    // The app's own device and its queue (DIRECT or COMPUTE), both or neither, instead of an adapter: for bind().
+    ID3D12Device* d3d12_device = nullptr;
+    ID3D12CommandQueue* d3d12_queue = nullptr;
 };
 
 // One input or output of the contract.
@@ -93,6 +101,16 @@ public:
 
     // Run once; other threads of the process wait meanwhile, whichever model they run.
     Status run(const std::vector<Tensor>& inputs, std::vector<Tensor>& outputs) noexcept;
+
+    // Let an input or output be a buffer of the app's device, which stays there: in a DEFAULT heap, with at least gpu_bytes,
+    // D3D12_RESOURCE_FLAG_ALLOW_UNORDERED_ACCESS, in the state UNORDERED_ACCESS. The model keeps a reference until another
+    // buffer takes its place, or reopen(). Shapes must be fixed.
+    Status bind(const std::string& name, ID3D12Resource* buffer) noexcept;
+
+    // Run on the buffers that were bound, which must be all inputs and outputs. The work goes into the app's queue: what the
+    // app put there before is done before it, and what it puts there afterwards is done after it. No copy to the CPU. The work
+    // may not be done yet when this returns: wait for a fence of the queue. Other buffers, reopen() and the end wait for it.
+    Status run_bound() noexcept;
 
     // A new session: after device_removed or out_of_memory.
     Status reopen(Device device) noexcept;
