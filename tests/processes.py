@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
 
-__all__ = ["alive", "gone_within"]
+__all__ = ["alive", "gone_within", "interrupted"]
 
 _SYNCHRONIZE, _WAIT_TIMEOUT = 0x00100000, 0x102
 
@@ -33,6 +35,18 @@ def alive(pid: int) -> bool:
             if pid in (int(group), int(stat.parent.name)) and state != "Z":
                 return True
     return False
+
+
+def interrupted(process: subprocess.Popen[str]) -> str:
+    """Press Ctrl-C, and give what the program said until it had ended, stdout and stderr, with exit code 130."""
+    process.send_signal(signal.SIGINT)
+    try:
+        said = "".join(process.communicate(timeout=60))
+    except subprocess.TimeoutExpired:
+        process.kill()
+        raise
+    assert process.returncode == 130, said
+    return said
 
 
 def gone_within(pid: int, seconds: float) -> bool:

@@ -6,6 +6,7 @@ Each axis is a change of a recipe. What a recipe says of an axis itself stays as
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Collection
 from typing import Any, Literal
 
 import msgspec
@@ -23,8 +24,10 @@ __all__ = ["Io", "Variant", "fused", "half_io", "opset_classes", "says", "step_o
 Io = Literal["keep", "half", "any"]
 """Types of graph inputs and outputs of FP16 candidates: as they are, FP16, or both tried."""
 
-_FORMS = {"rotary": "rotary", "skip_norm": "skip-norm", "group_norm": "group-norm"}
+_FORMS = {"rotary": "rotary", "skip_norm": "skip-norm", "group_norm": "group-norm", "attention": "attention"}
 """Options of the fuse step, in the order they are added, and what a candidate's name calls them."""
+
+_ASKED = ("group_norm", "attention")
 
 
 class Variant(msgspec.Struct, frozen=True):
@@ -74,11 +77,12 @@ def half_io(one: Variant, io: Io) -> list[Variant]:
     return [half] if io == "half" else [one, half]
 
 
-def fused(one: Variant, only_directml: bool) -> list[Variant]:
+def fused(one: Variant, asked: Collection[str]) -> list[Variant]:
     """Itself, and with more fused forms, one after the other.
 
     Args:
-        only_directml: also forms that only DirectML has a kernel for.
+        asked: options of forms that are tried only where they are asked for: ``group_norm``, which only DirectML has a
+            kernel for, and ``attention``, of which only times tell whether it gains.
     """
     own = step_of(one.recipe, "fuse")
     table = one.recipe.step[own] if own else dict.fromkeys(_FORMS, False)
@@ -86,7 +90,7 @@ def fused(one: Variant, only_directml: bool) -> list[Variant]:
     found, words, more = [one], list[str](), dict(table)
     for option, word in _FORMS.items():
         fixed = own and option in table
-        if more.get(option, default[option]) or (option == "group_norm" and not only_directml):
+        if more.get(option, default[option]) or (option in _ASKED and option not in asked):
             continue
         if not fixed or option == "group_norm":
             words, more = [*words, word], {**more, option: True}

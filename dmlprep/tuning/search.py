@@ -41,13 +41,20 @@ class Ways:
         bases: recipes to start from, sizes included.
         io: types of graph inputs and outputs of FP16 candidates.
         only_directml: also operators that only DirectML has a kernel for.
+        timed: times will decide among the best, so that what only times tell is tried too.
         seconds: after these no more is tried; the recipes themselves always are.
     """
 
     bases: Sequence[Recipe]
     io: Io = "keep"
     only_directml: bool = False
+    timed: bool = False
     seconds: float = 60.0
+
+    @property
+    def asked(self) -> list[str]:
+        """Forms that are tried only where they are asked for."""
+        return ["group_norm"] * self.only_directml + ["attention"] * self.timed
 
 
 @dataclass
@@ -149,6 +156,8 @@ def search(
         run.left_out.append("FP16 inputs and outputs: an application would have to feed FP16 (--io any tries them)")
     if not ways.only_directml:
         run.left_out.append("GroupNorm: only DirectML runs the result (--only-directml tries it)")
+    if not ways.timed:
+        run.left_out.append("fused attention: only times tell whether it gains (--bench and --kit try it)")
     if run.late:
         names = ", ".join(run.late[:5]) + (f" and {len(run.late) - 5} more" if len(run.late) > 5 else "")
         run.left_out.append(f"{names}: {ways.seconds:g} seconds had passed (--search-seconds)")
@@ -237,7 +246,7 @@ class _Search:
     def rest(self, rows: dict[int, Row], base: Variant, begun: Sequence[Variant]) -> None:
         """Run what has begun to its end, in each form of the axes after the opset; without any, the recipe itself."""
         for start in begun or [base]:
-            forms = [form for one in half_io(start, self._ways.io) for form in fused(one, self._ways.only_directml)]
+            forms = [form for one in half_io(start, self._ways.io) for form in fused(one, self._ways.asked)]
             for one in forms if begun else forms[:1]:
                 if begun and self._over(one.name):
                     continue

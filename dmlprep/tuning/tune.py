@@ -95,7 +95,8 @@ def tune(request: TuneRequest, keep: Callable[[Tuned, Sequence[Proved]], None] |
     with limited(bases[0].limits):
         model = files.take_model(request.source)
         before, _ = figures(model, target)
-        ways = Ways(bases, request.io, request.only_directml, request.search_seconds)
+        timed = request.bench_seconds is not None or keep is not None
+        ways = Ways(bases, request.io, request.only_directml, timed, request.search_seconds)
         found = search(model, target, ways, request.observer.ranking)
     searched = time.perf_counter() - began
     request.observer.ranked(len(found.rows), searched)

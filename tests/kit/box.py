@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-__all__ = ["extract", "run_kit", "stand_in"]
+from dmlprep.runtime.offsite import integrity
+
+__all__ = ["extract", "rewritten", "run_kit", "sealed", "stand_in"]
 
 CPU = ("--provider", "CPUExecutionProvider")
 
@@ -74,6 +79,24 @@ def extract(kit: Path, folder: Path) -> Path:
     with zipfile.ZipFile(kit) as archive:
         archive.extractall(folder)
     return folder
+
+
+def rewritten(source: Path, target: Path, change: Callable[[dict[str, bytes]], None]) -> Path:
+    """A zip with other members."""
+    with zipfile.ZipFile(source) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    change(members)
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+    return target
+
+
+def sealed(members: dict[str, bytes], **fields: Any) -> None:
+    """An edit by somebody who writes the seal anew."""
+    result = {**json.loads(members["result.json"]), **fields}
+    result["seal"] = integrity.seal(result)
+    members["result.json"] = json.dumps(result).encode()
 
 
 def stand_in(folder: Path, mode: str) -> dict[str, str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,10 +14,9 @@ from dmlprep.cli.main import cli
 from dmlprep.errors import InputError, UsageError
 from dmlprep.record.speed import ON_CPU
 from dmlprep.record.tuning import PLACEMENT, TIME
-from dmlprep.runtime.offsite import integrity
 from tests.fixtures_index import fixture
 from tests.in_process import Run, run
-from tests.kit.box import CPU, extract, run_kit, stand_in
+from tests.kit.box import CPU, extract, rewritten, run_kit, sealed, stand_in
 
 __all__ = ["run"]
 
@@ -40,16 +38,13 @@ def sent(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def _edited(source: Path, target: Path, change: Callable[[dict[str, Any]], None]) -> Path:
     """A result that somebody changed, and sealed anew."""
-    with zipfile.ZipFile(source) as archive:
-        members = {name: archive.read(name) for name in archive.namelist()}
-    result = json.loads(members["result.json"])
-    change(result)
-    result["seal"] = integrity.seal(result)
-    members["result.json"] = json.dumps(result).encode()
-    with zipfile.ZipFile(target, "w") as archive:
-        for name, content in members.items():
-            archive.writestr(name, content)
-    return target
+
+    def both(members: dict[str, bytes]) -> None:
+        result = json.loads(members["result.json"])
+        change(result)
+        sealed(members, **result)
+
+    return rewritten(source, target, both)
 
 
 def _as_a_gpu(result: dict[str, Any]) -> None:

@@ -8,7 +8,6 @@ import shutil
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -18,24 +17,7 @@ from dmlprep.cli.main import cli
 from dmlprep.errors import InputError, OutputError
 from dmlprep.record import RunRecord
 from dmlprep.runtime.offsite import integrity
-from tests.kit.box import CPU, extract, run_kit, stand_in
-
-
-def _rewritten(source: Path, target: Path, change: Callable[[dict[str, bytes]], None]) -> Path:
-    with zipfile.ZipFile(source) as archive:
-        members = {name: archive.read(name) for name in archive.namelist()}
-    change(members)
-    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, content in members.items():
-            archive.writestr(name, content)
-    return target
-
-
-def _sealed(members: dict[str, bytes], **fields: Any) -> None:
-    """An edit by somebody who writes the seal anew."""
-    result = {**json.loads(members["result.json"]), **fields}
-    result["seal"] = integrity.seal(result)
-    members["result.json"] = json.dumps(result).encode()
+from tests.kit.box import CPU, extract, rewritten, run_kit, sealed, stand_in
 
 
 def _refused(result: Path, kit: Path, **more: Path) -> InputError:
@@ -97,15 +79,15 @@ def test_the_runner_s_word_is_not_taken(made: Path, tmp_path: Path) -> None:
         path.write_bytes(members["outputs/0-0.npy"])
         size, digest = integrity.file_digest(path)
         files = json.loads(members["result.json"])["files"]
-        _sealed(members, files={**files, "outputs/0-0.npy": {"bytes": size, "sha256": digest}})
+        sealed(members, files={**files, "outputs/0-0.npy": {"bytes": size, "sha256": digest}})
 
-    verdict, _ = api.verify_kit(_rewritten(made / "result.zip", tmp_path / "r.zip", change), kit=made / "kit.zip")
+    verdict, _ = api.verify_kit(rewritten(made / "result.zip", tmp_path / "r.zip", change), kit=made / "kit.zip")
     assert verdict.outcome == "failed"
     assert verdict.findings[0].code == "DP701"
 
 
 def test_directml_without_its_provider_is_not_run(made: Path, tmp_path: Path) -> None:
-    changed = _rewritten(made / "result.zip", tmp_path / "r.zip", lambda m: _sealed(m, provider="DmlExecutionProvider"))
+    changed = rewritten(made / "result.zip", tmp_path / "r.zip", lambda m: sealed(m, provider="DmlExecutionProvider"))
     verdict, _ = api.verify_kit(changed, kit=made / "kit.zip")
     assert (verdict.check, verdict.outcome) == ("parity on dml (kit)", "not-run")
     assert verdict.findings[0].code == "DP812"
@@ -115,9 +97,9 @@ def test_feeds_that_were_left_out_are_not_run(made: Path, tmp_path: Path) -> Non
     def change(members: dict[str, bytes]) -> None:
         result = json.loads(members["result.json"])
         del members["outputs/1-0.npy"]
-        _sealed(members, feeds=result["feeds"][:1], files={"outputs/0-0.npy": result["files"]["outputs/0-0.npy"]})
+        sealed(members, feeds=result["feeds"][:1], files={"outputs/0-0.npy": result["files"]["outputs/0-0.npy"]})
 
-    verdict, _ = api.verify_kit(_rewritten(made / "result.zip", tmp_path / "r.zip", change), kit=made / "kit.zip")
+    verdict, _ = api.verify_kit(rewritten(made / "result.zip", tmp_path / "r.zip", change), kit=made / "kit.zip")
     assert (verdict.outcome, verdict.reason) == ("not-run", "1 of 2 feeds were run")
 
 
@@ -125,7 +107,7 @@ def test_a_result_that_was_extracted_or_packed_anew(made: Path, tmp_path: Path) 
     folder = extract(made / "result.zip", tmp_path / "result")
     assert api.verify_kit(folder / "result.json", kit=made / "kit.zip")[0].outcome == "passed"
     assert api.verify_kit(folder, kit=extract(made / "kit.zip", tmp_path / "kit"))[0].outcome == "passed"
-    anew = _rewritten(made / "result.zip", tmp_path / "anew.zip", lambda members: None)
+    anew = rewritten(made / "result.zip", tmp_path / "anew.zip", lambda members: None)
     assert api.verify_kit(anew, kit=made / "kit.zip")[0].outcome == "passed"
     (folder / "outputs" / "0-0.npy").unlink()
     assert "missing" in str(_refused(folder / "result.json", made / "kit.zip"))
@@ -135,23 +117,23 @@ def test_every_file_of_a_kit_is_checked(made: Path, tmp_path: Path) -> None:
     with zipfile.ZipFile(made / "kit.zip") as archive:
         names = [n for n in archive.namelist() if n != "kit.json"]
     for name in names:
-        edited = _rewritten(made / "kit.zip", tmp_path / "k.zip", lambda m, n=name: m.update({n: m[n][:-1] + b"~"}))  # type: ignore[misc]
+        edited = rewritten(made / "kit.zip", tmp_path / "k.zip", lambda m, n=name: m.update({n: m[n][:-1] + b"~"}))  # type: ignore[misc]
         error = _refused(made / "result.zip", edited)
         assert (error.code, name in str(error)) == ("DP810", True)
     looser = (b"0.00001", b"0.50000")
-    manifest = _rewritten(
+    manifest = rewritten(
         made / "kit.zip", tmp_path / "k.zip", lambda m: m.update({"kit.json": m["kit.json"].replace(*looser)})
     )
     assert _refused(made / "result.zip", manifest).code == "DP811"
 
 
 def _with_more(kit: Path, target: Path, more: bytes) -> Path:
-    return _rewritten(kit, target, lambda m: m.update({"kit.json": more + m["kit.json"][1:]}))
+    return rewritten(kit, target, lambda m: m.update({"kit.json": more + m["kit.json"][1:]}))
 
 
 def test_edits_of_a_result_are_refused(made: Path, tmp_path: Path) -> None:
     def edited(change: Callable[[dict[str, bytes]], None]) -> str:
-        error = _refused(_rewritten(made / "result.zip", tmp_path / "r.zip", change), made / "kit.zip")
+        error = _refused(rewritten(made / "result.zip", tmp_path / "r.zip", change), made / "kit.zip")
         assert error.exit_code == 2
         return str(error)
 
@@ -187,9 +169,7 @@ def test_another_kit_model_or_record(made: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["../evil.npy", "/etc/evil", "a\\..\\evil", "C:/evil", "outputs/../../evil"])
 def test_names_that_lead_elsewhere(made: Path, tmp_path: Path, name: str) -> None:
     assert "leads elsewhere" in str(
-        _refused(
-            _rewritten(made / "result.zip", tmp_path / "r.zip", lambda m: m.update({name: b"1"})), made / "kit.zip"
-        )
+        _refused(rewritten(made / "result.zip", tmp_path / "r.zip", lambda m: m.update({name: b"1"})), made / "kit.zip")
     )
 
     def listed(members: dict[str, bytes]) -> None:
@@ -197,9 +177,9 @@ def test_names_that_lead_elsewhere(made: Path, tmp_path: Path, name: str) -> Non
         entry = result["files"].pop("outputs/0-0.npy")
         feeds = result["feeds"]
         feeds[0]["outputs"] = dict.fromkeys(feeds[0]["outputs"], name)
-        _sealed(members, files={**result["files"], name: entry}, feeds=feeds)
+        sealed(members, files={**result["files"], name: entry}, feeds=feeds)
 
-    folder = extract(_rewritten(made / "result.zip", tmp_path / "l.zip", listed), tmp_path / "folder")
+    folder = extract(rewritten(made / "result.zip", tmp_path / "l.zip", listed), tmp_path / "folder")
     assert "leads elsewhere" in str(_refused(folder / "result.json", made / "kit.zip"))
 
 
@@ -208,13 +188,13 @@ def test_bombs_and_lies_about_sizes(made: Path, tmp_path: Path) -> None:
         def change(members: dict[str, bytes]) -> None:
             members["outputs/0-0.npy"] = bytes(1 << 20)
             files = json.loads(members["result.json"])["files"]
-            _sealed(members, files={**files, "outputs/0-0.npy": {"bytes": size, "sha256": "0" * 64}})
+            sealed(members, files={**files, "outputs/0-0.npy": {"bytes": size, "sha256": "0" * 64}})
 
         return change
 
-    bomb = _rewritten(made / "result.zip", tmp_path / "r.zip", claims(1 << 40))
+    bomb = rewritten(made / "result.zip", tmp_path / "r.zip", claims(1 << 40))
     assert "at most" in str(_refused(bomb, made / "kit.zip"))
-    lie = _rewritten(made / "result.zip", tmp_path / "r.zip", claims(100))
+    lie = rewritten(made / "result.zip", tmp_path / "r.zip", claims(100))
     assert "has 1048576 bytes" in str(_refused(lie, made / "kit.zip"))
 
     def header(members: dict[str, bytes]) -> None:
@@ -224,9 +204,9 @@ def test_bombs_and_lies_about_sizes(made: Path, tmp_path: Path) -> None:
         (tmp_path / "h.npy").write_bytes(members["outputs/0-0.npy"])
         size, digest = integrity.file_digest(tmp_path / "h.npy")
         files = json.loads(members["result.json"])["files"]
-        _sealed(members, files={**files, "outputs/0-0.npy": {"bytes": size, "sha256": digest}})
+        sealed(members, files={**files, "outputs/0-0.npy": {"bytes": size, "sha256": digest}})
 
-    huge = _rewritten(made / "result.zip", tmp_path / "r.zip", header)
+    huge = rewritten(made / "result.zip", tmp_path / "r.zip", header)
     assert "no plain array" in str(_refused(huge, made / "kit.zip"))
 
 
