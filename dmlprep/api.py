@@ -1,10 +1,11 @@
 """The whole public surface: what the command line does, from Python.
 
 ``check``, ``verify_placement`` and ``explain`` look at a model; ``plan_model`` says what ``prepare`` would do to it;
-``plan`` and ``prepare`` make it ready; ``compare`` and ``bisect`` hold two models against each other, ``bench`` times
-them, and ``make_feeds`` makes inputs for that; ``pack_kit`` and ``verify_kit`` do so on another machine; ``adapters``
-and, on Linux, ``gpus`` list the GPUs; ``render_record``, ``write_record`` and ``write_depfile`` give records a form;
-``limits`` says how much may be made of a model.
+``plan`` and ``prepare`` make it ready, and ``tune`` finds the recipe for that; ``compare`` and ``bisect`` hold two
+models against each other, ``bench`` times them, and ``make_feeds`` makes inputs for that; ``pack_kit``, ``verify_kit``
+and ``choose_kit`` do so on another machine; ``package_model`` hands a model to an app, and ``verify_package`` checks
+what was handed on; ``adapters`` and, on Linux, ``gpus`` list the GPUs; ``render_record``, ``write_record`` and
+``write_depfile`` give records a form; ``limits`` says how much may be made of a model.
 
     import dmlprep
 
@@ -34,15 +35,18 @@ if TYPE_CHECKING:
     from dmlprep.kit import Packed
     from dmlprep.metrics import UserMetric
     from dmlprep.model.pinned import Value
+    from dmlprep.package import Package, Verified
     from dmlprep.parity.finding import Bisection
     from dmlprep.parity.sources import Made, Pictures
     from dmlprep.pipeline import Observer
     from dmlprep.pipeline.outlook import Outlook
     from dmlprep.recipe import Plan
     from dmlprep.record.speed import Bench
-    from dmlprep.runtime import Adapter
+    from dmlprep.record.tuning import Tuned
+    from dmlprep.runtime import Adapter, SessionOptions
     from dmlprep.runtime.linux.gpus import Gpu
     from dmlprep.runtime.types import OpenBy, Optimization
+    from dmlprep.tuning import Proved
 
 __all__ = [
     "Device",
@@ -50,17 +54,21 @@ __all__ = [
     "bench",
     "bisect",
     "check",
+    "choose_kit",
     "compare",
     "explain",
     "gpus",
     "limits",
     "make_feeds",
     "pack_kit",
+    "package_model",
     "plan",
     "plan_model",
     "prepare",
     "render_record",
+    "tune",
     "verify_kit",
+    "verify_package",
     "verify_placement",
     "write_depfile",
     "write_record",
@@ -119,7 +127,7 @@ def plan_model(
         what each step would do, and the placement before and after; ``refused`` says why where a step refuses.
 
     Raises:
-        InputError: the model cannot be read.
+        InputError: the model cannot be read, or is not valid.
         RecipeError, UsageError: as in ``plan``; a size does not fit the model, or the target's kernels are not known.
     """
     from dmlprep.compiled import door
@@ -127,11 +135,14 @@ def plan_model(
     door.start()  # it gets ready while modules are imported here
     from dmlprep.model import Model
     from dmlprep.model.budget import limited
+    from dmlprep.model.checking import demand_valid
     from dmlprep.pipeline.outlook import look_ahead
 
     made = plan(recipe, pins=pins, target=target, settings=settings)
     with limited(made.recipe.limits):
-        return look_ahead(Model.open(Path(path)), made)
+        model = Model.open(Path(path))
+        demand_valid(model.ir, Path(path))
+        return look_ahead(model, made)
 
 
 @contextmanager
@@ -220,20 +231,9 @@ def prepare(
     from dmlprep.parity import load_feeds
     from dmlprep.pipeline import Observer, PrepareRequest
     from dmlprep.pipeline import prepare as run
-    from dmlprep.runtime import SessionOptions, choose_adapter, choose_gpu
 
-    if require_dml and device == "cpu":
-        raise UsageError(
-            "a DirectML session is required on a device that has none",
-            where="device cpu, require_dml",
-            fix="leave one of the two out",
-        )
-    session = SessionOptions(device_id=choose_adapter(adapter, device_id, on=device), gpu=choose_gpu(gpu, on=device))
-    overrides = list(settings)
-    if require_dml or device == "dml" or session.gpu:
-        overrides.append('parity.dml="require"')
-    elif device == "cpu":
-        overrides.append('parity.dml="off"')
+    session, overrides = _session(device, device_id, adapter, gpu, require_dml)
+    overrides = [*settings, *overrides]
     made = plan(recipe, pins=pins, target=target, settings=overrides)
     if metric is None and (theirs := made.recipe.parity.metric):
         (observer or Observer()).told(f"the recipe names the metric {theirs}: its code runs now")
@@ -249,6 +249,191 @@ def prepare(
         observer=observer or Observer(),
     )
     return run(request)
+
+
+def tune(
+    path: str | Path,
+    *,
+    recipes: Sequence[str | Path] = ("@static-fp32", "@vision-fp16"),
+    pins: Mapping[str, Value] | None = None,
+    target: str | None = None,
+    settings: Sequence[str] = (),
+    io: Literal["keep", "half", "any"] = "keep",
+    only_directml: bool = False,
+    offline: bool = False,
+    search_seconds: float = 60.0,
+    top: int = 3,
+    feeds: Sequence[str | Path | Mapping[str, np.ndarray[Any, Any]]] = (),
+    device: Device = "auto",
+    device_id: int | None = None,
+    adapter: str | None = None,
+    gpu: str | None = None,
+    require_dml: bool = False,
+    metric: str | Metric | None = None,
+    metric_bound: float | None = None,
+    bench: bool = False,
+    bench_seconds: float = 10.0,
+    out: str | Path | None = None,
+    kit: str | Path | None = None,
+    key: str | Path | None = None,
+    force: bool = False,
+    observer: Observer | None = None,
+) -> Tuned:
+    """Find the recipe that suits a model best: candidates are ranked, the best are proved, and timed (docs/tune.md).
+
+    Args:
+        path: the model; never modified.
+        recipes: where candidates start from; what they say of an option stays.
+        pins, target: as in ``plan``; the sizes and values become part of the recipe that is found.
+        settings: overrides as in ``plan``, of each recipe that has the step.
+        io: graph inputs and outputs of FP16 candidates: as they are, ``half``, or both tried.
+        only_directml: also operators that no CPU provider runs (GroupNorm).
+        offline: rank by placement alone; nothing is proved.
+        search_seconds: after these the ranking tries no more.
+        top: how many candidates are proved at most; the first that passes is taken, unless ``bench`` asks for times.
+        feeds, device, device_id, adapter, gpu, require_dml, metric, metric_bound: as in ``prepare``.
+        bench: prove ``top`` candidates, and time those that pass on DirectML beside the input. Times choose, unless
+            they are those of a device that computes on the CPU.
+        bench_seconds: for the timed runs of all.
+        out: file for the recipe that was found; without one nothing is written.
+        kit: prove ``top`` candidates, and pack those that pass into this zip, to be timed on a Windows machine
+            (``choose_kit``).
+        key: as in ``pack_kit``.
+        force: replace ``out`` and ``kit``.
+
+    Returns:
+        the candidates, best first, and the one that was chosen; ``recipe`` is its TOML. ``exit_code`` is 0 where one
+        was found, and proved unless ``offline``; 1 where none is good; 3 where a demanded check did not run.
+
+    Raises:
+        UsageError: the input, ``out`` or a recipe is wrong, or what ``prepare`` raises it for.
+        CheckNotRun: DirectML is demanded and cannot answer here, or there is no GPU that ``gpu`` names.
+    """
+    from dmlprep.compiled import door
+
+    door.start()  # it gets ready while modules are imported here
+    from dmlprep.files import check_output
+    from dmlprep.model.saving import write_file
+    from dmlprep.parity import load_feeds
+    from dmlprep.pipeline import Observer
+    from dmlprep.tuning import TuneRequest, base_recipes
+    from dmlprep.tuning import tune as run
+
+    for written in (out, kit):
+        if written is not None:
+            check_output(Path(written), force=force)
+    if kit is not None and offline:
+        raise UsageError("a kit holds what was proved", where="kit, offline", fix="leave one of the two out")
+    session, proof = _session(device, device_id, adapter, gpu, require_dml)
+    bases = base_recipes([str(recipe) for recipe in recipes], target, settings)
+    if not offline and metric is None:
+        for theirs in dict.fromkeys(base.parity.metric for base in bases if base.parity.metric):
+            (observer or Observer()).told(f"a recipe names the metric {theirs}: its code runs now")
+    found = run(
+        TuneRequest(
+            Path(path),
+            bases,
+            dict(pins or {}),
+            io,
+            only_directml,
+            search_seconds,
+            not offline,
+            top,
+            load_feeds(feeds),
+            session,
+            lambda plan: _metric(metric, metric_bound, plan),
+            proof,
+            bench_seconds if bench else None,
+            observer or Observer(),
+        ),
+        None if kit is None else lambda known, proved: _pack_candidates(known, proved, Path(kit), key, force),
+    )
+    if out is not None and found.chosen:
+        write_file(Path(out), found.recipe.encode())
+    return found
+
+
+def _pack_candidates(known: Tuned, proved: Sequence[Proved], out: Path, key: str | Path | None, force: bool) -> None:
+    """A kit of candidates that passed."""
+    import dataclasses
+
+    from dmlprep.kit import KitRequest, pack
+
+    first = proved[0]
+    parity = first.plan.recipe.parity
+    pack(
+        KitRequest(
+            model=first.model,
+            out=out,
+            reference=first.request.source,
+            feeds=first.request.feeds,
+            tolerance=parity.tolerance,
+            sizes=parity.sizes,
+            seeds=parity.seeds,
+            metric=parity.metric,
+            measures=parity.measures,
+            key=Path(key) if key is not None else None,
+            force=force,
+            candidates={one.candidate.name: one.model for one in proved},
+            tuned=dataclasses.replace(known, model=Path(known.model).name, bench=None, searched_seconds=0.0),
+        )
+    )
+
+
+def choose_kit(
+    result: str | Path,
+    *,
+    kit: str | Path,
+    out: str | Path | None = None,
+    metric: str | Metric | None = None,
+    metric_bound: float | None = None,
+    key: str | Path | None = None,
+    force: bool = False,
+) -> Tuned:
+    """Choose among the candidates of a kit of ``tune`` by what came back from a Windows machine (docs/tune.md).
+
+    Args:
+        result, kit, metric, metric_bound, key: as in ``verify_kit``.
+        out: file for the recipe that was found; without one nothing is written.
+        force: replace ``out``.
+
+    Returns:
+        as ``tune``: each candidate with its verdict and its time there. ``exit_code`` is 0 where one is chosen, 1 where
+        the outputs of none are right, 3 where they did not run.
+
+    Raises:
+        InputError: something was damaged or edited, does not belong together, lacks the seal that ``key`` asks for, or
+            the kit holds no candidates.
+    """
+    from dmlprep.files import check_output
+    from dmlprep.kit import ChooseRequest, choose_candidate
+    from dmlprep.model.saving import write_file
+
+    if out is not None:
+        check_output(Path(out), force=force)
+    own = Path(key) if key is not None else None
+    found = choose_candidate(ChooseRequest(Path(result), Path(kit), _metric(metric, metric_bound), own))
+    if out is not None and found.chosen:
+        write_file(Path(out), found.recipe.encode())
+    return found
+
+
+def _session(
+    device: Device, device_id: int | None, adapter: str | None, gpu: str | None, require_dml: bool
+) -> tuple[SessionOptions, list[str]]:
+    """How DirectML's sessions are opened for a proof, and the settings of a recipe that ask for them."""
+    from dmlprep.runtime import SessionOptions, choose_adapter, choose_gpu
+
+    if require_dml and device == "cpu":
+        raise UsageError(
+            "a DirectML session is required on a device that has none",
+            where="device cpu, require_dml",
+            fix="leave one of the two out",
+        )
+    session = SessionOptions(device_id=choose_adapter(adapter, device_id, on=device), gpu=choose_gpu(gpu, on=device))
+    if require_dml or device == "dml" or session.gpu:
+        return session, ['parity.dml="require"']
+    return session, ['parity.dml="off"'] if device == "cpu" else []
 
 
 def compare(
@@ -706,6 +891,50 @@ def verify_kit(
             Path(key) if key is not None else None,
         )
     )
+
+
+def package_model(
+    run: str | Path,
+    *,
+    out: str | Path,
+    language: str,
+    unproven: bool = False,
+    sign: str | Path | None = None,
+    force: bool = False,
+    progress: Callable[[float, str], None] = lambda share, text: None,
+) -> Package:
+    """Hand a prepared model to an app: the model, its contract, a loader and a sample (docs/ship-it.md).
+
+    Args:
+        run: the folder that ``prepare`` wrote.
+        out: the folder of the package.
+        language: of the app: ``cpp``, ``node`` or ``python``.
+        unproven: package it though its run did not pass or no DirectML ran it; the contract says so.
+        sign: file of a private key (Ed25519, PEM) that signs the contract, made where it is not there; its public half
+            lies beside it, its name ending in ``.pub``.
+        force: replace the package in ``out``.
+
+    Raises:
+        DmlprepError: the run did not pass, or the package cannot be written.
+    """
+    from dmlprep.package import PackageRequest, package
+
+    key = Path(sign) if sign is not None else None
+    return package(PackageRequest(Path(run), Path(out), language, unproven, key, force, progress))
+
+
+def verify_package(folder: str | Path, *, key: str | Path | None = None) -> Verified:
+    """Check every file of a package against its contract.
+
+    Args:
+        key: file of the public key that must have signed it.
+
+    Raises:
+        InputError: a file is missing or was changed, or the key did not sign it; the message names the file.
+    """
+    from dmlprep.package import verify
+
+    return verify(Path(folder), Path(key) if key is not None else None)
 
 
 def adapters() -> tuple[Adapter, ...]:

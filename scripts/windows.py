@@ -68,8 +68,11 @@ while [ ! -e /tmp/.X11-unix/X1 ]; do
   sleep 0.02
 done
 export LD_PRELOAD=/native/tiles.so
-exec /usr/lib/wine/wine64 'C:\\python\\python.exe' "$@"
+exec /usr/lib/wine/wine64 "$@"
 """
+
+
+PYTHON_EXE = r"C:\python\python.exe"
 
 
 class NotRun(Exception):
@@ -153,7 +156,8 @@ def requirements(extra: str = "") -> list[str]:
     extras = project["optional-dependencies"]
     wanted = [Requirement(text) for text in (extras[extra] if extra else project["dependencies"] + extras["dev"])]
     here = [one for one in wanted if one.marker is None or one.marker.evaluate(dict(_WINDOWS))]
-    skip = {"ruff", "mypy"}  # they look at the files, which are the same here
+    # The first two look at the files, which are the same here; signatures are the same bytes everywhere.
+    skip = {"ruff", "mypy", "cryptography"}
     return sorted(
         {f"{one.name}{one.specifier}" for one in here if one.name not in skip} | (set() if extra else {*_MORE})
     )
@@ -307,11 +311,13 @@ class Job:
         line[at + 1] = "/prefix/drive_c/checkout"
         return line
 
-    def run(self, arguments: Sequence[str], limit: float | None = None, *, shown: bool = False) -> int:
-        """python.exe with these arguments; its exit code, 124 where it took longer than ``limit`` seconds."""
+    def run(
+        self, arguments: Sequence[str], limit: float | None = None, *, shown: bool = False, program: str = PYTHON_EXE
+    ) -> int:
+        """A program with these arguments; its exit code, 124 where it took longer than ``limit`` seconds."""
         with self.log.open("wb") as log:
             self._process = subprocess.Popen(
-                self._command(arguments),
+                self._command([program, *arguments]),
                 stdin=subprocess.DEVNULL,
                 stdout=None if shown else log,
                 stderr=None if shown else subprocess.STDOUT,
@@ -502,10 +508,14 @@ def test(bed: Bed, provider: str, jobs: int, paths: Sequence[str], extra: Sequen
     return 1 if tally.failed or not tally.passed else 0
 
 
+def default_home() -> Path:
+    """Where the pieces are kept unless ``--home`` says otherwise."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dmlprep" / "windows"
+
+
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description="This checkout under CPython for Windows, in the runtime's Wine.")
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    parser.add_argument("--home", type=Path, default=cache / "dmlprep" / "windows", help="where the pieces are kept")
+    parser.add_argument("--home", type=Path, default=default_home(), help="where the pieces are kept")
     parser.add_argument("--package", choices=PACKAGES, default=PACKAGES[0], help="which ONNX Runtime with DirectML")
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("setup", help="fetch what is missing")

@@ -18,9 +18,11 @@ import onnx_ir as ir
 import onnxruntime as ort
 
 from dmlprep.errors import DmlprepError
+from dmlprep.framing import frame_of
 from dmlprep.fused import write_out
 from dmlprep.model import Model
 from dmlprep.model.pinned import pinned_array, pinned_values
+from dmlprep.parity.framed import inside, outside
 from dmlprep.passes import Context, make_pass
 from dmlprep.pipeline.transaction import run_step
 from dmlprep.targets import find_target
@@ -168,7 +170,8 @@ def seeded_feeds(model: onnx.ModelProto) -> dict[str, Any]:
 def run_on_cpu(before: Case, after: Model) -> tuple[list[Any], list[Any]]:
     """Outputs of the graph before and after, on one feed of zeros and ones (so that integers are valid indices).
 
-    Inputs whose values were pinned are fed these values. Operators that the CPU has no kernel for are written out.
+    Inputs whose values were pinned are fed these values; a framed model is held against the graph before behind the
+    reference pipeline. Operators that the CPU has no kernel for are written out.
     """
     proto = ir.to_proto(write_out(after).model.ir)
     first = onnx.parser.parse_model(before.before)
@@ -179,8 +182,18 @@ def run_on_cpu(before: Case, after: Model) -> tuple[list[Any], list[Any]]:
     pinned = pinned_values(after.ir)
     original = ir.from_proto(first).graph.inputs
     feeds = seeded_feeds(proto) | {v.name: pinned_array(v, pinned[v.name]) for v in original if v.name in pinned}
-    reference, result = (s.run(None, {i.name: feeds[i.name] for i in s.get_inputs()}) for s in sessions)
-    return reference, result
+    frame = frame_of(after.ir)
+    bare = inside(frame, feeds)  # what a frame makes of the app's data
+    reference, result = (
+        dict(
+            zip(
+                [o.name for o in s.get_outputs()], s.run(None, {i.name: f[i.name] for i in s.get_inputs()}), strict=True
+            )
+        )
+        for s, f in zip(sessions, (bare, feeds), strict=True)
+    )
+    expected = outside(frame, reference)
+    return [expected[name] for name in result], list(result.values())
 
 
 def _quiet() -> ort.SessionOptions:

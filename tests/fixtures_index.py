@@ -41,6 +41,7 @@ FIXTURES: tuple[Fixture, ...] = (
     Fixture("depthwise_cnn", "@vision-fp16", {"batch": 1, "height": 32, "width": 32}),
     Fixture("unet_resize", "@vision-fp16", {"batch": 1, "height": 16, "width": 24}, {"height": 16, "width": 24}),
     Fixture("detector_nms", "@vision-fp16", dynamic=("boxes", "scores", "labels"), traits=("nms",)),
+    Fixture("detector_raw", "@vision-fp16"),
     Fixture("super_resolution", "@super-resolution-fp16", {"batch": 1, "height": 12, "width": 16}),
     Fixture("weights_as_inputs", "@vision-fp16", traits=("ir3",)),
     Fixture("unnamed_nodes", "@vision-fp16", {"N": 2}, traits=("unnamed",)),

@@ -12,6 +12,7 @@ from pathlib import Path
 PACKAGE = Path(__file__).resolve().parents[1] / "dmlprep"
 
 FLOORS: dict[str, int] = {
+    "_deferred": 1,
     "_version": 1,
     "errors": 1,
     "bounds": 1,
@@ -25,6 +26,7 @@ FLOORS: dict[str, int] = {
     "rewriting": 3,
     "quirks": 3,
     "fused": 3,
+    "framing": 3,
     "metrics": 2,
     "engines": 4,
     "runtime": 3,
@@ -33,9 +35,11 @@ FLOORS: dict[str, int] = {
     "precision": 5,
     "parity": 5,
     "speed": 5,
+    "tuning": 6,
     "recipe": 6,
     "pipeline": 6,
     "kit": 6,
+    "package": 6,
     "report": 6,
     "api": 7,
     "cli": 8,
@@ -74,6 +78,7 @@ DOORS: dict[str, set[str]] = {
     "onnxconverter_common": {"engines"},
     **{f"onnx.{part}": {"compiled"} for part in COMPILED},
     "PIL": {"engines"},
+    "cryptography": {"package"},
     "soundfile": {"engines"},
     "tokenizers": {"engines"},
 }
@@ -253,6 +258,7 @@ def test_texts_leave_by_their_doors() -> None:
         "cli/console.py",
         "report/console.py",
         "runtime/offsite/main.py",  # at the other machine
+        "runtime/offsite/sample.py",  # in somebody's app
         "runtime/catalog.py",  # a worker, which is read and not shown
         "buildsys/__main__.py",  # a path, which must be as it is
     }

@@ -1,6 +1,6 @@
 """Cut a large model into pieces that run one after the other, so that its weights never stand in memory together.
 
-Running a 5 GB model on the CPU takes 5 GB, however its file is mapped; in pieces of 256 MB it takes some 550 MB. The
+Running a 5 GB model on the CPU takes 5 GB, however its file is mapped; in pieces of 128 MB it takes some 250 MB. The
 values are those of the whole model: the same nodes run on the same values, in the same order.
 """
 
@@ -20,10 +20,13 @@ from dmlprep.model.frozen import Frozen, thaw
 from dmlprep.model.model import Model
 from dmlprep.model.walk import attribute_graphs
 
-__all__ = ["PIECE_BYTES", "Segment", "run_segments", "segments"]
+__all__ = ["PIECE_BYTES", "WHOLE_BYTES", "Segment", "run_segments", "segments"]
 
-PIECE_BYTES = 256 << 20
+PIECE_BYTES = 128 << 20
 """Weights of one piece, in bytes; a single node with larger weights is a piece of its own."""
+
+WHOLE_BYTES = 1 << 30
+"""Weights, in bytes, up to which a model is run whole: memory for a gigabyte is there, and each piece costs a load."""
 
 V = TypeVar("V")
 """What stands for a value: an array, or one array for each of several feeds."""
@@ -129,13 +132,14 @@ def run_segments(
     run: Callable[[Model, Mapping[str, V]], dict[str, V]],
     model: Model,
     feeds: Mapping[str, V],
-    piece_bytes: int = PIECE_BYTES,
+    piece_bytes: int | None = None,
 ) -> dict[str, V]:
     """Run a model piece by piece.
 
     Args:
         run: runs one model on feeds and returns all its outputs by name.
         feeds: values of the model's inputs by name.
+        piece_bytes: weights of one piece; without it ``PIECE_BYTES``, and models up to ``WHOLE_BYTES`` are one.
 
     Returns:
         the model's outputs by name.
@@ -143,6 +147,11 @@ def run_segments(
     Raises:
         ModelRefused: as ``run`` does, and where shapes contradict each other.
     """
+    if piece_bytes is None:
+        total = model.statistics().nbytes
+        if total <= WHOLE_BYTES:
+            return run(model, feeds)
+        piece_bytes = PIECE_BYTES
     known = Inference.of(model.ir)
     cuts = segments(model, piece_bytes, known)
     if len(cuts) == 1:

@@ -335,7 +335,9 @@ def _filled(known: Known, node: ir.Node) -> tuple[Element, ...] | None:
 
 
 def _ranged(known: Known, node: ir.Node) -> tuple[Element, ...] | None:
-    start, limit, step = (elements(known, v) for v in node.inputs[:3])
+    if len(node.inputs) != 3:
+        return None
+    start, limit, step = (elements(known, v) for v in node.inputs)
     if start is None or limit is None or step is None or len(limit[1]) != 1:
         return None
     first, last = start[1][0], limit[1][0]

@@ -129,3 +129,11 @@ class ProgressObserver(Observer):
 
     def measured(self, found: Bench) -> None:
         self._end(f"{found.rounds} rounds in {found.seconds:.0f} s", "bench")
+
+    def ranking(self, share: float, text: str) -> None:
+        if self._task is None:
+            self._begin("rank")
+        self.step_progress(share, text)
+
+    def ranked(self, count: int, seconds: float) -> None:
+        self._end(f"{count} candidates in {seconds:.1f} s", "rank")

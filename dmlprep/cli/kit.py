@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from dmlprep.bounds import MOST_FEEDS, MOST_RUNS
+from dmlprep.cli.groups import PackGroup
 from dmlprep.cli.options import (
     adapter_options,
     feeds_option,
@@ -23,16 +24,7 @@ from dmlprep.cli.output import echo, print_json, progress_line, show_verdict
 __all__ = ["command"]
 
 
-class _Kit(click.Group):
-    """``dmlprep kit MODEL`` packs: the word ``pack`` may be left out."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        if args and args[0] not in (*self.commands, "--help", "-h"):
-            args = ["pack", *args]
-        return super().parse_args(ctx, args)
-
-
-@click.group("kit", cls=_Kit)
+@click.group("kit", cls=PackGroup)
 def command() -> None:
     """Try a model on a Windows machine that has Python and onnxruntime-directml only.
 
@@ -135,6 +127,32 @@ def pack(
     own = f" --key {options['key']}" if packed.run_key is not None else ""
     echo(f"  then: dmlprep kit verify result.zip --kit {packed.path} --model {model}{own}")
     return 0
+
+
+@command.command("choose")
+@click.argument("result", type=click.Path(path_type=Path))
+@click.option(
+    "--kit", type=click.Path(path_type=Path), required=True, help="The kit.zip of dmlprep tune that was sent."
+)
+@click.option("-o", "--out", type=click.Path(path_type=Path), help="File for the recipe that was found (.toml).")
+@click.option("--key", type=click.Path(path_type=Path), help="Your own key, as for verify.")
+@metric_options
+@click.option("--force", is_flag=True, help="Replace the recipe.")
+@format_option("text", "json")
+def choose(result: Path, out: Path | None, output_format: str, **options: Any) -> int:
+    """Choose among the candidates of a kit of dmlprep tune by the RESULT that came back.
+
+    The outputs of each are compared again here. Times choose where a GPU ran.
+
+    Exit codes: 0 one was chosen; 1 none computes what it should; 2 damaged, edited, not signed though --key asks for
+    it, or of another kit; 3 none ran, or the inputs prove nothing.
+    """
+    from dmlprep import api
+    from dmlprep.cli.tune import show_found
+
+    found = api.choose_kit(result, out=out, **options)
+    show_found(found, out, output_format)
+    return found.exit_code
 
 
 @command.command("verify")

@@ -27,6 +27,7 @@ __all__ = [
     "read_sizes",
     "recipe_options",
     "seconds_option",
+    "settings_options",
     "sizes_option",
     "time_limit_option",
 ]
@@ -44,8 +45,8 @@ class Number(click.FloatRange):
         return number
 
 
-def recipe_options(function: F) -> F:
-    """``--recipe``, ``--pin``, ``--set``, ``--target``."""
+def settings_options(function: F) -> F:
+    """``--pin``, ``--set``, ``--target``."""
     for option in (
         click.option("--target", metavar="NAME", help="DirectML release to prepare for (dmlprep target list)."),
         click.option(
@@ -64,17 +65,21 @@ def recipe_options(function: F) -> F:
             help="Fix a dimension, by name (batch=1) or by input and axis (pixel_values:0=1), or the value of an input "
             "(sr:=16000).",
         ),
-        click.option(
-            "-r",
-            "--recipe",
-            default="@static-fp32",
-            show_default=True,
-            metavar="NAME",
-            help="Built-in recipe (@vision-fp16; dmlprep recipe list) or a .toml file.",
-        ),
     ):
         function = option(function)
     return function
+
+
+def recipe_options(function: F) -> F:
+    """``--recipe``, ``--pin``, ``--set``, ``--target``."""
+    return click.option(
+        "-r",
+        "--recipe",
+        default="@static-fp32",
+        show_default=True,
+        metavar="NAME",
+        help="Built-in recipe (@vision-fp16; dmlprep recipe list) or a .toml file.",
+    )(settings_options(function))
 
 
 def feeds_option(function: F) -> F:

@@ -58,7 +58,7 @@ def command(
 def _show_recipe(made: Plan, output_format: str) -> None:
     import msgspec
 
-    from dmlprep.report.units import toml_value
+    from dmlprep.record.documents import toml_value
 
     steps = [
         {

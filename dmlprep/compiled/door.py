@@ -30,7 +30,7 @@ from dmlprep.processes.process import CREATION_FLAGS, Job
 from dmlprep.processes.spawning import spawn
 from dmlprep.record import CODES
 
-__all__ = ["DEFAULT", "Limits", "OnnxError", "ask", "end", "limited", "start"]
+__all__ = ["DEFAULT", "Limits", "OnnxError", "ask", "ask_once", "end", "limited", "start"]
 
 _MIB = 1 << 20
 
@@ -45,6 +45,10 @@ _PATIENCE = 6
 
 _LARGE = 32 * _MIB
 """Bytes of request and answer after which the process ends: it does not give its memory back."""
+
+
+_KEPT = 16 * _MIB
+"""Bytes of requests and answers that are kept. A look at a node takes some 300."""
 
 
 class OnnxError(Exception):
@@ -292,6 +296,8 @@ class _Door:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._process: _Process | None = None
+        self._answers: dict[tuple[bytes, ...], list[bytes]] = {}
+        self._kept = 0
 
     def _started(self) -> _Process:
         if self._process is not None and not self._process.alive:
@@ -323,6 +329,17 @@ class _Door:
         if answer[0] == b"no":
             raise OnnxError(answer[1].decode(errors="replace"))
         return answer[1:]
+
+    def ask_once(self, word: str, parts: Sequence[bytes]) -> list[bytes]:
+        request = (word.encode(), *parts)
+        answer = self._answers.get(request)
+        if answer is None:
+            answer = self.ask(word, parts)
+            self._kept += sum(map(len, request)) + sum(map(len, answer))
+            if self._kept > _KEPT:
+                self._kept, self._answers = 0, {}
+            self._answers[request] = answer
+        return answer
 
     def _asked(self, word: str, parts: Sequence[bytes], limits: Limits) -> list[bytes]:
         again = True
@@ -441,3 +458,11 @@ def ask(word: str, *parts: bytes) -> list[bytes]:
         CheckNotRun: the process does not start.
     """
     return _door.ask(word, parts)
+
+
+def ask_once(word: str, *parts: bytes) -> list[bytes]:
+    """``ask``, where the answer follows from the request alone: it may be that of the same request before.
+
+    A refusal or a failure is not kept.
+    """
+    return _door.ask_once(word, parts)

@@ -1,15 +1,12 @@
 """onnxsim 0.8, in a child process: a crash, a hang or a hunger for memory of it is a sentence, not the end of dmlprep.
 
-Only ``onnxsim.simplify`` is used. The model goes over by file, without its weights (``passes/simplify.py`` takes them
-out before). The import of onnxsim takes as long as many simplifications, so the process is kept for the next call, for
-as long as that may be soon.
+The process is ``onnxsim_process.py``. The model goes over by file, without its weights (``passes/simplify.py`` takes
+them out before). The process is kept for the next call, for as long as that may be soon.
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
-import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,9 +15,9 @@ import onnx
 from google.protobuf.message import DecodeError
 
 from dmlprep.errors import InputError, ModelRefused
+from dmlprep.model.bounds import check_bounds
 from dmlprep.runtime.child import Child
 from dmlprep.runtime.failure import FULL, SessionFailure, disk_full
-from dmlprep.runtime.serving import Refused, answers, serve
 from dmlprep.runtime.starting import allowed_memory
 
 __all__ = ["SKIPPED", "end", "simplify"]
@@ -42,8 +39,9 @@ _IDLE = 60.0
 """Seconds after which the process ends when nobody calls."""
 
 _MEMORY, _MEMORY_A_BYTE = 2 << 30, 256
-"""Bytes of memory that it may hold, and more for each byte of the model, which has no weights. Its import takes 90 MB,
-a graph of 20,000 nodes 110 bytes a byte; what needs more folds constants that grow without end."""
+"""Bytes of memory that it may hold, and more for each byte of the model, which has no weights. It takes 40 MB by
+itself, 90 MB where it runs nodes on ONNX Runtime; a graph of 20,000 nodes takes 110 bytes a byte. What needs more folds
+constants that grow without end."""
 
 _LARGE = 32 << 20
 """Bytes of a model after which the process ends: it does not give its memory back."""
@@ -68,7 +66,7 @@ class _Simplifier:
                 self._idle.cancel()
             child = self._child
             if child is None or not child.alive:
-                child = self._child = Child.of_module("dmlprep.engines.onnxsim", [], "onnxsim")
+                child = self._child = Child.of_file(str(Path(__file__).with_name("onnxsim_process.py")), "onnxsim")
             before, after = child.exchange / "before.onnx", child.exchange / "after.onnx"
             try:
                 self._write(before, model)
@@ -138,8 +136,6 @@ def simplify(
     Raises:
         ModelRefused: DP301, the simplifier failed, crashed or took too long.
     """
-    from dmlprep.model.bounds import check_bounds  # here: the process would import all of dmlprep.model as well
-
     skipped = SKIPPED if merge_equal else (*SKIPPED, "eliminate_common_subexpression")
     result = onnx.ModelProto()
     try:
@@ -166,33 +162,3 @@ def end() -> None:
 
 def _refused(what: str, more: str = ", or give it more time") -> ModelRefused:
     return ModelRefused(what, where="onnxsim", code="DP301", fix=f"leave the step out{more}")
-
-
-def _handle(fields: list[str]) -> bool:
-    """Do one request."""
-    word, before, after, constant_bytes, *skipped = fields
-    if word != "simplify":
-        raise Refused("protocol", f"unknown request {word}")
-    import onnxsim
-
-    try:
-        with open(os.devnull, "w", encoding="utf-8") as nowhere, contextlib.redirect_stdout(nowhere):
-            result, _ = onnxsim.simplify(
-                onnx.load(before),
-                check_n=0,
-                skipped_optimizers=skipped,
-                tensor_size_threshold=f"{constant_bytes}B",
-                mutable_initializer=True,
-                certify=False,
-                import_custom_schemas=False,
-            )
-        Path(after).write_bytes(result.SerializeToString())
-    except Exception as error:
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        raise Refused("run", lines[-1] if lines else type(error).__name__) from error
-    return True
-
-
-if __name__ == "__main__":
-    with answers(int(sys.argv[1])) as out:
-        serve(sys.stdin.buffer, out, _handle)

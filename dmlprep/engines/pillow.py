@@ -10,7 +10,7 @@ import numpy as np
 from dmlprep.engines.extras import extra
 from dmlprep.errors import InputError
 
-__all__ = ["Fit", "read_picture"]
+__all__ = ["Fit", "read_picture", "resize"]
 
 Fit = Literal["crop", "pad", "stretch"]
 
@@ -51,3 +51,27 @@ def read_picture(path: Path, channels: int, size: tuple[int, int] | None, fit: F
             picture.paste(scaled, (0, 0))
     array = np.asarray(picture)
     return array.reshape(*array.shape[:2], channels)
+
+
+def resize(image: np.ndarray[Any, Any], size: tuple[int, int], mode: str) -> np.ndarray[Any, Any]:
+    """A picture of another size.
+
+    Args:
+        image: [height, width, channels]: bytes of one or three channels, or floats.
+        size: height and width.
+        mode: of Pillow's ``Resampling``, in lower case.
+
+    Returns:
+        bytes for bytes, else float32.
+
+    Raises:
+        UsageError: Pillow is not installed.
+    """
+    module = extra("PIL.Image", "Pillow", "resizing pictures as Pillow does")
+    resample = module.Resampling[mode.upper()]
+    # Channels by themselves: Pillow has no pictures of several floats, and none of its filters mixes channels.
+    planes = [
+        image[..., c] if image.dtype == np.uint8 else image[..., c].astype(np.float32) for c in range(image.shape[2])
+    ]
+    made = [module.fromarray(np.ascontiguousarray(plane)).resize(size[::-1], resample) for plane in planes]
+    return np.stack([np.asarray(plane) for plane in made], -1)

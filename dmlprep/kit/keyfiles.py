@@ -8,6 +8,7 @@ from pathlib import Path
 
 from dmlprep.errors import InputError, UsageError
 from dmlprep.files import Unfit, check_output, read_given, remove, unreadable, unwritable
+from dmlprep.files.private import write_private
 from dmlprep.kit.archive import Bundle
 from dmlprep.runtime.offsite.keys import LONGEST, PackerKey, RunKey, fits, new_packer_key, parse_packer_key
 
@@ -41,7 +42,7 @@ def packer_key(path: Path, *, make: bool = False) -> PackerKey:
         check_output(path)
         with suppress(FileExistsError):  # another run made it meanwhile
             key = new_packer_key()
-            _write_private(path, key.line())
+            write_private(path, key.line().encode("ascii"))
             return key
     fix = "pass the file that dmlprep kit --key made"
     try:
@@ -77,32 +78,10 @@ def write_run_key(key: RunKey, kit: Path) -> Path:
     file = run_key_file(kit)
     try:
         remove(file)
-        _write_private(file, key.line())
+        write_private(file, key.line().encode("ascii"))
     except OSError as error:
         raise unwritable(error, file) from error
     return file
-
-
-def _write_private(path: Path, text: str) -> None:
-    """A new file that its owner alone can read, whole or not at all.
-
-    Raises:
-        FileExistsError: there is one.
-        OutputError: it cannot be written.
-    """
-    try:
-        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o600)
-        try:
-            os.write(file, text.encode("ascii"))
-        except OSError:
-            os.close(file)
-            remove(path)
-            raise
-        os.close(file)
-    except FileExistsError:
-        raise
-    except OSError as error:
-        raise unwritable(error, path) from error
 
 
 def check_kit_seal(key: PackerKey, document: bytes, kit: Bundle) -> None:

@@ -7,17 +7,18 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from itertools import chain
+from pathlib import Path
 
 import onnx
 import onnx_ir as ir
 
 from dmlprep.compiled import calls
 from dmlprep.compiled.door import OnnxError
-from dmlprep.errors import ToolFailed
+from dmlprep.errors import InputError, ToolFailed
 from dmlprep.model import protos
 from dmlprep.model.frozen import Frozen, freeze, stub_index
 
-__all__ = ["check", "infer_shapes", "is_own", "weightless"]
+__all__ = ["check", "demand_valid", "infer_shapes", "is_own", "weightless"]
 
 _OWNER = "com.microsoft"
 
@@ -78,6 +79,23 @@ def check(model: ir.Model, *, full: bool = True) -> str:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         return " ".join(lines[:3]) or type(error).__name__
     return ""
+
+
+def demand_valid(model: ir.Model, source: Path) -> None:
+    """Refuse a model that onnx's checker refuses, as every command that works on a model does.
+
+    Raises:
+        InputError: the model is not valid.
+        ToolFailed: onnx crashes on the model, or needs more than its limits.
+    """
+    wrong = check(model, full=False)
+    if wrong:
+        raise InputError(
+            f"the model is not valid ONNX: {wrong}",
+            where=str(source),
+            code="DP003",
+            fix="export it again; onnx.checker names the fault",
+        )
 
 
 def _has_shape(proto: onnx.TypeProto) -> bool:

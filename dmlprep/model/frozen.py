@@ -72,15 +72,12 @@ def freeze(model: ir.Model, threshold: int = 1024, *, attributes: bool = True) -
         held.append(tensor)
         return _Stub(len(held) - 1, tensor)
 
-    def back(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
-        return held[int(str(tensor.location).removeprefix(_STUB))] if isinstance(tensor, _Stub) else tensor
-
-    map_tensors(model, out, attributes=attributes)
+    taken = map_tensors(model, out, attributes=attributes)
     try:
         proto = ir.to_proto(model)
     finally:
-        if held:
-            map_tensors(model, back, attributes=attributes)
+        for replaced in taken:
+            replaced.undo()
     return Frozen(proto, held)
 
 

@@ -67,7 +67,7 @@ def _typed(name: str, array: Array, dtype: ir.DataType) -> Array:
             raise _wrong(name, "the input takes text")
         return array
     kinds = "b" if dtype == ir.DataType.BOOL else "iu" if dtype.is_integer() else "iuf"
-    if dtype.bitwidth < 8 or not (dtype.is_integer() or dtype.is_floating_point() or kinds == "b"):
+    if not (dtype.is_integer() or dtype.is_floating_point() or kinds == "b") or dtype.bitwidth < 8:
         raise _wrong(name, f"values of type {dtype.name} cannot be pinned")
     if array.size and array.dtype.kind not in kinds:
         form = {"b": "true or false", "iu": "whole numbers", "iuf": "numbers"}[kinds]

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 import onnx_ir as ir
 
 __all__ = [
+    "Replaced",
     "attribute_graphs",
     "count_nodes",
     "graphs",
@@ -21,15 +23,18 @@ __all__ = [
 
 GraphLike = ir.Graph | ir.Function
 
+_GRAPHS = (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
+_TENSORS = (ir.AttributeType.TENSOR, ir.AttributeType.TENSORS)
+
 
 def attribute_graphs(node: ir.Node) -> Iterator[tuple[str, ir.Graph]]:
     """The subgraphs of a node, each with the name of its attribute (``then_branch``)."""
-    for name, attr in node.attributes.items():
-        if attr.is_ref():
+    for name, attr in node.attributes.data.items():  # the dict itself: looking twice at each costs more than the walk
+        if attr.type not in _GRAPHS or attr.is_ref():
             continue
         if attr.type == ir.AttributeType.GRAPH:
             yield name, attr.as_graph()
-        elif attr.type == ir.AttributeType.GRAPHS:
+        else:
             yield from ((f"{name}[{i}]", graph) for i, graph in enumerate(attr.as_graphs()))
 
 
@@ -46,7 +51,7 @@ def _below(path: str, graph: GraphLike) -> Iterator[tuple[str, GraphLike]]:
         yield path, graph
         inner: list[tuple[str, GraphLike]] = []
         for node in graph:
-            if node.attributes:  # most nodes have none, and a generator for each of them costs more than the walk
+            if node.attributes.data:  # most nodes have none, and a generator for each of them costs more than the walk
                 for name, sub in attribute_graphs(node):
                     inner.append((join_path(path, f"{label(node)}/{name}"), sub))
         stack.extend(reversed(inner))
@@ -98,31 +103,50 @@ def label(node: ir.Node) -> str:
     return f"{node.op_type}({output})"
 
 
+@dataclass(frozen=True)
+class Replaced:
+    """A tensor that was replaced: where it stood, and what stood there."""
+
+    holder: ir.Value | ir.Node
+    was: ir.TensorProtocol | ir.Attr
+
+    def undo(self) -> None:
+        """Put back what was there."""
+        if isinstance(self.was, ir.Attr):
+            self.holder.attributes[self.was.name] = self.was  # type: ignore[union-attr]
+        else:
+            self.holder.const_value = self.was  # type: ignore[union-attr]
+
+
 def map_tensors(
     model: ir.Model, change: Callable[[ir.TensorProtocol], ir.TensorProtocol], *, attributes: bool = True
-) -> None:
-    """Replace every initializer, and with ``attributes`` every tensor attribute, by ``change(tensor)``."""
+) -> list[Replaced]:
+    """Replace every initializer, and with ``attributes`` every tensor attribute, by ``change(tensor)``.
+
+    Returns:
+        what stood where something else stands now.
+    """
+    replaced: list[Replaced] = []
     for _, graph in graphs(model):
         if isinstance(graph, ir.Graph):
             for value in graph.initializers.values():
-                if value.const_value is not None:
-                    new = change(value.const_value)
-                    if new is not value.const_value:
-                        value.const_value = new
+                was = value.const_value
+                if was is not None and (now := change(was)) is not was:
+                    value.const_value = now
+                    replaced.append(Replaced(value, was))
         if not attributes:
             continue
         for node in graph:
-            for name, attr in list(node.attributes.items()):
-                if attr.is_ref() or attr.value is None:
+            for name, attr in list(node.attributes.data.items()):
+                if attr.type not in _TENSORS or attr.is_ref() or attr.value is None:
                     continue
-                if attr.type == ir.AttributeType.TENSOR:
-                    one = change(attr.value)
-                    if one is not attr.value:
-                        node.attributes[name] = ir.Attr(name, attr.type, one, attr.doc_string)
-                elif attr.type == ir.AttributeType.TENSORS:
-                    many = [change(t) for t in attr.value]
-                    if any(a is not b for a, b in zip(many, attr.value, strict=True)):
-                        node.attributes[name] = ir.Attr(name, attr.type, many, attr.doc_string)
+                one = attr.type == ir.AttributeType.TENSOR
+                old = [attr.value] if one else list(attr.value)
+                new = [change(t) for t in old]
+                if any(a is not b for a, b in zip(new, old, strict=True)):
+                    node.attributes[name] = ir.Attr(name, attr.type, new[0] if one else new, attr.doc_string)
+                    replaced.append(Replaced(node, attr))
+    return replaced
 
 
 def tensors(model: ir.Model) -> Iterator[ir.TensorProtocol]:

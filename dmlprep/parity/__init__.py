@@ -3,6 +3,7 @@
 from dmlprep.parity.candidate import Candidate, adapt_feed, file_candidate, shadow_candidate
 from dmlprep.parity.compare import compare, compare_candidate, not_run
 from dmlprep.parity.feeds import Feed, fit_feeds, fit_shapes, load_feeds, make_feeds, static_sizes
+from dmlprep.parity.framed_feeds import feeds_of
 from dmlprep.parity.optimization_levels import at_some_level, lower_levels
 from dmlprep.parity.reference import Reference
 from dmlprep.parity.run_feeds import RunFeeds
@@ -16,6 +17,7 @@ __all__ = [
     "at_some_level",
     "compare",
     "compare_candidate",
+    "feeds_of",
     "file_candidate",
     "fit_feeds",
     "fit_shapes",

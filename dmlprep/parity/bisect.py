@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dmlprep.errors import CheckNotRun, InputError
+from dmlprep.framing import between
 from dmlprep.metrics import Tolerance, choose_tolerance, holds_fp16, quantizes
 from dmlprep.model import Model
 from dmlprep.model.unchanged import Unchanged, data_files
@@ -109,6 +110,10 @@ def bisect(
         raise CheckNotRun(f"there is nothing to bisect with: {error.what}", code="DP703", fix=error.fix) from error
     tried: list[SettingResult] = []
     with made:
+        if between(made.model.ir, opened.ir) is not None:
+            what = "the candidate has a frame around it, whose inputs are not the reference's"
+            fix = "bisect what is prepared without the step 'frame'; compare holds the framed model against it"
+            raise InputError(what, where=str(candidate), code="DP705", fix=fix)
         files.take([reference, *data_files(made.model)])
         if matrix:
             tried = try_settings(made, opened, device=device, tolerance=tolerance, session=session, progress=progress)

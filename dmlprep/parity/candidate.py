@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import onnx_ir as ir
 
-from dmlprep.analysis.segments import PIECE_BYTES, run_segments
+from dmlprep.analysis.segments import PIECE_BYTES, WHOLE_BYTES, run_segments
 from dmlprep.errors import InputError
 from dmlprep.files.run_folder import temporary_folder
 from dmlprep.fused import Written, write_out
@@ -44,9 +44,6 @@ Answers = Generator[tuple[DeviceInfo, dict[str, Array]], None, None]
 
 _ON_CPU = ("llvmpipe", "lavapipe", "swiftshader")
 """Drivers that compute on the CPU, as an adapter's name has them."""
-
-WHOLE_BYTES = 1 << 30
-"""Weights up to which a shadow is run whole, in bytes; beyond, piece by piece (``model.segments``)."""
 
 
 def usable_device(device: Device, session: SessionOptions | None = None) -> tuple[str, DeviceInfo | None]:

@@ -21,7 +21,7 @@ from dmlprep.parity.legal import batch_count, compared_with, region_extent, resh
 from dmlprep.parity.roles import index_limit, role
 from dmlprep.parity.sizes import Input, graph_inputs, is_signal, resolve_shapes
 
-__all__ = ["Array", "Feed", "fit_feeds", "fit_shapes", "load_feeds", "make_feeds", "static_sizes"]
+__all__ = ["Array", "Feed", "fit_feeds", "fit_shapes", "load_feeds", "make_feeds", "make_image", "static_sizes"]
 
 Array = np.ndarray[Any, Any]
 Feed = dict[str, Array]
@@ -116,7 +116,8 @@ def _numpy_type(one: Input) -> np.dtype[Any]:
         )
     if one.dtype == ir.DataType.STRING:
         return np.dtype(object)
-    if one.dtype.bitwidth < 8 or one.dtype.name.startswith("FLOAT8") or one.dtype.name.startswith("COMPLEX"):
+    unmade = ("UNDEFINED", "FLOAT8", "COMPLEX")
+    if one.dtype.name.startswith(unmade) or one.dtype.bitwidth < 8:
         raise CheckNotRun(
             f"input {one.name!r} is {one.dtype.name}, and no value can be made up for it",
             code="DP703",
@@ -179,7 +180,7 @@ def _fill(
         case "cache":
             filled = rng.standard_normal(shape) * 0.3
         case "image":
-            filled = _image(rng, shape, kind, smooth=not (rough and seed % 2))
+            filled = make_image(rng, shape, kind, smooth=not (rough and seed % 2))
         case _ if is_signal(one) and shape and max(shape) >= _SOUND:
             filled = _sound(rng, shape, quiet=bool(seed % 2))
         case _:
@@ -211,8 +212,12 @@ def _image_sizes(shape: tuple[int, ...], inputs: Sequence[Input], shapes: Mappin
     return np.broadcast_to(sizes, shape) if shape and shape[-1] == 2 else np.full(shape, height)
 
 
-def _image(rng: np.random.Generator, shape: tuple[int, ...], kind: np.dtype[Any], *, smooth: bool) -> Array:
-    """A picture of zero mean and unit variance; bytes 0 to 255 where the input takes integers."""
+def make_image(rng: np.random.Generator, shape: tuple[int, ...], kind: np.dtype[Any], *, smooth: bool) -> Array:
+    """A picture of zero mean and unit variance; bytes 0 to 255 where the input takes integers.
+
+    Args:
+        smooth: surfaces and some noise; else noise alone.
+    """
     if 0 in shape:
         return np.zeros(shape)
     steps = [np.linspace(0, 1, n) for n in shape]

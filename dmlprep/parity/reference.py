@@ -14,6 +14,7 @@ import numpy as np
 import onnx_ir as ir
 
 from dmlprep.files.run_folder import temporary_folder
+from dmlprep.framing import between
 from dmlprep.fused import Written, write_out
 from dmlprep.metrics import (
     LAST_BITS,
@@ -31,6 +32,8 @@ from dmlprep.model.drawing import draws
 from dmlprep.model.pinned import pinned_values
 from dmlprep.model.walk import label, nodes
 from dmlprep.parity.feeds import Feed
+from dmlprep.parity.framed import inside, outside
+from dmlprep.parity.framed_feeds import feeds_of
 from dmlprep.parity.optimization_levels import Lowered, at_some_level, lower_levels
 from dmlprep.parity.run_feeds import RunFeeds
 from dmlprep.parity.telling import silent, vanishes, variations
@@ -83,6 +86,8 @@ class Reference:
         mended: whether ONNX Runtime ran it as it was mended, because it does not load the file.
         written_out: the fused operators that were written out for the CPU, which has no kernel for them.
         yardstick: what the user says of how its outputs are judged.
+
+    Where what is held against the original has a frame around it, feeds and outputs are those of the framed model.
     """
 
     def __init__(
@@ -93,8 +98,11 @@ class Reference:
         time_limit: float = 600.0,
         host: SessionHost | None = None,
         yardstick: Yardstick = Yardstick(),  # noqa: B008 - frozen
+        framed: Model | None = None,
     ) -> None:
-        yardstick.check(model)
+        self._judged = framed if framed is not None and between(model.ir, framed.ir) is not None else model
+        self._frame = between(model.ir, self._judged.ir)
+        yardstick.check(self._judged)
         self.path = path
         self.model = model
         self.feeds = feeds
@@ -140,7 +148,8 @@ class Reference:
         model = Model.open(path)
         like = like or model
         values = pinned_values(like.ir, model.ir.graph.inputs)
-        made = RunFeeds(model, feeds or (), sizes, values=values)
+        frame = between(model.ir, like.ir)
+        made = feeds_of(model, feeds or (), sizes, values=values, framing=None if frame is None else lambda _: frame)
         return cls.fed(model, made, like, seeds, time_limit, None, yardstick)
 
     @classmethod
@@ -167,7 +176,7 @@ class Reference:
         def made() -> list[Feed]:
             return feeds.of(like, feeds.given or seeds, rough=holds_fp16(like))
 
-        found = cls(model.path or Path(), model, made(), time_limit, host, yardstick)
+        found = cls(model.path or Path(), model, made(), time_limit, host, yardstick, like)
         found.inputs = ("given" if feeds.given else "seeded") if any(found.feeds) else ""
         # A search for FP16 islands has judged by the feeds that there are: the proof has no others.
         found._more = not holds_fp16(like)
@@ -207,12 +216,12 @@ class Reference:
             for index in range(len(self.feeds)):
                 progress(index / len(self.feeds), f"reference, feed {index + 1} of {len(self.feeds)}")
                 try:
-                    outputs = session.run_any(self.feeds[index])
+                    outputs = session.run_any(self._inside(self.feeds[index]))
                 except SessionFailure as failure:
                     if index or failure.kind != "run" or not (again := self._again()):
                         raise
                     self.feeds = again
-                    outputs = session.run_any(self.feeds[0])
+                    outputs = session.run_any(self._inside(self.feeds[0]))
                 found.append(self._kept(index, outputs))
             if self.inputs == "seeded" and self._more:
                 self._tell_more(session, found)
@@ -229,7 +238,7 @@ class Reference:
             if not mute or time.perf_counter() - began > _MORE_SECONDS:
                 break
             try:
-                outputs = session.run_any(other)
+                outputs = session.run_any(self._inside(other))
             except SessionFailure as failure:
                 if failure.kind != "run":
                     break
@@ -244,8 +253,16 @@ class Reference:
                 feeds, found[:] = [feeds[index] for index in told], [found[index] for index in told]
         self.feeds = feeds
 
+    def _inside(self, feed: Feed) -> Feed:
+        """What the original gets where the candidate gets ``feed``."""
+        return inside(self._frame, feed)
+
+    def _outside(self, outputs: Mapping[str, RunValue]) -> dict[str, Array]:
+        """What the candidate should give where the original gives ``outputs``."""
+        return outside(self._frame, flatten(outputs))
+
     def _kept(self, feed: int, outputs: Mapping[str, RunValue]) -> dict[str, Array]:
-        return {n: self._keep(feed, i, a) for i, (n, a) in enumerate(flatten(outputs).items())}
+        return {n: self._keep(feed, i, a) for i, (n, a) in enumerate(self._outside(outputs).items())}
 
     def _open_as(self, model: Model, options: SessionOptions) -> AbstractContextManager[Session]:
         """A session of another form of the original, which is in memory."""
@@ -302,7 +319,7 @@ class Reference:
 
     def groups(self) -> list[OutputGroup]:
         """The outputs as they are compared."""
-        return output_groups(self.model, self.yardstick.measures)
+        return output_groups(self._judged, self.yardstick.measures)
 
     def noise(self, progress: Callable[[float, str], None] = lambda share, text: None) -> tuple[dict[str, float], str]:
         """The original's own noise, measured once: its error against itself without graph optimisation, and on feeds
@@ -331,16 +348,18 @@ class Reference:
         from dmlprep.runtime import SessionFailure, SessionOptions
 
         groups, worst, why = self.groups(), dict[str, float](), ""
-        runs = [(SessionOptions(time_limit=self._time_limit, optimization="disabled"), self.feeds)]
-        if any(array.dtype.kind == "f" for feed in self.feeds for array in feed.values()):
-            moved = [nudged(feed, index) for index, feed in enumerate(self.feeds)]
+        # A frame computes in FP32: what is inside it differs by last bits where its bytes do not.
+        feeds = [self._inside(feed) for feed in self.feeds]
+        runs = [(SessionOptions(time_limit=self._time_limit, optimization="disabled"), feeds)]
+        if any(array.dtype.kind == "f" for feed in feeds for array in feed.values()):
+            moved = [nudged(feed, index) for index, feed in enumerate(feeds)]
             runs.append((SessionOptions(time_limit=self._time_limit), moved))
         for number, (options, feeds) in enumerate(runs):
             try:
                 with self._open(options) as session:
                     for index, feed in enumerate(feeds):
                         progress((number + index / len(feeds)) / len(runs), "the original's own noise")
-                        own = noise_of(groups, self.outputs(index), [flatten(session.run_any(feed))])
+                        own = noise_of(groups, self.outputs(index), [self._outside(session.run_any(feed))])
                         worst.update({name: max(error, worst.get(name, 0.0)) for name, error in own.items()})
             except SessionFailure as failure:
                 why = failure.message.splitlines()[0]
@@ -361,7 +380,7 @@ class Reference:
             with self._open(SessionOptions(time_limit=self._time_limit)) as session:
                 for units in LAST_BITS:
                     for index, feed in enumerate(self.feeds):
-                        got = flatten(session.run_any(stretched(feed, units)))
+                        got = self._outside(session.run_any(stretched(self._inside(feed), units)))
                         worst = max(worst, *noise_of(groups, self.outputs(index), [got]).values(), 0.0)
         except SessionFailure:
             return 0.0
@@ -385,7 +404,7 @@ class Reference:
             level = self.lowered.level if self.lowered is not None else "all"
             with self._open(SessionOptions(time_limit=self._time_limit, optimization=level)) as session:
                 for _ in range(_DRAWS):
-                    if not _same(self._outputs[0], flatten(session.run_any(self.feeds[0]))):
+                    if not _same(self._outputs[0], self._outside(session.run_any(self._inside(self.feeds[0])))):
                         return label(drawing[0])
         except SessionFailure:
             return ""

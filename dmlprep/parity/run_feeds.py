@@ -13,7 +13,7 @@ from dmlprep.parity.feedfiles import GivenFeed
 from dmlprep.parity.feeds import Array, Feed, fit_feeds, fit_shapes, make_feeds, static_sizes
 from dmlprep.parity.sizes import free_dimensions, graph_inputs
 
-__all__ = ["RunFeeds", "check_sizes"]
+__all__ = ["RunFeeds", "check_sizes", "check_values", "with_values"]
 
 
 class RunFeeds:
@@ -49,7 +49,7 @@ class RunFeeds:
         self.original = original
         self._given = fit_feeds(original, given, "feeds", values or {})
         for feed in self._given:
-            _check_values(feed, values or {})
+            check_values(feed, values or {})
         self._sizes = dict(sizes or {})
         self._rough = rough
         self._key: object = None
@@ -74,11 +74,11 @@ class RunFeeds:
         noted = pinned_values(model.ir, inputs)
         if self._given:
             fixed = {v.name or "": pinned_array(v, noted[v.name or ""]) for v in inputs if v.name in noted}
-            filled = [_filled(feed, fixed) for feed in self._given[:count]]
+            filled = [with_values(feed, fixed) for feed in self._given[:count]]
             fit_shapes(model, filled, "feeds")
             return filled
         noise = self._rough if rough is None else rough
-        wanted = {**self._ones, **static_sizes(model), **self._sizes}
+        wanted = {**self._ones, **self.fixed_sizes(model), **self._sizes}
         key = (wanted, noise, noted)
         if key != self._key:
             self._key, self._made = key, []
@@ -87,6 +87,10 @@ class RunFeeds:
             fixed = {v.name or "": pinned_array(v, noted[v.name or ""]) for v in inputs if v.name in noted}
             self._made += make_feeds(self.original, wanted, missing, seed=done, like=model, rough=noise, values=fixed)
         return self._made[:count]
+
+    def fixed_sizes(self, model: Model) -> dict[str, int]:
+        """Sizes by ``input:axis`` that ``model`` fixes for the original's inputs."""
+        return static_sizes(model)
 
     @property
     def given(self) -> int:
@@ -103,7 +107,7 @@ class RunFeeds:
         """
         inputs = [i for i in graph_inputs(self.original) if i.dims and not isinstance(i.dims[0], int)]
         ones = {f"{i.name}:0": 1 for i in inputs}
-        wanted = {**static_sizes(model), **self._sizes}
+        wanted = {**self.fixed_sizes(model), **self._sizes}
         by_name = any(isinstance(i.dims[0], str) and i.dims[0] in wanted for i in inputs if i.dims)
         if self._given or self._ones or not ones or by_name or not wanted.keys().isdisjoint(ones):
             return False
@@ -111,7 +115,12 @@ class RunFeeds:
         return True
 
 
-def _check_values(feed: Feed, values: Mapping[str, Value]) -> None:
+def check_values(feed: Feed, values: Mapping[str, Value]) -> None:
+    """Hold a feed of the user's against the values that are fixed.
+
+    Raises:
+        InputError: it has another value for such an input.
+    """
     for name, value in values.items():
         if name in feed and not np.all(feed[name] == np.asarray(value).astype(feed[name].dtype)):
             raise InputError(
@@ -122,7 +131,7 @@ def _check_values(feed: Feed, values: Mapping[str, Value]) -> None:
             )
 
 
-def _filled(feed: Feed, fixed: Mapping[str, Array]) -> Feed:
+def with_values(feed: Feed, fixed: Mapping[str, Array]) -> Feed:
     """A feed with the values of the inputs that it lacks."""
     filled = {**fixed, **feed}
     return GivenFeed(filled, feed.source) if isinstance(feed, GivenFeed) else filled

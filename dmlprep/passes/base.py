@@ -90,6 +90,7 @@ class Pass(ABC, Generic[O]):
         options_type: its ``Options``.
         gives: facts that hold after it.
         bound: how far CPU outputs may move.
+        keeps_interface: whether inputs and outputs are those from before; else the model's own note tells them.
     """
 
     name: ClassVar[str]
@@ -97,6 +98,7 @@ class Pass(ABC, Generic[O]):
     options_type: ClassVar[type[Options]]
     gives: ClassVar[frozenset[Fact]] = frozenset()
     bound: ClassVar[Bound] = "exact"
+    keeps_interface: ClassVar[bool] = True
 
     def __init__(self, options: O) -> None:
         self.options = options

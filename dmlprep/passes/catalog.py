@@ -20,6 +20,7 @@ CATALOG: dict[str, str] = {
     "fix-quirks": "dmlprep.passes.fix_quirks:FixQuirksPass",
     "fp16": "dmlprep.passes.fp16:Fp16Pass",
     "fuse": "dmlprep.passes.fuse:FusePass",
+    "frame": "dmlprep.passes.frame:FramePass",
 }
 """Name -> ``module:class``. A test holds it equal to the modules in this room and to ``docs/passes``."""
 

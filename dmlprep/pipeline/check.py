@@ -13,7 +13,7 @@ from dmlprep.model import Model
 from dmlprep.model.unchanged import Unchanged
 from dmlprep.parity.feeds import make_feeds
 from dmlprep.pipeline.outlook import Outlook, look_ahead
-from dmlprep.placement.report import Examined, examine
+from dmlprep.placement.report import Examined, examine_for
 from dmlprep.placement.verify import verify_placement
 from dmlprep.recipe import load_recipe, make_plan
 from dmlprep.record import CODES, Finding
@@ -69,7 +69,7 @@ def _checked(
     verify: bool,
     session: SessionOptions | None,
 ) -> list[Examined]:
-    found = [examine(model, target) for target in targets]
+    found = examine_for(model, targets)
     newest = found[-1]
     _foretell(model, newest)
     if verify:

@@ -34,3 +34,9 @@ class Observer:
 
     def measured(self, found: Bench) -> None:
         """The models were timed."""
+
+    def ranking(self, share: float, text: str) -> None:
+        """``tune`` ranks candidates: ``share`` of its time is over, 0 to 1; ``text`` is the one it looks at."""
+
+    def ranked(self, count: int, seconds: float) -> None:
+        """So many candidates were ranked, in so many seconds."""

@@ -21,14 +21,15 @@ from dmlprep.model.walk import nodes
 from dmlprep.parity.sizes import evaluate, graph_inputs, is_anonymous, resolve_shapes
 from dmlprep.passes import Pass
 from dmlprep.pipeline.placing import context_for
-from dmlprep.pipeline.transaction import run_step
+from dmlprep.pipeline.transaction import Transactions
 from dmlprep.placement import Placement, place
 from dmlprep.placement.placement import PlacedNode
 from dmlprep.recipe import Plan, PlannedStep
 from dmlprep.record import StepRecord
 from dmlprep.record.hints import command_line
+from dmlprep.targets import Target
 
-__all__ = ["Fate", "Half", "Outlook", "look_ahead"]
+__all__ = ["Fate", "Half", "Outlook", "look_ahead", "step_ahead"]
 
 
 _LARGER = (64, 224, 512)
@@ -164,11 +165,10 @@ class _Walk:
 def _walk(model: Model, plan: Plan, before: Placement) -> _Walk:
     walk = _Walk(model.copy(), before, [_away(before)])
     within = changed = False
+    steps = Transactions(walk.work)
     for step in plan.steps:
         try:
-            done = run_step(
-                step.name, _without_runs(step), walk.work, context_for(plan.target), step.options, within_target=within
-            )
+            done = _ahead(steps, step, plan.target, within=within)
         except ModelRefused as error:
             walk.refused = str(error)
             return walk
@@ -183,6 +183,22 @@ def _walk(model: Model, plan: Plan, before: Placement) -> _Walk:
     if changed:
         walk.after = place(walk.work, plan.target)
     return walk
+
+
+def step_ahead(model: Model, step: PlannedStep, target: Target, *, within: bool) -> StepRecord:
+    """Run one step on ``model``, which is changed, without what runs the model.
+
+    Args:
+        within: whether an earlier step brought it within the target.
+
+    Raises:
+        ModelRefused: the step refuses; the model is as it was.
+    """
+    return _ahead(Transactions(model), step, target, within=within)
+
+
+def _ahead(steps: Transactions, step: PlannedStep, target: Target, *, within: bool) -> StepRecord:
+    return steps.run(step.name, _without_runs(step), context_for(target), step.options, within_target=within)
 
 
 def _run(model: Model, plan: Plan, before: Placement) -> Outlook:

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from dmlprep.precision import Rounding
 from dmlprep.record import OutputMetrics, Verdict, finding
 
 if TYPE_CHECKING:
+    from dmlprep.precision import Rounding
     from dmlprep.runtime import SessionOptions
 
 __all__ = ["FACTOR", "device_rounding", "hold_against"]

@@ -16,24 +16,23 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from dmlprep._version import __version__
-from dmlprep.errors import CheckNotRun, DmlprepError, InputError, ModelRefused, OutputError, ToolFailed
+from dmlprep.errors import CheckNotRun, DmlprepError, ModelRefused, OutputError, ToolFailed
 from dmlprep.files import FileSet, check_path, unwritable
 from dmlprep.files.outputs import check_replaceable
 from dmlprep.files.staging import PREFIX, clear_staging, staging_folder
 from dmlprep.metrics import ProofRules, UserMetric, holds_fp16
 from dmlprep.model import Model
 from dmlprep.model.budget import limited
-from dmlprep.model.checking import check
+from dmlprep.model.checking import check, demand_valid
 from dmlprep.model.opening import check_name
 from dmlprep.model.saving import Saved
 from dmlprep.model.unchanged import Unchanged, data_files
-from dmlprep.parity import RunFeeds
+from dmlprep.parity import RunFeeds, feeds_of
 from dmlprep.pipeline.observer import Observer
 from dmlprep.pipeline.placing import context_for
 from dmlprep.pipeline.proof import missing_device, prove
 from dmlprep.pipeline.runner import CpuRunner
-from dmlprep.pipeline.timing import time_prepared
-from dmlprep.pipeline.transaction import run_step
+from dmlprep.pipeline.transaction import Transactions
 from dmlprep.recipe import Plan
 from dmlprep.record import RunRecord, Verdict
 from dmlprep.record.findings import Finding, finding
@@ -141,23 +140,25 @@ def _run(request: PrepareRequest, record: RunRecord, source: Unchanged, began: f
     record.opset_before, record.ir_before = _versions(model)
     record.findings += model.notes
     record.facts["files"] = _files(model, request)
-    _check_input(model, request.source)
+    demand_valid(model.ir, request.source)
     if request.metric is not None and request.metric.name == request.plan.recipe.parity.metric:
         text = f"the recipe names the metric {request.metric.name}, whose code decides about this model"
         record.findings.append(finding("DP712", text))
     _check_device(request, record)
     if record.exit_code:
         return
-    # Before the steps, which take longer. The steps and the proof have the same feeds.
-    feeds = _feeds(request)
-    record.facts["placement_before"] = _placed(model, request)
     # One worker runs every model that the steps and the proof have for the CPU: starting one costs 0.4 s.
     with cpu_host() as host:
+        host.begin()
+        # Before the steps, which take longer. The steps and the proof have the same feeds.
+        feeds = _feeds(model.copy(), request)
+        record.facts["placement_before"] = _placed(model, request)
         _run_steps(model, request, feeds, record, host)
         record.opset_after, record.ir_after = _versions(model)
         changed = any(step.outcome == "changed" for step in record.steps)
         record.facts["placement_after"] = _placed(model, request) if changed else record.facts["placement_before"]
-        _check_result(model, request.source)
+        if not changed:  # else the step that changed it last was held to the same
+            _check_result(model, request.source)
         _save_and_prove(model, request, feeds, record, source, host, began)
 
 
@@ -210,17 +211,6 @@ def _files(model: Model, request: PrepareRequest) -> list[str]:
     return [str(request.source), *map(str, data_files(model)), *([] if recipe.startswith("@") else [recipe])]
 
 
-def _check_input(model: Model, source: Path) -> None:
-    wrong = check(model.ir, full=False)
-    if wrong:
-        raise InputError(
-            f"the model is not valid ONNX: {wrong}",
-            where=str(source),
-            code="DP003",
-            fix="export it again; onnx.checker names the fault",
-        )
-
-
 def _check_result(model: Model, source: Path) -> None:
     wrong = check(model.ir)
     if wrong:
@@ -232,11 +222,11 @@ def _check_result(model: Model, source: Path) -> None:
         )
 
 
-def _feeds(request: PrepareRequest) -> RunFeeds:
-    original = Model.open(request.source)
+def _feeds(original: Model, request: PrepareRequest) -> RunFeeds:
     rough = "fp16" in request.plan.facts or holds_fp16(original)
     plan = request.plan
-    return RunFeeds(original, request.feeds, plan.recipe.parity.sizes, values=plan.values, rough=rough)
+    sizes, framing = plan.recipe.parity.sizes, plan.framing
+    return feeds_of(original, request.feeds, sizes, values=plan.values, rough=rough, framing=framing)
 
 
 def _run_steps(model: Model, request: PrepareRequest, feeds: RunFeeds, record: RunRecord, host: SessionHost) -> None:
@@ -244,11 +234,12 @@ def _run_steps(model: Model, request: PrepareRequest, feeds: RunFeeds, record: R
     within = False
     parity = plan.recipe.parity
     rules = ProofRules(parity.measures, parity.tolerance, request.metric)
+    steps = Transactions(model)
     with CpuRunner(feeds.of, parity.time_limit, host) as runner:
         for index, step in enumerate(plan.steps, 1):
             request.observer.step_started(step.name, index, len(plan.steps))
             context = context_for(plan.target, runner=runner, rules=rules, progress=request.observer.step_progress)
-            done = run_step(step.name, step.pass_, model, context, step.options, within_target=within)
+            done = steps.run(step.name, step.pass_, context, step.options, within_target=within)
             runner.release()
             within = within or "opset" in step.pass_.promises()
             record.steps.append(done)
@@ -310,6 +301,8 @@ def _save_and_prove(
 
 def _timed(request: PrepareRequest, feeds: RunFeeds, made: Path, seconds: float) -> dict[str, Any]:
     """How fast the result is beside the input: on DirectML where it is to be proved there and can be had."""
+    from dmlprep.pipeline.timing import time_prepared
+
     on_dml = request.plan.recipe.parity.dml != "off" and not missing_device(request.on_target)
     request.observer.check_started("bench")
     found = time_prepared(

@@ -31,13 +31,13 @@ from dmlprep.parity.loading import LOADS, loads
 from dmlprep.parity.yardstick import Yardstick
 from dmlprep.pipeline.observer import Observer
 from dmlprep.pipeline.predicted import device_rounding, hold_against
-from dmlprep.precision import Accumulation, Rounding, emulate
 from dmlprep.recipe import ParitySettings
 from dmlprep.record import DeviceInfo, Verdict
 
 if TYPE_CHECKING:
     import numpy as np
 
+    from dmlprep.precision import Accumulation, Rounding
     from dmlprep.runtime import SessionHost, SessionOptions
 
 __all__ = ["compare_models", "missing_device", "prove"]
@@ -204,6 +204,8 @@ def _emulated(
     host: SessionHost | None,
 ) -> Verdict:
     """The prepared file as FP16 hardware would compute it, against the original's outputs."""
+    from dmlprep.precision import emulate
+
     began = time.perf_counter()
     # The nodes behind a fused operator store FP16, one after the other.
     written = write_out(made, all_of_them=True)

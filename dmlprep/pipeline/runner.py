@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 __all__ = ["CpuRunner"]
 
+_LARGE = 64 << 20
+"""Bytes of weights from which they are not rearranged for the processor: that copies them, and pays after many runs."""
+
 
 class CpuRunner:
     """The ``Runner`` that the pipeline hands to passes. A context manager: it ends a worker of its own.
@@ -95,7 +98,8 @@ class CpuRunner:
         path = Path(self._loaded.enter_context(temporary_folder("model"))) / "model.onnx"
         data = model.save_linked(path)
         try:
-            linked = replace(options, config={DATA_FOLDER: str(data)})
+            once = {"session.disable_prepacking": "1"} if model.statistics().nbytes > _LARGE else {}
+            linked = replace(options, config={DATA_FOLDER: str(data), **once})
             self._session = self._loaded.enter_context(self._host.open(path, linked))
         except SessionFailure as failure:
             if failure.kind != "load" or not holds_rare_floats(model):

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from dmlprep.errors import CheckNotRun
+from dmlprep.framing import between
 from dmlprep.model import Model
 from dmlprep.parity import RunFeeds
 from dmlprep.parity.candidate import Device
@@ -42,7 +43,7 @@ def time_prepared(
     """
     source = original.path or Path()
     made = Model.open(prepared)
-    asis = Variant("input", original, source)
+    asis = Variant("input", original, source, frame=between(original.ir, made.ir))
     sized = overridden_like(original, made, source, "input, sizes overridden")
     result = Variant("result", made, prepared, shown=str(shown))
     variants = [asis, sized, result]

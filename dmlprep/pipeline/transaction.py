@@ -10,13 +10,14 @@ from typing import Any
 import onnx
 
 from dmlprep.errors import DmlprepError, InternalError, ModelRefused, OutputError
+from dmlprep.framing.frame import check_interface
 from dmlprep.model import Frozen, Model, Statistics
 from dmlprep.model.checking import check
 from dmlprep.model.walk import nodes
 from dmlprep.passes import Context, Pass
 from dmlprep.record import StepRecord
 
-__all__ = ["run_step"]
+__all__ = ["Transactions", "run_step"]
 
 
 def run_step(
@@ -41,12 +42,46 @@ def run_step(
         ModelRefused: the pass refused, or its result is not valid; the model is as it was before the step.
         InternalError: the pass broke its contract; the model is as it was before the step.
     """
-    before = model.snapshot()
-    counts = model.statistics()
-    began = time.perf_counter()
+    return Transactions(model).run(name, step, context, options, within_target=within_target)
+
+
+class Transactions:
+    """Steps that run one after another on a model that nobody else changes meanwhile: each ends where the next begins.
+
+    Args:
+        model: what the steps run on.
+    """
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+        self._now: tuple[Frozen, Statistics] | None = None
+
+    def run(
+        self,
+        name: str,
+        step: Pass[Any],
+        context: Context,
+        options: dict[str, object] | None = None,
+        *,
+        within_target: bool = False,
+    ) -> StepRecord:
+        """Run one pass, as ``run_step`` does."""
+        before, counts = self._now or (self._model.snapshot(), self._model.statistics())
+        self._now = None
+        began = time.perf_counter()
+        after = _run(name, step, self._model, before, context, within_target=within_target)
+        seconds = time.perf_counter() - began
+        changed = after is not before
+        self._now = after, self._model.statistics() if changed else counts
+        return _record(name, changed, counts, self._now[1], seconds, context, options or {})
+
+
+def _run(name: str, step: Pass[Any], model: Model, before: Frozen, context: Context, *, within_target: bool) -> Frozen:
+    """The model after the pass; ``before`` itself where it changed nothing."""
     try:
         changed = step.run(model, context)
-        _hold_to_contract(name, step, before, model, changed, context, within_target or "opset" in step.promises())
+        within_target = within_target or "opset" in step.promises()
+        return _hold_to_contract(name, step, before, model, changed, context, within_target)
     except DmlprepError as error:
         model.restore(before)
         if not error.where.startswith("step "):
@@ -69,7 +104,6 @@ def run_step(
             where=f"step {name}",
             fix="please report this with the model's structure; leave the step out meanwhile",
         ) from error
-    return _record(name, changed, counts, model.statistics(), time.perf_counter() - began, context, options or {})
 
 
 def _record(
@@ -104,7 +138,7 @@ def _hold_to_contract(
     changed: bool,
     context: Context,
     within_target: bool,
-) -> None:
+) -> Frozen:
     now = model.snapshot()
     same = now.same_as(before)
     if same == changed:
@@ -113,8 +147,11 @@ def _hold_to_contract(
             f"the pass says that it {said}, which is not so", where=f"step {name}", fix="please report this"
         )
     if not changed:
-        return
-    _same_signature(name, step, before.proto.graph, now.proto.graph)
+        return before
+    if step.keeps_interface:
+        _same_signature(name, step, before.proto.graph, now.proto.graph)
+    else:
+        check_interface(model.ir)
     if within_target:
         if model.opset > context.target.max_opset:
             raise InternalError(
@@ -140,6 +177,7 @@ def _hold_to_contract(
             fix="leave this step out, and report the model's structure",
             code="DP003",
         )
+    return now
 
 
 def _doubled_before(before: Frozen, names: list[str]) -> bool:

@@ -16,7 +16,7 @@ __all__ = ["crossings", "feed_bytes", "nbytes"]
 def nbytes(value: Value) -> int | None:
     """Bytes of a tensor, ``None`` where its size or type is not known."""
     dtype = value.dtype
-    if dtype is None or dtype == ir.DataType.STRING or value.size is None:
+    if dtype in (None, ir.DataType.UNDEFINED, ir.DataType.STRING) or value.size is None:
         return None
     return (value.size * dtype.bitwidth + 7) // 8
 

@@ -14,7 +14,7 @@ from dmlprep.targets import Target
 from dmlprep.targets.facts import GraphFacts, NodeFacts, since_version
 from dmlprep.targets.flops import flops
 
-__all__ = ["LOWEST", "best_opset", "choose_opset"]
+__all__ = ["LOWEST", "best_opset", "choose_opset", "off_directml"]
 
 LOWEST = 13
 """No candidate below, unless the model is: no kernel of any release is lost before, and Resize means another thing
@@ -43,21 +43,32 @@ def choose_opset(model: Model, target: Target) -> int:
 
 def best_opset(graph: GraphFacts, own: int, target: Target) -> int:
     """``choose_opset`` for facts that were read already; ``own`` is the model's opset."""
+    found = _by_opset(graph, own, target)
+    return min(found, key=lambda opset: (*found[opset], abs(opset - own), opset))
+
+
+def off_directml(model: Model, target: Target) -> dict[int, int]:
+    """How many compute nodes leave DirectML at each opset that the target loads, as ``choose_opset`` counts them.
+
+    Raises:
+        UsageError: the target's kernels are not known.
+    """
+    with paused_collector():
+        return {opset: count for opset, (count, _) in _by_opset(read_facts(model), model.opset, target).items()}
+
+
+def _by_opset(graph: GraphFacts, own: int, target: Target) -> dict[int, tuple[int, int]]:
+    """Nodes, and floating-point operations, that leave DirectML at each opset."""
     top = target.max_opset
     kind = roles(graph)
     nodes = [n for inner in graph.all_graphs() for n in inner.nodes if kind[id(n)] in ("compute", "control")]
     ours = [n for n in nodes if not n.domain]
     trap_size = len(gelu_trap(graph)) if target.release >= (1, 20) else 0
-    best: tuple[int, int, int, int] | None = None
-    chosen = min(own, top)
+    found = {}
     for opset in range(min(own, LOWEST, top), top + 1):
         count, work = _off_dml(ours, opset, target)
-        if trap_size and opset >= GELU_OPSET:
-            count += trap_size
-        score = (count, work, abs(opset - own), opset)
-        if best is None or score < best:
-            best, chosen = score, opset
-    return chosen
+        found[opset] = (count + (trap_size if opset >= GELU_OPSET else 0), work)
+    return found
 
 
 def _off_dml(nodes: list[NodeFacts], opset: int, target: Target) -> tuple[int, int]:

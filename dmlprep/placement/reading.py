@@ -4,21 +4,53 @@ from __future__ import annotations
 
 from functools import partial
 
+import onnx
 import onnx_ir as ir
 
 from dmlprep.analysis.knowledge import Knowledge
 from dmlprep.analysis.shapes import Inference
 from dmlprep.errors import ModelRefused
 from dmlprep.model import Model, freeze, thaw
+from dmlprep.model.frozen import Frozen
 from dmlprep.placement.expand import expand, expand_local
 from dmlprep.targets.building import build, set_type
 from dmlprep.targets.facts import GraphFacts, NodeFacts
 from dmlprep.targets.kernels import Tables
 from dmlprep.targets.support import node_support
 
-__all__ = ["read_facts"]
+__all__ = ["FactsReader", "read_facts"]
 
 _ROUNDS = 16  # bodies of ONNX's operators hold others that have a body, a few deep
+
+
+class FactsReader:
+    """Reads the graphs of one model for several targets, which share what they do not inline.
+
+    A reading costs an inference of types and shapes; targets that inline the same nodes, mostly none, place the same
+    facts. The model must stay as it is meanwhile.
+    """
+
+    def __init__(self, model: Model) -> None:
+        self._origins: dict[str, str] = {}
+        self._read, self._frozen = model.ir, freeze(model.ir, attributes=False)
+        if self._read.functions:
+            expand_local(self._frozen.proto, self._origins)
+            self._read = thaw(self._frozen)
+        self._plain = _built(self._read, self._frozen, self._origins)
+
+    def facts(self, tables: Tables | None = None) -> GraphFacts:
+        """``read_facts`` for one target's tables; not to be changed."""
+        graph = self._plain
+        if tables is None or not any(_inlined(tables, n) for inner in graph.all_graphs() for n in inner.nodes):
+            return graph
+        proto = onnx.ModelProto()
+        proto.CopyFrom(self._frozen.proto)
+        frozen, origins = Frozen(proto, self._frozen.tensors), dict(self._origins)
+        for _ in range(_ROUNDS):
+            if not expand(frozen.proto, graph, partial(_inlined, tables), origins):
+                break
+            graph = _built(thaw(frozen), frozen, origins)
+        return graph
 
 
 def read_facts(model: Model, tables: Tables | None = None) -> GraphFacts:
@@ -28,17 +60,12 @@ def read_facts(model: Model, tables: Tables | None = None) -> GraphFacts:
         tables: of the target: function operators for which no provider has a kernel are inlined. Without it only
             model-local functions are.
     """
-    origins: dict[str, str] = {}
-    read, frozen = model.ir, freeze(model.ir, attributes=False)
-    if read.functions:
-        expand_local(frozen.proto, origins)
-        read = thaw(frozen)
-    for _ in range(_ROUNDS):
-        graph = build(read, Knowledge.swept(read, frozen), origins)
-        _infer_contrib(read, graph)
-        if tables is None or not expand(frozen.proto, graph, partial(_inlined, tables), origins):
-            return graph
-        read = thaw(frozen)
+    return FactsReader(model).facts(tables)
+
+
+def _built(model: ir.Model, frozen: Frozen, origins: dict[str, str]) -> GraphFacts:
+    graph = build(model, Knowledge.swept(model, frozen), origins)
+    _infer_contrib(model, graph)
     return graph
 
 

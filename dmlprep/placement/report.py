@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,15 +21,18 @@ from dmlprep.model.walk import join_path, tensors
 from dmlprep.placement.opset import best_opset
 from dmlprep.placement.place import place_facts
 from dmlprep.placement.placement import PlacedNode, Placement
-from dmlprep.placement.reading import read_facts
+from dmlprep.placement.reading import FactsReader
 from dmlprep.quirks import find_quirks
 from dmlprep.record import CODES, Finding, RunRecord, finding
 from dmlprep.record.hints import command_line
 from dmlprep.targets import Target
 
-__all__ = ["Examined", "examine", "placement_findings", "version_findings"]
+__all__ = ["Examined", "examine", "examine_for", "placement_findings", "version_findings"]
 
 _NAMES_SHOWN = 20
+
+_BROKEN = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError)
+"""What a rule raises on a node that its operator does not allow: too few inputs, an axis beyond the rank."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +40,8 @@ class Examined:
     """A model looked at for one target.
 
     Attributes:
-        placement: ``None`` where only opset and IR version of the target are known.
+        placement: ``None`` where only opset and IR version of the target are known, and where the model is so far from
+            valid that the rules do not apply to it.
     """
 
     target: Target
@@ -48,7 +53,15 @@ class Examined:
 
         Raises:
             UsageError: the target's kernels are not known.
+            InputError: the model is so far from valid that its nodes were not placed.
         """
+        if self.placement is None and not self.target.opset_only:
+            raise InputError(
+                "the model is not valid ONNX, and where its nodes would run is not known",
+                where=self.record.input,
+                code="DP003",
+                fix="export it again; onnx.checker names the fault",
+            )
         if self.placement is None:
             raise UsageError(
                 f"no kernels are known for {self.target.name}", where=asked_by, fix="choose an ort- target"
@@ -61,7 +74,35 @@ def examine(model: Model, target: Target) -> Examined:
 
     ``exit_code`` is 1 where a finding is an error, 2 where onnx's checker refuses the file.
     """
+    return examine_for(model, [target])[0]
+
+
+def examine_for(model: Model, targets: Sequence[Target]) -> list[Examined]:
+    """``examine`` for several targets: what is the same for all of them is done once."""
     began = time.perf_counter()
+    files = _file_findings(model)
+    refused = any(f.code == "DP003" for f in files) and bool(check(model.ir, full=False))
+    reader: FactsReader | None = None
+    found = []
+    for target in targets:
+        try:
+            if not target.opset_only and reader is None:
+                with paused_collector():
+                    reader = FactsReader(model)
+            one = _examined(model, target, files, reader)
+        except _BROKEN:
+            if not any(f.code == "DP003" for f in files):
+                raise
+            one = _examined(model, target, files, None)  # the rules suppose what the checker says is not so
+        if refused:
+            one.record.exit_code = InputError.exit_code  # as every command that is given such a file
+        one.record.seconds = round(time.perf_counter() - began, 3)
+        found.append(one)
+        began = time.perf_counter()
+    return found
+
+
+def _examined(model: Model, target: Target, files: list[Finding], reader: FactsReader | None) -> Examined:
     record = RunRecord(
         command="check",
         input=str(model.path or ""),
@@ -70,25 +111,25 @@ def examine(model: Model, target: Target) -> Examined:
         ir_before=model.ir.ir_version,
     )
     record.opset_before = dict(model.ir.opset_imports)
-    record.findings += _file_findings(model)
+    record.findings += files
     record.findings += version_findings(model, target)
     placement: Placement | None = None
-    if not target.opset_only:
+    if not target.opset_only and reader is not None:
         with paused_collector():
-            graph = read_facts(model, target.tables)
-            placement = place_facts(graph, target, model.opset)
-            best = model.opset
-            if placement.compute_on_cpu:
-                best = best_opset(graph, model.opset, target)
-            record.findings += placement_findings(placement, best)
-            record.findings += [hit.finding() for hit in find_quirks(graph, target)]
-        record.facts["placement"] = placement.summary()
-        record.facts["best_opset"] = best
+            placement = _place(model, target, reader, record)
     record.exit_code = int(any(f.severity == "error" for f in record.findings))
-    if any(f.code == "DP003" for f in record.findings) and check(model.ir, full=False):
-        record.exit_code = InputError.exit_code  # as every command that is given such a file
-    record.seconds = round(time.perf_counter() - began, 3)
     return Examined(target, record, placement)
+
+
+def _place(model: Model, target: Target, reader: FactsReader, record: RunRecord) -> Placement:
+    graph = reader.facts(target.tables)
+    placement = place_facts(graph, target, model.opset)
+    best = best_opset(graph, model.opset, target) if placement.compute_on_cpu else model.opset
+    record.findings += placement_findings(placement, best)
+    record.findings += [hit.finding() for hit in find_quirks(graph, target)]
+    record.facts["placement"] = placement.summary()
+    record.facts["best_opset"] = best
+    return placement
 
 
 def _file_findings(model: Model) -> list[Finding]:

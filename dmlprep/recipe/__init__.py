@@ -2,6 +2,7 @@
 
 from dmlprep.recipe.plan import Plan, PlannedStep, make_plan
 from dmlprep.recipe.recipe import ParitySettings, Recipe, apply_settings, builtin_names, load_recipe, parse_recipe
+from dmlprep.recipe.writing import recipe_toml
 
 __all__ = [
     "ParitySettings",
@@ -13,4 +14,5 @@ __all__ = [
     "load_recipe",
     "make_plan",
     "parse_recipe",
+    "recipe_toml",
 ]

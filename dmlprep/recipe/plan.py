@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from dmlprep.errors import RecipeError
+from dmlprep.framing import Frame
+from dmlprep.model import Model
 from dmlprep.model.pinned import Value
 from dmlprep.passes import Fact, Pass, make_pass
+from dmlprep.recipe.preprocessor import with_configs
 from dmlprep.recipe.recipe import Recipe
 from dmlprep.targets import Target, find_target
 
@@ -32,6 +35,15 @@ class Plan:
     target: Target
     steps: tuple[PlannedStep, ...]
     facts: frozenset[Fact]
+
+    @property
+    def framing(self) -> Callable[[Model], Frame | None] | None:
+        """What tells the frame that a model will have; ``None`` where no step frames."""
+        if not any(s.pass_.name == "frame" for s in self.steps):
+            return None
+        from dmlprep.passes.frame import FramePass
+
+        return next((s.pass_.framed for s in self.steps if isinstance(s.pass_, FramePass)), None)
 
     @property
     def values(self) -> dict[str, Value]:
@@ -68,9 +80,19 @@ def make_plan(recipe: Recipe, pins: Mapping[str, Value] | None = None) -> Plan:
                 if new:
                     options[field] = {**old, **new} if isinstance(old, dict) else old
             pinned = True
+        if use == "frame":
+            options = with_configs(options, recipe.name, where)
         step = make_pass(use, options, where)
         facts |= step.promises()
         steps.append(PlannedStep(name, step, options))
+    last = steps[-1] if steps else None
+    if last is not None and any(s.pass_.name == "frame" for s in steps[:-1]):
+        raise RecipeError(
+            f"step {last.name!r} is behind the frame, which goes on last",
+            where=recipe.name,
+            fix="write [step.frame] behind all other steps: they see the model itself",
+            code="DP903",
+        )
     if pins and not pinned:
         raise RecipeError(
             "pins were given, but the recipe has no step 'pin'",

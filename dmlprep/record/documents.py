@@ -12,7 +12,7 @@ import msgspec
 
 from dmlprep.record.printable import json_safe, printable
 
-__all__ = ["to_json", "toml_string"]
+__all__ = ["to_json", "toml_key", "toml_string", "toml_value"]
 
 _LOST = re.compile("[\0\ud800-\udfff]")
 
@@ -46,6 +46,24 @@ def toml_string(text: str) -> str:
     """A basic string of TOML, which has escapes for whole characters only."""
     quoted = json.dumps(_whole(text), ensure_ascii=False)
     return "".join(c if printable(c) == c else f"\\U{ord(c):08x}" for c in quoted)
+
+
+def toml_value(value: Any) -> str:
+    """A value as a recipe writes it; ``None``, which TOML does not have, is ``null``."""
+    if isinstance(value, dict):
+        rows = ", ".join(f"{toml_key(key)} = {toml_value(v)}" for key, v in value.items())
+        return f"{{ {rows} }}" if rows else "{}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(toml_value, value))}]"
+    if isinstance(value, str):
+        return toml_string(value)
+    # TOML's own words for what is not finite.
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else json.dumps(value)
+
+
+def toml_key(key: str) -> str:
+    """A key as a recipe writes it, in quotes where it needs them."""
+    return key if key.isascii() and key.replace("_", "").replace("-", "").isalnum() else toml_string(key)
 
 
 def _finite(value: Any) -> Any:

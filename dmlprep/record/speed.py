@@ -6,10 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-__all__ = ["SOFTWARE", "Bench", "Ratio", "Timed", "Times"]
+__all__ = ["ON_CPU", "SOFTWARE", "Bench", "Ratio", "Timed", "Times"]
 
 SOFTWARE = "a software device: no measure of a GPU"
 """What is said wherever times of such a device are shown."""
+
+ON_CPU = "times of the CPU: no measure of a GPU"
+"""What is said of such times where a choice for a GPU is made."""
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,12 @@ import jinja2
 from dmlprep.files import check_output
 from dmlprep.model.saving import write_file
 from dmlprep.record import SEVERITIES, RunRecord
+from dmlprep.record.documents import toml_value
 from dmlprep.record.printable import printable
 from dmlprep.record.shares import percent
 from dmlprep.report.half import half_steps, modes, worst_output
 from dmlprep.report.speed import bench_of, speed_rows
-from dmlprep.report.units import bytes_text, toml_value
+from dmlprep.report.units import bytes_text
 
 __all__ = ["render_html", "write_html"]
 

@@ -9,9 +9,9 @@ from typing import Any
 
 from dmlprep.pipeline.outlook import Fate, Outlook
 from dmlprep.record import StepRecord
+from dmlprep.record.documents import toml_value
 from dmlprep.record.hints import command_line
 from dmlprep.record.shares import percent
-from dmlprep.report.units import toml_value
 
 __all__ = ["in_full", "in_short"]
 

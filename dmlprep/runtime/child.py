@@ -24,7 +24,7 @@ from dmlprep.files.run_folder import run_folder
 from dmlprep.runtime.failure import FailureKind, SessionFailure, failure
 from dmlprep.runtime.hresult import plain_text
 from dmlprep.runtime.offsite.limits import MemoryLimit
-from dmlprep.runtime.starting import Started, allowed_memory, module_command, start
+from dmlprep.runtime.starting import Started, allowed_memory, file_command, module_command, start
 from dmlprep.runtime.wire import decode, encode
 
 __all__ = ["Child", "interrupted"]
@@ -137,6 +137,11 @@ class Child:
 
         own = str(os.getpid())
         return cls(lambda exchange: module_command(module, [own, str(exchange), *arguments]), name)
+
+    @classmethod
+    def of_file(cls, path: str, name: str) -> Child:
+        """A worker that is a file of ours, and imports nothing of dmlprep: it is ready much sooner."""
+        return cls(lambda _exchange: file_command(path, []), name)
 
     @property
     def alive(self) -> bool:

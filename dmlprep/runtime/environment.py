@@ -5,7 +5,6 @@ from __future__ import annotations
 import platform
 import sys
 from collections.abc import Iterable
-from importlib import metadata
 
 from dmlprep.record import Finding, finding
 from dmlprep.runtime.types import DmlStatus
@@ -45,6 +44,8 @@ def installed_versions(names: Iterable[str], path: list[str] | None = None) -> d
     Args:
         path: folders to look in, by default those that Python imports from.
     """
+    from importlib import metadata  # takes longer than all else of the module, which each worker imports
+
     wanted = {_normal(name): name for name in names}
     found: dict[str, str] = {}
     for distribution in metadata.distributions() if path is None else metadata.distributions(path=path):

@@ -1,6 +1,7 @@
 """Start a program that dies when this process's parent dies (Linux).
 
     python -P leash.py PARENT -m MODULE ...     a module, in this process
+    python -P leash.py PARENT -f FILE ...       a file of Python, in this process
     python -I -S leash.py PARENT PROGRAM ...    a program of others, in the place of this one
 
 The kernel kills it (PR_SET_PDEATHSIG, which a process keeps when another program takes its place). Asked for before
@@ -23,11 +24,14 @@ def main(arguments: list[str]) -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
     if os.getppid() != int(parent):
         sys.exit(1)  # it ended before the call above
-    if program[0] == "-m":
+    if program[0] in ("-m", "-f"):
         import runpy
 
         sys.argv = program[1:]
-        runpy.run_module(program[1], run_name="__main__", alter_sys=True)
+        if program[0] == "-m":
+            runpy.run_module(program[1], run_name="__main__", alter_sys=True)
+        else:
+            runpy.run_path(program[1], run_name="__main__")
         return
     try:
         os.execvp(program[0], program)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dmlprep.errors import UsageError
+from dmlprep.errors import CheckNotRun, UsageError
 from dmlprep.record import DeviceInfo
 from dmlprep.runtime.child import Child, interrupted
 from dmlprep.runtime.failure import FULL, SessionFailure, disk_full, failure
@@ -84,6 +84,7 @@ class SessionHost:
         self._stage = stage or _in_place
         self._stranger = stranger
         self._child: Child | None = None
+        self._begun: Child | None = None
         self._facts: dict[str, str] = {}
         self._ids = itertools.count(1)
 
@@ -102,7 +103,9 @@ class SessionHost:
         if self._child is None or not self._child.alive:
             if self._child is not None:
                 self._child.kill()
-            child = self._start()
+            child, self._begun = self._begun, None
+            if child is None or not child.alive:
+                child = self._start()
             try:
                 answer = child.ask([["hello"]], limit=child.start_limit, where=child.name)
             except BaseException:
@@ -111,6 +114,12 @@ class SessionHost:
             self._facts = _facts(answer)
             self._child = child
         return self._child
+
+    def begin(self) -> None:
+        """Start the worker and wait for nothing: it imports while the caller has other work. A failure shows later."""
+        if self._child is None and self._begun is None:
+            with contextlib.suppress(SessionFailure, CheckNotRun):
+                self._begun = self._start()
 
     def open(self, path: Path, options: SessionOptions | None = None) -> Session:
         """Load a model.
@@ -161,6 +170,9 @@ class SessionHost:
 
     def close(self) -> None:
         """End the worker, and with it all sessions of this host."""
+        if self._begun is not None:
+            self._begun.kill()
+            self._begun = None
         if self._child is not None:
             self._child.close()
             self._child = None

@@ -25,7 +25,7 @@ from dmlprep.runtime import leash
 from dmlprep.runtime.memory import Family
 from dmlprep.runtime.offsite.limits import VARIABLE, MemoryLimit, memory_limit
 
-__all__ = ["Started", "allowed_memory", "leashed", "module_command", "start"]
+__all__ = ["Started", "allowed_memory", "file_command", "leashed", "module_command", "start"]
 
 
 @dataclass(frozen=True)
@@ -58,6 +58,13 @@ def module_command(module: str, arguments: Sequence[str]) -> list[str]:
     if not sys.platform.startswith("linux"):
         return [sys.executable, "-P", "-m", module, *arguments]
     return [sys.executable, "-P", leash.__file__, str(os.getpid()), "-m", module, *arguments]
+
+
+def file_command(path: str, arguments: Sequence[str]) -> list[str]:
+    """The same for a file of Python, which need not import what its package imports."""
+    if not sys.platform.startswith("linux"):
+        return [sys.executable, "-P", path, *arguments]
+    return [sys.executable, "-P", leash.__file__, str(os.getpid()), "-f", path, *arguments]
 
 
 def leashed(command: Sequence[str]) -> list[str]:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Literal
 from dmlprep.errors import DmlprepError, InputError, UsageError
 from dmlprep.parity.candidate import Device, adapt_feed, software_device
 from dmlprep.parity.feeds import Feed
+from dmlprep.parity.framed import inside
 from dmlprep.placement import place
 from dmlprep.record import DeviceInfo
 from dmlprep.record.speed import SOFTWARE, Bench, Timed
@@ -183,7 +184,7 @@ def measure(
         CheckNotRun: there is no such device here.
     """
     began = time.perf_counter()
-    runners = [_Runner(one, device, _options(session, one), feed) for one in variants]
+    runners = [_Runner(one, device, _options(session, one), inside(one.frame, feed)) for one in variants]
     told: DeviceInfo | None = None
     rounds = 0
     try:

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import onnx_ir as ir
 
+from dmlprep.framing import Frame, between
 from dmlprep.model import Model
-from dmlprep.parity.feeds import static_sizes
+from dmlprep.parity.framed_feeds import fixed_sizes
 from dmlprep.parity.sizes import graph_inputs
 
 __all__ = ["Variant", "overridden", "overridden_like", "overrides"]
@@ -26,6 +27,7 @@ class Variant:
         sizes: free dimensions to override, by name.
         shown: the path to show, where the file will be moved.
         why_not: why it cannot be run; empty where it is to be tried.
+        frame: that another of the models has around this one: what all are fed is the app's own data.
     """
 
     name: str
@@ -34,6 +36,7 @@ class Variant:
     sizes: Mapping[str, int] = field(default_factory=dict)
     shown: str = ""
     why_not: str = ""
+    frame: Frame | None = None
 
 
 def overrides(model: Model, sizes: Mapping[str, int]) -> dict[str, int]:
@@ -53,14 +56,14 @@ def overrides(model: Model, sizes: Mapping[str, int]) -> dict[str, int]:
 def overridden_like(original: Model, prepared: Model, path: Path, name: str) -> Variant:
     """The original with the sizes that are fixed in what was made of it; ``why_not`` where none can be overridden."""
     free = [dim for one in graph_inputs(original) for dim in one.dims or () if not isinstance(dim, int)]
-    sizes = overrides(original, static_sizes(prepared))
+    sizes = overrides(original, fixed_sizes(original, prepared))
     if not free:
         return Variant(name, original, path, why_not="its sizes are fixed already")
     if not any(isinstance(dim, str) for dim in free):
         return Variant(name, original, path, why_not="its free sizes have no names that a session could override")
     if not sizes:
         return Variant(name, original, path, why_not="the result leaves its sizes free too")
-    return Variant(name, original, path, sizes)
+    return Variant(name, original, path, sizes, frame=between(original.ir, prepared.ir))
 
 
 def overridden(variant: Variant) -> Model:

@@ -24,6 +24,11 @@ INTERNAL_SINCE = {"SimplifiedLayerNormalization": 1, "LayerNormalization": 1, "A
 """Operators that ONNX Runtime itself defines in ai.onnx, where ONNX has no schema at the model's opset
 (onnxruntime/core/graph/contrib_ops/contrib_defs.cc)."""
 
+_LIKE: dict[type, tuple[type, ...]] = {
+    str: (str,), int: (int,), float: (int, float), list: (list, tuple), tuple: (list, tuple), range: (list, tuple)
+}  # fmt: skip
+"""Type of a default -> those that an attribute's value may have; a string that is no UTF-8 is bytes."""
+
 
 def since_version(domain: str, op: str, opset: int) -> int:
     """Version of the operator that an opset means; 1 for operators of domains without schemas, 0 for none."""
@@ -195,9 +200,11 @@ class NodeFacts:
         return name in self.ir.attributes
 
     def attribute(self, name: str, default: Any = None) -> Any:
-        """An attribute's value; ``default`` where it is not written."""
+        """An attribute's value; ``default`` where it is not written, or is of another type than the default."""
         found = self.ir.attributes.get(name)
-        return default if found is None else found.value
+        if found is None or (default is not None and not isinstance(found.value, _LIKE.get(type(default), (object,)))):
+            return default
+        return found.value
 
     def input(self, index: int) -> Value | None:
         """The explicit input at a position, ``None`` where there is none."""

@@ -8,6 +8,7 @@ import onnx_ir as ir
 import onnxruntime as ort
 import pytest
 
+from dmlprep.analysis import segments as segments_module
 from dmlprep.analysis.segments import run_segments, segments
 from dmlprep.model import Model
 
@@ -65,6 +66,24 @@ def test_pieces_give_the_values_of_the_whole(taken):
     assert list(result) == ["y", "mid"]
     for name, value in reference.items():
         np.testing.assert_array_equal(value, result[name])
+
+
+def test_a_model_is_cut_where_it_is_too_large_to_be_whole(monkeypatch):
+    whole = model()
+    feeds = {"x": np.ones((2, 4), np.float32), "c": np.array(True)}
+    calls = []
+
+    def noted(piece, values):
+        calls.append(len(piece.ir.graph))
+        return {v.name: np.zeros(1) for v in piece.ir.graph.outputs}
+
+    run_segments(noted, whole, feeds)
+    assert calls == [len(whole.ir.graph)]
+    calls.clear()
+    monkeypatch.setattr(segments_module, "WHOLE_BYTES", 64)
+    monkeypatch.setattr(segments_module, "PIECE_BYTES", 64)
+    run_segments(noted, whole, feeds)
+    assert len(calls) > 1
 
 
 def test_no_sequence_crosses_a_cut():

@@ -7,7 +7,7 @@ import onnx
 import pytest
 from onnx import checker, inliner, numpy_helper, shape_inference, version_converter
 
-from dmlprep.compiled import calls
+from dmlprep.compiled import calls, door
 from dmlprep.compiled.door import OnnxError
 from fixtures.crashing import calls_twice
 from tests.fixtures_index import fixture
@@ -65,6 +65,55 @@ def test_one_node() -> None:
     assert [d.dim_value for d in found["out"].tensor_type.shape.dim] == [6, 4]
     with pytest.raises(OnnxError):
         calls.infer_node(schema, node, {**types, "shape": onnx.helper.make_tensor_type_proto(7, [2, 2])}, {}, 17, 8)
+
+
+@pytest.mark.parametrize(
+    ("op_type", "inputs", "outputs"),
+    [
+        ("Mul", ["a", "a"], ["b"]),
+        ("Clip", ["a", "", "most"], ["v0"]),
+        ("Clip", ["v1", "", "v0"], ["a"]),
+        ("Dropout", ["a"], ["b", "mask"]),
+        ("Split", ["a", "parts"], ["v2", "v1"]),
+    ],
+)
+def test_nodes_of_one_kind_are_one_request(
+    op_type: str, inputs: list[str], outputs: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever their values are called; the names that onnx is given for them are none of anybody's."""
+    schema = onnx.defs.get_schema(op_type, 17)
+    asked: list[tuple[bytes, ...]] = []
+
+    def once(word: str, *parts: bytes) -> list[bytes]:
+        asked.append(parts)
+        return door.ask_once(word, *parts)
+
+    monkeypatch.setattr(calls, "ask_once", once)
+    for prefix in ("", "layer.7/"):
+        names = {name: name and prefix + name for name in (*inputs, *outputs)}
+        node = onnx.helper.make_node(op_type, [names[n] for n in inputs], [names[n] for n in outputs], name=prefix)
+        types = {names[inputs[0]]: onnx.helper.make_tensor_type_proto(1, [2, 3])}
+        if inputs[-1] != inputs[0]:
+            types[names[inputs[-1]]] = onnx.helper.make_tensor_type_proto(
+                *((7, [2]) if op_type == "Split" else (1, []))
+            )
+        data = {name: numpy_helper.from_array(np.array([1, 1], np.int64), name) for name in types if "parts" in name}
+        given = {name: tensor.name for name, tensor in data.items()}
+        found = calls.infer_node(schema, node, types, data, 17, 8)
+        assert found == shape_inference.infer_node_outputs(schema, node, types, data)
+        assert {name: tensor.name for name, tensor in data.items()} == given
+    assert asked[0] == asked[1]
+
+
+def test_a_refusal_speaks_of_the_values_as_they_are_called() -> None:
+    schema = onnx.defs.get_schema("Concat", 17)
+    node = onnx.helper.make_node("Concat", ["one", "other"], ["out"], name="joined", axis=0)
+    types = {name: onnx.helper.make_tensor_type_proto(1, dims) for name, dims in (("one", [2, 2]), ("other", [2, 3]))}
+    with pytest.raises(OnnxError) as refused:
+        calls.infer_node(schema, node, types, {}, 17, 8)
+    with pytest.raises(shape_inference.InferenceError) as by_onnx:
+        shape_inference.infer_node_outputs(schema, node, types)
+    assert str(refused.value) == str(by_onnx.value)
 
 
 def test_the_version_converter() -> None:

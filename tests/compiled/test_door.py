@@ -31,9 +31,11 @@ GOOD = onnx.parser.parse_model(
 
 @pytest.fixture(autouse=True)
 def goes_on() -> Iterator[None]:
-    """Whatever became of the process: the next model works."""
-    yield
-    assert [v.name for v in calls.infer_shapes(GOOD).graph.value_info] == ["h"]
+    """Whatever became of the process: the next model works. Each request goes there, however often it was answered."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(calls, "ask_once", door.ask)
+        yield
+        assert [v.name for v in calls.infer_shapes(GOOD).graph.value_info] == ["h"]
 
 
 def refused(model: onnx.ModelProto, limits: Limits = TIGHT) -> ToolFailed:
@@ -225,3 +227,25 @@ def test_without_the_extension_module_by_itself_onnx_is_imported(monkeypatch: py
     with pytest.raises(CheckNotRun, match="onnx"):
         calls.check_model(GOOD, full=True)
     door.end()
+
+
+def test_what_was_answered_is_not_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    keeper = door._Door()
+    answers = [[b"first"], ToolFailed("crashes"), [b"second"]]
+
+    def ask(word: str, parts: list[bytes]) -> list[bytes]:
+        asked.append(word)
+        answer = answers[len(asked) - 1]
+        if isinstance(answer, ToolFailed):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(keeper, "ask", ask)
+    assert [keeper.ask_once("infer", [b"a"]) for _ in range(2)] == [[b"first"]] * 2
+    with pytest.raises(ToolFailed):
+        keeper.ask_once("infer", [b"b"])
+    assert keeper.ask_once("infer", [b"b"]) == [b"second"]
+    monkeypatch.setattr(door, "_KEPT", 1)
+    answers += [[b"third"], [b"fourth"], [b"fifth"]]
+    assert [keeper.ask_once("infer", [part])[0] for part in (b"c", b"d", b"c")] == [b"third", b"fourth", b"fifth"]

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import textwrap
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import onnx
 import pytest
 
-from dmlprep.engines import onnxsim
+from dmlprep.engines import onnxsim, onnxsim_process
 from dmlprep.errors import ModelRefused, OutputError
 from dmlprep.runtime.child import Child
 from tests.processes import alive, gone_within
 
 TEXT = """<ir_version: 8, opset_import: ["" : 17]>
 g (float[2, 3] x) => (float[2, 3] y) { a = Identity (x) y = Relu (a) }"""
+
+MODELS = Path(__file__).parents[2] / "fixtures" / "models"
 
 Starts = list[Child]
 
@@ -24,13 +28,13 @@ Starts = list[Child]
 def starts(monkeypatch: pytest.MonkeyPatch) -> Iterator[Starts]:
     """The processes that a test starts, with none kept from before."""
     made: Starts = []
-    real = Child.of_module
+    real = Child.of_file
 
-    def noted(module: str, arguments: list[str], name: str) -> Child:
-        made.append(real(module, arguments, name))
+    def noted(path: str, name: str) -> Child:
+        made.append(real(path, name))
         return made[-1]
 
-    monkeypatch.setattr(Child, "of_module", noted)
+    monkeypatch.setattr(Child, "of_file", noted)
     onnxsim.end()
     yield made
     onnxsim.end()
@@ -98,7 +102,7 @@ def stand_in(monkeypatch: pytest.MonkeyPatch, starts: Starts) -> Callable[[str],
 
     def put(code: str) -> None:
         line = [sys.executable, "-u", "-c", "import os, sys\n" + textwrap.dedent(code)]
-        monkeypatch.setattr(Child, "of_module", lambda *_: Child(lambda _exchange: line, "onnxsim"))
+        monkeypatch.setattr(Child, "of_file", lambda *_: Child(lambda _exchange: line, "onnxsim"))
 
     return put
 
@@ -130,3 +134,32 @@ def test_a_full_disk_is_no_fault_of_the_model(starts: Starts, monkeypatch: pytes
     monkeypatch.setattr(onnxsim.Path, "write_bytes", full)
     with pytest.raises(OutputError, match="temporary file cannot be written"):
         simplify()
+
+
+_BOTH = """
+import hashlib, json, runpy, sys
+made = runpy.run_path(sys.argv[1])
+simplify = made["simplifier"](*sys.argv[2:3])
+for path in map(str.strip, sys.stdin):
+    try:
+        done = hashlib.sha256(simplify(open(path, "rb").read(), 1 << 20, [])).hexdigest()
+    except Exception as error:
+        done = str(error).strip().splitlines()[-1]
+    print(path, done, "onnxsim.onnx_simplifier" in sys.modules)
+"""
+
+
+def _simplified(models: list[Path], *release: str) -> list[list[str]]:
+    """What the process makes of models, in digests, and whether it imported the package."""
+    line = [sys.executable, "-P", "-c", _BOTH, onnxsim_process.__file__, *release]
+    done = subprocess.run(line, input="\n".join(map(str, models)), capture_output=True, text=True, check=True)
+    return [said.rsplit(" ", 1) for said in done.stdout.splitlines()]
+
+
+def test_the_compiled_function_alone_gives_what_the_package_gives() -> None:
+    models = [path for path in sorted(MODELS.glob("*.onnx")) if path.stat().st_size < 1 << 20]
+    alone, whole = _simplified(models), _simplified(models, "another release")
+    assert len(alone) > 20
+    assert [said for said, _ in alone] == [said for said, _ in whole]
+    assert {imported for _, imported in alone} == {"False"}
+    assert {imported for _, imported in whole} == {"True"}

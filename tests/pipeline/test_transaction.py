@@ -14,6 +14,7 @@ from dmlprep.errors import InternalError, ModelRefused, OutputError
 from dmlprep.model import Model
 from dmlprep.passes import Context, Options, Pass, make_pass
 from dmlprep.pipeline import run_step
+from dmlprep.pipeline.transaction import Transactions
 from dmlprep.targets import find_target
 
 Change = Callable[[Model], bool]
@@ -184,3 +185,38 @@ def _half_output(model: Model) -> bool:
     graph.append(cast)
     graph.outputs[0] = cast.outputs[0]
     return True
+
+
+def test_steps_in_a_row_begin_where_the_last_one_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def rename(name: str) -> Change:
+        def change(model: Model) -> bool:
+            changed = _first(model).name != name
+            _first(model).name = name
+            return changed
+
+        return change
+
+    model, taken = _model(tmp_path), list[Model]()
+    snapshot = Model.snapshot
+
+    def counted(self: Model) -> object:
+        taken.append(self)
+        return snapshot(self)
+
+    monkeypatch.setattr(Model, "snapshot", counted)
+    steps, context = Transactions(model), Context(find_target())
+    outcomes = [steps.run("toy", _Toy(rename(name)), context).outcome for name in ("one", "one", "two")]
+    assert outcomes == ["changed", "unchanged", "changed"]
+    assert len(taken) == 4
+
+    def fails(model: Model) -> bool:
+        _first(model).name = "three"
+        raise ModelRefused("no", code="DP003", fix="none")
+
+    with pytest.raises(ModelRefused):
+        steps.run("toy", _Toy(fails), context)
+    assert _first(model).name == "two"
+    with pytest.raises(InternalError, match="says that it changed nothing"):
+        steps.run("toy", _Toy(lambda m: bool(rename("four")(m)) and False), context)
+    assert _first(model).name == "two"
+    assert steps.run("toy", _Toy(rename("five")), context).outcome == "changed"

@@ -12,7 +12,7 @@ import onnx_ir as ir
 import pytest
 
 import dmlprep
-from dmlprep.placement.report import examine
+from dmlprep.placement.report import examine, examine_for
 from dmlprep.quirks import codes
 from dmlprep.record import Finding, RunRecord
 from dmlprep.report import placement_json, sarif
@@ -23,6 +23,7 @@ from tests.sarif import SARIF
 
 CONV = "g (float[1,3,8,8] x, float[4,3,3,3] w) => (float[1,4,6,6] y) { [c] y = Conv (x, w) }"
 ALLOWZERO = "g (float[2,6] x) => (float[3,4] y) <int64[2] s = {3, -1}> { [r] y = Reshape <allowzero = 1> (x, s) }"
+MISH = "g (float[2,4] x) => (float[2,4] y) <float[4] s = {1, 1, 1, 1}> { z = Mish (x) y = LayerNormalization (z, s) }"
 
 
 def _record(text: str, opset: int = 17, target: str = "ort-1.24") -> RunRecord:
@@ -109,6 +110,17 @@ def test_json_of_several_targets_is_a_list() -> None:
     rows = [examine(model, find_target(name)) for name in target_names()]
     whole = json.loads(placement_json.render([[placement_json.to_object(r.record, r.placement) for r in rows]]))
     assert [t["target"] for t in whole["targets"]] == target_names()
+
+
+@pytest.mark.parametrize(("text", "opset"), [(CONV, 22), (ALLOWZERO, 17), (MISH, 18)])
+def test_several_targets_are_told_what_each_is_told_alone(text: str, opset: int) -> None:
+    targets = [find_target(name) for name in target_names()]
+    together = examine_for(parsed(text, opset), targets)
+    for one, target in zip(together, targets, strict=True):
+        alone = examine(parsed(text, opset), target)
+        assert one.record.findings == alone.record.findings
+        assert one.record.facts == alone.record.facts
+        assert one.record.exit_code == alone.record.exit_code
 
 
 @pytest.mark.parametrize(("text", "opset"), [(CONV, 22), (ALLOWZERO, 17), (CONV, 17)])

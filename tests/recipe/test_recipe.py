@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from dmlprep.errors import RecipeError, UsageError
-from dmlprep.recipe import apply_settings, builtin_names, load_recipe, make_plan, parse_recipe
+from dmlprep.recipe import apply_settings, builtin_names, load_recipe, make_plan, parse_recipe, recipe_toml
 
 
 @pytest.mark.parametrize("name", builtin_names())
@@ -160,3 +161,12 @@ def test_a_recipe_in_a_code_page_is_named(tmp_path: Path) -> None:
     with pytest.raises(RecipeError, match="not UTF-8") as refused:
         load_recipe(str(path))
     assert "Out-File -Encoding utf8" in refused.value.fix
+
+
+@pytest.mark.parametrize("name", builtin_names())
+def test_a_recipe_that_is_written_reads_back_as_the_same(name: str) -> None:
+    recipe = load_recipe(name)
+    assert parse_recipe(recipe_toml(recipe, "a note\nof two lines"), name) == recipe
+    odd = apply_settings(recipe, ['parity.sizes={"a b"=3}', "parity.time_limit=1.5", "limits.made_nodes=7"])
+    odd = msgspec.structs.replace(odd, step={'of "mine"': {"use": "pin", "sizes": {"x:0": 1}, "values": {"s": [1.5]}}})
+    assert parse_recipe(recipe_toml(odd), name) == odd

@@ -15,6 +15,7 @@ from onnx import TensorProto, helper
 
 from dmlprep.errors import OutputError
 from dmlprep.runtime import NodePlacement, SessionFailure, SessionOptions, ValueInfo, cpu_host, open_cpu
+from tests.processes import gone_within
 from tests.runtime.conftest import save
 
 ONES = np.ones((2, 3), np.float32)
@@ -42,6 +43,38 @@ def test_one_worker_serves_models_and_runs(add_relu: Path, tmp_path: Path) -> No
         assert host.worker().pid == pid
         exchange = host.worker().exchange
     assert not exchange.exists()
+
+
+def test_a_worker_that_was_begun_is_the_one_that_serves(add_relu: Path) -> None:
+    with cpu_host() as host:
+        host.begin()
+        host.begin()
+        begun = host._begun
+        assert begun is not None
+        assert host.open(add_relu).run({"x": ONES, "y": ONES})["r"][0, 0] == 2
+        assert host.worker() is begun
+        host.begin()
+        assert host.worker() is begun
+    assert not begun.exchange.exists()
+
+
+def test_a_worker_that_was_begun_and_is_gone_is_replaced(add_relu: Path) -> None:
+    with cpu_host() as host:
+        host.begin()
+        begun = host._begun
+        assert begun is not None
+        begun.kill()
+        assert host.open(add_relu).run({"x": ONES, "y": ONES})["r"][0, 0] == 2
+
+
+def test_a_worker_that_was_begun_for_nothing_ends_with_its_host() -> None:
+    with cpu_host() as host:
+        host.begin()
+        begun = host._begun
+        assert begun is not None
+        assert begun.alive
+    assert gone_within(begun.pid, 5.0)
+    assert not begun.exchange.exists()
 
 
 def test_a_refusal_leaves_the_worker_alive(add_relu: Path, tmp_path: Path) -> None:

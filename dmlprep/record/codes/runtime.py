@@ -41,4 +41,18 @@ ROWS: dict[str, Code] = {
         "note",
         "pack and verify with --key, and give the run key to whoever runs the kit",
     ),
+    "DP820": Code(
+        "a run's folder that cannot be packaged", "error", "pass the folder that dmlprep prepare -o wrote, unchanged"
+    ),
+    "DP821": Code(
+        "the run did not pass, so it is not packaged",
+        "error",
+        "prepare the model with --device dml --require-dml, or prove it on Windows with a kit",
+    ),
+    "DP822": Code("a file of a package is missing or was changed", "error", "copy the package again, whole"),
+    "DP823": Code(
+        "a package does not have the signature of this key",
+        "error",
+        "take the package and the public key from whoever made it",
+    ),
 }

@@ -1,0 +1,125 @@
+"""``dmlprep tune``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dmlprep.bounds import MOST_SECONDS
+from dmlprep.cli.options import (
+    Number,
+    device_options,
+    feeds_option,
+    format_option,
+    metric_options,
+    read_pins,
+    seconds_option,
+    settings_options,
+)
+from dmlprep.cli.output import echo, print_json, say
+
+if TYPE_CHECKING:
+    from dmlprep.record.tuning import Tuned
+
+__all__ = ["command", "show_found"]
+
+_MOST_PROVED = 64
+
+
+@click.command("tune")
+@click.argument("model", type=click.Path(path_type=Path))
+@click.option("-o", "--out", type=click.Path(path_type=Path), help="File for the recipe that was found (.toml).")
+@click.option(
+    "-r",
+    "--recipe",
+    "recipes",
+    multiple=True,
+    default=("@static-fp32", "@vision-fp16"),
+    show_default=True,
+    metavar="NAME",
+    help="Recipe to start from, built-in or a .toml file; may be given several times. What it says itself stays.",
+)
+@settings_options
+@click.option(
+    "--io",
+    type=click.Choice(["keep", "half", "any"]),
+    default="keep",
+    show_default=True,
+    help="Graph inputs and outputs of FP16 candidates: as they are, FP16, or both tried.",
+)
+@click.option("--only-directml", is_flag=True, help="Try operators too that no CPU provider runs (GroupNorm).")
+@click.option("--offline", is_flag=True, help="Rank by placement alone; prove nothing.")
+@click.option(
+    "--search-seconds",
+    type=Number(0, MOST_SECONDS),
+    default=60.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="After these the ranking tries no more; what it left out is said.",
+)
+@click.option(
+    "--top",
+    type=click.IntRange(1, _MOST_PROVED),
+    default=3,
+    show_default=True,
+    metavar="N",
+    help="Candidates to prove at most: the first that passes is taken; --bench proves and times all N.",
+)
+@feeds_option
+@device_options
+@metric_options
+@click.option("--bench", is_flag=True, help="Time those that passed on DirectML, beside MODEL, and choose by time.")
+@seconds_option("--bench-seconds", "Timed runs of --bench, all together.")
+@click.option(
+    "--kit",
+    type=click.Path(path_type=Path),
+    help="Prove --top candidates, and pack those that pass into this zip: a Windows machine times them, and dmlprep "
+    "kit choose takes the best.",
+)
+@click.option("--key", type=click.Path(path_type=Path), help="Your own key, as for dmlprep kit.")
+@click.option("--force", is_flag=True, help="Replace files that are there.")
+@click.option("-q", "--quiet", is_flag=True, help="No progress.")
+@format_option("text", "json")
+def command(
+    model: Path, out: Path | None, pins: tuple[str, ...], quiet: bool, output_format: str, **options: Any
+) -> int:
+    """Find the recipe that suits MODEL best on DirectML.
+
+    \b
+    dmlprep tune model.onnx --pin batch=1 -o tuned.toml
+    dmlprep tune model.onnx --pin batch=1 --bench --device dml --gpu auto
+    dmlprep prepare model.onnx -o out/ --recipe tuned.toml
+
+    Opsets, FP32 and FP16, com.microsoft's operators and fused forms are tried on the graph, and ranked: nodes on the
+    CPU, fused partitions, crossings, bytes. The best are then prepared and proved as prepare does.
+
+    Exit codes: 0 found and proved (with --offline: found); 1 no candidate is good; 2 bad command, recipe or input;
+    3 a demanded check could not run, or its inputs prove nothing.
+    """
+    from dmlprep import api
+    from dmlprep.cli.console import ProgressObserver
+
+    with ProgressObserver(quiet) as observer:
+        found = api.tune(model, pins=read_pins(pins), out=out, observer=observer, **options)
+    show_found(found, out, output_format)
+    if options["kit"] is not None and found.exit_code == 0:
+        wrote = f"wrote {options['kit']}; there: extract it, pip install numpy onnxruntime-directml, python run.py"
+        echo(f"{wrote}; then: dmlprep kit choose result.zip --kit {options['kit']}", err=output_format == "json")
+    return found.exit_code
+
+
+def show_found(found: Tuned, out: Path | None, output_format: str) -> None:
+    """The table and the recipe, or all of it as JSON."""
+    if output_format == "json":
+        print_json(found)
+    else:
+        from dmlprep.cli.console import out as console
+        from dmlprep.report.tuning import show_tuned
+
+        show_tuned(found, console(), with_recipe=out is None)
+    if out is not None and found.chosen:
+        echo(f"wrote {out}", err=output_format == "json")
+    if found.error:
+        say(found.error)

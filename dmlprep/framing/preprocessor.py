@@ -1,0 +1,150 @@
+"""Hugging Face's ``preprocessor_config.json`` as the table of a frame.
+
+What is read follows transformers' image processors: what they do to a picture, in their order (convert, resize, cut out
+the middle, rescale, normalise). A key that changes pixels and has no counterpart is refused, never passed over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+__all__ = ["NoTable", "as_table"]
+
+_RESAMPLE = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic", 4: "box", 5: "hamming"}
+"""Pillow's numbers (``Image.Resampling``)."""
+
+_CLASSES: dict[str, tuple[bool, bool]] = {
+    "ViT": (True, False),
+    "DeiT": (True, True),
+    "Beit": (True, True),
+    "Segformer": (True, False),
+    "Siglip": (True, False),
+    "CLIP": (False, True),
+    "ChineseCLIP": (False, True),
+    "ConvNext": (False, False),
+    "MobileNetV1": (False, True),
+    "MobileNetV2": (False, True),
+    "Bit": (False, True),
+}
+"""Of an image processor: whether a size of one number is a square (else the shorter side), and whether it cuts out the
+middle where nothing is said; the defaults of the classes in ``transformers/models/*/image_processing_*.py``."""
+
+_OTHER_PIXELS = (
+    "do_pad",
+    "do_thumbnail",
+    "do_align_long_axis",
+    "do_split_image",
+    "do_image_splitting",
+    "do_color_quantize",
+    "do_pan_and_scan",
+    "rescale_offset",
+    "keep_aspect_ratio",
+    "size_divisor",
+    "ensure_multiple_of",
+)
+"""Keys that change pixels in a way that a frame has no field for."""
+
+_SUFFIXES = ("ImageProcessorFast", "ImageProcessor", "FeatureExtractor")
+
+
+class NoTable(ValueError):
+    """The configuration asks for what a frame has no field for.
+
+    Attributes:
+        fix: what to do.
+    """
+
+    def __init__(self, why: str, fix: str = "write the fields of the table by hand (docs/passes/frame.md)") -> None:
+        super().__init__(why)
+        self.fix = fix
+
+
+def as_table(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields of ``PictureOptions`` that do what the configuration says.
+
+    Raises:
+        NoTable: it asks for more.
+    """
+    kind = str(config.get("image_processor_type") or config.get("feature_extractor_type") or "")
+    name = next((kind.removesuffix(s) for s in _SUFFIXES if kind.endswith(s)), kind)
+    for key in _OTHER_PIXELS:
+        if config.get(key):
+            raise NoTable(f"{key} = {config[key]} has no counterpart")
+    table: dict[str, Any] = {}
+    if config.get("do_flip_channel_order"):
+        table["model_colour"] = "bgr"
+    table |= _geometry(config, name)
+    rescale = config.get("do_rescale", True)
+    factor = _number(config, "rescale_factor", 1 / 255)
+    table["scale"] = round(factor * 255, 9) if rescale else 255.0
+    if config.get("do_normalize", True):
+        for key, field in (("image_mean", "mean"), ("image_std", "deviation")):
+            if key not in config:
+                raise NoTable(f"do_normalize without {key}")
+            given = config[key]
+            table[field] = [_plain(key, n) for n in given] if isinstance(given, list) else _plain(key, given)
+    return table
+
+
+def _geometry(config: Mapping[str, Any], name: str) -> dict[str, Any]:
+    square, cuts = _CLASSES.get(name, (None, False))
+    resize, cut = config.get("do_resize", True), bool(config.get("do_center_crop", cuts))
+    crop = _pair(config.get("crop_size"), "crop_size") if cut else None
+    if not resize:
+        if crop is None:
+            return {}
+        raise NoTable("do_center_crop without do_resize: the middle is cut out of whatever there is")
+    resample = config.get("resample")
+    if not isinstance(resample, int) or resample not in _RESAMPLE:
+        raise NoTable(f"resample is {resample}, none of Pillow's numbers", "add its number: 2 is bilinear, 3 bicubic")
+    mode = {"resize": f"pillow-{_RESAMPLE[resample]}"}
+    size = config.get("size")
+    if isinstance(size, int) and square is not None:
+        size = {"height": size, "width": size} if square else {"shortest_edge": size}
+    if not isinstance(size, Mapping):
+        raise NoTable(f"size is {size}, and does not say whether that is a square or the shorter side")
+    if set(size) == {"height", "width"}:
+        whole = _pair(size, "size")
+        if crop is None:
+            return {**mode, "fit": "stretch", "model_size": whole}
+        return {**mode, "fit": "crop", "resized": whole, "model_size": crop}
+    if set(size) != {"shortest_edge"}:
+        raise NoTable(f"size has {', '.join(map(str, size))}: what a picture becomes depends on its own size")
+    side = _side(size["shortest_edge"], "size")
+    if name == "ConvNext":
+        # Below 384 the picture is resized larger and cut; from there on it is stretched.
+        if side >= 384:
+            return {**mode, "fit": "stretch", "model_size": [side, side]}
+        share = _number(config, "crop_pct", 224 / 256)
+        return {**mode, "fit": "crop", "resized": int(side / share), "model_size": [side, side]}
+    if crop is None:
+        raise NoTable("size has a shorter side alone: what a picture becomes depends on its own size")
+    return {**mode, "fit": "crop", "resized": side, "model_size": crop}
+
+
+def _pair(given: Any, key: str) -> list[int]:
+    if isinstance(given, Mapping) and set(given) == {"height", "width"}:
+        return [_side(given["height"], key), _side(given["width"], key)]
+    if isinstance(given, int):
+        return [_side(given, key)] * 2
+    raise NoTable(f"{key} is {given}, not a height and a width")
+
+
+def _side(given: Any, key: str) -> int:
+    if not isinstance(given, int) or isinstance(given, bool) or given < 1:
+        raise NoTable(f"{key} has {given!r} for a side")
+    return given
+
+
+def _number(config: Mapping[str, Any], key: str, default: float) -> float:
+    found = _plain(key, config.get(key, default))
+    if found <= 0:
+        raise NoTable(f"{key} is {found}")
+    return found
+
+
+def _plain(key: str, given: Any) -> float:
+    if isinstance(given, bool) or not isinstance(given, int | float):
+        raise NoTable(f"{key} has {given!r}, which is no number")
+    return float(given)

@@ -1,0 +1,11 @@
+"""Packages: a prepared model for an app, with its contract, a loader in the app's language, and a sample.
+
+``package`` writes one, ``verify`` holds one against its contract. See ``docs/ship-it.md``.
+"""
+
+from dmlprep.package.contract import Contract
+from dmlprep.package.languages import LANGUAGES
+from dmlprep.package.packing import Package, PackageRequest, package
+from dmlprep.package.verifying import Verified, verify
+
+__all__ = ["LANGUAGES", "Contract", "Package", "PackageRequest", "Verified", "package", "verify"]

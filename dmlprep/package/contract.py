@@ -1,0 +1,167 @@
+"""``model.json``, the contract between a packaged model and the app: types that JSON is held to, and their schema."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from dmlprep.record.documents import to_json
+
+__all__ = [
+    "CONTRACT",
+    "DIGEST",
+    "FORMAT",
+    "SCHEMA",
+    "SIGNATURE",
+    "Contract",
+    "FileEntry",
+    "PackagedModel",
+    "Proof",
+    "TargetVersions",
+    "Tensor",
+    "schema",
+]
+
+CONTRACT, DIGEST, SIGNATURE, SCHEMA = "model.json", "model.json.sha256", "model.json.sig", "model.schema.json"
+
+FORMAT = 1
+"""Version of the contract. Raised when a field changes its meaning or goes away; loaders refuse another one."""
+
+Count = Annotated[int, msgspec.Meta(ge=0)]
+Digest = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
+FileName = Annotated[str, msgspec.Meta(pattern=r"^[^/\\:*?\"<>|]+$", max_length=255)]
+
+
+class FileEntry(msgspec.Struct, frozen=True):
+    """Bytes and SHA-256 of a file."""
+
+    bytes: Count
+    sha256: Digest
+
+
+class PackagedModel(msgspec.Struct, frozen=True):
+    """The model's own files, and what is in them.
+
+    Attributes:
+        file: the ONNX file.
+        data: its data files, which must lie beside it.
+        opsets: version by domain; ``""`` is ai.onnx.
+        ir_version: of the ONNX file.
+        fp16: whether it computes in FP16.
+        original_sha256: of the file that was prepared.
+    """
+
+    file: FileName
+    data: list[FileName]
+    opsets: dict[str, Count]
+    ir_version: Count
+    fp16: bool
+    original_sha256: str
+
+
+class Tensor(msgspec.Struct, frozen=True):
+    """One input or output.
+
+    Attributes:
+        type: element type, by numpy's name (``float16``); ``bfloat16``, ``int4`` and such by ONNX's.
+        shape: sizes; the name of a dimension that is free.
+        denotations: what each dimension means, by ONNX's words; empty where the model does not say.
+        layout: a letter a dimension (``NCHW``), where the model says; else empty.
+        bytes: of the tensor on the CPU, row by row without gaps; ``None`` where a dimension is free.
+        gpu_bytes: the least size of a D3D12 buffer for it: ``bytes`` rounded up to 4 (DMLCalcBufferTensorSize).
+        gpu_alignment: bytes that its offset in a buffer is a multiple of (DML_MINIMUM_BUFFER_TENSOR_ALIGNMENT).
+    """
+
+    name: str
+    type: str
+    shape: list[Count | str]
+    denotations: list[str]
+    layout: str
+    bytes: Count | None
+    gpu_bytes: Count | None
+    gpu_alignment: Count
+
+
+class TargetVersions(msgspec.Struct, frozen=True):
+    """What the model was made for.
+
+    Attributes:
+        name: of dmlprep's target (``ort-1.24``).
+        onnxruntime, directml: versions that it was prepared for.
+        feature_level: DML_FEATURE_LEVEL of that DirectML.
+        lowest_onnxruntime: the oldest release that loads it with as many nodes on DirectML, by its tables of kernels.
+        lowest_directml: the DirectML that this release comes with.
+        lowest_windows: the oldest Windows that the target's package runs on.
+        buffer_placement: bytes that a buffer's place in a D3D12 heap is a multiple of
+            (D3D12_DEFAULT_RESOURCE_PLACEMENT_ALIGNMENT).
+        nodes, nodes_on_directml: of all graphs.
+    """
+
+    name: str
+    onnxruntime: str
+    directml: str
+    feature_level: str
+    lowest_onnxruntime: str
+    lowest_directml: str
+    lowest_windows: str
+    buffer_placement: Count
+    nodes: Count
+    nodes_on_directml: Count
+
+
+class Proof(msgspec.Struct, frozen=True):
+    """One verdict of the run.
+
+    Attributes:
+        decides: whether the run passes or fails by it.
+        worst: the largest relative error of all outputs, ``None`` where none was measured.
+        inputs: ``given`` by a person, or ``seeded``, which proves less.
+    """
+
+    check: str
+    outcome: Literal["passed", "failed", "not-proven", "not-run"]
+    reason: str
+    device: str
+    tolerance: str
+    worst: float | None
+    inputs: str
+    decides: bool
+
+
+class Contract(msgspec.Struct, frozen=True):
+    """The contract.
+
+    Attributes:
+        made_by: dmlprep and its version.
+        language: of the loader.
+        fixed: size that each free dimension was fixed to.
+        denotations: denotations of free dimensions, which sessions can fix.
+        session: what a session on DirectML must have, in the words of ONNX Runtime's documentation.
+        unproven: what was not proved, if the package was made all the same; empty for a run that passed.
+        files: every file of the package but this one, its digest and its signature.
+    """
+
+    format: Literal[1]
+    made_by: str
+    language: str
+    model: PackagedModel
+    inputs: list[Tensor]
+    outputs: list[Tensor]
+    fixed: dict[str, Count]
+    denotations: list[str]
+    session: dict[str, str]
+    target: TargetVersions
+    proof: list[Proof]
+    unproven: list[str]
+    files: dict[FileName, FileEntry]
+
+    def to_json(self) -> bytes:
+        """The document; the same contract gives the same bytes."""
+        return to_json(self)
+
+
+def schema() -> dict[str, Any]:
+    """The contract as JSON Schema, version 2020-12."""
+    found = msgspec.json.schema(Contract)
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "dmlprep package contract", **found}

@@ -1,0 +1,75 @@
+"""The languages that a package can be for, and the files that each gets besides the model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import resources
+
+from dmlprep.runtime.offsite.travelling import travelling
+
+__all__ = ["LANGUAGES", "Language", "find_language", "read_part"]
+
+_PYTHON = {
+    "dmlprep_loader.py": "runtime/offsite/loader",
+    "dmlprep_device.py": "runtime/offsite/device",
+    "dmlprep_dxgi.py": "runtime/offsite/dxgi",
+    "dmlprep_hresult.py": "runtime/hresult",
+    "dmlprep_ortoptions.py": "runtime/ortoptions",
+    "sample.py": "runtime/offsite/sample",
+}
+_CPP = (
+    "dmlprep_model.h", "dmlprep_model.cpp", "sample.cpp", "d3d12_sample.h", "sample_d3d12.cpp", "CMakeLists.txt",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Language:
+    """One language.
+
+    Attributes:
+        title: as people write it.
+        folder: of its texts in this room.
+        names: of those texts, which are copied as they are.
+        modules: modules of dmlprep that travel, by the name that each gets.
+    """
+
+    title: str
+    folder: str
+    names: tuple[str, ...]
+    modules: tuple[tuple[str, str], ...] = ()
+
+    def files(self) -> dict[str, bytes]:
+        """Name and content of every file but the README."""
+        own = resources.files("dmlprep.package") / self.folder
+        texts = {name: (own / name).read_bytes().replace(b"\r\n", b"\n") for name in self.names}
+        return texts | {name: travelling(module, "dmlprep_") for name, module in self.modules}
+
+    def usage(self) -> str:
+        """The README's part about this language."""
+        return read_part(f"{self.folder}/usage.md")
+
+
+LANGUAGES: dict[str, Language] = {
+    "cpp": Language("C++", "cpp", _CPP),
+    "node": Language("Node", "node", ("dmlprep_model.js", "sample.js", "package.json")),
+    "python": Language("Python", "python", ("requirements.txt",), tuple(_PYTHON.items())),
+}
+"""By the words that ``--for`` takes."""
+
+
+def read_part(name: str) -> str:
+    """A text of this room, by its path below it."""
+    return (resources.files("dmlprep.package") / name).read_text(encoding="utf-8").replace("\r\n", "\n")
+
+
+def find_language(name: str) -> Language:
+    """The language of a word.
+
+    Raises:
+        UsageError: there is none.
+    """
+    from dmlprep.errors import UsageError
+
+    if name not in LANGUAGES:
+        raise UsageError(f"unknown language {name!r}", where="--for", fix=f"known: {', '.join(LANGUAGES)}")
+    return LANGUAGES[name]

@@ -1,0 +1,49 @@
+'use strict';
+// Runs the packaged model once: node sample.js [dml|cpu|dml-or-cpu] [adapter]. Replace example() by your own data.
+
+const { Model, ModelError, ARRAYS } = require('./dmlprep_model.js');
+
+function half(value) { // for values of example(): 0, or 1/101 and more, below 1
+  if (value === 0) return 0;
+  const bits = new Uint32Array(new Float32Array([value]).buffer)[0];
+  const rest = bits - (112 << 23);
+  return (rest + 0xfff + ((rest >>> 13) & 1)) >>> 13;
+}
+
+function fromHalf(bits) {
+  const exponent = (bits >> 10) & 31;
+  const fraction = bits & 1023;
+  const sign = bits & 0x8000 ? -1 : 1;
+  if (exponent === 31) return fraction ? NaN : sign * Infinity;
+  return sign * (exponent ? (1024 + fraction) * 2 ** (exponent - 25) : fraction * 2 ** -24);
+}
+
+// The same numbers in the sample of each language. A free dimension gets size 1.
+function example(one) {
+  const shape = one.shape.map((size) => (typeof size === 'string' ? 1 : size));
+  const data = new ARRAYS[one.type](shape.reduce((all, size) => all * size, 1));
+  for (let i = 0; i < data.length; i += 1) {
+    const real = ((i * 37) % 101) / 101;
+    if (one.type === 'float16') data[i] = half(real);
+    else if (one.type.startsWith('float')) data[i] = real;
+    else data[i] = one.type.endsWith('int64') ? BigInt(i % 2) : i % 2;
+  }
+  return { data, shape };
+}
+
+async function main([device = 'dml', adapter = '0']) {
+  const model = await Model.load(__dirname, { device, adapter: Number(adapter) });
+  console.log(`device ${model.device}`);
+  if (model.notice) console.log(model.notice);
+  const outputs = await model.run(Object.fromEntries(model.inputs.map((one) => [one.name, example(one)])));
+  for (const one of model.outputs) {
+    const { data, shape } = outputs[one.name];
+    const first = Array.from(data.slice(0, 8), (value) => (one.type === 'float16' ? fromHalf(value) : Number(value)).toFixed(6));
+    console.log(`${one.name} ${shape.join('x')} ${first.join(' ')}`);
+  }
+}
+
+main(process.argv.slice(2)).catch((error) => {
+  console.error(error instanceof ModelError ? `${error.name}: ${error.message}` : error);
+  process.exitCode = 1;
+});

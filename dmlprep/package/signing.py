@@ -1,0 +1,142 @@
+"""Signatures of packages: Ed25519 (RFC 8032) over the contract. The only place that imports ``cryptography``."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dmlprep.errors import InputError, OutputError, UsageError
+from dmlprep.files import Unfit, check_output, read_given, unreadable
+from dmlprep.files.private import write_private
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+__all__ = ["SigningKey", "check_signature", "public_file", "signing_key"]
+
+_LONGEST = 4096
+"""Bytes of a key's or a signature's file; they have some hundred."""
+
+
+class SigningKey:
+    """A private key, and where its public half lies."""
+
+    def __init__(self, private: Ed25519PrivateKey, public: Path) -> None:
+        self._private = private
+        self.public = public
+
+    def sign(self, document: bytes) -> bytes:
+        """The file with the signature of a document: base64 (RFC 4648) of its 64 bytes, and a line end."""
+        return base64.b64encode(self._private.sign(document)) + b"\n"
+
+
+def public_file(key: Path) -> Path:
+    """Where the public half of a key is written."""
+    return key.with_name(f"{key.name}.pub")
+
+
+def signing_key(path: Path) -> SigningKey:
+    """The key of a PEM file (PKCS 8), made where there is none, with its public half beside it.
+
+    Raises:
+        UsageError: ``cryptography`` is not installed.
+        InputError: the file cannot be read, or holds no such key.
+        OutputError: it cannot be made.
+    """
+    made = _library()
+    if not os.path.lexists(path):
+        check_output(path)
+        check_output(public_file(path))
+        with suppress(FileExistsError):  # another run made it meanwhile
+            fresh = made.ed25519.Ed25519PrivateKey.generate()
+            plain = made.serialization.NoEncryption()
+            pem = made.serialization.Encoding.PEM
+            write_private(path, fresh.private_bytes(pem, made.serialization.PrivateFormat.PKCS8, plain))
+            _write_public(made, fresh, public_file(path))
+            return SigningKey(fresh, public_file(path))
+    raw = _read(path, "pass the file that dmlprep package --sign made, or one of openssl genpkey -algorithm ed25519")
+    try:
+        private = made.serialization.load_pem_private_key(raw, None)
+    except (ValueError, TypeError, made.unsupported) as error:
+        what = "it is encrypted" if b"ENCRYPTED" in raw else "it holds no private key in PEM"
+        raise _unfit(path, what) from error
+    if not isinstance(private, made.ed25519.Ed25519PrivateKey):
+        raise _unfit(path, "its key is not of Ed25519")
+    return SigningKey(private, public_file(path))
+
+
+def check_signature(document: bytes, signature: Path, key: Path) -> None:
+    """Whether a document was signed by the private half of a public key.
+
+    Args:
+        signature: the file beside it.
+        key: file of the public key (PEM).
+
+    Raises:
+        UsageError: ``cryptography`` is not installed.
+        InputError: a file cannot be read, or the signature does not fit.
+    """
+    made = _library()
+    raw = _read(key, "pass the .pub file beside the key that signed")
+    try:
+        public: Ed25519PublicKey = made.serialization.load_pem_public_key(raw)
+    except (ValueError, TypeError, made.unsupported) as error:
+        raise _unfit(key, "it holds no public key in PEM") from error
+    if not isinstance(public, made.ed25519.Ed25519PublicKey):
+        raise _unfit(key, "its key is not of Ed25519")
+    if not signature.exists():
+        raise _unfit(signature, "the package is not signed: this file is missing")
+    try:
+        public.verify(base64.b64decode(_read(signature, ""), validate=False), document)
+    except (made.invalid, binascii.Error) as error:
+        what = "it does not fit: the contract was changed, or somebody else signed it"
+        raise _unfit(signature, what) from error
+
+
+class _Library:
+    """The parts of ``cryptography`` that are used."""
+
+    def __init__(self) -> None:
+        from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+        from cryptography.hazmat.primitives import serialization
+        from cryptography.hazmat.primitives.asymmetric import ed25519
+
+        self.invalid = InvalidSignature
+        self.unsupported = UnsupportedAlgorithm
+        self.serialization: Any = serialization
+        self.ed25519: Any = ed25519
+
+
+def _library() -> _Library:
+    try:
+        return _Library()
+    except ImportError as error:
+        raise UsageError(
+            f"signatures need the package cryptography: {error}", code="DP823", fix='pip install "dmlprep[sign]"'
+        ) from error
+
+
+def _write_public(made: _Library, private: Any, path: Path) -> None:
+    encoding, form = made.serialization.Encoding.PEM, made.serialization.PublicFormat.SubjectPublicKeyInfo
+    try:
+        path.write_bytes(private.public_key().public_bytes(encoding, form))
+    except OSError as error:
+        raise OutputError(f"cannot be written: {error}", where=str(path), fix="choose another folder") from error
+
+
+def _read(path: Path, fix: str) -> bytes:
+    try:
+        return read_given(path, _LONGEST)
+    except OSError as error:
+        raise unreadable(error, path, code="DP823", fix=fix) from error
+    except Unfit as error:
+        raise InputError(str(error), where=str(path), code="DP823", fix=error.fix) from error
+
+
+def _unfit(path: Path, what: str) -> InputError:
+    fix = "take the package and the key from whoever made it; dmlprep package --sign KEY signs"
+    return InputError(what, where=str(path), code="DP823", fix=fix)

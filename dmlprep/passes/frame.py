@@ -1,0 +1,109 @@
+"""The frame step: the app's own data at the graph's edge, in operators that DirectML has kernels for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from dmlprep.errors import ModelRefused
+from dmlprep.framing import DetectOptions, Frame, PictureOptions, ResultOptions, frame_of, resolve, write_frame
+from dmlprep.model import Model
+from dmlprep.passes.base import Context, Options, Pass
+from dmlprep.record import finding
+
+__all__ = ["FrameOptions", "FramePass"]
+
+
+class FrameOptions(Options, frozen=True, kw_only=True):
+    """Options of ``frame``.
+
+    Attributes:
+        inputs: what the app has, by the name of the input that takes it.
+        outputs: what the app wants, by the name of the output that gives it.
+        detect: boxes in the place of a detector's raw outputs.
+    """
+
+    inputs: dict[str, PictureOptions] = msgspec.field(default_factory=dict)
+    outputs: dict[str, ResultOptions] = msgspec.field(default_factory=dict)
+    detect: DetectOptions | None = None
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to frame."""
+        return not (self.inputs or self.outputs or self.detect)
+
+
+class FramePass(Pass[FrameOptions]):
+    """Put the frame on. Names of inputs stay; their types and shapes are the app's, and so are the outputs."""
+
+    name = "frame"
+    summary = "the app's own pictures in (bytes, NHWC, their size), and out what it wants to know of them"
+    options_type = FrameOptions
+    bound = "rounding"
+    keeps_interface = False
+
+    def framed(self, model: Model) -> Frame | None:
+        """The frame for a model as it is now; ``None`` where the tables are empty.
+
+        Raises:
+            ModelRefused: DP305, they do not fit it.
+        """
+        if self.options.empty:
+            return None
+        found = resolve(model.ir, self.options.inputs, self.options.outputs, self.options.detect)
+        return msgspec.structs.replace(found, table=self._table())
+
+    def _table(self) -> dict[str, Any]:
+        """The options as the note has them."""
+        table: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(self.options))
+        return table
+
+    def run(self, model: Model, context: Context) -> bool:
+        """Frame the model.
+
+        Raises:
+            ModelRefused: DP305 a table does not fit the model, DP306 DirectML would not take a part of the frame.
+        """
+        there = frame_of(model.ir)
+        if there is not None and there.table == self._table():
+            return False
+        if there is not None and not self.options.empty:
+            raise ModelRefused(
+                "the model has another frame already",
+                where="step frame",
+                code="DP305",
+                fix="frame the model that this one was made of",
+            )
+        frame = self.framed(model)
+        if frame is None:
+            return False
+        before = set(_on_cpu(model, context))
+        made = {node.name for node in write_frame(model, frame)}
+        left = [f"{name} ({op})" for name, op in _on_cpu(model, context) if (name, op) not in before and name in made]
+        if left:
+            raise ModelRefused(
+                f"{context.target.name} would run {len(left)} nodes of the frame on the CPU, first {left[0]}",
+                where="step frame",
+                code="DP306",
+                fix="prepare for a newer release, or leave this part of the frame to the app",
+            )
+        for picture in frame.pictures:
+            shape, inner = list(picture.shape), list(picture.model_shape)
+            text = f"{picture.name} takes {picture.type} {shape} ({picture.colour}), and the model {inner} of it"
+            context.report(finding("DP304", text, node=picture.name, mode=picture.mode, resized=list(picture.resized)))
+        for result in frame.results:
+            what = result.activation if result.take == "all" else result.take
+            text = f"{' and '.join(result.made)}: {what} of what the model gives at {result.name}"
+            context.report(finding("DP304", text, node=result.name))
+        if frame.detect is not None:
+            count, taken = frame.detect.table.count, " and ".join(frame.detect.taken)
+            text = f"{count} boxes in pixels of the app's picture take the place of {taken}"
+            context.report(finding("DP304", text, node=frame.detect.taken[0]))
+        context.facts["frame"] = msgspec.to_builtins(msgspec.structs.replace(frame, table={}))
+        context.facts["frame_nodes"] = len(made)
+        return True
+
+
+def _on_cpu(model: Model, context: Context) -> list[tuple[str, str]]:
+    return [(node.name, node.operator) for node in context.on_cpu(model)] if context.on_cpu is not None else []

@@ -1,0 +1,134 @@
+"""What ``tune`` found: candidates with what placement says of each, their proofs and times, and the recipe chosen."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from dmlprep.record.speed import Bench, Ratio
+
+__all__ = ["PLACEMENT", "TIME", "Candidate", "Figures", "Tuned"]
+
+PLACEMENT, TIME = "placement", "time"
+"""What a choice was made by."""
+
+_STEPS = 16
+"""Of bytes, each time they double: opsets differ by some bytes of axes, which say nothing. FP16 halves them."""
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What the placement rules say of a model. Fewer is better in each; ``rank`` says which counts first.
+
+    Attributes:
+        opset: of ai.onnx.
+        fp16: whether weights or arithmetic are FP16.
+        nodes: of all graphs, without constants.
+        cpu_nodes: those of them on the CPU, shape arithmetic included.
+        cpu_compute: those that compute.
+        partitions: graphs that DirectML fuses.
+        alone: nodes on DirectML that no fused graph holds. Casts do not count: what FP16 saves outweighs them.
+        crossings: tensors that go from one device to the other in each run.
+        crossing_bytes: of those whose size is known.
+        model_bytes: bytes of all tensors that the model holds.
+        feed_bytes: bytes of inputs and outputs, ``None`` where a size is free.
+        runs: whether every node has a kernel somewhere, so that a session can be made.
+    """
+
+    opset: int
+    fp16: bool
+    nodes: int
+    cpu_nodes: int
+    cpu_compute: int
+    partitions: int
+    alone: int
+    crossings: int
+    crossing_bytes: int
+    model_bytes: int
+    feed_bytes: int | None = None
+    runs: bool = True
+
+    @property
+    def moved_bytes(self) -> int:
+        """Bytes that a run reads or copies at least: weights, inputs, outputs and what crosses."""
+        return self.model_bytes + (self.feed_bytes or 0) + self.crossing_bytes
+
+    @property
+    def rank(self) -> tuple[int, ...]:
+        """The order of candidates: the smallest is the best."""
+        return (
+            not self.runs,
+            self.cpu_compute,
+            self.partitions + self.alone,
+            self.crossings,
+            round(_STEPS * math.log2(1 + self.moved_bytes)),
+            self.nodes,
+        )
+
+    @property
+    def whole(self) -> bool:
+        """One fused graph holds all of it: no other candidate can be better but in bytes and nodes."""
+        return self.runs and self.cpu_nodes == 0 and self.partitions + self.alone <= 1 and not self.crossings
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One way to prepare the model.
+
+    Attributes:
+        name: its recipe, and what of it was set otherwise.
+        recipe: the same as TOML.
+        figures: of the prepared model where it was proved, else as foretold; ``None`` where a step refuses.
+        proof: outcome of its proof; empty where none was made.
+        reason: why a step refuses it, or it is not proved; empty else.
+        devices: which devices passed it.
+        time: its median as a multiple of the input's; ``None`` where it was not timed.
+        same: names of others that give the same model.
+    """
+
+    name: str
+    recipe: str
+    figures: Figures | None = None
+    proof: Literal["", "passed", "failed", "not-proven", "not-run"] = ""
+    reason: str = ""
+    devices: tuple[str, ...] = ()
+    time: Ratio | None = None
+    same: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """What ``tune`` found.
+
+    Attributes:
+        model: its path.
+        target: the DirectML release that it was tuned for.
+        before: the model as it came.
+        candidates: best first, those that a step refuses last.
+        chosen: name of the best that passed, or of the best by rank where nothing was to be proved; empty where there
+            is none.
+        chosen_by: ``placement`` or ``time``.
+        recipe: the chosen one as TOML; empty where there is none.
+        left_out: what was not tried, each with the reason.
+        free: inputs' dimensions that no size was given for: DirectML fuses nothing that depends on them.
+        bench: what was measured, ``None`` where nothing was to be.
+        searched_seconds: how long the ranking took.
+        exit_code: 0 one was found, and proved where that was asked for; 1 none is good; 3 a demanded check did not run.
+    """
+
+    model: str
+    target: str
+    before: Figures
+    candidates: tuple[Candidate, ...]
+    chosen: str = ""
+    chosen_by: str = PLACEMENT
+    recipe: str = ""
+    left_out: tuple[str, ...] = ()
+    free: tuple[str, ...] = ()
+    bench: Bench | None = None
+    searched_seconds: float = 0.0
+    seconds: float = 0.0
+    exit_code: int = 0
+    error: str = ""
+    format: int = 1

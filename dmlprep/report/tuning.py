@@ -1,0 +1,95 @@
+"""What ``tune`` found, as text: the table of candidates, what was left out, and the choice."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from dmlprep.record.printable import printable
+from dmlprep.record.tuning import TIME, Candidate, Figures, Tuned
+from dmlprep.report.speed import ratio_text
+from dmlprep.report.units import bytes_text
+
+__all__ = ["show_tuned"]
+
+_COLUMNS = ("opset", "FP16", "on the CPU", "partitions", "crossings", "bytes", "nodes", "time", "proof")
+
+
+def show_tuned(found: Tuned, console: Console, *, with_recipe: bool) -> None:
+    """The table, best first, and what there is to say about it.
+
+    Args:
+        with_recipe: show the recipe's text as well.
+    """
+    rows = [("as it came", *_cells(found.before), "", "")]
+    rows += [_row(one, chosen=one.name == found.chosen) for one in found.candidates if one.figures is not None]
+    console.print(_table(rows))
+    for one in found.candidates:
+        if one.reason:
+            line = Text(f"{printable(one.name)}: ")
+            line.append(one.proof or "refused", style="bold yellow")
+            line.append(f", {one.reason}")
+            console.print(line)
+    if found.free:
+        names = ", ".join(found.free)
+        said = f"sizes that are free: {names}. DirectML fuses nothing that depends on them: --pin NAME=SIZE gives them"
+        console.print(Text(said, style="bold yellow"))
+    for text in found.left_out:
+        console.print(Text(f"not tried: {text}", style="dim"))
+    ratio = next((one.time for one in found.candidates if one.time is not None), None)
+    if ratio is not None:
+        said = f"time: median as a multiple of that of {printable(ratio.to)}; in brackets, where it lies with 95 %"
+        console.print(Text(said, style="dim"))
+    if found.bench is not None and found.bench.note:
+        console.print(Text(found.bench.note, style="bold yellow"))
+    console.print(Text(f"ranked in {found.searched_seconds:.1f} s, target {found.target}", style="dim"))
+    if found.chosen:
+        console.print()
+        console.print(_choice(found))
+        if with_recipe:
+            console.print()
+            for text in found.recipe.splitlines():
+                console.print(Text(text))
+
+
+def _choice(found: Tuned) -> Text:
+    one = next(one for one in found.candidates if one.name == found.chosen)
+    line = Text(f"{printable(one.name)}: ", style="bold")
+    if one.proof == "passed":
+        line.append(f"proved ({', '.join(one.devices)})", style="green")
+    else:
+        line.append("not proved", style="bold yellow")
+    line.append(", the fastest of those that were timed" if found.chosen_by == TIME else ", the best by placement")
+    return line
+
+
+def _row(one: Candidate, *, chosen: bool) -> tuple[str, ...]:
+    assert one.figures is not None
+    name = f"{'> ' if chosen else '  '}{one.name}"
+    return (name, *_cells(one.figures), ratio_text(one.time), one.proof or "not proved")
+
+
+def _cells(made: Figures) -> tuple[str, ...]:
+    on_cpu = f"{made.cpu_nodes} ({made.cpu_compute} compute)" if made.cpu_nodes else "0"
+    return (
+        str(made.opset),
+        "yes" if made.fp16 else "no",
+        on_cpu,
+        f"{made.partitions} and {made.alone} nodes" if made.alone else str(made.partitions),
+        str(made.crossings),
+        bytes_text(made.moved_bytes),
+        str(made.nodes),
+    )
+
+
+def _table(rows: list[tuple[str, ...]]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    shown = [i for i in range(len(_COLUMNS) + 1) if any(row[i] for row in rows)]
+    for index in shown:
+        name = _COLUMNS[index - 1] if index else ""
+        table.add_column(name, justify="right" if 0 < index < len(_COLUMNS) else "left", overflow="fold")
+    for row in rows:
+        # As text: in a plain string, rich takes what stands in brackets for a style.
+        table.add_row(*(Text(printable(row[index])) for index in shown))
+    return table

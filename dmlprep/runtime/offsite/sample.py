@@ -1,0 +1,44 @@
+"""Runs the packaged model once: python sample.py [dml|cpu|dml-or-cpu] [adapter]. ``example`` is for your own data."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dmlprep.runtime.offsite.loader import Model, ModelError
+
+
+def example(one: dict[str, Any]) -> np.ndarray[Any, Any]:
+    """An array for one input: the same numbers in the sample of each language. A free dimension gets size 1."""
+    shape = [1 if isinstance(size, str) else size for size in one["shape"]]
+    count = np.arange(int(np.prod(shape)))
+    whole = np.issubdtype(np.dtype(one["type"]), np.integer) or one["type"] == "bool"
+    values = count % 2 if whole else (count * 37 % 101) / 101
+    return values.astype(one["type"]).reshape(shape)
+
+
+def main() -> int:
+    """Load, run, print."""
+    device = sys.argv[1] if len(sys.argv) > 1 else "dml"
+    wanted = sys.argv[2] if len(sys.argv) > 2 else "0"
+    try:
+        adapter = int(wanted) if wanted.isdigit() else wanted
+        model = Model(Path(__file__).parent, device=device, adapter=adapter)
+        print(f"device {model.device}")
+        if model.notice:
+            print(model.notice)
+        answers = model.run({one["name"]: example(one) for one in model.inputs})
+    except ModelError as error:
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        return 1
+    for name, array in answers.items():
+        first = " ".join(f"{float(value):.6f}" for value in array.reshape(-1)[:8])
+        print(f"{name} {'x'.join(map(str, array.shape))} {first}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

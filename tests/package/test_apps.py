@@ -1,0 +1,55 @@
+"""Samples of packages, built and run on the real DirectML in Wine: the script does it, these say what came of it."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import dmlprep
+from dmlprep.cli.package import command
+from dmlprep.package import LANGUAGES
+from tests.system import not_on_windows
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.dml
+@pytest.mark.slow
+@not_on_windows("the script is for Linux, where it makes a Windows of its own")
+@pytest.mark.parametrize("language", [name for name in LANGUAGES if name != "python"])
+def test_a_sample_prints_what_python_s_prints(language: str) -> None:
+    line = [sys.executable, str(ROOT / "scripts" / "windows_apps.py"), "python", language]
+    done = subprocess.run(line, capture_output=True, text=True, check=False)
+    if done.returncode == 3:
+        pytest.skip(done.stdout)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"python, {language} ran" in done.stdout
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="needs Node")
+def test_the_loader_for_node_on_a_stand_in(proved: Path, tmp_path: Path) -> None:
+    dmlprep.package_model(proved, out=tmp_path / "app", language="node", unproven=True)
+    line = ["node", str(ROOT / "tests" / "package" / "node" / "checks.js"), str(tmp_path / "app")]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout == "good\n"
+
+
+def test_the_command_takes_all_languages() -> None:
+    (option,) = [one for one in command.commands["pack"].params if one.name == "language"]
+    assert sorted(option.type.to_info_dict()["choices"]) == sorted(LANGUAGES)
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_every_file_of_a_language_is_there_and_named_in_the_docs(language: str) -> None:
+    page = (ROOT / "docs" / "ship-it.md").read_text(encoding="utf-8")
+    one = LANGUAGES[language]
+    files = one.files()
+    assert all(files.values())
+    assert f"`--for {language}`" in page
+    assert f"## {one.title}\n" in one.usage()
+    assert f"## {one.title}\n" in page

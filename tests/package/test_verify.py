@@ -1,0 +1,79 @@
+"""A package that was changed is refused, by ``verify`` and by the loader, and the file is named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import dmlprep
+from dmlprep.errors import InputError
+from dmlprep.runtime.offsite.loader import Model, PackageDamaged
+from tests.in_process import Run
+
+NAMES = (
+    "README.md", "dmlprep_device.py", "dmlprep_dxgi.py", "dmlprep_hresult.py", "dmlprep_loader.py",
+    "dmlprep_ortoptions.py", "model.json", "model.json.sha256", "model.onnx", "model.schema.json", "requirements.txt",
+    "sample.py",
+)  # fmt: skip
+
+
+def test_these_are_all_files(made: Path) -> None:
+    assert sorted(p.name for p in made.iterdir()) == sorted(NAMES)
+    assert dmlprep.verify_package(made).others == []
+
+
+@pytest.mark.parametrize("place", ["first", "middle", "last"])
+@pytest.mark.parametrize("name", NAMES)
+def test_a_byte_that_was_changed(app: Path, name: str, place: str) -> None:
+    raw = bytearray((app / name).read_bytes())
+    raw[{"first": 0, "middle": len(raw) // 2, "last": len(raw) - 1}[place]] ^= 1
+    (app / name).write_bytes(raw)
+    with pytest.raises(InputError) as refused:
+        dmlprep.verify_package(app)
+    assert refused.value.code == "DP822"
+    with pytest.raises(PackageDamaged) as damaged:
+        Model(app, device="cpu")
+    # The two that hold each other: either may be the one that was changed.
+    named = {name, "model.json"} if name == "model.json.sha256" else {name}
+    assert Path(refused.value.where).name in named
+    assert damaged.value.file in named
+    assert damaged.value.file in str(damaged.value)
+
+
+@pytest.mark.parametrize("name", ["model.json", "model.json.sha256", "model.onnx"])
+def test_a_file_that_is_missing(app: Path, name: str, run: Run) -> None:
+    (app / name).unlink()
+    done = run("package", "verify", app)
+    assert done.code == InputError.exit_code
+    assert f"{name}: " in done.err
+    with pytest.raises(PackageDamaged, match=f"^{name} is missing"):
+        Model(app, device="cpu")
+
+
+def test_what_an_app_need_not_ship_may_be_missing(app: Path) -> None:
+    for name in ("README.md", "sample.py", "model.schema.json", "requirements.txt"):
+        (app / name).unlink()
+    assert Model(app, device="cpu").device == "cpu"
+    with pytest.raises(InputError, match="missing"):
+        dmlprep.verify_package(app)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "[]", "{", '{"format": 2}', "[" * 100_000, '{"format": 1, "files": {"../x": {"bytes": 1, "sha256": ""}}}'],
+)
+def test_a_contract_that_is_none(app: Path, text: str) -> None:
+    (app / "model.json").write_text(text)
+    with pytest.raises(InputError, match=r"model\.json: no contract"):
+        dmlprep.verify_package(app)
+    with pytest.raises(PackageDamaged):
+        Model(app, device="cpu")
+
+
+def test_more_files_are_told_of(app: Path, run: Run) -> None:
+    (app / "onnxruntime.py").write_text("")
+    done = run("package", "verify", app)
+    assert done.code == 0
+    assert "not of the package" in done.out
+    assert "onnxruntime.py" in done.out

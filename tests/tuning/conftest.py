@@ -1,0 +1,6 @@
+"""Sessions of these tests are served by workers that are kept."""
+
+from tests.in_process import run
+from tests.kept_workers import kept_workers
+
+__all__ = ["kept_workers", "run"]
