@@ -27,7 +27,7 @@ _TYPES = ("float", "float16")
 _LOWEST = -1e30
 """An FP32 number from here on has no sum with a score other than itself."""
 
-_MOST_READ = 1 << 24
+_MOST_READ = 1 << 20
 """Elements of a constant mask that is looked at."""
 
 _FURTHEST = 12
