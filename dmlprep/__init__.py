@@ -2,9 +2,9 @@
 
 The public surface is what the command line does: ``check``, ``verify_placement`` and ``explain``; ``plan``,
 ``plan_model``, ``tune`` and ``prepare``; ``compare``, ``bisect``, ``bench``, and ``make_feeds`` for their inputs; for a
-Windows machine without dmlprep ``pack_kit`` and ``verify_kit``; for apps ``package_model`` and ``verify_package``;
-``adapters`` and ``gpus``; ``render_record``, ``write_record`` and ``write_depfile`` for records; ``limits`` for models
-that need more. Errors are in ``dmlprep.errors``, records in ``dmlprep.record``.
+Windows machine without dmlprep ``pack_kit``, ``verify_kit`` and ``choose_kit``; for apps ``package_model`` and
+``verify_package``; ``adapters`` and ``gpus``; ``render_record``, ``write_record`` and ``write_depfile`` for records;
+``limits`` for models that need more. Errors are in ``dmlprep.errors``, records in ``dmlprep.record``.
 """
 
 from dmlprep._deferred import without
@@ -14,6 +14,7 @@ from dmlprep.api import (
     bench,
     bisect,
     check,
+    choose_kit,
     compare,
     explain,
     gpus,
@@ -39,6 +40,7 @@ __all__ = [
     "bench",
     "bisect",
     "check",
+    "choose_kit",
     "compare",
     "explain",
     "gpus",

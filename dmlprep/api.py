@@ -2,9 +2,9 @@
 
 ``check``, ``verify_placement`` and ``explain`` look at a model; ``plan_model`` says what ``prepare`` would do to it;
 ``plan`` and ``prepare`` make it ready, and ``tune`` finds the recipe for that; ``compare`` and ``bisect`` hold two
-models against each other, ``bench`` times them, and ``make_feeds`` makes inputs for that; ``pack_kit`` and
-``verify_kit`` do so on another machine; ``package_model`` hands a model to an app, and ``verify_package`` checks what
-was handed on; ``adapters`` and, on Linux, ``gpus`` list the GPUs; ``render_record``, ``write_record`` and
+models against each other, ``bench`` times them, and ``make_feeds`` makes inputs for that; ``pack_kit``, ``verify_kit``
+and ``choose_kit`` do so on another machine; ``package_model`` hands a model to an app, and ``verify_package`` checks
+what was handed on; ``adapters`` and, on Linux, ``gpus`` list the GPUs; ``render_record``, ``write_record`` and
 ``write_depfile`` give records a form; ``limits`` says how much may be made of a model.
 
     import dmlprep
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from dmlprep.runtime import Adapter, SessionOptions
     from dmlprep.runtime.linux.gpus import Gpu
     from dmlprep.runtime.types import OpenBy, Optimization
+    from dmlprep.tuning import Proved
 
 __all__ = [
     "Device",
@@ -53,6 +54,7 @@ __all__ = [
     "bench",
     "bisect",
     "check",
+    "choose_kit",
     "compare",
     "explain",
     "gpus",
@@ -272,6 +274,8 @@ def tune(
     bench: bool = False,
     bench_seconds: float = 10.0,
     out: str | Path | None = None,
+    kit: str | Path | None = None,
+    key: str | Path | None = None,
     force: bool = False,
     observer: Observer | None = None,
 ) -> Tuned:
@@ -292,7 +296,10 @@ def tune(
             they are those of a device that computes on the CPU.
         bench_seconds: for the timed runs of all.
         out: file for the recipe that was found; without one nothing is written.
-        force: replace ``out``.
+        kit: prove ``top`` candidates, and pack those that pass into this zip, to be timed on a Windows machine
+            (``choose_kit``).
+        key: as in ``pack_kit``.
+        force: replace ``out`` and ``kit``.
 
     Returns:
         the candidates, best first, and the one that was chosen; ``recipe`` is its TOML. ``exit_code`` is 0 where one
@@ -312,8 +319,11 @@ def tune(
     from dmlprep.tuning import TuneRequest, base_recipes
     from dmlprep.tuning import tune as run
 
-    if out is not None:
-        check_output(Path(out), force=force)
+    for written in (out, kit):
+        if written is not None:
+            check_output(Path(written), force=force)
+    if kit is not None and offline:
+        raise UsageError("a kit holds what was proved", where="kit, offline", fix="leave one of the two out")
     session, proof = _session(device, device_id, adapter, gpu, require_dml)
     bases = base_recipes([str(recipe) for recipe in recipes], target, settings)
     if not offline and metric is None:
@@ -335,8 +345,74 @@ def tune(
             proof,
             bench_seconds if bench else None,
             observer or Observer(),
+        ),
+        None if kit is None else lambda known, proved: _pack_candidates(known, proved, Path(kit), key, force),
+    )
+    if out is not None and found.chosen:
+        write_file(Path(out), found.recipe.encode())
+    return found
+
+
+def _pack_candidates(known: Tuned, proved: Sequence[Proved], out: Path, key: str | Path | None, force: bool) -> None:
+    """A kit of candidates that passed."""
+    import dataclasses
+
+    from dmlprep.kit import KitRequest, pack
+
+    first = proved[0]
+    parity = first.plan.recipe.parity
+    pack(
+        KitRequest(
+            model=first.model,
+            out=out,
+            reference=first.request.source,
+            feeds=first.request.feeds,
+            tolerance=parity.tolerance,
+            sizes=parity.sizes,
+            seeds=parity.seeds,
+            metric=parity.metric,
+            measures=parity.measures,
+            key=Path(key) if key is not None else None,
+            force=force,
+            candidates={one.candidate.name: one.model for one in proved},
+            tuned=dataclasses.replace(known, model=Path(known.model).name, bench=None, searched_seconds=0.0),
         )
     )
+
+
+def choose_kit(
+    result: str | Path,
+    *,
+    kit: str | Path,
+    out: str | Path | None = None,
+    metric: str | Metric | None = None,
+    metric_bound: float | None = None,
+    key: str | Path | None = None,
+    force: bool = False,
+) -> Tuned:
+    """Choose among the candidates of a kit of ``tune`` by what came back from a Windows machine (docs/tune.md).
+
+    Args:
+        result, kit, metric, metric_bound, key: as in ``verify_kit``.
+        out: file for the recipe that was found; without one nothing is written.
+        force: replace ``out``.
+
+    Returns:
+        as ``tune``: each candidate with its verdict and its time there. ``exit_code`` is 0 where one is chosen, 1 where
+        the outputs of none are right, 3 where they did not run.
+
+    Raises:
+        InputError: something was damaged or edited, does not belong together, lacks the seal that ``key`` asks for, or
+            the kit holds no candidates.
+    """
+    from dmlprep.files import check_output
+    from dmlprep.kit import ChooseRequest, choose_candidate
+    from dmlprep.model.saving import write_file
+
+    if out is not None:
+        check_output(Path(out), force=force)
+    own = Path(key) if key is not None else None
+    found = choose_candidate(ChooseRequest(Path(result), Path(kit), _metric(metric, metric_bound), own))
     if out is not None and found.chosen:
         write_file(Path(out), found.recipe.encode())
     return found

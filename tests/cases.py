@@ -183,7 +183,7 @@ def run_on_cpu(before: Case, after: Model) -> tuple[list[Any], list[Any]]:
     original = ir.from_proto(first).graph.inputs
     feeds = seeded_feeds(proto) | {v.name: pinned_array(v, pinned[v.name]) for v in original if v.name in pinned}
     frame = frame_of(after.ir)
-    bare = inside(frame, feeds)  # what a frame makes of the app's data
+    bare = inside(frame, feeds, ir.from_proto(first))  # what a frame makes of the app's data
     reference, result = (
         dict(
             zip(

@@ -129,6 +129,32 @@ def pack(
     return 0
 
 
+@command.command("choose")
+@click.argument("result", type=click.Path(path_type=Path))
+@click.option(
+    "--kit", type=click.Path(path_type=Path), required=True, help="The kit.zip of dmlprep tune that was sent."
+)
+@click.option("-o", "--out", type=click.Path(path_type=Path), help="File for the recipe that was found (.toml).")
+@click.option("--key", type=click.Path(path_type=Path), help="Your own key, as for verify.")
+@metric_options
+@click.option("--force", is_flag=True, help="Replace the recipe.")
+@format_option("text", "json")
+def choose(result: Path, out: Path | None, output_format: str, **options: Any) -> int:
+    """Choose among the candidates of a kit of dmlprep tune by the RESULT that came back.
+
+    The outputs of each are compared again here. Times choose where a GPU ran.
+
+    Exit codes: 0 one was chosen; 1 none computes what it should; 2 damaged, edited, not signed though --key asks for
+    it, or of another kit; 3 none ran, or the inputs prove nothing.
+    """
+    from dmlprep import api
+    from dmlprep.cli.tune import show_found
+
+    found = api.choose_kit(result, out=out, **options)
+    show_found(found, out, output_format)
+    return found.exit_code
+
+
 @command.command("verify")
 @click.argument("result", type=click.Path(path_type=Path))
 @click.option("--kit", type=click.Path(path_type=Path), required=True, help="The kit.zip that was sent.")

@@ -23,7 +23,7 @@ from dmlprep.cli.output import echo, print_json, say
 if TYPE_CHECKING:
     from dmlprep.record.tuning import Tuned
 
-__all__ = ["command"]
+__all__ = ["command", "show_found"]
 
 _MOST_PROVED = 64
 
@@ -72,6 +72,13 @@ _MOST_PROVED = 64
 @metric_options
 @click.option("--bench", is_flag=True, help="Time those that passed on DirectML, beside MODEL, and choose by time.")
 @seconds_option("--bench-seconds", "Timed runs of --bench, all together.")
+@click.option(
+    "--kit",
+    type=click.Path(path_type=Path),
+    help="Prove --top candidates, and pack those that pass into this zip: a Windows machine times them, and dmlprep "
+    "kit choose takes the best.",
+)
+@click.option("--key", type=click.Path(path_type=Path), help="Your own key, as for dmlprep kit.")
 @click.option("--force", is_flag=True, help="Replace files that are there.")
 @click.option("-q", "--quiet", is_flag=True, help="No progress.")
 @format_option("text", "json")
@@ -96,11 +103,14 @@ def command(
 
     with ProgressObserver(quiet) as observer:
         found = api.tune(model, pins=read_pins(pins), out=out, observer=observer, **options)
-    show(found, out, output_format)
+    show_found(found, out, output_format)
+    if options["kit"] is not None and found.exit_code == 0:
+        wrote = f"wrote {options['kit']}; there: extract it, pip install numpy onnxruntime-directml, python run.py"
+        echo(f"{wrote}; then: dmlprep kit choose result.zip --kit {options['kit']}", err=output_format == "json")
     return found.exit_code
 
 
-def show(found: Tuned, out: Path | None, output_format: str) -> None:
+def show_found(found: Tuned, out: Path | None, output_format: str) -> None:
     """The table and the recipe, or all of it as JSON."""
     if output_format == "json":
         print_json(found)

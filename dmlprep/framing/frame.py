@@ -13,7 +13,7 @@ import msgspec
 import onnx_ir as ir
 
 from dmlprep.errors import InternalError, ModelRefused
-from dmlprep.framing.options import DetectOptions, Mode
+from dmlprep.framing.options import DetectOptions, Mode, Size
 
 __all__ = [
     "Colour",
@@ -26,6 +26,7 @@ __all__ = [
     "check_interface",
     "frame_of",
     "note_frame",
+    "unfit",
 ]
 
 _KEY = "dmlprep.frame"
@@ -51,20 +52,20 @@ class Picture(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     batch: int
-    size: tuple[int, int]
+    size: tuple[Size, Size]
     type: Literal["uint8", "float16", "float32"]
     layout: Layout
     colour: Colour
     white: float
     mode: Mode
-    resized: tuple[int, int]
+    resized: tuple[Size, Size]
     offset: tuple[int, int]
     fill: float
     scale: float
     mean: list[float]
     deviation: list[float]
-    model_size: tuple[int, int]
-    model_type: str
+    model_size: tuple[Size, Size]
+    model_type: Literal["uint8", "float16", "float32"]
     model_layout: Layout
     model_colour: Colour
 
@@ -124,9 +125,9 @@ class Detect(msgspec.Struct, frozen=True, kw_only=True):
     table: DetectOptions
     taken: list[str]
     made: list[str]
-    model_size: tuple[int, int]
-    size: tuple[int, int]
-    resized: tuple[int, int]
+    model_size: tuple[Size, Size]
+    size: tuple[Size, Size]
+    resized: tuple[Size, Size]
     offset: tuple[int, int]
 
 
@@ -171,17 +172,30 @@ def frame_of(model: ir.Model) -> Frame | None:
     try:
         return msgspec.json.decode(text, type=Frame)
     except msgspec.DecodeError as error:
-        raise ModelRefused(
-            f"the note of the frame cannot be read: {error}",
-            where=f"metadata {_KEY}",
-            code="DP305",
-            fix="prepare the model again with this version of dmlprep",
-        ) from error
+        raise unfit(f"the note of the frame cannot be read: {error}") from error
+
+
+def unfit(why: str) -> ModelRefused:
+    """DP305, of a note that somebody else wrote, or another version."""
+    return ModelRefused(
+        why, where=f"metadata {_KEY}", code="DP305", fix="prepare the model again with this version of dmlprep"
+    )
 
 
 def between(original: ir.Model, made: ir.Model) -> Frame | None:
-    """The frame that one model has around the other; ``None`` where both have it, or neither."""
-    return None if _KEY in original.metadata_props else frame_of(made)
+    """The frame that one model has around the other; ``None`` where both have it, or neither.
+
+    Raises:
+        ModelRefused: DP305, the note tells of other inputs than the two have.
+    """
+    frame = None if _KEY in original.metadata_props else frame_of(made)
+    for picture in frame.pictures if frame is not None else ():
+        for model, sizes in ((made, picture.shape), (original, picture.model_shape)):
+            shape = next((v.shape for v in model.graph.inputs if v.name == picture.name), None)
+            fixed = () if shape is None else tuple(d if isinstance(d, int) else None for d in shape)
+            if len(fixed) != 4 or any(d not in (None, s) for d, s in zip(fixed, sizes, strict=True)):
+                raise unfit(f"the note of the frame tells of another input than {picture.name!r}")
+    return frame
 
 
 def check_interface(model: ir.Model) -> None:

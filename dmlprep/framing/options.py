@@ -6,7 +6,7 @@ from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 
-__all__ = ["MODES", "MOST_SIDE", "DetectOptions", "Mode", "PictureOptions", "ResultOptions"]
+__all__ = ["MODES", "MOST_SIDE", "DetectOptions", "Mode", "PictureOptions", "ResultOptions", "Size"]
 
 Mode: TypeAlias = Literal[
     "pillow-nearest",

@@ -59,6 +59,7 @@ def _picture(model: ir.Model, name: str, options: PictureOptions) -> Picture:
     if not all(isinstance(d, int) and d > 0 for d in dims):
         raise refused(where, f"its sizes are not fixed: {dims}", "pin them: [step.pin] before the frame, or --pin")
     sizes = [int(d) for d in dims]  # type: ignore[arg-type]
+    kinds: dict[ir.DataType, Literal["uint8", "float16", "float32"]]
     kinds = {ir.DataType.FLOAT: "float32", ir.DataType.FLOAT16: "float16", ir.DataType.UINT8: "uint8"}
     kind = kinds.get(value.dtype) if value.dtype is not None else None
     if kind is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dmlprep.fused.attention import ATTENTION
 from dmlprep.fused.form import Form
 from dmlprep.fused.group_norm import GROUP_NORM
 from dmlprep.fused.rotary import ROTARY
@@ -9,4 +10,4 @@ from dmlprep.fused.skip_norm import SKIP_NORM
 
 __all__ = ["FORMS"]
 
-FORMS: tuple[Form, ...] = (GROUP_NORM, ROTARY, SKIP_NORM)
+FORMS: tuple[Form, ...] = (GROUP_NORM, ROTARY, SKIP_NORM, ATTENTION)

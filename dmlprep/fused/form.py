@@ -43,6 +43,7 @@ class Match:
         gives: the nodes whose outputs it gives, with the place of each among its own outputs.
         inputs: ``None`` for one left out.
         reshaped: shape of its first output where that is another than what the nodes gave; a Reshape follows then.
+        cleared: where its first output is to be 0: bool, in the shape of that output or one that is spread to it.
     """
 
     at: NodeFacts
@@ -50,6 +51,7 @@ class Match:
     inputs: Sequence[Operand | None]
     attributes: Mapping[str, int | float]
     reshaped: Sequence[int] = field(default=())
+    cleared: Operand | None = None
 
     def as_node(self, op_type: str) -> NodeFacts:
         """The new node as the target's rules see it."""
@@ -161,12 +163,27 @@ def write(op_type: str, match: Match, edit: Edit, shared: Shared) -> ir.Node:
     edit.graph.insert_before(edit.node, node)
     for giver, place in match.gives:
         result = outputs[place]
+        if match.cleared is not None and place == 0:
+            result = _cleared(match.cleared, result, giver, edit, shared)
         if match.reshaped and place == 0:
             facts, old = giver.output(), giver.ir.outputs[0]
             sizes = facts.sizes if facts is not None else []
             result = edit.before("Reshape", [result, edit.integers(sizes, "shape")], like=old, shape=sizes)
         edit.at(giver.ir).replace_output(result)
     return node
+
+
+def _cleared(rows: Operand, result: ir.Value, giver: NodeFacts, edit: Edit, shared: Shared) -> ir.Value:
+    facts = giver.output()
+    kind = facts.dtype if facts is not None else None
+    assert kind is not None  # a form knows the type of what it takes
+    key = ("cleared", kind)
+    if key not in shared:
+        shared[key] = edit.constant(np.array(0, kind.numpy()), "zero")
+    sizes = list(result.shape.dims) if result.shape is not None else []
+    known = [size for size in sizes if isinstance(size, int)]
+    shape = known if len(known) == len(sizes) and known else None
+    return edit.before("Where", [rows.get(edit, shared), shared[key], result], like=result, shape=shape)
 
 
 def _attributes(attributes: Mapping[str, int | float]) -> list[ir.Attr]:

@@ -12,9 +12,20 @@ from dmlprep.bounds import MOST_RUNS, MOST_SECONDS
 from dmlprep.errors import InputError
 from dmlprep.metrics import OutputGroup, Tolerance
 from dmlprep.record.documents import to_json
+from dmlprep.record.tuning import Tuned
 from dmlprep.runtime.offsite import integrity
 
-__all__ = ["FileEntry", "KitFeed", "KitModel", "KitReference", "Manifest", "Result", "read_manifest", "read_result"]
+__all__ = [
+    "FileEntry",
+    "KitCandidate",
+    "KitFeed",
+    "KitModel",
+    "KitReference",
+    "Manifest",
+    "Result",
+    "read_manifest",
+    "read_result",
+]
 
 Size = Annotated[int, msgspec.Meta(ge=0)]
 Digest = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
@@ -52,6 +63,20 @@ class KitFeed(msgspec.Struct, frozen=True):
     outputs: dict[str, str]
 
 
+class KitCandidate(msgspec.Struct, frozen=True):
+    """One of several models of a kit that ``tune`` packed; the first is the kit's model.
+
+    Attributes:
+        name: as the table of ``tune`` has it.
+        tolerances, weak: as in ``Manifest``.
+    """
+
+    name: str
+    model: KitModel
+    tolerances: dict[Literal["dml", "cpu"], Tolerance]
+    weak: dict[str, str] = {}
+
+
 class Manifest(msgspec.Struct, frozen=True):
     """``kit.json``. Its SHA-256 is the kit's name: it binds every file, and the result names it.
 
@@ -64,6 +89,8 @@ class Manifest(msgspec.Struct, frozen=True):
         noise: the original's own, by output; ``weak``: outputs that prove nothing on these feeds, and why.
         metric: name of the user's own measure, which the kit does not hold.
         nonce: random where the packer has a key, so that no result of an earlier kit is one of this; else empty.
+        candidates: models to choose from, best first; empty where there is one model alone.
+        tuned: what is known of them, ``None`` there.
     """
 
     format: Literal[1]
@@ -83,6 +110,14 @@ class Manifest(msgspec.Struct, frozen=True):
     weak: dict[str, str] = {}
     metric: str = ""
     nonce: Annotated[str, msgspec.Meta(pattern="^([0-9a-f]{32})?$")] = ""
+    candidates: list[KitCandidate] = []
+    tuned: Tuned | None = None
+
+    def of(self, candidate: KitCandidate) -> Manifest:
+        """As if the kit held this candidate alone."""
+        return msgspec.structs.replace(
+            self, model=candidate.model, tolerances=candidate.tolerances, weak=candidate.weak, candidates=[]
+        )
 
     def to_json(self) -> bytes:
         """The document; the same manifest gives the same bytes."""
@@ -122,8 +157,24 @@ class ResultFeed(msgspec.Struct, frozen=True):
     metrics: list[dict[str, Any]]
 
 
+class ResultOfModel(msgspec.Struct, frozen=True):
+    """What came of one model."""
+
+    outcome: Literal["passed", "failed", "not-run"]
+    reason: str
+    failure: ResultFailure | None
+    session: ResultSession
+    feeds: list[ResultFeed]
+
+
 class Result(msgspec.Struct, frozen=True):
-    """``result.json``."""
+    """``result.json``.
+
+    Attributes:
+        others: of the candidates after the first, in their order.
+        turns: times of single runs in seconds, by the candidate's number and by round.
+        untimed: why there are no such times.
+    """
 
     format: Literal[1]
     kit: Digest
@@ -138,6 +189,16 @@ class Result(msgspec.Struct, frozen=True):
     feeds: list[ResultFeed]
     files: dict[str, FileEntry]
     seal: str
+    others: list[ResultOfModel] = []
+    turns: dict[str, list[list[float]]] = {}
+    untimed: str = ""
+
+    def of(self, number: int) -> Result:
+        """As if it were of one candidate alone."""
+        if number == 0:
+            return self
+        part = self.others[number - 1]
+        return msgspec.structs.replace(self, **{name: getattr(part, name) for name in part.__struct_fields__})
 
 
 T = TypeVar("T")
@@ -159,10 +220,12 @@ def read_manifest(raw: bytes, where: str) -> tuple[Manifest, str]:
         InputError: it is not a manifest, or names files that it does not list.
     """
     manifest = _read(raw, Manifest, where, "a kit of this dmlprep")
-    named = [manifest.model.file, *manifest.model.data]
+    models = [manifest.model, *(one.model for one in manifest.candidates)]
+    named = [name for model in models for name in (model.file, *model.data)]
     named += [file for feed in manifest.feeds for file in (*feed.inputs.values(), *feed.outputs.values())]
     lost = next((name for name in named if name not in manifest.files), None)
-    if lost is not None or set(manifest.tolerances) != {"dml", "cpu"} or not manifest.feeds:
+    bounds = [manifest.tolerances, *(one.tolerances for one in manifest.candidates)]
+    if lost is not None or any(set(one) != {"dml", "cpu"} for one in bounds) or not manifest.feeds:
         what = f"it names {lost!r} and does not list it" if lost is not None else "it lacks feeds or tolerances"
         raise InputError(f"kit.json is damaged: {what}", where=where, code="DP810", fix="pack the kit again")
     return manifest, hashlib.sha256(raw).hexdigest()
@@ -186,7 +249,8 @@ def read_result(raw: bytes, where: str) -> Result:
             code="DP810",
             fix="send the result.zip again, as run.py wrote it",
         )
-    named = {file for feed in result.feeds for file in feed.outputs.values()}
+    feeds = [*result.feeds, *(feed for other in result.others for feed in other.feeds)]
+    named = {file for feed in feeds for file in feed.outputs.values()}
     if named != set(result.files):
         raise InputError(
             "the outputs that it names are not those that it lists",

@@ -17,11 +17,11 @@ from dmlprep._version import __version__
 from dmlprep.errors import CheckNotRun, InputError, ModelRefused, OutputError
 from dmlprep.files import check_output, unreadable, unwritable
 from dmlprep.files.outputs import windows_name_problem
-from dmlprep.kit.forms import KitFeed, KitModel, KitReference, Manifest
+from dmlprep.kit.forms import KitCandidate, KitFeed, KitModel, KitReference, Manifest
 from dmlprep.kit.found import FromRecord, from_record
 from dmlprep.kit.keyfiles import check_run_key, packer_key, write_run_key
 from dmlprep.kit.zipping import ZipWriter
-from dmlprep.metrics import choose_tolerance, degenerate, holds_fp16, quantizes, tells_something
+from dmlprep.metrics import Tolerance, choose_tolerance, degenerate, holds_fp16, quantizes, tells_something
 from dmlprep.model import Model
 from dmlprep.model.saving import Writer
 from dmlprep.model.tensors import as_mapped
@@ -30,6 +30,7 @@ from dmlprep.parity import Reference, fit_feeds
 from dmlprep.parity.candidate import adapt_feed
 from dmlprep.parity.sizes import free_dimensions, graph_inputs
 from dmlprep.parity.yardstick import Yardstick
+from dmlprep.record.tuning import Tuned
 from dmlprep.runtime import SessionFailure, ValueInfo
 from dmlprep.runtime.offsite.integrity import MANIFEST
 from dmlprep.runtime.offsite.keys import KIT_SEAL
@@ -75,6 +76,8 @@ class KitRequest:
         key: file of the packer's own key, made where it is not there. The kit is sealed with it, and the key for
             whoever runs the kit is written beside ``out`` (``keyfiles.run_key_file``).
         force: replace ``out``, and the run key.
+        candidates: files of models to choose from by name, ``model`` first; empty where there is nothing to choose.
+        tuned: what is known of these.
     """
 
     model: Path
@@ -93,6 +96,8 @@ class KitRequest:
     key: Path | None = None
     force: bool = False
     progress: Progress = lambda share, text: None
+    candidates: Mapping[str, Path] = field(default_factory=dict)
+    tuned: Tuned | None = None
 
 
 @dataclass(frozen=True)
@@ -124,12 +129,13 @@ def pack(request: KitRequest) -> Packed:
     digest = model.digest()
     known = FromRecord() if request.reference is not None else from_record(request.model, digest)
     original = request.reference or known.original or request.model
-    _check_values(model, request)
+    others = [_Other.opened(name, path) for name, path in list(request.candidates.items())[1:]]
+    for one in (model, *(other.model for other in others)):
+        _check_values(one, request)
     data = _data_files(model, request.model)
     key = packer_key(request.key, make=True) if request.key is not None else None
     tolerance = request.tolerance or known.tolerance
-    traits = {"fp16": holds_fp16(model), "quantized": quantizes(model)}
-    bounds = {k: choose_tolerance(tolerance, device=k, **traits) for k in ("dml", "cpu")}
+    bounds = _bounds(model, tolerance)
     reference = Reference.of(
         original,
         request.feeds or None,
@@ -144,21 +150,29 @@ def pack(request: KitRequest) -> Packed:
         made_by, groups = reference.model.digest(), reference.groups()
         noise, _ = reference.noise(request.progress)
         outputs = [reference.outputs(index) for index in range(len(feeds))]
+
+        def weak(tolerance: Tolerance) -> dict[str, str]:
+            return degenerate(groups, outputs, noise, tolerance)
+
         try:
             with Writer() as writer:
                 raw = writer.open(request.out)
-                with ZipWriter(
-                    raw, sum(p.stat().st_size for p in (request.model, *data.values())), request.progress
-                ) as kit:
+                packed = (request.model, *data.values(), *(file for other in others for file in other.files))
+                with ZipWriter(raw, sum(file.stat().st_size for file in packed), request.progress) as kit:
                     _runner(kit)
                     names = _model(kit, request.model, data)
                     if kit.files[names[0]].sha256 != digest:
                         what = "the model was changed while it was packed"
                         raise InputError(what, where=str(request.model), code="DP811", fix="pack it again")
+                    own = KitModel(request.model.name, names[0], names[1:], holds_fp16(model))
+                    first = KitCandidate(
+                        next(iter(request.candidates), ""), own, cast(Any, bounds), weak(bounds["dml"])
+                    )
+                    theirs = [other.packed(kit, index, tolerance, weak) for index, other in enumerate(others, 1)]
                     manifest = Manifest(
                         format=1,
                         made_by=f"dmlprep {__version__}",
-                        model=KitModel(request.model.name, names[0], names[1:], traits["fp16"]),
+                        model=own,
                         reference=KitReference(original.name, made_by, made_by == digest, str(reference.device)),
                         session=dict(sorted(request.session.items())),
                         tolerances=cast(Any, bounds),
@@ -170,9 +184,11 @@ def pack(request: KitRequest) -> Packed:
                         files=dict(sorted(kit.files.items())),
                         inputs=reference.inputs,
                         noise=noise,
-                        weak=degenerate(groups, outputs, noise, bounds["dml"]),
+                        weak=first.weak,
                         metric=request.metric or known.metric,
                         nonce=secrets.token_hex(16) if key is not None else "",
+                        candidates=[first, *theirs] if request.candidates else [],
+                        tuned=request.tuned,
                     )
                     document = manifest.to_json()
                     kit.add_bytes(MANIFEST, document)
@@ -186,6 +202,43 @@ def pack(request: KitRequest) -> Packed:
     name = hashlib.sha256(document).hexdigest()
     run_key = write_run_key(key.run_key(name), request.out) if key is not None else None
     return Packed(request.out, name, request.out.stat().st_size, manifest, run_key)
+
+
+@dataclass(frozen=True)
+class _Other:
+    """A candidate after the first."""
+
+    name: str
+    path: Path
+    model: Model
+    data: dict[str, Path]
+
+    @classmethod
+    def opened(cls, name: str, path: Path) -> _Other:
+        model = Model.open(path)
+        return cls(name, path, model, _data_files(model, path))
+
+    @property
+    def files(self) -> list[Path]:
+        return [self.path, *self.data.values()]
+
+    def packed(
+        self, kit: ZipWriter, number: int, tolerance: str, weak: Callable[[Tolerance], dict[str, str]]
+    ) -> KitCandidate:
+        """Put its files into the kit; what the manifest says of it."""
+        name, *data = _model(kit, self.path, self.data, f"candidates/{number}")
+        bounds = _bounds(self.model, tolerance)
+        model = KitModel(self.path.name, name, data, holds_fp16(self.model))
+        return KitCandidate(self.name, model, cast(Any, bounds), weak(bounds["dml"]))
+
+
+def _bounds(model: Model, tolerance: str) -> dict[str, Tolerance]:
+    """The tolerances that a model's outputs are held to, by device."""
+    traits = {"fp16": holds_fp16(model), "quantized": quantizes(model)}
+    return {
+        "dml": choose_tolerance(tolerance, device="dml", **traits),
+        "cpu": choose_tolerance(tolerance, device="cpu", **traits),
+    }
 
 
 def _check_out(request: KitRequest) -> None:
@@ -300,14 +353,14 @@ def _runner(kit: ZipWriter) -> None:
     kit.add_bytes("README.txt", (resources.files("dmlprep.kit") / "README.txt").read_bytes().replace(b"\r\n", b"\n"))
 
 
-def _model(kit: ZipWriter, path: Path, data: Mapping[str, Path]) -> list[str]:
+def _model(kit: ZipWriter, path: Path, data: Mapping[str, Path], folder: str = "model") -> list[str]:
     """The model as ``model/model.onnx``, its data files under their own names; the model's name first."""
     taken = {name.casefold() for name in data}
     own = next(n for n in ("model.onnx", "the_model.onnx", "the_very_model.onnx") if n not in taken)
-    names = [f"model/{own}"]
+    names = [f"{folder}/{own}"]
     kit.add_file(names[0], path)
     for name, file in data.items():
-        names.append(f"model/{name}")
+        names.append(f"{folder}/{name}")
         kit.add_file(names[-1], file)
     return names
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from dmlprep.record import DeviceInfo, Finding, OutputMetrics, RunRecord, Verdic
 from dmlprep.runtime.offsite.integrity import MANIFEST, file_digest
 from dmlprep.runtime.offsite.keys import KIT_SEAL, RESULT_SEAL
 
-__all__ = ["VerifyRequest", "verify"]
+__all__ = ["Returned", "VerifyRequest", "returned", "verify"]
 
 Array = np.ndarray[Any, Any]
 
@@ -65,37 +66,78 @@ def verify(request: VerifyRequest) -> tuple[Verdict, Path | None]:
         InputError: the kit or the result is damaged, edited or hostile, the result is of another kit or model, or one
             of them does not have the seal that the key asks for.
     """
-    key = packer_key(request.key) if request.key is not None else None
-    with (
-        Bundle(request.kit, MANIFEST, KIT_SEAL) as kit,
-        Bundle(request.result, "result.json", RESULT_SEAL) as returned,
-    ):
-        packed, answer = kit.read_document(), returned.read_document()
-        if key is not None:
-            check_kit_seal(key, packed, kit)
-        manifest, name = read_manifest(packed, str(request.kit))
-        result = read_result(answer, str(request.result))
-        if result.kit != name:
-            raise InputError(
-                f"the result is of kit {result.kit[:12]}, and this is kit {name[:12]}",
-                where=str(request.result),
-                code="DP811",
-                fix="pass the kit.zip that this result came from; a kit that was packed anew is another one",
-            )
-        if key is not None:
-            check_result_seal(key.run_key(name), answer, returned)
+    with returned(request.result, request.kit, request.key) as found:
         if request.model is not None:
-            _check_model(request.model, manifest)
+            _check_model(request.model, found.manifest)
         path = request.record or (record_beside(request.model) if request.model is not None else None)
-        record = _record(path, manifest) if path is not None else None
-        kit.check_files(manifest.files)
-        expected = sum(manifest.files[f].bytes for feed in manifest.feeds for f in feed.outputs.values())
-        returned.check_files(result.files, most=2 * expected + _ROOM)
-        verdict = _judge(manifest, name, result, kit, returned, request.metric).on(manifest.inputs)
-        verdict = _with_origin(verdict, keyed=key is not None, sealed=returned.read_seal() is not None)
+        record = _record(path, found.manifest) if path is not None else None
+        found.check_files()
+        verdict = found.judge(request.metric)
     if path is not None and record is not None:
         write_file(path, _merged(record, verdict).to_json())
     return verdict, path
+
+
+@dataclass(frozen=True)
+class Returned:
+    """A kit, and a result of it; their files are open.
+
+    Attributes:
+        name: the kit's.
+        keyed: the seals of both were checked.
+    """
+
+    kit: Bundle
+    answer: Bundle
+    manifest: Manifest
+    name: str
+    result: Result
+    keyed: bool
+
+    def check_files(self) -> None:
+        """Check every file of both.
+
+        Raises:
+            InputError: one is missing, strange, or was changed.
+        """
+        self.kit.check_files(self.manifest.files)
+        outputs = (f for feed in self.manifest.feeds for f in feed.outputs.values())
+        expected = sum(self.manifest.files[file].bytes for file in outputs) * max(len(self.manifest.candidates), 1)
+        self.answer.check_files(self.result.files, most=2 * expected + _ROOM)
+
+    def judge(self, metric: UserMetric | None, number: int = 0) -> Verdict:
+        """The verdict on the kit's model, or on one of its candidates."""
+        manifest = self.manifest.of(self.manifest.candidates[number]) if number else self.manifest
+        result = self.result.of(number)
+        verdict = _judge(manifest, self.name, result, self.kit, self.answer, metric).on(manifest.inputs)
+        return _with_origin(verdict, keyed=self.keyed, sealed=self.answer.read_seal() is not None)
+
+
+@contextmanager
+def returned(result: Path, kit: Path, key: Path | None) -> Iterator[Returned]:
+    """Open a result and its kit.
+
+    Raises:
+        InputError: one of them is damaged, edited or hostile, they do not belong together, or one does not have the
+            seal that the key asks for.
+    """
+    own = packer_key(key) if key is not None else None
+    with Bundle(kit, MANIFEST, KIT_SEAL) as sent, Bundle(result, "result.json", RESULT_SEAL) as answer:
+        packed, document = sent.read_document(), answer.read_document()
+        if own is not None:
+            check_kit_seal(own, packed, sent)
+        manifest, name = read_manifest(packed, str(kit))
+        found = read_result(document, str(result))
+        if found.kit != name:
+            raise InputError(
+                f"the result is of kit {found.kit[:12]}, and this is kit {name[:12]}",
+                where=str(result),
+                code="DP811",
+                fix="pass the kit.zip that this result came from; a kit that was packed anew is another one",
+            )
+        if own is not None:
+            check_result_seal(own.run_key(name), document, answer)
+        yield Returned(sent, answer, manifest, name, found, own is not None)
 
 
 def _with_origin(verdict: Verdict, *, keyed: bool, sealed: bool) -> Verdict:

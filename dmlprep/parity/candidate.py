@@ -32,6 +32,7 @@ __all__ = [
     "adapt_feed",
     "file_candidate",
     "open_session",
+    "said_of",
     "shadow_candidate",
     "software_device",
     "usable_device",
@@ -182,12 +183,12 @@ def file_candidate(model: Model, device: Device, *, retreat: bool = True, host: 
     if not written.counts:
         return Candidate(check, str(path), model, device, device, answers, lower)
     return Candidate(
-        check, str(path), model, device, device, _of_model(written.model, str(path), host, [_said(written)]), lower
+        check, str(path), model, device, device, _of_model(written.model, str(path), host, [said_of(written)]), lower
     )
 
 
-def _said(written: Written) -> str:
-    """What a device says where a model runs with fused operators written out."""
+def said_of(written: Written) -> str:
+    """What a device says of itself where a model runs with fused operators written out."""
     return f"{written} written out in the nodes that they stand for, as the CPU has no kernel for them"
 
 

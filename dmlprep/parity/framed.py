@@ -11,30 +11,46 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import onnx_ir as ir
 
 from dmlprep.engines.pillow import resize
 from dmlprep.framing import Detect, Frame, Picture, Result
+from dmlprep.framing.frame import unfit
 
 __all__ = ["detected", "finished", "inside", "outside", "prepared"]
 
 Array = np.ndarray[Any, Any]
 
 
-def inside(frame: Frame | None, feed: Mapping[str, Array]) -> dict[str, Array]:
-    """What the original gets where the framed model gets ``feed``.
+def inside(frame: Frame | None, feed: Mapping[str, Array], original: ir.Model) -> dict[str, Array]:
+    """What the original gets where the framed model gets ``feed``, in the types that the original takes.
+
+    What is inside the frame may take FP16 where the original takes FP32: that is a part of what is proved.
 
     Raises:
         UsageError: Pillow is not installed.
+        ModelRefused: DP305, the note of the frame tells what cannot be.
     """
     pictures = frame.pictures if frame is not None else []
-    return {**feed, **{p.name: prepared(p, feed[p.name]) for p in pictures if p.name in feed}}
+    try:
+        bare = {p.name: prepared(p, feed[p.name], _type(original, p)) for p in pictures if p.name in feed}
+    except (ValueError, IndexError, ZeroDivisionError) as error:
+        raise unfit(f"the note of the frame cannot be followed: {error}") from error
+    return {**feed, **bare}
 
 
-def prepared(picture: Picture, given: Array) -> Array:
+def _type(original: ir.Model, picture: Picture) -> str:
+    dtype = next((v.dtype for v in original.graph.inputs if v.name == picture.name), None)
+    kinds = {ir.DataType.FLOAT: "float32", ir.DataType.FLOAT16: "float16"}
+    return picture.model_type if dtype is None else kinds.get(dtype, picture.model_type)
+
+
+def prepared(picture: Picture, given: Array, kind: str = "") -> Array:
     """The app's pictures as the model takes them.
 
     Args:
         given: of the type and the sizes that the frame has.
+        kind: the element type that is asked for, in place of that of what is inside the frame.
 
     Raises:
         UsageError: Pillow is not installed.
@@ -42,7 +58,7 @@ def prepared(picture: Picture, given: Array) -> Array:
     whole = given if picture.layout == "nhwc" else np.moveaxis(given, 1, -1)
     made = np.stack([_one(picture, one) for one in whole])
     made = made if picture.model_layout == "nhwc" else np.moveaxis(made, -1, 1)
-    return np.ascontiguousarray(made, picture.model_type)
+    return np.ascontiguousarray(made, kind or picture.model_type)
 
 
 def _one(picture: Picture, given: Array) -> Array:
@@ -135,13 +151,26 @@ def _kernel(name: str, x: float) -> float:
 
 
 def outside(frame: Frame | None, outputs: Mapping[str, Array]) -> dict[str, Array]:
-    """What the framed model gives where the original gives ``outputs``."""
+    """What the framed model gives where the original gives ``outputs``.
+
+    Raises:
+        ModelRefused: DP305, the note of the frame tells what cannot be.
+    """
+    if frame is None:
+        return dict(outputs)
+    try:
+        return _outside(frame, outputs)
+    except (ValueError, IndexError, ZeroDivisionError) as error:
+        raise unfit(f"the note of the frame cannot be followed: {error}") from error
+
+
+def _outside(frame: Frame, outputs: Mapping[str, Array]) -> dict[str, Array]:
     made = dict(outputs)
-    for result in frame.results if frame is not None else ():
+    for result in frame.results:
         if result.name in outputs:
             del made[result.name]
             made |= finished(result, np.asarray(outputs[result.name], np.float64))
-    if frame is not None and frame.detect is not None and all(name in outputs for name in frame.detect.taken):
+    if frame.detect is not None and all(name in outputs for name in frame.detect.taken):
         for name in frame.detect.taken:
             del made[name]
         made |= detected(frame.detect, [np.asarray(outputs[name], np.float64) for name in frame.detect.taken])

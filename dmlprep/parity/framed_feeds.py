@@ -88,7 +88,7 @@ class FramedFeeds(RunFeeds):
                     {**feed, picture.name: _seeded(picture, seed, smooth=not (noise and seed % 2))}
                     for seed, feed in enumerate(feeds)
                 ]
-        return feeds if there is not None else [inside(frame, feed) for feed in feeds]
+        return feeds if there is not None else [inside(frame, feed, self.original.ir) for feed in feeds]
 
     def _fitted(self, frame: Frame, model: Model) -> list[Feed]:
         """The user's feeds, with the values of the inputs that they lack."""

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from dmlprep.files.run_folder import temporary_folder
+from dmlprep.fused import write_out
 from dmlprep.metrics import Tolerance, measure
 from dmlprep.model import Model
-from dmlprep.parity.candidate import Device, adapt_feed, open_session
+from dmlprep.parity.candidate import Device, adapt_feed, open_session, said_of
 from dmlprep.parity.graph_cuts import declare, prefix
 from dmlprep.parity.reference import flatten
 from dmlprep.record import DeviceInfo, OutputMetrics
@@ -40,7 +41,7 @@ def differ(name: str, reference: Array, candidate: Array, tolerance: Tolerance) 
 
 class Prober:
     """Runs the reference on the CPU and the candidate on its device, on one feed. A context manager: it ends the
-    workers.
+    workers. On the CPU, nodes that it has no kernel for (GroupNorm) run written out in those that they stand for.
 
     Attributes:
         runs: sessions opened so far.
@@ -77,14 +78,17 @@ class Prober:
             host.close()
 
     def whole(self, side: Literal["reference", "candidate"], options: SessionOptions | None = None) -> dict[str, Array]:
-        """Run a model as it is.
+        """Run a whole model: its file, where nothing of it is written out.
 
         Raises:
             SessionFailure: it does not load or run.
         """
-        path = self.models[side].path
+        model, on, chosen = self.models[side], self._on[side], options or self._options[side]
+        path = model.path
         assert path is not None
-        return self._run(path, self._on[side], options or self._options[side], self.feed, side == "candidate")
+        if on == "cpu" and write_out(model).counts:
+            return self.part(model, on, chosen, self.feed, candidate=side == "candidate")
+        return self._run(path, on, chosen, self.feed, side == "candidate")
 
     def values(self, side: Literal["reference", "candidate"], names: Iterable[str]) -> dict[str, Array]:
         """Run a model up to the values ``names``, and give them.
@@ -115,10 +119,15 @@ class Prober:
         """Run a part of a model; its weights stay where they are."""
         from dmlprep.runtime import DATA_FOLDER
 
+        written = write_out(part) if device == "cpu" else None
         with temporary_folder("bisect") as folder:
             path = Path(folder) / "part.onnx"
-            options = replace(options, config={**options.config, DATA_FOLDER: str(part.save_linked(path))})
-            return self._run(path, device, options, feed, candidate)
+            data = (written.model if written is not None else part).save_linked(path)
+            options = replace(options, config={**options.config, DATA_FOLDER: str(data)})
+            outputs = self._run(path, device, options, feed, candidate)
+        if candidate and written is not None and written.counts and self.device is not None:
+            self.device = DeviceInfo(self.device.name, [*self.device.details, said_of(written)])
+        return outputs
 
     def every(self, part: Model, feed: Mapping[str, Array]) -> dict[str, Array]:
         """Every value that a part makes, from the CPU; none where it does not run there."""

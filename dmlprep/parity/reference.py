@@ -255,7 +255,7 @@ class Reference:
 
     def _inside(self, feed: Feed) -> Feed:
         """What the original gets where the candidate gets ``feed``."""
-        return inside(self._frame, feed)
+        return inside(self._frame, feed, self.model.ir)
 
     def _outside(self, outputs: Mapping[str, RunValue]) -> dict[str, Array]:
         """What the candidate should give where the original gives ``outputs``."""

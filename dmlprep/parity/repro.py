@@ -14,6 +14,7 @@ from dmlprep.errors import OutputError
 from dmlprep.files import FileSet, check_path, unwritable
 from dmlprep.files.outputs import check_replaceable
 from dmlprep.files.staging import staging_folder
+from dmlprep.fused import write_out
 from dmlprep.model.walk import label
 from dmlprep.parity.finding import Bisection
 from dmlprep.record.printable import printable
@@ -106,7 +107,9 @@ def write_reproduction(
 
 def _write(found: Bisection, folder: Path, bound: float, level: str) -> None:
     assert found.part is not None
-    found.part.save(folder / FILES[0])
+    on_dml = found.device is not None and found.device.name != "cpu"
+    # The script runs where the candidate ran: the CPU has no kernel for some fused operators.
+    (found.part if on_dml else write_out(found.part).model).save(folder / FILES[0])
     inputs = [v.name or "" for v in found.part.ir.graph.inputs]
     outputs = [v.name or "" for v in found.part.ir.graph.outputs]
     _savez(folder / "inputs.npz", {f"input_{i}": found.inputs[n] for i, n in enumerate(inputs)})
@@ -114,7 +117,6 @@ def _write(found: Bisection, folder: Path, bound: float, level: str) -> None:
         folder / "expected.npz",
         {f"output_{i}": found.expected[n] for i, n in enumerate(outputs) if n in found.expected},
     )
-    on_dml = found.device is not None and found.device.name != "cpu"
     script = _SCRIPT.format(
         provider="DmlExecutionProvider" if on_dml else "CPUExecutionProvider",
         bound=bound,

@@ -27,11 +27,13 @@ class FuseOptions(Options, frozen=True, kw_only=True):
         group_norm: GroupNorm, with or without Swish.
         rotary: RotaryEmbedding.
         skip_norm: SkipSimplifiedLayerNormalization: a sum, and RMS normalization of it.
+        attention: MultiHeadAttention: products of queries, keys and values with a Softmax between.
     """
 
     group_norm: bool = True
     rotary: bool = True
     skip_norm: bool = False
+    attention: bool = False
 
 
 class FusePass(Pass[FuseOptions]):

@@ -184,7 +184,7 @@ def measure(
         CheckNotRun: there is no such device here.
     """
     began = time.perf_counter()
-    runners = [_Runner(one, device, _options(session, one), inside(one.frame, feed)) for one in variants]
+    runners = [_Runner(one, device, _options(session, one), inside(one.frame, feed, one.model.ir)) for one in variants]
     told: DeviceInfo | None = None
     rounds = 0
     try:

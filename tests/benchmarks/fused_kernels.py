@@ -1,4 +1,6 @@
-"""What DirectML's kernels of GroupNorm, RotaryEmbedding and SkipSimplifiedLayerNormalization take, and what they give.
+"""What DirectML's kernels of fused operators take, and what they give.
+
+GroupNorm, RotaryEmbedding, SkipSimplifiedLayerNormalization, MultiHeadAttention, GroupQueryAttention.
 
 ``python -m tests.benchmarks.fused_kernels [--release 1.24.4] [--only groupnorm]``: models of one node each on DirectML
 against the formula in float64 (FP16: of the rounded inputs). What fails here is not matched by the step ``fuse``.
@@ -148,7 +150,102 @@ def skip_norms() -> Iterator[Case]:
             )  # fmt: skip
 
 
-KINDS = {"groupnorm": group_norms, "rotary": rotaries, "skip": skip_norms}
+def attention(q: Array, k: Array, v: Array, heads: int, kv_heads: int, scale: float, bias: Array | None) -> Array:
+    """The formula, in float64; ``q`` [batch, queries, heads * size], ``k``, ``v`` [batch, keys, kv_heads * size]."""
+
+    def apart(x: Array, count: int) -> Array:
+        batch, length, _ = x.shape
+        laid = x.astype(np.float64).reshape(batch, length, count, -1).transpose(0, 2, 1, 3)
+        return np.repeat(laid, heads // count, 1)
+
+    scores = apart(q, heads) @ apart(k, kv_heads).transpose(0, 1, 3, 2) * scale
+    if bias is not None:
+        scores = scores + bias.astype(np.float64)
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    y = (weights / weights.sum(-1, keepdims=True)) @ apart(v, kv_heads)
+    return y.transpose(0, 2, 1, 3).reshape(*q.shape[:2], -1)
+
+
+def attention_biases(dtype: str, batch: int, heads: int, queries: int, keys: int) -> dict[str, Array]:
+    """Masks by name: the full shape, random and of rows that end in what no score outweighs."""
+    ends = np.where(np.tri(queries, keys, keys - queries, dtype=bool), 0.0, -np.inf)
+    full = (batch, heads, queries, keys)
+    lowest = float(np.finfo(dtype).min)
+    return {
+        "random": _random(full, dtype, 7),
+        "-inf": np.broadcast_to(ends, full).astype(dtype),
+        "lowest": np.broadcast_to(np.maximum(ends, lowest), full).astype(dtype),
+    }
+
+
+def attentions() -> Iterator[Case]:
+    """Heads, lengths, batches, a scale, biases of the full shape, large values, values of another size."""
+    plain = [(1, 1, 5, 5), (2, 3, 4, 7), (2, 4, 1, 9), (1, 2, 16, 16)]
+    for dtype, (batch, heads, queries, keys) in itertools.product(FLOAT, plain):
+        for bias, scale, loud, wide in (
+            ("", 0.0, 1.0, 16), ("", 0.3, 1.0, 16), ("", 0.0, 1.0, 24), ("", 2.0**-16, 200.0, 16),
+            ("random", 0.0, 1.0, 16), ("random", 0.3, 1.0, 24), ("-inf", 0.0, 1.0, 16), ("lowest", 0.3, 1.0, 16),
+        ):  # fmt: skip
+            yield _attention(dtype, (batch, heads, queries, keys), wide, scale, loud, bias, None)
+
+
+def spread_attentions() -> Iterator[Case]:
+    """Biases that are broadcast over batches or heads, which the CPU provider takes."""
+    for dtype, only in itertools.product(FLOAT, ((1, 1), (1, 3), (2, 1))):
+        yield _attention(dtype, (2, 3, 4, 7), 16, 0.0, 1.0, "random", only)
+
+
+def _attention(
+    dtype: str, sizes: tuple[int, int, int, int], wide: int, scale: float, loud: float, bias: str,
+    only: tuple[int, int] | None,
+) -> Case:  # fmt: skip
+    batch, heads, queries, keys = sizes
+    q, k = (_random((batch, n, heads * 16), dtype, n, loud) for n in (queries, keys))
+    v = _random((batch, keys, heads * wide), dtype, 3)
+    mask = attention_biases(dtype, batch, heads, queries, keys).get(bias)
+    if mask is not None and only is not None:
+        mask = mask[: only[0], : only[1]]
+    feeds = {"q": q, "k": k, "v": v} | ({"m": mask} if mask is not None else {})
+    node = helper.make_node(
+        "MultiHeadAttention", ["q", "k", "v", *(["", "", "m"] if mask is not None else [])], ["y"],
+        domain="com.microsoft", num_heads=heads, **({"scale": scale} if scale else {}),
+    )  # fmt: skip
+    y = attention(q, k, v, heads, heads, scale or 16**-0.5, mask)
+    shape = f" of {list(mask.shape)}" if mask is not None else ""
+    return Case(
+        f"MultiHeadAttention {dtype} batch {batch} heads {heads} queries {queries} keys {keys} size {wide} "
+        f"scale {scale:g} values +-{loud:g} bias {bias or 'none'}{shape}",
+        dtype, node, feeds, {}, {"y": y},
+    )  # fmt: skip
+
+
+def grouped_attentions() -> Iterator[Case]:
+    """Causal attention of grouped heads, without a cache before: heads, groups, batches, a scale."""
+    for dtype, batch, (heads, groups), scale in itertools.product(FLOAT, (1, 2), ((4, 2), (4, 1), (3, 3)), (0.0, 0.3)):
+        count = 5
+        q = _random((batch, count, heads * 16), dtype, 1)
+        k, v = (_random((batch, count, groups * 16), dtype, n) for n in (2, 3))
+        ends = np.where(np.tri(count, dtype=bool), 0.0, -np.inf)
+        node = helper.make_node(
+            "GroupQueryAttention", ["q", "k", "v", "", "", "n", "t"], ["y", "pk", "pv"], domain="com.microsoft",
+            num_heads=heads, kv_num_heads=groups, **({"scale": scale} if scale else {}),
+        )  # fmt: skip
+        lengths = {"n": np.full(batch, count - 1, np.int32), "t": np.array(count, np.int32)}
+        caches = {
+            name: x.astype(np.float64).reshape(batch, count, groups, -1).transpose(0, 2, 1, 3)
+            for name, x in (("pk", k), ("pv", v))
+        }
+        yield Case(
+            f"GroupQueryAttention {dtype} batch {batch} heads {heads} groups {groups} scale {scale:g}",
+            dtype, node, {"q": q, "k": k, "v": v}, lengths,
+            {"y": attention(q, k, v, heads, groups, scale or 16**-0.5, ends), **caches},
+        )  # fmt: skip
+
+
+KINDS = {"groupnorm": group_norms, "rotary": rotaries, "skip": skip_norms, "attention": attentions}
+"""What the step writes, and ``write_out`` writes out."""
+ALSO = {"spread bias": spread_attentions, "grouped": grouped_attentions}
+"""What was tried as well."""
 
 
 def together(cases: list[Case]) -> onnx.ModelProto:
@@ -204,7 +301,7 @@ def judge(cases: list[Case], host: SessionHost, folder: Path) -> Iterator[tuple[
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--release", default="", help="of onnxruntime-directml; empty for the newest installed")
-    parser.add_argument("--only", choices=sorted(KINDS), action="append", default=None)
+    parser.add_argument("--only", choices=sorted(KINDS | ALSO), action="append", default=None)
     parser.add_argument("--batch", type=int, default=32, help="nodes in one session")
     arguments = parser.parse_args()
     status = dml_status(arguments.release)
@@ -214,8 +311,8 @@ def main() -> int:
     print(status.device)
     host = dml_host(arguments.release)
     with tempfile.TemporaryDirectory() as folder:
-        for kind in arguments.only or KINDS:
-            cases, wrong = list(KINDS[kind]()), 0
+        for kind in arguments.only or KINDS | ALSO:
+            cases, wrong = list((KINDS | ALSO)[kind]()), 0
             for start in range(0, len(cases), arguments.batch):
                 for case, fault in judge(cases[start : start + arguments.batch], host, Path(folder)):
                     wrong += bool(fault)

@@ -59,6 +59,90 @@ def random(shape: tuple[int, ...], seed: int, dtype: str = "float32") -> Array:
     return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
 
 
+Scale = Literal["none", "query", "key", "both", "product", "divided"]
+Mask = Literal["none", "zeros", "causal", "fed", "two", "padding", "empty", "filled", "kept"]
+Guard = Literal["none", "isnan", "asked"]
+Layout = Literal["at once", "twice", "in three"]
+Q, K = 5, 6
+"""Queries and keys."""
+
+
+def sdpa(
+    scale: Scale = "both",
+    mask: Mask = "none",
+    guard: Guard = "none",
+    layout: Layout = "twice",
+    groups: int = 4,
+    dtype: str = "float32",
+    opset: int = 17,
+    lead: tuple[int, int] = (1, 1),
+    low: float = -np.inf,
+) -> onnx.ModelProto:
+    """Attention of 4 heads as exporters write it; ``lead``: batches and heads of the mask."""
+    g, heads = Graph(dtype), 4
+    q, k, v = (g.fed(name, (B, n, h * D)) for name, n, h in (("q", Q, heads), ("k", K, groups), ("v", K, groups)))
+    q = g.op("Transpose", g.op("Reshape", q, g.constant([0, 0, heads, D])), perm=[0, 2, 1, 3])
+    k, v = (g.op("Reshape", x, g.constant([0, 0, groups, D])) for x in (k, v))
+    at_once = layout == "at once" and groups == heads
+    if not at_once:
+        k = _repeated(g, g.op("Transpose", k, perm=[0, 2, 1, 3]), groups, heads)
+    v = _repeated(g, g.op("Transpose", v, perm=[0, 2, 1, 3]), groups, heads)
+    if layout == "in three":
+        k = g.op("Reshape", k, g.constant([-1, K, D]))
+        k = g.op("Reshape", g.op("Transpose", k, perm=[0, 2, 1]), g.constant([B, heads, D, K]))
+    else:
+        k = g.op("Transpose", k, perm=[0, 2, 3, 1] if at_once else [0, 1, 3, 2])
+    if scale in ("query", "both"):
+        q = g.op("Mul", q, g.constant(0.5))
+    if scale in ("key", "both"):
+        k = g.op("Mul", g.constant(0.6), k)
+    scores = g.op("MatMul", q, k)
+    if scale in ("product", "divided"):
+        scores = g.op("Mul" if scale == "product" else "Div", scores, g.constant(0.3 if scale == "product" else 3.0))
+    scores, bias = _scored(g, scores, mask, lead, low)
+    weights = g.op("Softmax", scores, axis=-1)
+    if guard == "isnan":
+        weights = g.op("Where", g.op("IsNaN", weights), g.constant(0.0), weights)
+    elif guard == "asked":
+        asked = g.op("Equal", g.op("ReduceMax", bias, axes=[-1]), g.constant(-np.inf))
+        weights = g.op("Where", asked, g.constant(0.0), weights)
+    together = g.op("Transpose", g.op("MatMul", weights, v), perm=[0, 2, 1, 3])
+    return g.model(g.op("Reshape", together, g.constant([0, 0, heads * D])), (B, Q, heads * D), opset)
+
+
+def _repeated(g: Graph, x: str, groups: int, heads: int) -> str:
+    if groups == heads:
+        return x
+    apart = g.op("Expand", g.op("Unsqueeze", x, g.constant([2])), g.constant([1, 1, heads // groups, 1, 1]))
+    return str(g.op("Reshape", apart, g.constant([B, heads, K, D])))
+
+
+def _scored(g: Graph, scores: str, mask: Mask, lead: tuple[int, int], low: float) -> tuple[str, str]:
+    """The scores with a mask, and the mask."""
+    shape = (*lead, Q, K)
+    if mask == "none":
+        return scores, ""
+    if mask == "zeros":
+        bias = g.constant(np.zeros(shape))
+    elif mask == "causal":
+        bias = g.constant(np.broadcast_to(np.where(np.tri(Q, K, K - Q), 0.0, low), shape))
+    elif mask in ("fed", "two"):
+        bias = g.fed("m", shape)
+    else:
+        # the second batch of "empty" may look at nothing
+        least = np.array([-9.0, 9.0 if mask == "empty" else -0.5]).reshape(B, 1, 1, 1)
+        seen = g.op("Greater", g.fed("p", (B, 1, 1, K)), g.constant(least))
+        if mask == "filled":
+            return g.op("Where", g.op("Not", seen), g.constant(low), scores), ""
+        if mask == "kept":
+            return g.op("Where", seen, scores, g.constant(low)), ""
+        bias = g.op("Where", seen, g.constant(0.0), g.constant(low))
+    scores = g.op("Add", scores, bias)
+    if mask == "two":
+        scores = g.op("Add", g.constant(random((4, 1, K), 11)), scores)
+    return scores, bias
+
+
 Kind = Literal["halves", "pairs"]
 Form = Literal["one sum", "two sums"]
 Tables = Literal["constant", "computed", "fed"]

@@ -34,6 +34,8 @@ class Session:
         self.own = real(path, settings, providers=["CPUExecutionProvider"])
     def get_providers(self):
         return ["CPUExecutionProvider"] if MODE == "left-out" else ["DmlExecutionProvider", "CPUExecutionProvider"]
+    def get_inputs(self):
+        return self.own.get_inputs()
     def get_outputs(self):
         return self.own.get_outputs()
     def end_profiling(self):

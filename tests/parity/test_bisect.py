@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 import onnxruntime
 import pytest
 from click.testing import CliRunner
@@ -25,8 +26,11 @@ from dmlprep.parity.graph_cuts import Cuts, prefix, region
 from dmlprep.parity.matching import match_values
 from dmlprep.parity.probe import Prober, differ
 from dmlprep.parity.repro import FILES, check_folder, issue_text, write_reproduction
+from dmlprep.passes import Context, make_pass
 from dmlprep.runtime import SessionFailure, SessionOptions
+from dmlprep.targets import find_target
 from tests.fixtures_index import fixture
+from tests.fused.graphs import group_norm
 from tests.parity.models import large_weights, opened, parse, perturbed
 
 
@@ -367,3 +371,28 @@ def test_a_node_that_makes_more_of_a_difference_is_said_to(tmp_path: Path) -> No
     issue = issue_text(found, 1e-5, "all")
     assert issue.startswith("# Softmax: differences grow here")
     assert "max rel off already" in issue
+
+
+def test_fused_nodes_are_written_out_on_the_cpu(tmp_path: Path) -> None:
+    """The CPU has no kernel for GroupNorm: the two files are compared all the same, and the script runs there."""
+    plain = group_norm((1, 8, 4, 4), 4, True, True)
+    model = Model(ir.from_proto(plain))
+    make_pass("fuse", {}).run(model, Context(find_target()))
+    node = next(n for n in model.ir.graph if n.domain)
+    onnx.save(plain, tmp_path / "plain.onnx")
+    onnx.save(ir.to_proto(model.ir), tmp_path / "fused.onnx")
+    assert bisect(tmp_path / "plain.onnx", tmp_path / "fused.onnx").outcome == "agree"
+    node.attributes["activation"] = ir.AttrInt64("activation", 0)
+    onnx.save(ir.to_proto(model.ir), tmp_path / "wrong.onnx")
+    for reference in ("plain.onnx", "fused.onnx"):
+        found = bisect(tmp_path / reference, tmp_path / "wrong.onnx")
+        assert found.outcome == "found"
+        assert found.nodes == [node.name]
+        assert found.reproduced
+        assert "1 GroupNorm written out" in str(found.device)
+    write_reproduction(found, tmp_path / "out", bound=1e-5)
+    ran = subprocess.run(
+        [sys.executable, str(tmp_path / "out" / "reproduce.py")], capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 1, ran.stderr
+    assert "Traceback" not in ran.stderr

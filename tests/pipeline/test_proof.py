@@ -16,7 +16,6 @@ from dmlprep import runtime
 from dmlprep.errors import InputError, InternalError, ModelRefused, RecipeError
 from dmlprep.model import Model
 from dmlprep.parity import Reference, compare_candidate, shadow_candidate
-from dmlprep.pipeline import proof
 from dmlprep.pipeline.runner import CpuRunner
 from dmlprep.precision import emulate
 from dmlprep.record import DeviceInfo, RunRecord
@@ -109,7 +108,7 @@ def test_the_mode_that_informs_refuses_nothing(tmp_path: Path, monkeypatch: pyte
             next(n for n in shadow.ir.graph if n.op_type == "Tanh").op_type = "Sigmoid"
         return shadow
 
-    monkeypatch.setattr(proof, "emulate", worse)
+    monkeypatch.setattr("dmlprep.precision.emulate", worse)
     record = _prepare(tmp_path, parity='fp16_emulation = "both"')
     assert record.exit_code == 0
     assert _said(record)[1:] == [
@@ -140,7 +139,7 @@ def test_not_run_is_an_outcome_of_its_own(tmp_path: Path, monkeypatch: pytest.Mo
     def refused(*_: object) -> Model:
         raise ModelRefused("has functions")
 
-    monkeypatch.setattr(proof, "emulate", refused)
+    monkeypatch.setattr("dmlprep.precision.emulate", refused)
     record = _prepare(tmp_path)
     assert record.exit_code == 3
     assert _said(record)[1:] == [("fp16 emulation (storage)", "not-run", True)]
@@ -152,7 +151,7 @@ def test_a_bug_of_ours_is_said_to_be_one(tmp_path: Path, monkeypatch: pytest.Mon
     def broken(*_: object) -> Model:
         raise KeyError("t")
 
-    monkeypatch.setattr(proof, "emulate", broken)
+    monkeypatch.setattr("dmlprep.precision.emulate", broken)
     with pytest.raises(InternalError, match="KeyError"):
         _prepare(tmp_path)
     assert not (tmp_path / "out").exists()
@@ -164,7 +163,7 @@ def test_a_shadow_that_does_not_run_says_nothing_of_the_model(tmp_path: Path, mo
         shadow.ir.graph[0].op_type = "NoSuchOperator"
         return shadow
 
-    monkeypatch.setattr(proof, "emulate", strange)
+    monkeypatch.setattr("dmlprep.precision.emulate", strange)
     record = _prepare(tmp_path)
     assert record.exit_code == 3
     assert "does not run on the CPU" in record.verdicts[1].reason

@@ -39,12 +39,12 @@ _ONNXSIM = """
 import onnx, time
 from dmlprep.engines import onnxsim
 from dmlprep.runtime.child import Child
-of_module = Child.of_module
+of_file = Child.of_file
 def told(*arguments):
-    child = of_module(*arguments)
+    child = of_file(*arguments)
     print(child.pid, flush=True)
     return child
-Child.of_module = told
+Child.of_file = told
 onnxsim.simplify(onnx.load({model!r}))
 time.sleep(600)
 """

@@ -54,9 +54,7 @@ def _figures(found: Tuned) -> Figures:
 def test_a_block_of_today_s_exporters_comes_to_one_partition_without_a_proof(tmp_path: Path) -> None:
     path = block(tmp_path)
     content = path.read_bytes()
-    began = time.perf_counter()
     found = dmlprep.tune(path, pins={"batch": 1}, offline=True)
-    assert time.perf_counter() - began < 20
     assert found.before.cpu_compute == 4  # Conv-22, Gelu-20, and both Transpose-23
     assert found.before.crossings > 0
     made = _figures(found)

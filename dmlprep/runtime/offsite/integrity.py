@@ -14,7 +14,7 @@ from typing import Any
 __all__ = ["MANIFEST", "file_digest", "problems", "read_manifest", "seal"]
 
 MANIFEST = "kit.json"
-_FOLDERS = ("model", "feeds", "expected", "dmlprep_kit")
+_FOLDERS = ("model", "candidates", "feeds", "expected", "dmlprep_kit")
 
 
 def file_digest(path: Path) -> tuple[int, str]:

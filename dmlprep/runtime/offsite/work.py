@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import time
 from collections import Counter
 from collections.abc import Mapping
@@ -21,6 +22,13 @@ from dmlprep.runtime.ortoptions import adapter_number
 __all__ = ["DML", "STATE", "main"]
 
 STATE = "state.json"
+
+_TURN = 0.02
+"""Seconds that a turn of a model lasts at least, where several are timed."""
+
+_ROUNDS, _MOST_ROUNDS = 8, 10_000
+"""Rounds at least, and at most: fewer than six give no interval."""
+
 DML = "DmlExecutionProvider"
 
 
@@ -30,7 +38,8 @@ class Work:
     Args:
         kit: folder of the kit.
         folder: where state, profile and outputs go.
-        asked: provider, runs, warm_up and session options.
+        asked: provider, runs, warm_up and session options; ``candidate``, the number of the model where there are
+            several; ``race``, the numbers of those to be timed in turn, and ``race_seconds`` for all of them.
     """
 
     def __init__(self, kit: Path, folder: Path, asked: Mapping[str, Any]) -> None:
@@ -38,6 +47,7 @@ class Work:
         self.folder = folder
         self.asked = asked
         self.manifest: dict[str, Any] = json.loads((kit / "kit.json").read_text(encoding="utf-8"))
+        self.number = int(asked.get("candidate", 0))
         self.state: dict[str, Any] = {
             "stage": "start",
             "outcome": "",
@@ -88,6 +98,12 @@ class Work:
             number = adapter_number(options)
             preferred = {"adapter": f"the {options.get('performance_preference')} adapter"}
             self.state["device"].update(preferred if number is None else device.adapter_facts(number))
+        if "race" in self.asked:
+            try:
+                self._race(onnxruntime, options)
+            except Exception as error:
+                self._failed(error)
+            return
         self.note("load the model")
         try:
             session = self._open(onnxruntime, options)
@@ -106,6 +122,35 @@ class Work:
                 self._failed(error)
                 return
         self._judge()
+
+    def _of(self, number: int) -> dict[str, Any]:
+        """What the kit says of a model: its file and its tolerances."""
+        found: dict[str, Any] = self.manifest["candidates"][number] if number else self.manifest
+        return found
+
+    def _race(self, ort: Any, options: Mapping[str, str]) -> None:
+        """Time models in turn. A round gives each a turn, in an order drawn anew; the next round has it reversed."""
+        kind = "dml" if self.asked["provider"] == DML else "cpu"
+        turns: dict[str, list[list[float]]] = {}
+        runners = []
+        for number in self.asked["race"]:
+            self.note(f"load candidate {number + 1} to time it")
+            session = self._session(ort, {**options, "cpu_fallback": "1"}, kind, number)
+            runners.append(_Runner(session, _feeds(self.kit, self.manifest["feeds"][0], session)))
+            turns[str(number)] = []
+        self.note("time the candidates")
+        slowest = max(runner.warmed_up() for runner in runners)
+        length = max(_TURN, min(6 * slowest, 10 * _TURN))
+        order: list[int] = []
+        ends = time.perf_counter() + float(self.asked["race_seconds"])
+        draw = random.Random(0)
+        rounds = 0
+        while rounds < _ROUNDS or (time.perf_counter() < ends and rounds < _MOST_ROUNDS):
+            order = order[::-1] if rounds % 2 else draw.sample(range(len(runners)), len(runners))
+            for place in order:
+                turns[str(self.asked["race"][place])].append(runners[place].turn(length))
+            rounds += 1
+        self.note("done", outcome="passed", reason="", turns=turns)
 
     def _judge(self) -> None:
         session = self.state["session"]
@@ -137,19 +182,13 @@ class Work:
 
     def _open(self, ort: Any, chosen: Mapping[str, str]) -> Any:
         """A session with the option lines ``chosen``."""
-        from dmlprep.runtime.ortoptions import providers, session_settings
-
         options = {**chosen, "cpu_fallback": "1", "profile": "1"}
         recorded = hasattr(ort.InferenceSession, "get_provider_graph_assignment_info")
         if recorded:
             options["record_placement"] = "1"
         kind = "dml" if self.asked["provider"] == DML else "cpu"
-        settings = ort.SessionOptions()
-        session_settings(settings, options, kind, str(self.folder / "profile"), ort.GraphOptimizationLevel)
-        model = str(self.kit / self.manifest["model"]["file"])
         began = time.perf_counter()
-        # Else the package opens the session anew on the CPU, and replaces the provider's error by one of its own.
-        session = ort.InferenceSession(model, settings, providers=providers(options, kind), enable_fallback=False)
+        session = self._session(ort, options, kind, self.number)
         self.state["session"].update(
             options=dict(self.asked["session"]),
             providers=session.get_providers(),
@@ -169,13 +208,23 @@ class Work:
                 self.state["session"]["nodes_elsewhere"] = [node for ep, node in nodes if ep != DML][:500]
         return session
 
+    def _session(self, ort: Any, options: Mapping[str, str], kind: str, number: int) -> Any:
+        """A session on one of the kit's models."""
+        from dmlprep.runtime.ortoptions import providers, session_settings
+
+        settings = ort.SessionOptions()
+        session_settings(settings, options, kind, str(self.folder / "profile"), ort.GraphOptimizationLevel)
+        model = str(self.kit / self._of(number)["model"]["file"])
+        # Else the package opens the session anew on the CPU, and replaces the provider's error by one of its own.
+        return ort.InferenceSession(model, settings, providers=providers(options, kind), enable_fallback=False)
+
     def _feed(self, session: Any, index: int, feed: Mapping[str, Any], kind: str) -> None:
         import numpy as np
 
         from dmlprep.metrics.comparison import OutputGroup, compare_outputs
         from dmlprep.metrics.measure import Tolerance
 
-        inputs = {name: _load(self.kit / file) for name, file in feed["inputs"].items()}
+        inputs = _feeds(self.kit, feed, session)
         names = [value.name for value in session.get_outputs()]
         seconds = []
         warm = max(1, int(self.asked["warm_up"]))
@@ -190,16 +239,17 @@ class Work:
         outputs = _flat(dict(zip(names, answers)))  # noqa: B905 - Python 3.9
         expected = {name: _load(self.kit / file) for name, file in feed["outputs"].items()}
         kept = {}
+        of = f"candidate-{self.number}-" if self.number else ""
         for number, name in enumerate(expected):
             if name in outputs:
-                file = f"outputs/{index}-{number}.npy"
+                file = f"outputs/{of}{index}-{number}.npy"
                 (self.folder / file).parent.mkdir(exist_ok=True)
                 array = np.asarray(outputs[name])
                 array = array.astype(str) if array.dtype.kind == "O" else array
                 np.save(self.folder / file, array, allow_pickle=False)
                 kept[name] = file
         groups = [OutputGroup(**{**group, "names": tuple(group["names"])}) for group in self.manifest["groups"]]
-        tolerance = Tolerance(**self.manifest["tolerances"][kind])
+        tolerance = Tolerance(**self._of(self.number)["tolerances"][kind])
         measured = compare_outputs(groups, expected, outputs, tolerance, self.manifest.get("noise"))
         self.state["feeds"].append(
             {
@@ -225,6 +275,44 @@ class Work:
             f"{e['name'][: -len('_kernel_time')]} ({e.get('args', {}).get('provider', '?')}): {e.get('dur', 0)} us"
             for e in slowest
         ]
+
+
+class _Runner:
+    """A model that is timed."""
+
+    def __init__(self, session: Any, inputs: Mapping[str, Any]) -> None:
+        self._session = session
+        self._inputs = inputs
+        self._names = [value.name for value in session.get_outputs()]
+
+    def _run(self) -> float:
+        began = time.perf_counter()
+        self._session.run(self._names, self._inputs)
+        return time.perf_counter() - began
+
+    def warmed_up(self) -> float:
+        """Seconds of a run after some that warm it up."""
+        return min([self._run() for _ in range(4)][1:])
+
+    def turn(self, length: float) -> list[float]:
+        """Seconds of single runs for so long; the first, which brings back the caches, is not among them."""
+        self._run()
+        ends, found = time.perf_counter() + length, [self._run()]
+        while time.perf_counter() < ends and len(found) < 256:
+            found.append(self._run())
+        return [round(seconds, 7) for seconds in found]
+
+
+def _feeds(kit: Path, feed: Mapping[str, Any], session: Any) -> dict[str, Any]:
+    """Inputs of one feed, in the floating-point type that the session takes: candidates differ in it."""
+    kinds = {"tensor(float16)": "float16", "tensor(float)": "float32"}
+    wanted = {value.name: kinds.get(value.type, "") for value in session.get_inputs()}
+    found = {}
+    for name, file in feed["inputs"].items():
+        array = _load(kit / file)
+        kind = wanted.get(name, "")
+        found[name] = array.astype(kind) if kind and array.dtype.kind == "f" else array
+    return found
 
 
 def _load(path: Path) -> Any:

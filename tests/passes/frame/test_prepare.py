@@ -201,14 +201,14 @@ corners = "cxcywh"
 score = 0.5
 count = 24
 [parity]
-dml = "{dml}"
+dml = "off"
 """
 
 
-def _detector(folder: Path, dml: str = "off") -> RunRecord:
+def _detector(folder: Path, more: str = "") -> RunRecord:
     recipe = folder / "boxes.toml"
-    recipe.write_text(_DETECTOR.format(dml=dml))
-    return api.prepare(MODELS / "detector_raw.onnx", out=folder / "out", recipe=recipe, force=True)
+    recipe.write_text(_DETECTOR.replace("[step.frame.inputs", f"{more}\n[step.frame.inputs", 1))
+    return api.prepare(MODELS / "detector_raw.onnx", out=folder / "out", recipe=recipe)
 
 
 def test_a_detector_takes_bytes_and_gives_boxes(tmp_path: Path) -> None:
@@ -229,3 +229,17 @@ def test_a_detector_takes_bytes_and_gives_boxes(tmp_path: Path) -> None:
     assert np.all(np.diff(scores[0]) <= 0)
     assert np.all(classes[0, : count[0]] >= 0)
     assert np.all((boxes >= 0) & (boxes <= [160, 96, 160, 96]))
+
+
+def test_boxes_of_a_detector_that_is_all_fp16(tmp_path: Path) -> None:
+    """The original takes FP32 where the model in the frame takes FP16."""
+    record = _detector(tmp_path, '[step.fp16]\nkeep_io = false\nallow = ["little-gain"]')
+    assert [v.outcome for v in record.verdicts] == ["passed", "passed"], record.verdicts
+    made = Model.open(tmp_path / "out" / "model.onnx").ir.graph
+    assert [v.dtype.name for v in (*made.inputs, *made.outputs) if v.dtype] == [
+        "UINT8",
+        "FLOAT",
+        "FLOAT",
+        "INT32",
+        "INT32",
+    ]

@@ -1,0 +1,95 @@
+"""Choose among the candidates of a kit by what came back: which are right, and which is the fastest there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from dmlprep.errors import InputError
+from dmlprep.kit.forms import Result
+from dmlprep.kit.verifying import Returned, returned
+from dmlprep.metrics import UserMetric
+from dmlprep.parity.candidate import software_device
+from dmlprep.record import Verdict
+from dmlprep.record.speed import ON_CPU, SOFTWARE, Bench, Timed
+from dmlprep.record.tuning import Candidate, Tuned
+from dmlprep.speed import ratio_of_times, summary
+from dmlprep.tuning import choose
+
+__all__ = ["ChooseRequest", "choose_candidate"]
+
+
+@dataclass(frozen=True)
+class ChooseRequest:
+    """What is chosen by; see ``VerifyRequest``."""
+
+    result: Path
+    kit: Path
+    metric: UserMetric | None = None
+    key: Path | None = None
+
+
+def choose_candidate(request: ChooseRequest) -> Tuned:
+    """The candidates with their verdicts and times of the other machine, and the choice.
+
+    Raises:
+        InputError: the kit holds no candidates, or as ``verify``.
+    """
+    with returned(request.result, request.kit, request.key) as found:
+        listed, tuned = found.manifest.candidates, found.manifest.tuned
+        if not listed or tuned is None or len(found.result.others) != len(listed) - 1:
+            raise InputError(
+                "this kit and its result are of one model, and there is nothing to choose",
+                where=str(request.kit),
+                code="DP811",
+                fix="dmlprep kit verify judges it; dmlprep tune --kit packs candidates",
+            )
+        found.check_files()
+        verdicts = {one.name: found.judge(request.metric, number) for number, one in enumerate(listed)}
+        bench = _bench(found, verdicts)
+    ratios = {row.name: row.ratio for row in bench.models}
+    judged = [_judged(one, verdicts[one.name]) for one in tuned.candidates if one.name in verdicts]
+    rest = [one for one in tuned.candidates if one.name not in verdicts]
+    candidates = (*(replace(one, time=ratios.get(one.name)) for one in judged), *(_unproved(one) for one in rest))
+    return choose(replace(tuned, candidates=candidates, bench=bench), proved=True)
+
+
+def _judged(one: Candidate, verdict: Verdict) -> Candidate:
+    by = (verdict.device.name,) if verdict.device is not None and verdict.outcome == "passed" else ()
+    return replace(one, proof=verdict.outcome, reason=verdict.reason, devices=by)
+
+
+def _unproved(one: Candidate) -> Candidate:
+    """One that did not travel."""
+    return replace(one, time=None)
+
+
+def _bench(found: Returned, verdicts: Mapping[str, Verdict]) -> Bench:
+    """The times of those that are right, as ``bench`` tells them."""
+    result = found.result
+    names = list(verdicts)
+    right = {name: _turns(result, number) for number, name in enumerate(names) if verdicts[name].outcome == "passed"}
+    timed = {name: turns for name, turns in right.items() if turns}
+    first = next(iter(timed), "")
+    rows = []
+    for name in names:
+        if name not in timed:
+            why = verdicts[name].reason or result.untimed or "it was not timed there"
+            rows.append(Timed(name, name, not_run=why))
+            continue
+        times = summary([seconds for turn in timed[name].values() for seconds in turn])
+        ratio = ratio_of_times(first, timed[first], timed[name]) if name != first else None
+        rows.append(Timed(name, name, times=times, ratio=ratio))
+    device = next((v.device for v in verdicts.values() if v.device is not None), None)
+    on_dml = result.provider == "DmlExecutionProvider"
+    note = ON_CPU if not on_dml else SOFTWARE if software_device("dml", device) else ""
+    rounds = max((len(turns) for turns in timed.values()), default=0)
+    return Bench(str(device or ""), tuple(rows), inputs=found.manifest.inputs, note=note, rounds=rounds)
+
+
+def _turns(result: Result, number: int) -> dict[int, tuple[float, ...]]:
+    """Times by round; what is no time is left out."""
+    turns = result.turns.get(str(number), [])
+    kept = {at: tuple(seconds for seconds in turn if 0 < seconds < 1e6) for at, turn in enumerate(turns)}
+    return {at: turn for at, turn in kept.items() if turn}
