@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dmlprep.errors import InputError, OutputError, UsageError
-from dmlprep.files import Unfit, check_output, read_given, unreadable
+from dmlprep.files import check_output
 from dmlprep.files.private import write_private
+from dmlprep.package.reading import read_small
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
@@ -129,12 +130,7 @@ def _write_public(made: _Library, private: Any, path: Path) -> None:
 
 
 def _read(path: Path, fix: str) -> bytes:
-    try:
-        return read_given(path, _LONGEST)
-    except OSError as error:
-        raise unreadable(error, path, code="DP823", fix=fix) from error
-    except Unfit as error:
-        raise InputError(str(error), where=str(path), code="DP823", fix=error.fix) from error
+    return read_small(path, code="DP823", fix=fix, limit=_LONGEST)
 
 
 def _unfit(path: Path, what: str) -> InputError:

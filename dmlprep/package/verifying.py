@@ -11,9 +11,10 @@ from typing import NoReturn
 import msgspec
 
 from dmlprep.errors import InputError
-from dmlprep.files import Unfit, check_document, check_plain, read_given, unreadable
+from dmlprep.files import Unfit, check_document, check_plain, unreadable
 from dmlprep.files.outputs import windows_name_problem
 from dmlprep.package.contract import CONTRACT, DIGEST, SIGNATURE, Contract
+from dmlprep.package.reading import read_small
 from dmlprep.package.signing import check_signature
 from dmlprep.runtime.offsite.integrity import file_digest
 
@@ -68,7 +69,7 @@ def read_contract(folder: Path) -> tuple[Contract, bytes]:
     Raises:
         InputError: it is missing, or no contract.
     """
-    raw = _read(folder / CONTRACT)
+    raw = read_small(folder / CONTRACT, code="DP822", fix=_FIX)
     try:
         check_document(msgspec.json.decode(raw))
         contract = msgspec.json.decode(raw, type=Contract)
@@ -84,19 +85,8 @@ def read_contract(folder: Path) -> tuple[Contract, bytes]:
     return contract, raw
 
 
-def _read(path: Path) -> bytes:
-    try:
-        return read_given(path)
-    except FileNotFoundError as error:
-        raise InputError("is missing", where=str(path), code="DP822", fix=_FIX) from error
-    except OSError as error:
-        raise unreadable(error, path, code="DP822", fix=_FIX) from error
-    except Unfit as error:
-        raise InputError(str(error), where=str(path), code="DP822", fix=error.fix) from error
-
-
 def _check_digest(folder: Path, digest: str) -> None:
-    if _read(folder / DIGEST) != f"{digest}  {CONTRACT}\n".encode():
+    if read_small(folder / DIGEST, code="DP822", fix=_FIX) != f"{digest}  {CONTRACT}\n".encode():
         _refuse(folder / CONTRACT, f"it is not the one that {DIGEST} is about: one of the two was changed")
 
 
