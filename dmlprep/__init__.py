@@ -2,8 +2,9 @@
 
 The public surface is what the command line does: ``check``, ``verify_placement`` and ``explain``; ``plan``,
 ``plan_model``, ``tune`` and ``prepare``; ``compare``, ``bisect``, ``bench``, and ``make_feeds`` for their inputs; for a
-Windows machine without dmlprep ``pack_kit``, ``verify_kit`` and ``choose_kit``; for apps ``package_model`` and
-``verify_package``; ``adapters`` and ``gpus``; ``render_record``, ``write_record`` and ``write_depfile`` for records;
+Windows machine without dmlprep ``pack_kit``, ``verify_kit`` and ``choose_kit``; for apps ``package_model``,
+``verify_package`` and ``inspect_app``;
+``adapters`` and ``gpus``; ``render_record``, ``write_record`` and ``write_depfile`` for records;
 ``limits`` for models that need more. Errors are in ``dmlprep.errors``, records in ``dmlprep.record``.
 """
 
@@ -18,6 +19,7 @@ from dmlprep.api import (
     compare,
     explain,
     gpus,
+    inspect_app,
     limits,
     make_feeds,
     pack_kit,
@@ -44,6 +46,7 @@ __all__ = [
     "compare",
     "explain",
     "gpus",
+    "inspect_app",
     "limits",
     "make_feeds",
     "pack_kit",

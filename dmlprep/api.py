@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from dmlprep.kit import Packed
     from dmlprep.metrics import UserMetric
     from dmlprep.model.pinned import Value
-    from dmlprep.package import Package, Verified
+    from dmlprep.package import AppReport, Package, Verified
     from dmlprep.parity.finding import Bisection
     from dmlprep.parity.sources import Made, Pictures
     from dmlprep.pipeline import Observer
@@ -58,6 +58,7 @@ __all__ = [
     "compare",
     "explain",
     "gpus",
+    "inspect_app",
     "limits",
     "make_feeds",
     "pack_kit",
@@ -935,6 +936,20 @@ def verify_package(folder: str | Path, *, key: str | Path | None = None) -> Veri
     from dmlprep.package import verify
 
     return verify(Path(folder), Path(key) if key is not None else None)
+
+
+def inspect_app(folder: str | Path) -> AppReport:
+    """What an app's folder loads on Windows: its ONNX Runtime and DirectML, held against the packages in it.
+
+    Runs nothing, and works on any system.
+
+    Raises:
+        InputError: it cannot be read, or has nothing that runs a model.
+    """
+    from dmlprep.package import inspect_app as inspect
+    from dmlprep.runtime.environment import system_libraries
+
+    return inspect(Path(folder), system_libraries())
 
 
 def adapters() -> tuple[Adapter, ...]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import platform
 from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -15,6 +17,7 @@ from dmlprep.cli.output import echo, echo_lines, print_json
 from dmlprep.record import Finding, finding
 
 if TYPE_CHECKING:
+    from dmlprep.package import AppReport
     from dmlprep.runtime import Adapter
 
 __all__ = ["command"]
@@ -77,15 +80,57 @@ def _show_adapters(output_format: str) -> None:
         echo(f"DirectML has no adapter here: {reason}")
 
 
+def _show_findings(findings: Iterable[Finding], none: str) -> None:
+    shown = list(findings)
+    for found in shown:
+        echo(f"{found.severity}: {found.message} [{found.code}]")
+        if found.remedy:
+            echo(f"  fix: {found.remedy}")
+    if not shown:
+        echo(none)
+
+
+def _show_app(report: AppReport, output_format: str) -> int:
+    """What an app's folder will load; the exit code."""
+    if output_format == "json":
+        print_json(msgspec.to_builtins(report, enc_hook=str))
+    else:
+        for place in report.places:
+            programs = f" for {', '.join(place.programs)}" if place.programs else ""
+            echo(f"in {place.folder}{programs}:")
+            for title, library in (("ONNX Runtime", place.onnxruntime), ("DirectML", place.directml)):
+                if library is not None:
+                    echo(f"  {title}: {library.path or 'of Windows'}, version {library.version}, {library.machine}")
+        for model in report.models:
+            lowest = f"ONNX Runtime {model.lowest_onnxruntime}, DirectML {model.lowest_directml}"
+            echo(f"package in {model.folder}: needs {lowest} or newer")
+        if not report.models:
+            echo("no package of dmlprep is in it, so no version is too old for it")
+        if not report.places:
+            echo("no program and no ONNX Runtime is in it: name the folder that has them")
+        _show_findings(report.findings, "all libraries lie where they will be found")
+    return 1 if any(found.severity == "error" for found in report.findings) else 0
+
+
 @click.command(name="doctor")
 @format_option("text", "json")
 @click.option("--no-dml", is_flag=True, help="Do not try DirectML (its self-test takes about 10 s the first time).")
 @click.option("--adapters", is_flag=True, help="Only list the graphics adapters, and what chooses each.")
-def command(output_format: str, no_dml: bool, adapters: bool) -> None:
+@click.option(
+    "--app",
+    type=click.Path(path_type=Path),
+    metavar="FOLDER",
+    help="Only look at the folder of an app for Windows: which onnxruntime.dll and DirectML.dll it will load.",
+)
+def command(output_format: str, no_dml: bool, adapters: bool, app: Path | None) -> None:
     """Look for trouble in this environment: clashing packages, broken libraries, DirectML.
 
-    Exit code 0: nothing is broken (DirectML may be missing); 1: an error is listed.
+    Exit code 0: nothing is broken (DirectML may be missing); 1: an error is listed; 2: --app names no folder of an app.
     """
+    if app is not None:
+        from dmlprep import api
+
+        raise SystemExit(_show_app(api.inspect_app(app), output_format))
     from dmlprep.runtime import dml_status
     from dmlprep.runtime.catalog import catalog_lines
     from dmlprep.runtime.environment import (
@@ -128,10 +173,5 @@ def command(output_format: str, no_dml: bool, adapters: bool) -> None:
             echo(f"DirectML: {status.device}")
         for line in catalog_lines():
             echo(f"Windows ML's catalog: {line}")
-        for found in findings:
-            echo(f"{found.severity}: {found.message} [{found.code}]")
-            if found.remedy:
-                echo(f"  fix: {found.remedy}")
-        if not findings:
-            echo("nothing is broken")
+        _show_findings(findings, "nothing is broken")
     raise SystemExit(1 if failed else 0)

@@ -1,11 +1,23 @@
 """Packages: a prepared model for an app, with its contract, a loader in the app's language, and a sample.
 
-``package`` writes one, ``verify`` holds one against its contract. See ``docs/ship-it.md``.
+``package`` writes one, ``verify`` holds one against its contract, ``inspect_app`` looks at an app that has one.
+See ``docs/ship-it.md``.
 """
 
+from dmlprep.package.app_folder import AppReport, inspect_app
 from dmlprep.package.contract import Contract
 from dmlprep.package.languages import LANGUAGES
 from dmlprep.package.packing import Package, PackageRequest, package
 from dmlprep.package.verifying import Verified, verify
 
-__all__ = ["LANGUAGES", "Contract", "Package", "PackageRequest", "Verified", "package", "verify"]
+__all__ = [
+    "LANGUAGES",
+    "AppReport",
+    "Contract",
+    "Package",
+    "PackageRequest",
+    "Verified",
+    "inspect_app",
+    "package",
+    "verify",
+]

@@ -40,10 +40,11 @@ class Verified:
     others: list[str] = field(default_factory=list)
 
 
-def verify(folder: Path, key: Path | None = None) -> Verified:
+def verify(folder: Path, key: Path | None = None, *, whole: bool = True) -> Verified:
     """Check every file of a package.
 
     Args:
+        whole: ``False`` in an app's folder, where only the model must be there: what is there must fit all the same.
         key: file of the public key that must have signed it.
 
     Raises:
@@ -55,7 +56,7 @@ def verify(folder: Path, key: Path | None = None) -> Verified:
     if key is not None:
         check_signature(raw, folder / SIGNATURE, key)
     _check_digest(folder, digest)
-    _check_files(folder, contract)
+    _check_files(folder, contract, whole)
     listed = {*contract.files, CONTRACT, DIGEST, SIGNATURE}
     others = sorted(p.relative_to(folder).as_posix() for p in folder.rglob("*") if not p.is_dir())
     signed = "signed, but no key was given to check that" if (folder / SIGNATURE).is_file() else "not signed"
@@ -90,7 +91,8 @@ def _check_digest(folder: Path, digest: str) -> None:
         _refuse(folder / CONTRACT, f"it is not the one that {DIGEST} is about: one of the two was changed")
 
 
-def _check_files(folder: Path, contract: Contract) -> None:
+def _check_files(folder: Path, contract: Contract, whole: bool) -> None:
+    needed = contract.files if whole else (contract.model.file, *contract.model.data)
     for name, entry in contract.files.items():
         path = folder / name
         if path.is_symlink():
@@ -102,7 +104,8 @@ def _check_files(folder: Path, contract: Contract) -> None:
             if file_digest(path)[1] != entry.sha256:
                 _refuse(path, f"it was changed: its SHA-256 is not the one in {CONTRACT}")
         except FileNotFoundError:
-            _refuse(path, "it is missing")
+            if name in needed:
+                _refuse(path, "it is missing")
         except OSError as error:
             raise unreadable(error, path, code="DP822", fix=_FIX) from error
         except Unfit as error:

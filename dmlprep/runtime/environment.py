@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import sys
 from collections.abc import Iterable
+from pathlib import Path
 
 from dmlprep.record import Finding, finding
 from dmlprep.runtime.types import DmlStatus
@@ -17,6 +19,7 @@ __all__ = [
     "install_line",
     "installed_versions",
     "runtime_findings",
+    "system_libraries",
 ]
 
 RUNTIMES = (
@@ -113,3 +116,10 @@ def python() -> str:
 def system_name() -> str:
     """The system and its machine."""
     return f"{platform.system()} {platform.release()} {platform.machine()}"
+
+
+def system_libraries() -> Path | None:
+    """System32 of this Windows; ``None`` on another system."""
+    if sys.platform != "win32":
+        return None
+    return Path(os.environ.get("SYSTEMROOT", r"C:\Windows")) / "System32"

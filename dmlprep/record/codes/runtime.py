@@ -55,4 +55,34 @@ ROWS: dict[str, Code] = {
         "error",
         "take the package and the public key from whoever made it",
     ),
+    "DP830": Code(
+        "an app takes the onnxruntime.dll of Windows",
+        "error",
+        "copy onnxruntime.dll of the package with DirectML into the folder of the program",
+    ),
+    "DP831": Code(
+        "an app takes the DirectML.dll of Windows",
+        "warning",
+        "copy the DirectML.dll that comes with onnxruntime.dll beside it",
+    ),
+    "DP832": Code(
+        "a library of an app is older than its model needs",
+        "error",
+        "replace onnxruntime.dll and DirectML.dll by those of a newer release, both together",
+    ),
+    "DP833": Code(
+        "a library of an app has another architecture than what loads it",
+        "error",
+        "copy the library for the program's architecture (win-x64, win-arm64)",
+    ),
+    "DP834": Code(
+        "a library of an app is missing, damaged or without DirectML",
+        "error",
+        "copy the libraries again, from a package of ONNX Runtime with DirectML",
+    ),
+    "DP835": Code(
+        "an app needs the Visual C++ runtime of the machine",
+        "note",
+        "install the Visual C++ Redistributable with the app, or copy its libraries beside the program",
+    ),
 }

@@ -1,0 +1,258 @@
+"""What an app's folder will load on Windows: which onnxruntime.dll and DirectML.dll, and whether they fit its models.
+
+Windows looks for a library in the folder of the program, then in System32, where an onnxruntime.dll of its own lies.
+ONNX Runtime looks for DirectML.dll beside itself, then there too. Nothing is run, and every file may be a stranger's.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from dmlprep.errors import InputError
+from dmlprep.files import Unfit, unreadable
+from dmlprep.files.windows_image import Image, NotAnImage, read_image
+from dmlprep.package.contract import CONTRACT, DIGEST, TargetVersions
+from dmlprep.package.verifying import read_contract, verify
+from dmlprep.record import Finding, Severity, finding
+
+__all__ = ["AppReport", "Library", "PackagedHere", "Place", "inspect_app"]
+
+_RUNTIME, _DIRECTML, _SHARED = "onnxruntime.dll", "directml.dll", "onnxruntime_providers_shared.dll"
+_PYTHON = "onnxruntime_pybind11_state.pyd"
+"""ONNX Runtime for Python, which is the whole of it and needs no onnxruntime.dll."""
+_FILES, _IMAGES = 50_000, 2000
+_REDISTRIBUTABLE = ("msvcp140", "vcruntime140")
+
+
+@dataclass(frozen=True)
+class Library:
+    """A library that will be loaded.
+
+    Attributes:
+        path: below the app's folder; empty for the one of Windows.
+        version: its file version; ``?`` where it is not known. Of ONNX Runtime only the first two numbers are the
+            release's, the others a date.
+        machine: ``x64``, ``x86``, ``arm64``; ``?`` where it is not known.
+    """
+
+    path: str
+    version: str = "?"
+    machine: str = "?"
+
+
+@dataclass(frozen=True)
+class Place:
+    """A folder whose programs run models, or whose ONNX Runtime is loaded by its path (Python, Node, .NET).
+
+    Attributes:
+        folder: below the app's; ``.`` for that itself.
+        programs: names of the programs that were looked at.
+        directml: ``None`` where this ONNX Runtime never loads it.
+    """
+
+    folder: str
+    programs: list[str]
+    onnxruntime: Library
+    directml: Library | None
+
+
+@dataclass(frozen=True)
+class PackagedHere:
+    """A package of dmlprep in the app's folder, and the oldest releases that its model is made for."""
+
+    folder: str
+    lowest_onnxruntime: str
+    lowest_directml: str
+
+
+@dataclass(frozen=True)
+class AppReport:
+    """What was found in an app's folder."""
+
+    folder: Path
+    places: list[Place] = field(default_factory=list)
+    models: list[PackagedHere] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+
+
+def inspect_app(folder: Path, system: Path | None = None) -> AppReport:
+    """Look at an app's folder.
+
+    Args:
+        system: Windows' own folder of libraries (System32); ``None`` where this machine has none.
+
+    Raises:
+        InputError: it cannot be read, is too large for an app, or has neither a program, nor ONNX Runtime, nor a
+            package.
+    """
+    if not folder.is_dir():
+        raise InputError("this is no folder", where=str(folder), fix="name the folder of the app's program")
+    return _Inspection(folder, system).report()
+
+
+class _Inspection:
+    def __init__(self, folder: Path, system: Path | None) -> None:
+        self.folder, self.system = folder, system
+        self._found = AppReport(folder)
+        self._images: dict[Path, Image | None] = {}
+        self._targets: list[tuple[str, TargetVersions]] = []
+
+    def report(self) -> AppReport:
+        folders = dict(self._folders())
+        for here, names in folders.items():
+            if CONTRACT in names:
+                self._package(here, DIGEST in names)
+        for here, names in self._places(folders):
+            self._look(here, names)
+        found = self._found
+        if not found.places and not found.models and not found.findings:
+            what = "it has no program, no ONNX Runtime and no package of dmlprep"
+            raise InputError(what, where=str(self.folder), fix="name the folder of the app's program")
+        return found
+
+    def _folders(self) -> Iterator[tuple[Path, dict[str, str]]]:
+        """Every folder with its files, by their names in lower case."""
+        count = 0
+
+        def stop(error: OSError) -> None:
+            raise unreadable(error, Path(error.filename or self.folder)) from error
+
+        for here, _, names in os.walk(self.folder, onerror=stop):
+            count += len(names) + 1
+            if count > _FILES:
+                what = f"it has more than {_FILES:,} files"
+                raise InputError(what, where=str(self.folder), fix="name the folder of the app's program alone")
+            yield Path(here), {name.lower(): name for name in sorted(names)}
+
+    def _package(self, here: Path, surely: bool) -> None:
+        """A package, whose model must fit its contract; another program's ``model.json`` is not one."""
+        try:
+            contract, _ = read_contract(here)
+        except InputError as error:
+            if surely:
+                self._damaged(error)
+            return
+        target = contract.target
+        self._targets.append((self._name(here / CONTRACT), target))
+        self._found.models.append(PackagedHere(self._name(here), target.lowest_onnxruntime, target.lowest_directml))
+        try:
+            verify(here, whole=False)
+        except InputError as error:
+            self._damaged(error)
+
+    def _damaged(self, error: InputError) -> None:
+        name = self._name(Path(error.where)) if error.where else ""
+        self._tell("DP822", f"{name}: {error.what}")
+
+    def _places(self, folders: dict[Path, dict[str, str]]) -> Iterator[tuple[Path, dict[str, str]]]:
+        """Folders in which ONNX Runtime lies, or whose programs will look for it."""
+        runtimes = [here for here, names in folders.items() if _RUNTIME in names or _PYTHON in names]
+        for here, names in folders.items():
+            programs = [name for name in names if name.endswith(".exe")]
+            if here in runtimes or (programs and (not runtimes or self._asks(here, names))):
+                yield here, names
+
+    def _asks(self, here: Path, names: dict[str, str]) -> bool:
+        """Whether a program or library of a folder names onnxruntime.dll among those that it needs."""
+        images = (self._image(here / names[name]) for name in names if name.endswith((".exe", ".dll")))
+        return any(image is not None and _RUNTIME in (*image.imports, *image.delayed) for image in images)
+
+    def _look(self, here: Path, names: dict[str, str]) -> None:
+        programs = {names[name]: self._image(here / names[name]) for name in names if name.endswith(".exe")}
+        if _PYTHON in names or _RUNTIME in names:
+            path = here / names[_PYTHON if _PYTHON in names else _RUNTIME]
+            image, runtime = self._library(path, self._name(path))
+            if runtime.version == "?" and _RUNTIME in names:  # that of Python says none, and is of the same build
+                beside = self._library(here / names[_RUNTIME], "")[1]
+                runtime = replace(runtime, version=beside.version)
+            directml = self._runtime(here, names, image)
+        else:
+            image, runtime = self._library(self.system and self.system / _RUNTIME, "")
+            known = f", version {runtime.version}" if runtime.version != "?" else ""
+            asking = ", ".join(programs)
+            what = f"{self._name(here)} has no onnxruntime.dll, so {asking} takes the one of Windows{known}"
+            self._tell("DP830", what)
+            directml = Library("")
+        self._old("ONNX Runtime", runtime, 2)
+        if directml is not None:
+            self._old("DirectML", directml, 3)
+        for name, program in programs.items():
+            if program is not None and image is not None and runtime.path and program.machine != image.machine:
+                self._tell("DP833", f"{name} is {program.machine}, and {runtime.path} is {image.machine}")
+        self._found.places.append(Place(self._name(here), list(programs), runtime, directml))
+
+    def _runtime(self, here: Path, names: dict[str, str], image: Image | None) -> Library | None:
+        """The DirectML.dll that the ONNX Runtime of a folder loads, and what else it needs."""
+        others = [name for name in names if name.startswith("onnxruntime_providers_") and name.endswith(".dll")]
+        if others and _SHARED not in names:
+            what = f"{self._name(here)} has {names[others[0]]} without {_SHARED}, so that provider is never loaded"
+            self._tell("DP834", what, "warning")
+        if image is None:
+            return None
+        needs = [name for name in image.imports if name.startswith(_REDISTRIBUTABLE) and name not in names]
+        if needs:
+            what = f"ONNX Runtime in {self._name(here)} needs {', '.join(needs)}, which Windows has not by itself"
+            self._tell("DP835", what)
+        if _DIRECTML not in (*image.imports, *image.delayed):
+            self._tell(
+                "DP834", f"ONNX Runtime in {self._name(here)} has no DirectML provider: it runs on the CPU alone"
+            )
+            return None
+        if _DIRECTML not in names:
+            _, library = self._library(self.system and self.system / "DirectML.dll", "")
+            known = f"version {library.version}" if library.version != "?" else "its version depends on the machine"
+            self._tell("DP831", f"{self._name(here)} has no DirectML.dll, so the one of Windows is loaded: {known}")
+            return library
+        path = here / names[_DIRECTML]
+        own, library = self._library(path, self._name(path))
+        if own is not None and own.machine != image.machine:
+            self._tell("DP833", f"{library.path} is {own.machine}, and the ONNX Runtime beside it is {image.machine}")
+        return library
+
+    def _old(self, what: str, library: Library, digits: int) -> None:
+        """Tell of a library that is older than a model needs, by the first ``digits`` numbers of its version."""
+        if library.version == "?":
+            return
+        where = library.path or f"the {what} of Windows"
+        for name, target in self._targets:
+            least = target.lowest_onnxruntime if what == "ONNX Runtime" else target.lowest_directml
+            if _numbers(library.version, digits) < _numbers(least, digits):
+                self._tell("DP832", f"{where} is {what} {library.version}, and {name} needs {least}")
+
+    def _library(self, path: Path | None, name: str) -> tuple[Image | None, Library]:
+        if path is None or (not name and not path.is_file()):
+            return None, Library(name)
+        image = self._image(path)
+        if image is None:
+            return None, Library(name)
+        version = ".".join(map(str, image.version)) if image.version is not None else "?"
+        return image, Library(name, version, image.machine)
+
+    def _image(self, path: Path) -> Image | None:
+        """What a file says of itself; ``None``, with a finding, where it is damaged."""
+        if path not in self._images:
+            if len(self._images) >= _IMAGES:
+                what = f"it has more than {_IMAGES:,} programs and libraries"
+                raise InputError(what, where=str(self.folder), fix="name the folder of the app's program alone")
+            self._images[path] = None
+            try:
+                self._images[path] = read_image(path)
+            except (NotAnImage, Unfit) as error:
+                self._tell("DP834", f"{self._name(path)}: {error}")
+            except OSError as error:
+                self._tell("DP834", f"{self._name(path)}: {unreadable(error, path).what}")
+        return self._images[path]
+
+    def _name(self, path: Path) -> str:
+        return path.relative_to(self.folder).as_posix() if path.is_relative_to(self.folder) else str(path)
+
+    def _tell(self, code: str, message: str, severity: Severity | None = None) -> None:
+        self._found.findings.append(finding(code, message, severity=severity))
+
+
+def _numbers(version: str, count: int) -> tuple[int, ...]:
+    parts = [int(part) if part.isdecimal() else 0 for part in version.split(".")[:count]]
+    return tuple(parts + [0] * (count - len(parts)))
