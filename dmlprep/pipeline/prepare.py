@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from dmlprep._version import __version__
-from dmlprep.errors import CheckNotRun, DmlprepError, ModelRefused, OutputError, ToolFailed
+from dmlprep.errors import CheckNotRun, DmlprepError, InternalError, ModelRefused, OutputError, ToolFailed
 from dmlprep.files import FileSet, check_path, unwritable
 from dmlprep.files.outputs import check_replaceable
 from dmlprep.files.staging import PREFIX, clear_staging, staging_folder
@@ -123,6 +123,9 @@ def prepare(request: PrepareRequest) -> RunRecord:
         record.exit_code = refused.exit_code
         record.error = str(refused)
         record.findings.append(_as_finding(refused))
+    except InternalError:
+        source.check()  # a step is not to blame for weights that were written to between two looks at them
+        raise
     if not record.output:
         source.check()  # no record speaks of a model that was another one before
         record.seconds = round(time.perf_counter() - began, 3)
