@@ -120,6 +120,6 @@ def system_name() -> str:
 
 def system_libraries() -> Path | None:
     """System32 of this Windows; ``None`` on another system."""
-    if sys.platform != "win32":
-        return None
-    return Path(os.environ.get("SYSTEMROOT", r"C:\Windows")) / "System32"
+    if sys.platform == "win32":
+        return Path(os.environ.get("SYSTEMROOT", r"C:\Windows")) / "System32"
+    return None
