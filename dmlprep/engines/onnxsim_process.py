@@ -34,7 +34,8 @@ def simplifier(known: str = KNOWN) -> Simplifier:
         raise ImportError("onnxsim is not installed")
     version = Path(spec.submodule_search_locations[0], "version.py")
     with contextlib.suppress(OSError):
-        if f"version = 'v{known}'" in version.read_text(encoding="utf-8"):
+        text = version.read_text(encoding="utf-8")
+        if f"version = 'v{known}'" in text or f"version = '{known}'" in text:  # Linux' wheel and Windows' one
             sys.modules["onnxsim"] = module_from_spec(spec)  # not executed: it would import all of its modules
             return _compiled()
     return _whole()
