@@ -13,13 +13,17 @@ import os
 import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TypeVar
 
 __all__ = ["Beneath", "LeadsOut"]
 
 _NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)  # these three are not there on Windows, where nothing here is called
 _FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | _NOFOLLOW | getattr(os, "O_CLOEXEC", 0)
 _FILE = _NOFOLLOW | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
+
+_TRIES = 20  # to make a path that others make as well
+
+_Made = TypeVar("_Made")
 
 
 class LeadsOut(Exception):
@@ -129,37 +133,43 @@ class Beneath:
                 raise LeadsOut(f"{path} is a folder, where a file was expected") from error
             raise
 
-    @contextlib.contextmanager
-    def _free(self, path: str) -> Iterator[tuple[int, str]]:
-        """Folder and name of a path at which nothing stands now; if something appears meanwhile, it stays."""
-        self.clear(path)
-        try:
-            yield self._place(path)
-        except FileExistsError:
-            raise LeadsOut(f"{path} is there twice: it was made while it was to be made") from None
+    def _in_place(self, path: str, make: Callable[[int, str], _Made]) -> _Made:
+        """What ``make`` makes at a path (folder and name), in place of what stands there.
+
+        ``make`` refuses what is there (FileExistsError). Another thread may make the same path, since two packages may
+        hold the same file: the last one stays.
+        """
+        for _ in range(_TRIES):
+            self.clear(path)
+            with contextlib.suppress(FileExistsError):
+                return make(*self._place(path))
+        raise LeadsOut(f"{path} is there again each time that it is removed")
 
     @contextlib.contextmanager
     def create(self, path: str, mode: int = 0o644) -> Iterator[BinaryIO]:
         """A new file to write, in place of what stands there; it has the name only of what was just made."""
-        with self._free(path) as (at, name):
-            file = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FILE, 0o600, dir_fd=at)
+        new = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FILE
+        file = self._in_place(path, lambda at, name: os.open(name, new, 0o600, dir_fd=at))
         with os.fdopen(file, "wb") as out:
             yield out
             os.fchmod(file, mode)
 
     def link(self, path: str, target: str) -> None:
         """A symbolic link in place of what stands there; nothing here follows it."""
-        with self._free(path) as (at, name):
-            os.symlink(target, name, dir_fd=at)
+        self._in_place(path, lambda at, name: os.symlink(target, name, dir_fd=at))
 
     def hardlink(self, path: str, target: str) -> None:
         """A second name of the file ``target``, in place of what stands there."""
         if not self._is(target, stat.S_ISREG):
             raise LeadsOut(f"{target} is no file, so {path} cannot be another name of it")
         # Both folders are needed at the same time.
-        with Beneath(self._folder) as other, self._free(path) as (at, name):
+        with Beneath(self._folder) as other:
             source, source_name = other._place(target)
-            os.link(source_name, name, src_dir_fd=source, dst_dir_fd=at, follow_symlinks=False)
+
+            def make(at: int, name: str) -> None:
+                os.link(source_name, name, src_dir_fd=source, dst_dir_fd=at, follow_symlinks=False)
+
+            self._in_place(path, make)
 
     @contextlib.contextmanager
     def read(self, path: str) -> Iterator[BinaryIO]:
