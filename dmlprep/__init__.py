@@ -1,11 +1,8 @@
 """Prepare ONNX models for ONNX Runtime's DirectML execution provider, and prove the result.
 
-The public surface is what the command line does: ``check``, ``verify_placement`` and ``explain``; ``plan``,
-``plan_model``, ``tune`` and ``prepare``; ``compare``, ``bisect``, ``bench``, and ``make_feeds`` for their inputs; for a
-Windows machine without dmlprep ``pack_kit``, ``verify_kit`` and ``choose_kit``; for apps ``package_model``,
-``verify_package`` and ``inspect_app``;
-``adapters`` and ``gpus``; ``render_record``, ``write_record`` and ``write_depfile`` for records;
-``limits`` for models that need more. Errors are in ``dmlprep.errors``, records in ``dmlprep.record``.
+The public surface is what the command line does: the functions of ``dmlprep.api``, which are here by their names, and
+``check``, ``plan_model``, ``prepare``, ``compare`` and ``render_record`` first of all. Errors are in
+``dmlprep.errors``, records in ``dmlprep.record``.
 """
 
 from dmlprep._deferred import without
@@ -14,25 +11,39 @@ from dmlprep.api import (
     adapters,
     bench,
     bisect,
+    build_snippet,
     check,
+    check_releases,
     choose_kit,
     compare,
     explain,
+    find_target,
     gpus,
+    init_project,
     inspect_app,
     limits,
+    list_recipes,
+    list_targets,
     make_feeds,
     pack_kit,
     package_model,
     plan,
+    plan_fleet,
     plan_model,
     prepare,
+    prepare_fleet,
+    prepare_project,
+    read_project,
+    read_record,
+    recipe_text,
     render_record,
     tune,
+    validate_recipe,
     verify_kit,
     verify_package,
     verify_placement,
     write_depfile,
+    write_nupkg,
     write_record,
 )
 
@@ -41,25 +52,39 @@ __all__ = [
     "adapters",
     "bench",
     "bisect",
+    "build_snippet",
     "check",
+    "check_releases",
     "choose_kit",
     "compare",
     "explain",
+    "find_target",
     "gpus",
+    "init_project",
     "inspect_app",
     "limits",
+    "list_recipes",
+    "list_targets",
     "make_feeds",
     "pack_kit",
     "package_model",
     "plan",
+    "plan_fleet",
     "plan_model",
     "prepare",
+    "prepare_fleet",
+    "prepare_project",
+    "read_project",
+    "read_record",
+    "recipe_text",
     "render_record",
     "tune",
+    "validate_recipe",
     "verify_kit",
     "verify_package",
     "verify_placement",
     "write_depfile",
+    "write_nupkg",
     "write_record",
 ]
 

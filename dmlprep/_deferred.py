@@ -10,11 +10,16 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from importlib.abc import Loader, MetaPathFinder
+else:
+    # importlib.abc imports importlib.resources and all that reads archives; for a base class that has nothing to give
+    Loader = MetaPathFinder = object
 
 __all__ = ["without"]
 

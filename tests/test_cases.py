@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
+import onnxruntime
 import pytest
+from packaging.version import Version
 
 from dmlprep.passes import find_pass
 from tests.cases import case_files, check_refusal, expected_text, read_case, run_again, run_case, run_on_cpu
@@ -30,7 +32,10 @@ def test_case(path):
     if again.error is not None:
         raise again.error
     assert again.end == "same", f"the second run changed the model:\n{again.text}"
-    if case.head.get("run", True):
+    since = case.head.get("run", True)
+    if isinstance(since, str) and Version(onnxruntime.__version__) < Version(since):
+        pytest.skip(f"ONNX Runtime {onnxruntime.__version__} refuses the graph before; {since} runs it")
+    if since:
         bound = _BOUNDS[find_pass(case.head["pass"]).bound]
         for a, b in zip(*run_on_cpu(case, outcome.model), strict=True):
             np.testing.assert_equal(a.shape, b.shape)

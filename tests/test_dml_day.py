@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,9 @@ def _dmlprep(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
 
 def _prepare(path: Path, pins: dict[str, int], out: Path, recipe: str) -> dict[str, Any]:
     words = [word for pin, size in pins.items() for word in ("--pin", f"{pin}={size}")]
-    done = _dmlprep("prepare", path, "-o", out, "--recipe", recipe, *words, "--device", "dml", "--require-dml")
+    done = _dmlprep(
+        "prepare", path, "-o", out, "--recipe", recipe, *words, "--device", "dml", "--require-dml", "--fresh"
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     record: dict[str, Any] = json.loads((out / "run.json").read_text(encoding="utf-8"))
     return record
@@ -86,3 +89,21 @@ def test_an_adapter_that_is_not_there_is_one_line(tmp_path: Path) -> None:
     (line,) = [line for line in (done.stdout + done.stderr).splitlines() if "887A0002" in line]
     assert "there is no adapter 7" in line
     assert not out.exists()
+
+
+@pytest.mark.skipif(sys.platform != "win32", reason="a kit runs on the DirectML of Windows")
+def test_candidates_of_tune_run_from_a_kit_and_the_choice_is_prepared(tmp_path: Path) -> None:
+    one = fixture("residual_cnn")
+    kit, tuned = tmp_path / "kit.zip", tmp_path / "tuned.toml"
+    done = _dmlprep("tune", one.path, "--pin", "batch=2", "--device", "cpu", "--top", "2", "--kit", kit)
+    assert done.returncode == 0, done.stdout + done.stderr
+    with zipfile.ZipFile(kit) as packed:
+        packed.extractall(tmp_path / "there")
+    line = [sys.executable, "run.py"]
+    ran = subprocess.run(line, cwd=tmp_path / "there", capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    done = _dmlprep("kit", "choose", tmp_path / "there" / "result.zip", "--kit", kit, "-o", tuned)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "dml on windows" in tuned.read_text(encoding="utf-8")
+    assert "a software device: no measure of a GPU" in done.stdout
+    _prepare(one.path, {}, tmp_path / "out", str(tuned))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
+from dmlprep.model.constants import held_tensor
 from dmlprep.model.walk import main_graphs
 
 __all__ = ["deciding_inputs"]
@@ -33,7 +34,7 @@ def _behind(condition: ir.Value | None, main: ir.Graph) -> dict[str, str]:
         if value is None or value in seen:
             continue
         seen.add(value)
-        producer, tensor = value.producer(), ir.convenience.get_const_tensor(value)
+        producer, tensor = value.producer(), held_tensor(value)
         if tensor is not None:
             if tensor.size == 1 and tensor.dtype.is_integer() | tensor.dtype.is_floating_point():
                 number = str(tensor.numpy().reshape(-1)[0])

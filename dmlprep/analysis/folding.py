@@ -174,6 +174,7 @@ EVALUATORS: dict[str, Evaluator] = {
     "Floor": _unary(np.floor),
     "Gather": movement.gathered,
     "GatherElements": movement.gathered_elements,
+    "GatherND": movement.gathered_slices,
     "Greater": _binary(np.greater),
     "GreaterOrEqual": _binary(np.greater_equal),
     "Identity": movement.same,
@@ -250,6 +251,11 @@ def _gathered_size(inputs: Inputs, attributes: Attributes) -> int:
     return math.prod((*indices.shape, *data.shape[:axis], *data.shape[axis + 1 :]))
 
 
+def _gathered_slices_size(inputs: Inputs, attributes: Attributes) -> int:
+    data, indices = given(inputs[0]), given(inputs[1])
+    return math.prod((*indices.shape[:-1], *data.shape[indices.shape[-1] :]))
+
+
 _GROWING: dict[str, Callable[[Inputs, Attributes], int]] = {
     "ConstantOfShape": _filled_size,
     "Expand": lambda inputs, attributes: math.prod(
@@ -257,6 +263,7 @@ _GROWING: dict[str, Callable[[Inputs, Attributes], int]] = {
     ),
     "Gather": _gathered_size,
     "GatherElements": lambda inputs, attributes: given(inputs[1]).size,
+    "GatherND": _gathered_slices_size,
     "NonZero": lambda inputs, attributes: int(np.count_nonzero(given(inputs[0]))) * max(1, given(inputs[0]).ndim),
     "Pad": _padded_size,
     "Range": _range_length,

@@ -133,7 +133,7 @@ class Knowledge:
         """
         found = cls(model)
         try:
-            inferred = infer_shapes(frozen or model)
+            inferred = infer_shapes(frozen if frozen is not None and frozen.complete else model)
         except OnnxError:
             return found
         found._take(model.graph, inferred.graph)

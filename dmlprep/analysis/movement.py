@@ -178,6 +178,25 @@ def gathered_elements(inputs: Inputs, attributes: Attributes, version: int) -> A
     return np.take_along_axis(data, indices, axis_of(int(attributes.get("axis", 0)), data.ndim))
 
 
+def gathered_slices(inputs: Inputs, attributes: Attributes, version: int) -> Array:
+    """GatherND."""
+    data, indices = given(inputs[0]), given(inputs[1])
+    if attributes.get("batch_dims", 0):
+        raise Uncertain("batches")
+    ends = data.shape[: indices.shape[-1]]
+    if len(ends) != indices.shape[-1] or not ends:
+        raise Uncertain("indices longer than the data has dimensions")
+    if indices.size and any(
+        not -end <= i.min() <= i.max() < end for end, i in zip(ends, _last_apart(indices), strict=True)
+    ):
+        raise Uncertain("an index out of range")
+    return np.asarray(data[_last_apart(indices)])
+
+
+def _last_apart(indices: Array) -> tuple[Array, ...]:
+    return tuple(np.moveaxis(indices, -1, 0))
+
+
 def padded(inputs: Inputs, attributes: Attributes, version: int) -> Array:
     data, pads = given(inputs[0]), ints(inputs, attributes, 1, "pads")
     value = inputs[2] if len(inputs) > 2 else None

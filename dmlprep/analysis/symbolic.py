@@ -14,6 +14,7 @@ import onnx_ir as ir
 from dmlprep.analysis.folding import Array, Uncertain, slice_of
 from dmlprep.analysis.known import Element, Elements, Known
 from dmlprep.analysis.polynomial import Polynomial, floor_divide, of_name, of_number
+from dmlprep.model.casts import cast_target
 
 __all__ = ["constant_target", "evaluate", "refined"]
 
@@ -75,7 +76,7 @@ def _same(known: Known, node: ir.Node) -> Elements | None:
 
 
 def _cast(known: Known, node: ir.Node) -> Elements | None:
-    wide = node.attributes.get_int("to", 0) in (ir.DataType.INT64.value, ir.DataType.INT32.value)
+    wide = cast_target(node) in (ir.DataType.INT64, ir.DataType.INT32)
     return elements(known, node.inputs[0]) if wide else None
 
 

@@ -1,4 +1,4 @@
-"""Glue for build systems: CMake, MSBuild and hatch. ``python -m dmlprep.buildsys cmake`` prints its folder."""
+"""Glue for build systems: CMake, MSBuild, NuGet and hatch. ``python -m dmlprep.buildsys cmake`` prints its folder."""
 
 from pathlib import Path
 

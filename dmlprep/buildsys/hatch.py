@@ -6,7 +6,6 @@ In the project's ``pyproject.toml``::
     requires = ["hatchling", "dmlprep"]
     build-backend = "hatchling.build"
 
-    [tool.hatch.build.targets.wheel.hooks.dmlprep]
     [[tool.hatch.build.targets.wheel.hooks.dmlprep.models]]
     source = "models/detector.onnx"
     into = "mypackage/detector"          # model.onnx and run.json go here, inside the wheel
@@ -24,6 +23,8 @@ from hatchling.plugin import hookimpl
 
 __all__ = ["DmlprepBuildHook", "hatch_register_build_hook"]
 
+_FIELDS = {"source", "into", "recipe", "pins", "target", "settings", "feeds", "external_data"}
+
 
 class DmlprepBuildHook(BuildHookInterface):  # type: ignore[type-arg]
     """Prepares the models listed under ``models`` and adds them to the wheel."""
@@ -31,35 +32,55 @@ class DmlprepBuildHook(BuildHookInterface):  # type: ignore[type-arg]
     PLUGIN_NAME = "dmlprep"
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Prepare every model.
+        """Prepare every model, each time a wheel is built: nothing is kept between builds.
 
         Raises:
-            ValueError: an entry lacks ``source`` or ``into``, or has an unknown field.
-            RuntimeError: a model was refused, or parity failed: the build stops.
+            SystemExit: an entry is wrong, a model was refused, or parity failed. The build stops with one line of why.
         """
-        from dmlprep import prepare
+        from dmlprep.errors import DmlprepError
         from dmlprep.files.run_folder import temporary_folder
 
         if version == "editable":
             return  # the sources are used in place; models are prepared for real wheels
         self._folder = temporary_folder("hatch")
+        places: dict[str, int] = {}
         for number, entry in enumerate(self.config.get("models", [])):
-            unknown = set(entry) - {"source", "into", "recipe", "pins", "target", "settings"}
-            if unknown or "source" not in entry or "into" not in entry:
-                raise ValueError(f"dmlprep.models[{number}]: needs source and into; unknown: {sorted(unknown)}")
+            self._check(number, entry, places)
             out = Path(self._folder.name) / str(number)
-            record = prepare(
-                Path(self.root) / entry["source"],
-                out=out,
-                recipe=entry.get("recipe", "@static-fp32"),
-                pins=entry.get("pins", {}),
-                target=entry.get("target"),
-                settings=entry.get("settings", []),
-            )
-            if record.exit_code:
-                raise RuntimeError(f"dmlprep could not prepare {entry['source']}: {record.error}")
+            try:
+                error = self._prepare(entry, out)
+            except DmlprepError as raised:
+                error = str(raised)
+            if error:
+                self.app.abort(f"dmlprep could not prepare {entry['source']}: {error}")
             for file in out.iterdir():
                 build_data["force_include"][str(file)] = f"{entry['into'].rstrip('/')}/{file.name}"
+
+    def _check(self, number: int, entry: dict[str, Any], places: dict[str, int]) -> None:
+        unknown = sorted(set(entry) - _FIELDS)
+        if unknown or "source" not in entry or "into" not in entry:
+            self.app.abort(f"dmlprep.models[{number}]: needs source and into; unknown: {unknown}")
+        place = entry["into"].rstrip("/")
+        if places.setdefault(place, number) != number:
+            self.app.abort(f"dmlprep.models[{number}]: models[{places[place]}] goes into {place} as well")
+
+    def _prepare(self, entry: dict[str, Any], out: Path) -> str:
+        """Why the model is not there; empty where it is."""
+        from dmlprep import prepare
+
+        root = Path(self.root)
+        recipe = entry.get("recipe", "@static-fp32")
+        record = prepare(
+            root / entry["source"],
+            out=out,
+            recipe=recipe if recipe.startswith("@") else root / recipe,
+            pins=entry.get("pins", {}),
+            target=entry.get("target"),
+            settings=entry.get("settings", []),
+            feeds=[root / feed for feed in entry.get("feeds", [])],
+            external_data=entry.get("external_data", False),
+        )
+        return (record.error or "it failed") if record.exit_code else ""
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
         """Remove what was prepared: it is inside the wheel now."""

@@ -13,12 +13,13 @@ from dmlprep.cli.options import (
     feeds_option,
     format_option,
     gpu_option,
+    quiet_option,
     read_sizes,
     seconds_option,
     sizes_option,
     time_limit_option,
 )
-from dmlprep.cli.output import echo, print_json, progress_line, say
+from dmlprep.cli.output import echo, echo_lines, print_json, progress_line, say, unheard
 
 if TYPE_CHECKING:
     from dmlprep.record.speed import Bench
@@ -55,7 +56,7 @@ __all__ = ["command"]
 @time_limit_option(600.0, "For one load or run.")
 @click.option("--html", type=click.Path(path_type=Path), help="Write a report as one HTML file, with a chart.")
 @click.option("--force", is_flag=True, help="Replace the HTML file.")
-@click.option("-q", "--quiet", is_flag=True, help="No progress.")
+@quiet_option
 @format_option("text", "json")
 def command(
     models: tuple[Path, ...],
@@ -82,10 +83,10 @@ def command(
 
     if html is not None:
         check_output(html, force=force)
-    told = (lambda share, text: None) if quiet else progress_line
+    told = unheard if quiet else progress_line
     found = api.bench(*models, pins=read_sizes(pins), sizes=read_sizes(sizes), progress=told, **options)
     told(1.0, "done")
-    _show(found, output_format)
+    _show(found, output_format, quiet)
     if html is not None:
         from dmlprep.report.html import write_html
         from dmlprep.speed import bench_record
@@ -98,9 +99,14 @@ def command(
     return found.exit_code
 
 
-def _show(found: Bench, output_format: str) -> None:
+def _show(found: Bench, output_format: str, quiet: bool) -> None:
     if output_format == "json":
         print_json(found)
+        return
+    if quiet:
+        from dmlprep.report.speed import brief_lines
+
+        echo_lines(brief_lines(found))
         return
     from dmlprep.cli.console import out
     from dmlprep.report.speed import show_bench

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,11 +15,13 @@ from dmlprep.cli.options import (
     format_option,
     gpu_option,
     optimization_option,
+    quiet_option,
     read_sizes,
     sizes_option,
     time_limit_option,
 )
-from dmlprep.cli.output import echo, print_json, progress_line
+from dmlprep.cli.output import echo, print_json, progress_line, unheard
+from dmlprep.record.hints import command_line
 
 if TYPE_CHECKING:
     from dmlprep.parity.finding import Bisection
@@ -58,23 +62,72 @@ __all__ = ["command"]
     "--matrix", is_flag=True, help="First try the whole candidate under each optimisation and fusion setting."
 )
 @time_limit_option(600.0, "For one load or run.")
+@click.option(
+    "--record",
+    "record_to",
+    type=click.Path(path_type=Path),
+    help="Write the record of the run as JSON (dmlprep report).",
+)
+@click.option(
+    "--html", type=click.Path(path_type=Path), help="Write the report as one HTML file: the error along the model."
+)
 @click.option("--force", is_flag=True, help="Replace files that are there.")
+@quiet_option
 @format_option("text", "json")
-def command(reference: Path, candidate: Path | None, sizes: tuple[str, ...], output_format: str, **options: Any) -> int:
+def command(
+    reference: Path,
+    candidate: Path | None,
+    sizes: tuple[str, ...],
+    record_to: Path | None,
+    html: Path | None,
+    quiet: bool,
+    output_format: str,
+    **options: Any,
+) -> int:
     """Find the first node at which CANDIDATE and REFERENCE part, on the same input.
 
     \b
     dmlprep bisect original.onnx prepared.onnx         what did preparing change?
     dmlprep bisect model.onnx --device dml             where does DirectML part from the CPU?
+    dmlprep bisect model.onnx --device dml --html error.html
 
     Exit codes: 0 they agree; 1 a node was found; 2 bad input; 3 it could not run.
     """
     from dmlprep import api
+    from dmlprep.files import check_output
 
-    found = api.bisect(reference, candidate, sizes=read_sizes(sizes), progress=progress_line, **options)
-    progress_line(1.0, "done")
-    _show(found, output_format)
+    told = unheard if quiet else progress_line
+    pictured = [path for path in (record_to, html) if path is not None]
+    for path in pictured:
+        check_output(path, force=options["force"])
+    found = api.bisect(reference, candidate, sizes=read_sizes(sizes), along=bool(pictured), progress=told, **options)
+    told(1.0, "done")
+    if quiet and output_format == "text":
+        echo(_outcome(found))
+    else:
+        _show(found, output_format)
+    _write(found, record_to, html, force=options["force"])
     return found.exit_code
+
+
+def _write(found: Bisection, record_to: Path | None, html: Path | None, *, force: bool) -> None:
+    if record_to is None and html is None:
+        return
+    from dmlprep.parity.bisect_record import bisect_record
+
+    record = bisect_record(found, command_line=command_line("dmlprep", *sys.argv[1:]))
+    if record_to is not None:
+        from dmlprep.model.saving import write_file
+
+        write_file(record_to, record.to_json())
+    if html is not None:
+        from dmlprep.report.html import write_html
+
+        write_html(record, html, force=force)
+
+
+def _outcome(found: Bisection) -> str:
+    return f"{found.outcome}: {found.reason}" + (" [DP706]" if found.outcome == "found" else "")
 
 
 def _show(found: Bisection, output_format: str) -> None:
@@ -95,6 +148,11 @@ def _show(found: Bisection, output_format: str) -> None:
             "total_nodes": found.total_nodes,
             "device": str(found.device or ""),
             "tolerance": found.tolerance,
+            "along": [
+                {"value": s.value, "node": s.node, "place": s.place, "error": s.error if s.error < math.inf else None}
+                for s in found.along
+            ],
+            "bound": found.bound,
             "settings": [{"name": s.name, "outcome": s.verdict.outcome, "text": s.text} for s in found.settings],
             "files": [str(path) for path in found.files],
         }
@@ -102,7 +160,7 @@ def _show(found: Bisection, output_format: str) -> None:
         return
     for setting in found.settings:
         echo(f"  {setting.name:28} {setting.verdict.outcome:8} {setting.text}")
-    echo(f"{found.outcome}: {found.reason}" + (" [DP706]" if found.outcome == "found" else ""))
+    echo(_outcome(found))
     for metrics in found.values[:5]:
         echo(
             f"  {metrics.output}: max abs {metrics.max_abs:.4g}, max|d|/max|ref| {metrics.max_rel:.4g}, "

@@ -7,8 +7,18 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dmlprep.cli.options import adapter_options, format_option, gpu_option
-from dmlprep.cli.output import echo, echo_lines, print_error, print_json_text
+from dmlprep.cli.completing import targets
+from dmlprep.cli.options import (
+    adapter_options,
+    format_option,
+    given_models,
+    gpu_option,
+    models_argument,
+    quiet_option,
+    vram_option,
+)
+from dmlprep.cli.output import echo, echo_commands, echo_lines, print_error, print_json_text
+from dmlprep.cli.project import project_options, target_of, the_project, vram_of
 from dmlprep.record.printable import printable
 
 if TYPE_CHECKING:
@@ -18,28 +28,35 @@ __all__ = ["command"]
 
 
 @click.command("check")
-@click.argument("models", type=click.Path(path_type=Path), nargs=-1, required=True, metavar="MODEL...")
+@models_argument
 @click.option(
     "--target",
     "target_name",
     metavar="NAME",
-    default="latest",
-    show_default=True,
-    help="DirectML release (dmlprep target list), or all: a table release by release.",
+    shell_complete=targets,
+    help="DirectML release (dmlprep target list), or all: a table release by release. Default: that of the project "
+    "file, else latest.",
 )
 @click.option("--fail-on-cpu", is_flag=True, help="Exit 1 when compute would run on the CPU; shape arithmetic may.")
 @click.option("--verify", is_flag=True, help="Ask a real DirectML session as well, and compare.")
+@vram_option
 @adapter_options
 @gpu_option
-@format_option("text", "json", "sarif")
+@project_options
+@quiet_option
+@format_option("text", "json", "sarif", "github")
 def command(
     models: tuple[Path, ...],
-    target_name: str,
+    target_name: str | None,
     fail_on_cpu: bool,
     verify: bool,
+    vram: str | None,
     device_id: int | None,
     adapter: str | None,
     gpu: str | None,
+    project_file: Path | None,
+    no_project: bool,
+    quiet: bool,
     output_format: str,
 ) -> int:
     """Say what of each MODEL DirectML runs, and why not the rest. Edits nothing, reads no weights.
@@ -56,6 +73,7 @@ def command(
 
     door.start()  # it gets ready while modules are imported here
     from dmlprep.errors import DmlprepError, UsageError
+    from dmlprep.memory import vram_bytes
     from dmlprep.pipeline.check import check_model
     from dmlprep.runtime import SessionOptions, choose_adapter, choose_gpu
     from dmlprep.targets import find_target, target_names
@@ -65,14 +83,19 @@ def command(
         raise UsageError("--verify compares with the one release that is installed", fix="leave out --target all")
     on = "dml" if verify else "cpu"
     session = SessionOptions(device_id=choose_adapter(adapter, device_id, on=on), gpu=choose_gpu(gpu, on=on))
-    targets = [find_target(n) for n in (target_names() if every else [target_name])]
+    project = the_project(project_file, no_project)
     checked: list[list[Examined]] = []
     code = 0
-    for path in models:
+    paths = given_models(models)
+    for path in paths:
         try:
-            rows = check_model(path, targets, fail_on_cpu=fail_on_cpu, verify=verify, session=session)
+            name = target_name or target_of(project, path)
+            said = vram or vram_of(project, path)
+            has = vram_bytes(said) if said is not None else None
+            targets = [find_target(one) for one in (target_names() if every else [name])]
+            rows = check_model(path, targets, fail_on_cpu=fail_on_cpu, verify=verify, session=session, vram=has)
         except DmlprepError as error:
-            if len(models) == 1:
+            if len(paths) == 1:
                 raise
             print_error(error)
             code = max(code, error.exit_code)
@@ -82,7 +105,12 @@ def command(
             code = max(code, newest.exit_code)
             if newest.error:
                 echo(f"{printable(newest.input)}: {newest.error}", err=True)
-    _show(checked, output_format, every=every, several=len(models) > 1)
+    if quiet and output_format == "text":
+        from dmlprep.report.brief import checked_line
+
+        echo_lines(checked_line(rows[-1].record, rows[-1].placement) for rows in checked)
+    else:
+        _show(checked, output_format, every=every, several=len(paths) > 1)
     return code
 
 
@@ -96,6 +124,10 @@ def _show(checked: list[list[Examined]], output_format: str, *, every: bool, sev
         from dmlprep.report import sarif
 
         print_json_text(sarif.render([r.record for rows in checked for r in rows]))
+    elif output_format == "github":
+        from dmlprep.report import github
+
+        echo_commands(line for rows in checked for r in rows for line in github.annotation_lines(r.record))
     else:
         from dmlprep.report.placement_text import by_release, lines
 

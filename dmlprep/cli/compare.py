@@ -14,6 +14,7 @@ from dmlprep.cli.options import (
     format_option,
     gpu_option,
     metric_options,
+    quiet_option,
     read_sizes,
     sizes_option,
     time_limit_option,
@@ -67,12 +68,14 @@ __all__ = ["command"]
     help="Seeded feeds where none are given.",
 )
 @time_limit_option(600.0, "For one load or run.")
+@quiet_option
 @format_option("text", "json")
 def command(
     reference: Path,
     candidate: Path,
     sizes: tuple[str, ...],
     measures: tuple[str, ...],
+    quiet: bool,
     output_format: str,
     **options: Any,
 ) -> int:
@@ -84,7 +87,7 @@ def command(
     from dmlprep import api
 
     verdict = api.compare(reference, candidate, sizes=read_sizes(sizes), measures=_kinds(measures), **options)
-    show_verdict(verdict, output_format)
+    show_verdict(verdict, output_format, quiet=quiet)
     return verdict.exit_code
 
 

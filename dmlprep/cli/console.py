@@ -3,63 +3,20 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, ProgressColumn, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
-from rich.text import Text
+from rich.progress import BarColumn, SpinnerColumn, TaskID, TimeElapsedColumn
+from rich.table import Column
 
-from dmlprep.cli.streams import Guarded, own
+from dmlprep.cli.bars import above, bars, err, out, words
 from dmlprep.pipeline.observer import Observer
 from dmlprep.record import StepRecord, Verdict
 from dmlprep.record.speed import Bench
-from dmlprep.report.console import PlainConsole
-from dmlprep.report.text import PIPED
 
 __all__ = ["ProgressObserver", "above", "bars", "err", "out", "words"]
 
-_NARROWEST = 80
-"""Characters a line of the narrowest table that says what it must."""
-
-
-def out() -> Console:
-    """The console of results: no colour when piped or with NO_COLOR, no wrapping where there is no terminal."""
-    console = PlainConsole(file=own(sys.stdout), soft_wrap=not sys.stdout.isatty())
-    # A narrow terminal breaks the lines of a table itself, which can be read; one squeezed to "unc…  0.…" cannot.
-    console.width = max(console.width, _NARROWEST) if sys.stdout.isatty() else PIPED
-    return console
-
-
-def err(quiet: bool = False) -> Console:
-    """The console of progress."""
-    return PlainConsole(file=own(sys.stderr), quiet=quiet)
-
-
-def words(form: str) -> ProgressColumn:
-    """A column of a bar that shows a field: ``{task.description}``."""
-    return TextColumn(form, markup=False)
-
-
-def bars(console: Console, *columns: ProgressColumn, quiet: bool = False) -> Progress:
-    """Bars of progress, on a terminal alone."""
-    hidden = quiet or not sys.stderr.isatty()
-    # What others write meanwhile is rich's to redirect, and it would take their codes for colours: see ``above``.
-    return Progress(*columns, console=console, disable=hidden, redirect_stdout=False, redirect_stderr=False)
-
-
-@contextmanager
-def above(progress: Progress) -> Iterator[None]:
-    """Show bars; what others write to stdout and stderr meanwhile stands above them."""
-    streams = [stream for stream in (sys.stdout, sys.stderr) if isinstance(stream, Guarded)]
-    with progress:
-        for stream in streams:
-            stream.beside = None if progress.disable else lambda text: progress.console.print(Text(text))
-        try:
-            yield
-        finally:
-            for stream in streams:
-                stream.beside = None
+_TIME = 7
+"""Characters of a bar's time: ``0:00:12``."""
 
 
 class ProgressObserver(Observer):
@@ -71,9 +28,9 @@ class ProgressObserver(Observer):
             self._console,
             SpinnerColumn("line"),  # ASCII: the old console of Windows has no Braille dots
             words("{task.description}"),
-            BarColumn(),
+            BarColumn(bar_width=20),
             words("{task.percentage:>3.0f}%"),
-            TimeElapsedColumn(),
+            TimeElapsedColumn(table_column=Column(min_width=_TIME, no_wrap=True)),
             words("{task.fields[text]}"),
             quiet=quiet,
         )
@@ -125,7 +82,8 @@ class ProgressObserver(Observer):
         self._begin(name)
 
     def check_finished(self, verdict: Verdict) -> None:
-        self._end(verdict.outcome, verdict.check)
+        kept = f", measured {verdict.measured[:10]} and kept" if verdict.measured else ""
+        self._end(f"{verdict.outcome}{kept}", verdict.check)
 
     def measured(self, found: Bench) -> None:
         self._end(f"{found.rounds} rounds in {found.seconds:.0f} s", "bench")

@@ -12,13 +12,13 @@ import click
 import msgspec
 
 from dmlprep._version import __version__
-from dmlprep.cli.options import format_option
+from dmlprep.cli.options import format_option, quiet_option
 from dmlprep.cli.output import echo, echo_lines, print_json
 from dmlprep.record import Finding, finding
 
 if TYPE_CHECKING:
     from dmlprep.package import AppReport
-    from dmlprep.runtime import Adapter
+    from dmlprep.runtime import Adapter, DmlStatus
 
 __all__ = ["command"]
 
@@ -90,21 +90,21 @@ def _show_findings(findings: Iterable[Finding], none: str) -> None:
         echo(none)
 
 
-def _show_app(report: AppReport, output_format: str) -> int:
+def _show_app(report: AppReport, output_format: str, *, quiet: bool) -> int:
     """What an app's folder will load; the exit code."""
     if output_format == "json":
         print_json(msgspec.to_builtins(report, enc_hook=str))
     else:
-        for place in report.places:
+        for place in () if quiet else report.places:
             programs = f" for {', '.join(place.programs)}" if place.programs else ""
             echo(f"in {place.folder}{programs}:")
             for title, library in (("ONNX Runtime", place.onnxruntime), ("DirectML", place.directml)):
                 if library is not None:
                     echo(f"  {title}: {library.path or 'of Windows'}, version {library.version}, {library.machine}")
-        for model in report.models:
+        for model in () if quiet else report.models:
             lowest = f"ONNX Runtime {model.lowest_onnxruntime}, DirectML {model.lowest_directml}"
             echo(f"package in {model.folder}: needs {lowest} or newer")
-        if not report.models:
+        if not report.models and not quiet:
             echo("no package of dmlprep is in it, so no version is too old for it")
         if not report.places:
             echo("no program and no ONNX Runtime is in it: name the folder that has them")
@@ -112,7 +112,13 @@ def _show_app(report: AppReport, output_format: str) -> int:
     return 1 if any(found.severity == "error" for found in report.findings) else 0
 
 
+def _fine(status: DmlStatus | None) -> str:
+    answers = f"; DirectML: {status.device}" if status is not None and status.available else ""
+    return f"nothing is broken{answers}"
+
+
 @click.command(name="doctor")
+@quiet_option
 @format_option("text", "json")
 @click.option("--no-dml", is_flag=True, help="Do not try DirectML (its self-test takes about 10 s the first time).")
 @click.option("--adapters", is_flag=True, help="Only list the graphics adapters, and what chooses each.")
@@ -122,7 +128,7 @@ def _show_app(report: AppReport, output_format: str) -> int:
     metavar="FOLDER",
     help="Only look at the folder of an app for Windows: which onnxruntime.dll and DirectML.dll it will load.",
 )
-def command(output_format: str, no_dml: bool, adapters: bool, app: Path | None) -> None:
+def command(quiet: bool, output_format: str, no_dml: bool, adapters: bool, app: Path | None) -> None:
     """Look for trouble in this environment: clashing packages, broken libraries, DirectML.
 
     Exit code 0: nothing is broken (DirectML may be missing); 1: an error is listed; 2: --app names no folder of an app.
@@ -130,7 +136,7 @@ def command(output_format: str, no_dml: bool, adapters: bool, app: Path | None) 
     if app is not None:
         from dmlprep import api
 
-        raise SystemExit(_show_app(api.inspect_app(app), output_format))
+        raise SystemExit(_show_app(api.inspect_app(app), output_format, quiet=quiet))
     from dmlprep.runtime import dml_status
     from dmlprep.runtime.catalog import catalog_lines
     from dmlprep.runtime.environment import (
@@ -138,6 +144,7 @@ def command(output_format: str, no_dml: bool, adapters: bool, app: Path | None) 
         RUNTIMES,
         dml_finding,
         installed_versions,
+        requirement_findings,
         runtime_findings,
         system_name,
     )
@@ -145,7 +152,7 @@ def command(output_format: str, no_dml: bool, adapters: bool, app: Path | None) 
     if adapters:
         _show_adapters(output_format)
         return
-    findings = runtime_findings()
+    findings = runtime_findings() + requirement_findings()
     if not any(found.code in ("DP801", "DP805") for found in findings):
         findings += [found for found in [_cpu_finding()] if found is not None]
     status = None if no_dml else dml_status()
@@ -166,6 +173,9 @@ def command(output_format: str, no_dml: bool, adapters: bool, app: Path | None) 
         }
         print_json(record)
     else:
+        if quiet:
+            _show_findings(findings, _fine(status))
+            raise SystemExit(1 if failed else 0)
         echo(f"dmlprep {__version__}, Python {platform.python_version()}, {system_name()}")
         for name, version in versions.items():
             echo(f"  {name} {version}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from dmlprep.cli.options import format_option
+from dmlprep.cli.options import format_option, quiet_option
 from dmlprep.cli.output import echo_page, print_json
 
 __all__ = ["command"]
@@ -14,8 +14,9 @@ __all__ = ["command"]
 @click.argument("what")
 @click.option("--node", metavar="NAME", help="Explain the placement of this node of the model WHAT.")
 @click.option("--target", "target_name", metavar="NAME", default="latest", show_default=True, help="DirectML release.")
+@quiet_option
 @format_option("text", "json")
-def command(what: str, node: str | None, target_name: str, output_format: str) -> int:
+def command(what: str, node: str | None, target_name: str, quiet: bool, output_format: str) -> int:
     """Explain the finding code WHAT, or with --node the placement of one node of the model WHAT.
 
     \b
@@ -26,7 +27,7 @@ def command(what: str, node: str | None, target_name: str, output_format: str) -
 
     text = api.explain(what, node=node, target=target_name)
     if output_format == "text":
-        echo_page(text)
+        echo_page(f"{text.splitlines()[0].lstrip('# ')}\n" if quiet else text)
     elif node is not None:
         print_json({"model": what, "node": node, "target": target_name, "lines": text.removesuffix("\n").split("\n")})
     else:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from dmlprep.bounds import MOST_FEEDS, MOST_VALUE
-from dmlprep.cli.options import Number, format_option, read_sizes, sizes_option
+from dmlprep.cli.options import Number, format_option, quiet_option, read_sizes, sizes_option
 from dmlprep.cli.output import echo, print_json
 from dmlprep.errors import UsageError
 from dmlprep.record.hints import command_line
@@ -95,6 +95,7 @@ def _values(texts: tuple[str, ...]) -> dict[str, np.ndarray[Any, Any]]:
 )
 @click.option("--tokenizer", type=click.Path(path_type=Path), help="Text: the tokenizer.json, if not beside MODEL.")
 @click.option("--force", is_flag=True, help="Replace the feeds that are there.")
+@quiet_option
 @format_option("text", "json")
 def command(
     model: Path,
@@ -108,6 +109,7 @@ def command(
     scale: float,
     colour: str,
     fit: str,
+    quiet: bool,
     output_format: str,
     **options: Any,
 ) -> int:
@@ -134,6 +136,8 @@ def command(
         print_json({**asdict(made), "files": [str(file) for file in made.files]})
         return 0
     echo(f"wrote {len(made.files)} {'feed' if len(made.files) == 1 else 'feeds'} from {made.kind} into {out}")
+    if quiet:
+        return 0
     for shaped, shape in made.shapes.items():
         seeded = ", made from a seed: --set gives it a value" if shaped in made.seeded else ""
         echo(f"  {shaped}: {list(shape)}{seeded}")

@@ -15,11 +15,12 @@ from dmlprep.cli.options import (
     format_option,
     metric_options,
     optimization_option,
+    quiet_option,
     read_sizes,
     sizes_option,
     time_limit_option,
 )
-from dmlprep.cli.output import echo, print_json, progress_line, show_verdict
+from dmlprep.cli.output import echo, print_json, progress_line, show_verdict, unheard
 
 __all__ = ["command"]
 
@@ -75,6 +76,7 @@ def command() -> None:
     "is written beside the zip (.run-key).",
 )
 @click.option("--force", is_flag=True, help="Replace the zip, and the run key.")
+@quiet_option
 @format_option("text", "json")
 def pack(
     model: Path,
@@ -84,6 +86,7 @@ def pack(
     adapter: str | None,
     disable_metacommands: bool,
     optimization: str,
+    quiet: bool,
     output_format: str,
     **options: Any,
 ) -> int:
@@ -93,7 +96,7 @@ def pack(
     """
     from dmlprep import api
     from dmlprep.errors import UsageError
-    from dmlprep.report.units import bytes_text
+    from dmlprep.record.sizes import bytes_text
 
     if device_id is not None and adapter is not None:
         raise UsageError(
@@ -107,8 +110,9 @@ def pack(
         session["adapter"] = adapter
     if disable_metacommands:
         session["disable_metacommands"] = "1"
-    packed = api.pack_kit(model, sizes=read_sizes(sizes), session=session, progress=progress_line, **options)
-    progress_line(1.0, "done")
+    told = unheard if quiet else progress_line
+    packed = api.pack_kit(model, sizes=read_sizes(sizes), session=session, progress=told, **options)
+    told(1.0, "done")
     made = packed.manifest
     if output_format == "json":
         said = {"path": str(packed.path), "kit": packed.name, "bytes": packed.nbytes, "manifest": made}
@@ -116,6 +120,8 @@ def pack(
         return 0
     by = f"{made.reference.name} (the model itself)" if made.reference.itself else made.reference.name
     echo(f"wrote {packed.path}: kit {packed.name[:12]}, {bytes_text(packed.nbytes)}")
+    if quiet and packed.run_key is None:
+        return 0
     kind = "made feeds (--feeds takes real ones)" if made.inputs == "seeded" else "feeds"
     echo(f"  {made.model.name}, {len(made.feeds)} {kind}; expected outputs by {by} on {made.reference.device}")
     echo(f"  tolerance on DirectML {made.tolerances['dml']}")
@@ -138,8 +144,9 @@ def pack(
 @click.option("--key", type=click.Path(path_type=Path), help="Your own key, as for verify.")
 @metric_options
 @click.option("--force", is_flag=True, help="Replace the recipe.")
+@quiet_option
 @format_option("text", "json")
-def choose(result: Path, out: Path | None, output_format: str, **options: Any) -> int:
+def choose(result: Path, out: Path | None, quiet: bool, output_format: str, **options: Any) -> int:
     """Choose among the candidates of a kit of dmlprep tune by the RESULT that came back.
 
     The outputs of each are compared again here. Times choose where a GPU ran.
@@ -151,7 +158,7 @@ def choose(result: Path, out: Path | None, output_format: str, **options: Any) -
     from dmlprep.cli.tune import show_found
 
     found = api.choose_kit(result, out=out, **options)
-    show_found(found, out, output_format)
+    show_found(found, out, output_format, quiet=quiet)
     return found.exit_code
 
 
@@ -169,8 +176,9 @@ def choose(result: Path, out: Path | None, output_format: str, **options: Any) -
 )
 @click.option("--require-dml", is_flag=True, help="Exit 3 unless DirectML ran.")
 @metric_options
+@quiet_option
 @format_option("text", "json")
-def verify(result: Path, require_dml: bool, output_format: str, **options: Any) -> int:
+def verify(result: Path, require_dml: bool, quiet: bool, output_format: str, **options: Any) -> int:
     """Judge the RESULT that came back.
 
     RESULT is result.zip, or the result.json in it. The verdict goes into the record of the model.
@@ -184,8 +192,8 @@ def verify(result: Path, require_dml: bool, output_format: str, **options: Any) 
     from dmlprep import api
 
     verdict, merged = api.verify_kit(result, **options)
-    show_verdict(verdict, output_format)
-    if merged is not None and output_format == "text":
+    show_verdict(verdict, output_format, quiet=quiet)
+    if merged is not None and output_format == "text" and not quiet:
         echo(f"the verdict is in {merged}")
     if require_dml and not verdict.check.startswith("parity on dml"):
         echo("no DirectML ran, and one was required", err=True)

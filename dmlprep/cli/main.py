@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import gc
 import logging
 import os
 import sys
@@ -24,7 +25,9 @@ from dmlprep.record.printable import printable
 __all__ = ["cli", "command_line", "main"]
 
 COMMANDS: dict[str, tuple[str, str]] = {
+    "init": ("dmlprep.cli.init", "Write a project file for models: recipe, sizes, where results go."),
     "prepare": ("dmlprep.cli.prepare", "Make a model ready for DirectML, prove it, and write it."),
+    "fleet": ("dmlprep.cli.fleet", "Prepare many models, at many sizes, for many targets: one file, one command."),
     "check": ("dmlprep.cli.check", "Say what of a model DirectML runs, and why not the rest. Edits nothing."),
     "plan": ("dmlprep.cli.plan", "Show the steps that prepare would run."),
     "tune": ("dmlprep.cli.tune", "Find the recipe that suits a model best: ranked, proved, timed."),
@@ -37,11 +40,15 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "report": ("dmlprep.cli.report", "Show the record of a run."),
     "recipe": ("dmlprep.cli.recipe", "List, show and validate recipes."),
     "target": ("dmlprep.cli.target", "List, show and compare DirectML releases."),
+    "completion": ("dmlprep.cli.completion", "Print what lets a shell complete commands with Tab."),
     "explain": ("dmlprep.cli.explain", "Explain a finding code, or the placement of one node."),
     "doctor": ("dmlprep.cli.doctor", "Look for trouble in this environment."),
     "runtime": ("dmlprep.cli.runtime", "Install, show or remove the DirectML runtime for Linux."),
 }
 """Command -> module with an object ``command``, and its line in the help: the list shows without importing them."""
+
+_NEW_OBJECTS = 10_000
+"""New objects after which Python's collector looks at the youngest ones."""
 
 _SIGPIPE_EXIT = 141
 """What a shell shows for a process that SIGPIPE ended: 128 + 13."""
@@ -134,7 +141,14 @@ def _reader_left(stdout: TextIO) -> NoReturn:
 
 def main() -> NoReturn:
     """What the program does: sweep what killed runs left, run the command line, and exit with its code."""
+    if "_DMLPREP_COMPLETE" in os.environ:
+        from dmlprep.cli.completion import answer
+
+        answer(cli)
     hold_descriptors()
+    # A graph is many objects that live on: Python's collector walked them all again every 700 new ones, and found none.
+    gc.set_threshold(_NEW_OBJECTS)
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as for workers (processes/process.py)
     stopping = Stopping()
     stopping.install()
     code: object = 130
@@ -149,6 +163,9 @@ def main() -> NoReturn:
         stopping.over()
         end_run()
     if not (stopping.asked and code):  # a command that came to its end all the same says what it found
+        # Python's last collections would walk all that a run has made, a tenth of a short run's time, and free nothing
+        # that the end of the process does not.
+        gc.freeze()
         sys.exit(code)  # type: ignore[arg-type]
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):

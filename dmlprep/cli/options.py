@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from glob import iglob
+from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from dmlprep.bounds import MOST_ADAPTERS, MOST_SECONDS, MOST_SIZE, MOST_VALUE
+from dmlprep.cli.completing import recipes, targets
 from dmlprep.errors import UsageError
 
 if TYPE_CHECKING:
@@ -20,9 +24,12 @@ __all__ = [
     "device_options",
     "feeds_option",
     "format_option",
+    "given_models",
     "gpu_option",
     "metric_options",
+    "models_argument",
     "optimization_option",
+    "quiet_option",
     "read_pins",
     "read_sizes",
     "recipe_options",
@@ -30,7 +37,11 @@ __all__ = [
     "settings_options",
     "sizes_option",
     "time_limit_option",
+    "vram_option",
 ]
+
+_MATCHES = 10_000
+"""Files of one pattern."""
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -45,10 +56,42 @@ class Number(click.FloatRange):
         return number
 
 
+def models_argument(function: F) -> F:
+    """``MODEL...``; see ``given_models``."""
+    kind = click.Path(path_type=Path)
+    return click.argument("models", type=kind, nargs=-1, required=True, metavar="MODEL...")(function)
+
+
+def given_models(paths: tuple[Path, ...]) -> list[Path]:
+    """The files that are meant: patterns (``models/*.onnx``), which the shells of Windows leave as they are, expanded.
+
+    Raises:
+        UsageError: nothing matches a pattern.
+    """
+    found: list[Path] = []
+    for path in paths:
+        text = str(path)
+        if not any(sign in text for sign in "*?[") or path.exists():
+            found.append(path)
+            continue
+        matches = sorted(one for one in islice(iglob(text, recursive=True), _MATCHES + 1) if not Path(one).is_dir())
+        if not matches:
+            raise UsageError("nothing matches this pattern", where=text, fix="check the path; ** is any folders")
+        if len(matches) > _MATCHES:
+            raise UsageError(f"more than {_MATCHES} files match this pattern", where=text, fix="name fewer")
+        found += map(Path, matches)
+    return found
+
+
 def settings_options(function: F) -> F:
     """``--pin``, ``--set``, ``--target``."""
     for option in (
-        click.option("--target", metavar="NAME", help="DirectML release to prepare for (dmlprep target list)."),
+        click.option(
+            "--target",
+            metavar="NAME",
+            shell_complete=targets,
+            help="DirectML release to prepare for (dmlprep target list).",
+        ),
         click.option(
             "--set",
             "settings",
@@ -78,6 +121,7 @@ def recipe_options(function: F) -> F:
         default="@static-fp32",
         show_default=True,
         metavar="NAME",
+        shell_complete=recipes,
         help="Built-in recipe (@vision-fp16; dmlprep recipe list) or a .toml file.",
     )(settings_options(function))
 
@@ -155,6 +199,12 @@ def metric_options(function: F) -> F:
     return name(bound(function))
 
 
+def vram_option(function: F) -> F:
+    """``--vram``."""
+    says = "Memory that the device has (4GB, 800MB, 4GiB): exit 1 where a session needs more (docs/memory.md)."
+    return click.option("--vram", metavar="SIZE", help=says)(function)
+
+
 def sizes_option(function: F) -> F:
     """``--size``, for dimensions that stay free in feeds made from a seed."""
     return click.option("--size", "sizes", multiple=True, metavar="DIM=SIZE", help="Size of a free dimension.")(
@@ -178,6 +228,12 @@ def time_limit_option(seconds: float, says: str) -> Callable[[F], F]:
         metavar="SECONDS",
         help=says,
     )
+
+
+def quiet_option(function: F) -> F:
+    """``-q``: what a build or a script wants to read."""
+    says = "No progress, and one line where all is well."
+    return click.option("-q", "--quiet", is_flag=True, help=says)(function)
 
 
 def seconds_option(name: str, says: str) -> Callable[[F], F]:

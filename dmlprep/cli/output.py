@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "echo",
+    "echo_commands",
     "echo_lines",
     "echo_page",
     "print_error",
@@ -34,6 +35,7 @@ __all__ = [
     "progress_line",
     "say",
     "show_verdict",
+    "unheard",
 ]
 
 _PROGRESS = 100
@@ -47,12 +49,31 @@ def _write(text: str, stream: TextIO) -> None:
 
 def echo(text: str = "", *, err: bool = False) -> None:
     """Write a sentence to stdout, or to stderr; line ends in it go on with an indent."""
-    _write(apart(paragraph(text)) + "\n", own(sys.stderr if err else sys.stdout))
+    stream = sys.stderr if err else sys.stdout
+    lines = apart(paragraph(text)).split("\n")
+    _write("".join(f"{_fitted(line, stream)}\n" for line in lines), own(stream))
+
+
+def _fitted(line: str, stream: TextIO, *, before: int = 0) -> str:
+    """A line as a terminal can show it whole: one that is too wide goes on with an indent."""
+    if not stream.isatty():
+        return line
+    from shutil import get_terminal_size
+
+    from dmlprep.record.hanging import hanging
+
+    return hanging(line, get_terminal_size().columns, before=before)
 
 
 def echo_lines(lines: Iterable[str]) -> None:
     """Write lines to stdout: line ends in them are escaped."""
-    _write("".join(f"{apart(shortened(printable(line)))}\n" for line in lines), own(sys.stdout))
+    said = (_fitted(apart(shortened(printable(line))), sys.stdout) for line in lines)
+    _write("".join(f"{line}\n" for line in said), own(sys.stdout))
+
+
+def echo_commands(lines: Iterable[str]) -> None:
+    """Write lines to stdout that a machine which runs builds takes for commands of ours."""
+    _write("".join(f"{shortened(printable(line))}\n" for line in lines), own(sys.stdout))
 
 
 def echo_page(text: str, *, err: bool = False) -> None:
@@ -65,8 +86,12 @@ def say(text: str, fix: str = "", *, head: str = "error: ") -> None:
     """Write what went wrong, and how to mend it, to stderr."""
     with contextlib.suppress(OSError):  # where stderr takes nothing, the exit code is all that can be said
         click.secho(head, file=own(sys.stderr), fg="red", bold=True, nl=False)
-        said = [text, f"  fix: {fix}"] if fix else [text]
-        _write("".join(f"{paragraph(one)}\n" for one in said), own(sys.stderr))
+        said = [paragraph(text), *([paragraph(f"  fix: {fix}")] if fix else [])]
+        lines = [line for one in said for line in one.split("\n")]
+        _write(
+            "".join(f"{_fitted(x, sys.stderr, before=0 if i else len(head))}\n" for i, x in enumerate(lines)),
+            own(sys.stderr),
+        )
 
 
 def print_error(error: DmlprepError) -> None:
@@ -108,16 +133,21 @@ def _escape(found: re.Match[str]) -> str:
     return "".join(f"\\u{raw[i]:02x}{raw[i + 1]:02x}" for i in range(0, len(raw), 2))
 
 
-def show_verdict(verdict: Verdict, output_format: str) -> None:
-    """A verdict with its findings on stdout, as text or JSON."""
+def show_verdict(verdict: Verdict, output_format: str, *, quiet: bool = False) -> None:
+    """A verdict with its findings on stdout, as text or JSON; ``quiet``: one line where it passed."""
     if output_format == "json":
         print_json(verdict)
         return
     from dmlprep.cli.console import out
     from dmlprep.report.text import show_findings, show_verdicts
 
-    show_verdicts([verdict], out())
-    show_findings(verdict.findings, out())
+    show_verdicts([verdict], out(), brief=quiet)
+    if not quiet or verdict.outcome != "passed":
+        show_findings(verdict.findings, out())
+
+
+def unheard(share: float, text: str) -> None:
+    """Progress that nobody wants to see."""
 
 
 def progress_line(share: float, text: str) -> None:

@@ -8,12 +8,12 @@ from typing import Any
 import click
 
 from dmlprep.cli.groups import PackGroup
-from dmlprep.cli.options import format_option
-from dmlprep.cli.output import echo, echo_lines, print_json, progress_line
+from dmlprep.cli.options import format_option, quiet_option
+from dmlprep.cli.output import echo, echo_lines, print_json, progress_line, unheard
 
 __all__ = ["command"]
 
-_LANGUAGES = ("cpp", "node", "python")
+_LANGUAGES = ("cpp", "csharp", "node", "python")
 """Those of ``dmlprep.package.LANGUAGES``; that room is imported when a command runs."""
 
 
@@ -24,6 +24,7 @@ def command() -> None:
     \b
     dmlprep package out -o app --for python
     dmlprep package verify app
+    dmlprep package nupkg app -o feed --id Contoso.Detector --version 1.0.0
     """
 
 
@@ -45,27 +46,31 @@ def command() -> None:
     help="Sign the contract with this private key (Ed25519, PEM), made where it is not there; KEY.pub is for others.",
 )
 @click.option("--force", is_flag=True, help="Replace the package in the folder.")
+@quiet_option
 @format_option("text", "json")
-def pack(run: Path, out: Path, language: str, output_format: str, **options: Any) -> int:
+def pack(run: Path, out: Path, language: str, quiet: bool, output_format: str, **options: Any) -> int:
     """Package the model of RUN, the folder that prepare wrote.
 
     Exit codes: 0 written; 1 the run failed; 2 bad input; 3 nothing proved the model on DirectML.
     """
     from dmlprep import api
 
-    made = api.package_model(run, out=out, language=language, progress=progress_line, **options)
-    progress_line(1.0, "done")
+    told = unheard if quiet else progress_line
+    made = api.package_model(run, out=out, language=language, progress=told, **options)
+    told(1.0, "done")
     if output_format == "json":
         signed = {"public_key": str(made.public_key)} if made.public_key is not None else {}
         print_json({"path": str(made.folder), "sha256": made.digest, **signed, "contract": made.contract})
         return 0
     target = made.contract.target
     echo(f"wrote {made.folder}: {made.contract.model.file} for {language}, contract {made.digest[:12]}")
+    for text in made.contract.unproven:
+        echo(f"  UNPROVEN: {text}")
+    if quiet:
+        return 0
     echo(
         f"  needs {target.lowest_windows}, ONNX Runtime {target.lowest_onnxruntime}, DirectML {target.lowest_directml}"
     )
-    for text in made.contract.unproven:
-        echo(f"  UNPROVEN: {text}")
     own = f" --key {made.public_key}" if made.public_key is not None else ""
     if own:
         echo(f"  signed; {made.public_key} shows that it was you: hand it on by another way than the package")
@@ -80,8 +85,9 @@ def pack(run: Path, out: Path, language: str, output_format: str, **options: Any
     type=click.Path(path_type=Path),
     help="Public key (PEM): refuse a package that its private half did not sign.",
 )
+@quiet_option
 @format_option("text", "json")
-def verify(folder: Path, key: Path | None, output_format: str) -> int:
+def verify(folder: Path, key: Path | None, quiet: bool, output_format: str) -> int:
     """Check every file of the package in FOLDER against its contract.
 
     Exit codes: 0 all are as they were made; 2 one is missing or changed, or not signed though --key asks for it, and
@@ -95,10 +101,47 @@ def verify(folder: Path, key: Path | None, output_format: str) -> int:
         print_json({**said, "contract": found.contract})
         return 0
     echo(f"{folder}: {len(found.contract.files)} files are as they were made, contract {found.digest[:12]}")
-    echo(f"  {found.signature}")
     for text in found.contract.unproven:
         echo(f"  UNPROVEN: {text}")
+    if quiet:
+        return 0
+    echo(f"  {found.signature}")
     if found.others:
         echo("  not of the package:")
         echo_lines(f"    {name}" for name in found.others)
+    return 0
+
+
+@command.command("nupkg")
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.option(
+    "-o", "--out", type=click.Path(path_type=Path), required=True, help="The folder to write into, as a feed."
+)
+@click.option("--id", "name", required=True, help="The id, such as Contoso.Detector.")
+@click.option("--version", required=True, help="The version, such as 1.0.0.")
+@click.option("--authors", default="", help="Who made it; the id where nobody is named.")
+@click.option(
+    "--loader/--no-loader",
+    default=True,
+    help="Whether projects that refer to it compile the loader: one of several models of a project is enough.",
+)
+@click.option("--force", is_flag=True, help="Replace the file of this name.")
+@quiet_option
+@format_option("text", "json")
+def nupkg(folder: Path, out: Path, quiet: bool, output_format: str, **options: Any) -> int:
+    """Write the package in FOLDER, for C# or C++, as a NuGet package.
+
+    Exit codes: 0 written; 2 the package is damaged, or of another language, or the file cannot be written.
+    """
+    from dmlprep import api
+
+    made = api.write_nupkg(folder, out=out, **options)
+    if output_format == "json":
+        print_json({"path": str(made.path), "contract": made.contract})
+        return 0
+    echo(f"wrote {made.path}")
+    if not quiet:
+        echo(f"  {made.contract.model.file} will lie in the folder {options['name']} beside the program")
+    for text in made.contract.unproven:
+        echo(f"  UNPROVEN: {text}")
     return 0

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from dmlprep.cli.options import format_option, read_pins, recipe_options
+from dmlprep.cli.options import format_option, quiet_option, read_pins, recipe_options
 from dmlprep.cli.output import echo, echo_lines, print_json
+from dmlprep.cli.project import completed, project_options, the_project
 
 if TYPE_CHECKING:
     from dmlprep.recipe import Plan
@@ -19,14 +20,17 @@ __all__ = ["command"]
 @click.command("plan")
 @click.argument("model", type=click.Path(path_type=Path), required=False)
 @recipe_options
+@project_options
+@quiet_option
 @format_option("text", "json")
 def command(
     model: Path | None,
-    recipe: str,
     pins: tuple[str, ...],
-    settings: tuple[str, ...],
-    target: str | None,
+    project_file: Path | None,
+    no_project: bool,
+    quiet: bool,
     output_format: str,
+    **options: Any,
 ) -> int:
     """Say what prepare would do to MODEL, or, without one, show the steps of a recipe with their options.
 
@@ -41,21 +45,23 @@ def command(
     from dmlprep import api
 
     if model is None:
-        _show_recipe(api.plan(recipe, pins=read_pins(pins), target=target, settings=list(settings)), output_format)
+        _show_recipe(api.plan(pins=read_pins(pins), **options), output_format, quiet=quiet)
         return 0
-    outlook = api.plan_model(model, recipe, pins=read_pins(pins), target=target, settings=list(settings))
+    project = the_project(project_file, no_project)
+    wanted, sizes = completed(project, model, options, read_pins(pins), quiet=quiet or output_format == "json")
+    outlook = api.plan_model(model, pins=sizes, **wanted)
     if output_format == "json":
         import msgspec
 
         print_json({"format": 1, "model": str(model), **msgspec.to_builtins(outlook)})
     else:
-        from dmlprep.report.outlook_text import in_full
+        from dmlprep.report.outlook_text import in_full, in_one_line
 
-        echo_lines(in_full(outlook, str(model)))
+        echo_lines([in_one_line(outlook, str(model))] if quiet else in_full(outlook, str(model)))
     return int(bool(outlook.refused))
 
 
-def _show_recipe(made: Plan, output_format: str) -> None:
+def _show_recipe(made: Plan, output_format: str, *, quiet: bool) -> None:
     import msgspec
 
     from dmlprep.record.documents import toml_value
@@ -73,6 +79,9 @@ def _show_recipe(made: Plan, output_format: str) -> None:
         print_json(
             {"recipe": made.recipe.name, "target": made.target.name, "steps": steps, "parity": made.recipe.parity}
         )
+        return
+    if quiet:
+        echo(f"{made.recipe.name}: {', '.join(step['step'] for step in steps) or 'no step'}, for {made.target.name}")
         return
     echo(f"{made.recipe.name}: {made.recipe.doc}")
     echo(f"target {made.target.name} (ONNX Runtime {made.target.ort_version})")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -11,34 +12,53 @@ from dmlprep.cli.options import (
     device_options,
     feeds_option,
     format_option,
+    given_models,
     metric_options,
+    quiet_option,
+    read_pins,
     recipe_options,
     seconds_option,
+    vram_option,
 )
-from dmlprep.cli.output import print_json_text
+from dmlprep.cli.output import echo, echo_commands, print_error, print_json_text
+from dmlprep.cli.project import completed, project_options, the_project
+
+if TYPE_CHECKING:
+    from dmlprep.project import Project
+    from dmlprep.record import RunRecord
 
 __all__ = ["command"]
 
 
 @click.command("prepare")
-@click.argument("model", type=click.Path(path_type=Path))
+@click.argument("models", type=click.Path(path_type=Path), nargs=-1, metavar="[MODEL...]")
 @click.option(
     "-o",
     "--out",
     type=click.Path(path_type=Path),
-    required=True,
-    help="Folder for model.onnx and run.json, or a path that ends in .onnx.",
+    help="Folder for model.onnx and run.json, or a path that ends in .onnx. Of several models, each has a folder of "
+    "its name in it. Needed unless the project file says it.",
 )
+@project_options
 @recipe_options
 @feeds_option
 @device_options
 @metric_options
+@vram_option
 @click.option(
     "--bench",
     is_flag=True,
     help="Time the result beside MODEL as it came and with its sizes overridden (docs/speed.md). Decides nothing.",
 )
 @seconds_option("--bench-seconds", "Timed runs of --bench, all together.")
+@click.option(
+    "--fresh",
+    is_flag=True,
+    help="Measure on DirectML also where a verdict on equal files is kept (docs/parity.md).",
+)
+@click.option(
+    "--external-data", is_flag=True, help="Write the weights into model.onnx.data, also where they are below 1 GiB."
+)
 @click.option("--force", is_flag=True, help="Replace files that are there.")
 @click.option(
     "--record",
@@ -47,47 +67,148 @@ __all__ = ["command"]
     help="Write the run's record here as well, also when the model is refused.",
 )
 @click.option(
+    "--html",
+    type=click.Path(path_type=Path),
+    help="Write the report as one HTML file, also when the model is refused (docs/report.md).",
+)
+@click.option(
     "--depfile",
     type=click.Path(path_type=Path),
-    help="Write the files that the result depends on, in the form that make and ninja read.",
+    help="Write the files that the result depends on, dmlprep's version among them.",
 )
-@click.option("-q", "--quiet", is_flag=True, help="No progress.")
-@format_option("text", "json")
+@click.option(
+    "--depfile-format",
+    type=click.Choice(["make", "lines"]),
+    default="make",
+    show_default=True,
+    help="A rule, or a file a line as MSBuild reads it.",
+)
+@quiet_option
+@format_option("text", "json", "github", "msbuild")
 def command(
-    model: Path,
+    models: tuple[Path, ...],
+    out: Path | None,
     pins: tuple[str, ...],
+    project_file: Path | None,
+    no_project: bool,
     record_to: Path | None,
+    html: Path | None,
     depfile: Path | None,
+    depfile_format: Literal["make", "lines"],
     quiet: bool,
     output_format: str,
     **options: Any,
 ) -> int:
-    """Make MODEL ready for DirectML, prove that it still computes the same, and write it.
+    """Make each MODEL ready for DirectML, prove that it still computes the same, and write it.
 
     \b
     dmlprep prepare model.onnx -o out/ --pin batch=1
     dmlprep prepare model.onnx -o out/ --recipe @transformer-fp16 --pin batch=1 --pin sequence=128
+    dmlprep prepare models/*.onnx -o out/ --pin batch=1
+    dmlprep prepare                                         the models of the project file (dmlprep init)
 
     Exit codes: 0 written and proved; 1 a step refused the model or parity failed, nothing written;
     2 bad command, recipe or input; 3 a demanded check could not run, or its inputs prove nothing; nothing written.
+    Of several models, the highest; each is prepared.
     """
     from dmlprep import api
     from dmlprep.cli.console import ProgressObserver
-    from dmlprep.cli.console import out as console
-    from dmlprep.cli.options import read_pins
+    from dmlprep.errors import DmlprepError
     from dmlprep.files import check_output
-    from dmlprep.report.text import show_record
+    from dmlprep.project import result_places
+    from dmlprep.record.hints import command_line
 
-    for path in filter(None, (record_to, depfile)):
+    given = read_pins(pins)
+    project = the_project(project_file, no_project)
+    places = result_places(_models(models, project), out, project)
+    single = {"--record": record_to, "--html": html, "--depfile": depfile}
+    if len(places) > 1 and (named := next((option for option, path in single.items() if path is not None), "")):
+        raise click.UsageError(f"{named} takes one model: each record is beside its result.")
+    for path in filter(None, single.values()):
         check_output(path, force=True)
-    with ProgressObserver(quiet) as observer:
-        record = api.prepare(model, pins=read_pins(pins), observer=observer, **options)
-    if record_to is not None:
-        api.write_record(record, record_to)
-    if depfile is not None and record.exit_code == 0:
-        api.write_depfile(record, depfile)
+    typed = command_line("dmlprep", *sys.argv[1:])
+    records: list[RunRecord] = []
+    code = 0
+    for model, place in places.items():
+        if len(places) > 1 and not quiet and output_format == "text":
+            if records or code:
+                echo()
+            echo(f"{model}:")
+        try:
+            with ProgressObserver(quiet) as observer:
+                wanted, sizes = completed(project, model, options, given, quiet=quiet)
+                record = api.prepare(model, out=place, pins=sizes, observer=observer, command_line=typed, **wanted)
+        except DmlprepError as error:
+            if output_format == "msbuild":
+                from dmlprep.report import msbuild
+
+                echo_commands([msbuild.error_line(error, str(model))])
+            elif len(places) == 1:
+                raise
+            else:
+                print_error(error)
+            code = max(code, error.exit_code)
+            continue
+        if record_to is not None:
+            api.write_record(record, record_to)
+        if html is not None:
+            from dmlprep.report.html import write_html
+
+            write_html(record, html, force=True)
+        if depfile is not None and record.exit_code == 0:
+            api.write_depfile(record, depfile, depfile_format)
+        code = max(code, record.exit_code)
+        records.append(record)
+        _show(record, quiet, output_format)
     if output_format == "json":
-        print_json_text(record.to_json())
-    else:
-        show_record(record, console())
-    return record.exit_code
+        _print_json(records, several=len(places) > 1)
+    elif len(places) > 1 and not quiet and output_format == "text":
+        _summarize(records, len(places))
+    return code
+
+
+def _models(given: tuple[Path, ...], project: Project | None) -> list[Path]:
+    """Those that are named, or those of the project file."""
+    if given:
+        return list(dict.fromkeys(given_models(given)))
+    if project is None:
+        raise click.UsageError("Missing argument 'MODEL', and no project file is here (dmlprep init writes one).")
+    from dmlprep.project import own_models
+
+    return own_models(project)
+
+
+def _show(record: RunRecord, quiet: bool, output_format: str) -> None:
+    if output_format == "github":
+        from dmlprep.report.github import annotation_lines
+
+        echo_commands(annotation_lines(record))
+    elif output_format == "msbuild":
+        from dmlprep.report import msbuild
+
+        echo_commands(msbuild.lines(record))
+    elif output_format == "text":
+        from dmlprep.cli.console import out as console
+        from dmlprep.report.brief import show_briefly
+        from dmlprep.report.text import show_record
+
+        (show_briefly if quiet else show_record)(record, console())
+
+
+def _print_json(records: list[RunRecord], *, several: bool) -> None:
+    if not several:
+        print_json_text(records[0].to_json())
+        return
+    from dmlprep.record.documents import to_json
+
+    print_json_text(to_json(records))
+
+
+def _summarize(records: list[RunRecord], count: int) -> None:
+    from dmlprep.report.brief import prepared_line
+
+    good = [record for record in records if record.exit_code == 0]
+    echo()
+    echo(f"{len(good)} of {count} models are ready")
+    for record in records:
+        echo(f"  {prepared_line(record)}" if record.exit_code == 0 else f"  {record.input}: NOT written")

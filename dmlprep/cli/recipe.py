@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
-from dmlprep.cli.options import format_option
-from dmlprep.cli.output import echo, echo_page, print_json
+from dmlprep.cli.completing import recipes
+from dmlprep.cli.options import format_option, quiet_option
+from dmlprep.cli.output import echo, echo_lines, echo_page, print_json
 
 __all__ = ["command"]
 
@@ -16,14 +19,18 @@ def command() -> None:
 
 
 @command.command("list")
+@quiet_option
 @format_option("text", "json")
-def list_(output_format: str) -> int:
+def list_(quiet: bool, output_format: str) -> int:
     """The built-in recipes."""
     from dmlprep.recipe import builtin_names, load_recipe
 
     rows = {name: load_recipe(name) for name in builtin_names()}
     if output_format == "json":
         print_json({name: {"doc": recipe.doc, "steps": list(recipe.step)} for name, recipe in rows.items()})
+        return 0
+    if quiet:
+        echo_lines(rows)
         return 0
     width = max(map(len, rows), default=0)
     for name, recipe in rows.items():
@@ -33,19 +40,42 @@ def list_(output_format: str) -> int:
 
 
 @command.command("show")
-@click.argument("name")
-def show(name: str) -> int:
-    """The text of the recipe NAME: a start for one's own."""
+@click.argument("name", shell_complete=recipes)
+@click.option(
+    "-o",
+    "--out",
+    type=click.Path(path_type=Path),
+    help="Write it to this file, in UTF-8, whatever the shell makes of a redirected text.",
+)
+@click.option("--force", is_flag=True, help="Replace the file.")
+@quiet_option
+def show(name: str, out: Path | None, force: bool, quiet: bool) -> int:
+    """The text of the recipe NAME: a start for one's own.
+
+    \b
+    dmlprep recipe show @vision-fp16 -o mine.toml
+    """
     from dmlprep.recipe.recipe import recipe_text
 
-    echo_page(recipe_text(name))
+    text = recipe_text(name)
+    if out is None:
+        echo_page(text)
+        return 0
+    from dmlprep.files import check_output
+    from dmlprep.model.saving import write_file
+
+    check_output(out, force=force)
+    write_file(out, text.encode("utf-8"))
+    if not quiet:
+        echo(f"wrote {out}", err=True)
     return 0
 
 
 @command.command("validate")
 @click.argument("names", nargs=-1, required=True)
+@quiet_option
 @format_option("text", "json")
-def validate(names: tuple[str, ...], output_format: str) -> int:
+def validate(names: tuple[str, ...], quiet: bool, output_format: str) -> int:
     """Check recipes whole.
 
     Their steps, fields, and the types of these. Stops at the first that is wrong.
@@ -55,6 +85,9 @@ def validate(names: tuple[str, ...], output_format: str) -> int:
     plans = {name: make_plan(load_recipe(name)) for name in names}
     if output_format == "json":
         print_json({name: {"steps": [s.name for s in p.steps], "target": p.target.name} for name, p in plans.items()})
+        return 0
+    if quiet:
+        echo("1 recipe is good" if len(plans) == 1 else f"{len(plans)} recipes are good")
         return 0
     for name, plan in plans.items():
         echo(f"{name}: good, {len(plan.steps)} steps for {plan.target.name}")

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
-from dmlprep.cli.options import format_option
-from dmlprep.cli.output import echo, print_json_text
+from dmlprep.cli.options import format_option, quiet_option
+from dmlprep.cli.output import echo, echo_commands, print_json_text
 
 __all__ = ["command"]
 
@@ -20,12 +20,13 @@ __all__ = ["command"]
     help="Write the report as one HTML file, with nothing loaded from elsewhere.",
 )
 @click.option("--force", is_flag=True, help="Replace the HTML file.")
-@format_option("text", "json")
-def command(run: Path, html: Path | None, force: bool, output_format: str) -> int:
-    """Show the record RUN (run.json) of a run.
+@quiet_option
+@format_option("text", "json", "github")
+def command(run: Path, html: Path | None, force: bool, quiet: bool, output_format: str) -> int:
+    """Show the record RUN of a run: run.json, or the folder that prepare wrote it in.
 
     \b
-    dmlprep report out/run.json
+    dmlprep report out/
     dmlprep report out/run.json --html out/run.html
     """
     from dmlprep.record import RunRecord
@@ -39,9 +40,14 @@ def command(run: Path, html: Path | None, force: bool, output_format: str) -> in
         return 0
     if output_format == "json":
         print_json_text(record.to_json())
+    elif output_format == "github":
+        from dmlprep.report.github import annotation_lines
+
+        echo_commands(annotation_lines(record))
     else:
         from dmlprep.cli.console import out
+        from dmlprep.report.brief import show_briefly
         from dmlprep.report.text import show_record
 
-        show_record(record, out())
+        (show_briefly if quiet else show_record)(record, out())
     return 0

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dmlprep.cli.options import format_option, gpu_option
+from dmlprep.cli.options import format_option, gpu_option, quiet_option
 from dmlprep.cli.output import echo, echo_lines, print_json
 from dmlprep.errors import CheckNotRun
 
@@ -36,16 +36,16 @@ def command() -> None:
 class _Progress:
     """One bar a stage on a terminal, one line a stage elsewhere; on stderr."""
 
-    def __init__(self) -> None:
+    def __init__(self, quiet: bool) -> None:
         from contextlib import ExitStack
 
         from rich.progress import BarColumn, DownloadColumn, SpinnerColumn, TimeElapsedColumn
 
         from dmlprep.cli.console import bars, err, words
 
-        self._console = err()
+        self._console = err(quiet)
         columns = (SpinnerColumn(), words("{task.description}"), BarColumn(), DownloadColumn(), TimeElapsedColumn())
-        self._bars = bars(self._console, *columns)
+        self._bars = bars(self._console, *columns, quiet=quiet)
         self._shown = ExitStack()
         self._stage = ""
         self._task: Any = None
@@ -100,6 +100,7 @@ class _Progress:
     is_flag=True,
     help="Do not verify the signature of Debian's package indexes. Needs this system's own bubblewrap.",
 )
+@quiet_option
 @format_option("text", "json")
 def install(
     release: str,
@@ -108,6 +109,7 @@ def install(
     keyring: Path | None,
     as_of: datetime | None,
     unverified: bool,
+    quiet: bool,
     output_format: str,
 ) -> None:
     """Install what is missing, and test it.
@@ -126,7 +128,7 @@ def install(
     layout = Layout.of_user()
     day = as_of.date() if as_of else None
     source = Source(mirror, keyring or DEFAULT_KEYRING, unverified, day, release or DEFAULT_RELEASE, wheel)
-    with _Progress() as progress:
+    with _Progress(quiet) as progress:
         version = build(layout, source, progress)
         progress("self-test", 0, 0)
         status = dml_status(version)
@@ -153,12 +155,15 @@ _PINS = {
 
 @command.command()
 @click.option("--again", is_flag=True, help="Run the self-test even if its result is known.")
+@click.option("--packages", is_flag=True, help="List Debian's packages too, with versions and digests.")
 @gpu_option
+@quiet_option
 @format_option("text", "json")
-def status(again: bool, gpu: str | None, output_format: str) -> None:
+def status(again: bool, packages: bool, gpu: str | None, quiet: bool, output_format: str) -> None:
     """Show what is installed, and test it.
 
-    Every piece with its version and digest, the machine's Vulkan devices, and the self-test of each release.
+    Every piece with its version and digest, the machine's Vulkan devices, and the self-test of each release. JSON has
+    Debian's packages as well.
     """
     from dmlprep.runtime import SessionOptions, choose_gpu, dml_status
     from dmlprep.runtime.adapters import gpu_listing
@@ -172,7 +177,7 @@ def status(again: bool, gpu: str | None, output_format: str) -> None:
     session = SessionOptions(gpu=choose_gpu(gpu))
     found_gpus = gpu_listing()
     manifest = read_manifest(layout)
-    packages = {p["name"]: p for p in manifest["packages"]}
+    installed = {p["name"]: p for p in manifest["packages"]}
     releases: dict[str, Any] = {}
     for version in layout.installed():
         found = dml_status(version, again=again, session=session)
@@ -188,11 +193,15 @@ def status(again: bool, gpu: str | None, output_format: str) -> None:
     if output_format == "json":
         record = {key: manifest.get(key) for key in ("mirror", "signatures", "native", "packages")}
         print_json({"folder": str(layout.home), "releases": releases, "vulkan": _vulkan_json(found_gpus), **record})
+    elif quiet:
+        for version, release in releases.items():
+            said = release["device"] if release["available"] else release["reason"]
+            echo(f"ONNX Runtime {version}: {said}")
     else:
-        _print_status(layout, manifest, releases, found_gpus)
+        _print_status(layout, manifest, releases, found_gpus, packages=packages)
         for name, version in TESTED.items():
-            if name in packages and packages[name]["version"] != version:
-                echo(f"note: {name} is {packages[name]['version']}, this dmlprep was tried with {version}")
+            if name in installed and installed[name]["version"] != version:
+                echo(f"note: {name} is {installed[name]['version']}, this dmlprep was tried with {version}")
     if not any(release["available"] for release in releases.values()):
         raise CheckNotRun("no release passes its self-test", where=str(layout.home), code="DP804")
 
@@ -212,7 +221,9 @@ def _vulkan_lines(found: Found) -> list[str]:
     return [*lines, *(f"not usable: {problem}" if found.gpus else problem for problem in found.problems)]
 
 
-def _print_status(layout: Layout, manifest: dict[str, Any], releases: dict[str, Any], found: Found) -> None:
+def _print_status(
+    layout: Layout, manifest: dict[str, Any], releases: dict[str, Any], found: Found, *, packages: bool
+) -> None:
     from dmlprep.runtime.linux.launcher import untrusted
 
     echo(f"folder    {layout.home}")
@@ -237,17 +248,22 @@ def _print_status(layout: Layout, manifest: dict[str, Any], releases: dict[str, 
             echo(f"          FP16: {words}, native: {'yes' if fp16['native'] else 'no'}")
         for name, digest in release["libraries"].items():
             echo(f"          {digest[:16]}  {name}")
-    echo(f"packages  {len(manifest['packages'])} of Debian, by digest and version:")
-    for package in sorted(manifest["packages"], key=lambda p: str(p["name"])):
+    count = len(manifest["packages"])
+    echo(f"packages  {count} of Debian" + (", by digest and version:" if packages else "; --packages lists them"))
+    for package in sorted(manifest["packages"] if packages else (), key=lambda p: str(p["name"])):
         echo(f"          {package['sha256'][:16]}  {package['name']} {package['version']} ({package['suite']})")
 
 
 @command.command()
 @click.option("--release", default="", metavar="VERSION", help="Only this release of ONNX Runtime.")
-def remove(release: str) -> None:
+@quiet_option
+def remove(release: str, quiet: bool) -> None:
     """Remove the runtime, or one release of it."""
     from dmlprep.runtime.linux.install import remove as take_away
     from dmlprep.runtime.linux.layout import Layout
 
     removed = take_away(Layout.of_user(), release)
-    echo_lines([f"removed {path}" for path in removed] or ["nothing is installed"])
+    if quiet and removed:
+        echo(f"removed {release or 'the runtime'}")
+    else:
+        echo_lines([f"removed {path}" for path in removed] or ["nothing is installed"])

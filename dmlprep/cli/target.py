@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dmlprep.cli.options import format_option
-from dmlprep.cli.output import echo, print_json
+from dmlprep.cli import completing
+from dmlprep.cli.options import format_option, quiet_option
+from dmlprep.cli.output import echo, echo_lines, print_json
 
 if TYPE_CHECKING:
     from dmlprep.targets import Target
@@ -21,8 +22,9 @@ def command() -> None:
 
 
 @command.command("list")
+@quiet_option
 @format_option("text", "json")
-def list_(output_format: str) -> int:
+def list_(quiet: bool, output_format: str) -> int:
     """The releases that dmlprep knows, oldest first: what they load, where they come from, and who still fixes them."""
     from dmlprep.targets import find_target, latest_target, target_names
 
@@ -31,6 +33,9 @@ def list_(output_format: str) -> int:
     }
     if output_format == "json":
         print_json([_facts(t) for targets in kinds.values() for t in targets])
+        return 0
+    if quiet:
+        echo_lines(t.name for targets in kinds.values() for t in targets)
         return 0
     head = ("target", "ONNX Runtime", "DirectML", "opset <=", "IR <=", "DirectML opset", "package")
     row = "{:<14} {:<13} {:<9} {:>8} {:>6} {:>15}  {}"
@@ -66,10 +71,11 @@ def _facts(target: Target) -> dict[str, Any]:
 
 
 @command.command("show")
-@click.argument("name")
+@click.argument("name", shell_complete=completing.targets)
 @click.option("--op", metavar="OPERATOR", help="Only the kernels of one operator (Conv, com.microsoft::Gelu).")
+@quiet_option
 @format_option("text", "json")
-def show(name: str, op: str | None, output_format: str) -> int:
+def show(name: str, op: str | None, quiet: bool, output_format: str) -> int:
     """The release NAME: versions, limits, kernels, FP16 faults, sources."""
     from dmlprep.quirks import quirks
     from dmlprep.targets import find_target
@@ -105,6 +111,9 @@ def show(name: str, op: str | None, output_format: str) -> int:
                 ],
             }
         )
+        return 0
+    if quiet:
+        echo(f"{target.name}: {target.title}, opset up to {target.max_opset}, IR up to {target.max_ir}")
         return 0
     echo(f"{target.name}: {target.title}")
     if target.ort_version:
@@ -167,8 +176,9 @@ def _show_kernels(kernels: dict[str, list[dict[str, Any]]], *, with_types: bool)
 @command.command("diff")
 @click.argument("a")
 @click.argument("b")
+@quiet_option
 @format_option("text", "json")
-def diff(a: str, b: str, output_format: str) -> int:
+def diff(a: str, b: str, quiet: bool, output_format: str) -> int:
     """What changes from release A to release B."""
     from dmlprep.targets import find_target
     from dmlprep.targets.diff import compare_targets
@@ -176,6 +186,9 @@ def diff(a: str, b: str, output_format: str) -> int:
     changes = compare_targets(find_target(a), find_target(b))
     if output_format == "json":
         print_json({"from": a, "to": b, **changes})
+        return 0
+    if quiet:
+        echo("; ".join(f"{key}: {len(value)}" for key, value in changes.items() if value) or "nothing changes")
         return 0
     for key, value in changes.items():
         echo(f"{key}: {', '.join(value) if value else 'nothing'}")

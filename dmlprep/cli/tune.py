@@ -14,11 +14,13 @@ from dmlprep.cli.options import (
     feeds_option,
     format_option,
     metric_options,
+    quiet_option,
     read_pins,
     seconds_option,
     settings_options,
 )
 from dmlprep.cli.output import echo, print_json, say
+from dmlprep.cli.project import completed, project_options, the_project
 
 if TYPE_CHECKING:
     from dmlprep.record.tuning import Tuned
@@ -80,10 +82,18 @@ _MOST_PROVED = 64
 )
 @click.option("--key", type=click.Path(path_type=Path), help="Your own key, as for dmlprep kit.")
 @click.option("--force", is_flag=True, help="Replace files that are there.")
-@click.option("-q", "--quiet", is_flag=True, help="No progress.")
+@project_options
+@quiet_option
 @format_option("text", "json")
 def command(
-    model: Path, out: Path | None, pins: tuple[str, ...], quiet: bool, output_format: str, **options: Any
+    model: Path,
+    out: Path | None,
+    pins: tuple[str, ...],
+    project_file: Path | None,
+    no_project: bool,
+    quiet: bool,
+    output_format: str,
+    **options: Any,
 ) -> int:
     """Find the recipe that suits MODEL best on DirectML.
 
@@ -102,24 +112,26 @@ def command(
     from dmlprep.cli.console import ProgressObserver
 
     with ProgressObserver(quiet) as observer:
-        found = api.tune(model, pins=read_pins(pins), out=out, observer=observer, **options)
-    show_found(found, out, output_format)
+        project = the_project(project_file, no_project)
+        wanted, sizes = completed(project, model, options, read_pins(pins), quiet=quiet)
+        found = api.tune(model, pins=sizes, out=out, observer=observer, **wanted)
+    show_found(found, out, output_format, quiet=quiet)
     if options["kit"] is not None and found.exit_code == 0:
         wrote = f"wrote {options['kit']}; there: extract it, pip install numpy onnxruntime-directml, python run.py"
         echo(f"{wrote}; then: dmlprep kit choose result.zip --kit {options['kit']}", err=output_format == "json")
     return found.exit_code
 
 
-def show_found(found: Tuned, out: Path | None, output_format: str) -> None:
-    """The table and the recipe, or all of it as JSON."""
+def show_found(found: Tuned, out: Path | None, output_format: str, *, quiet: bool = False) -> None:
+    """The table and the recipe, or all of it as JSON; ``quiet``: the choice alone."""
     if output_format == "json":
         print_json(found)
     else:
         from dmlprep.cli.console import out as console
         from dmlprep.report.tuning import show_tuned
 
-        show_tuned(found, console(), with_recipe=out is None)
-    if out is not None and found.chosen:
+        show_tuned(found, console(), with_recipe=out is None, brief=quiet)
+    if out is not None and found.chosen and not quiet:
         echo(f"wrote {out}", err=output_format == "json")
     if found.error:
         say(found.error)

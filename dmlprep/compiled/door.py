@@ -29,6 +29,7 @@ from dmlprep.files.run_folder import at_end
 from dmlprep.processes.process import CREATION_FLAGS, Job
 from dmlprep.processes.spawning import spawn
 from dmlprep.record import CODES
+from dmlprep.record.printable import shortened
 
 __all__ = ["DEFAULT", "Limits", "OnnxError", "ask", "ask_once", "end", "limited", "start"]
 
@@ -42,6 +43,9 @@ _QUIET = 20
 
 _PATIENCE = 6
 """How much longer by the clock than by the processor a request may take: other programs may have the processor."""
+
+_LINES, _LONGEST = 100, 1000
+"""Lines, and characters of a line, of what onnx says that are quoted."""
 
 _LARGE = 32 * _MIB
 """Bytes of request and answer after which the process ends: it does not give its memory back."""
@@ -58,6 +62,13 @@ class OnnxError(Exception):
     def line(self) -> str:
         """The first line of it that says something."""
         return next((line.strip() for line in str(self).splitlines() if line.strip()), "no reason given")
+
+
+def _readable(text: str) -> str:
+    """What onnx says of bodies within bodies repeats itself, over megabytes."""
+    if len(text) <= _LONGEST:
+        return text
+    return "\n".join(shortened(line, _LONGEST) for line in text.splitlines()[:_LINES])
 
 
 @dataclass(frozen=True)
@@ -327,7 +338,7 @@ class _Door:
         if answer[0] == b"memory":
             raise _out_of_memory(word, limits)
         if answer[0] == b"no":
-            raise OnnxError(answer[1].decode(errors="replace"))
+            raise OnnxError(_readable(answer[1].decode(errors="replace")))
         return answer[1:]
 
     def ask_once(self, word: str, parts: Sequence[bytes]) -> list[bytes]:

@@ -9,6 +9,8 @@ gave, within bounds, ``text`` what editors and shells wrote.
 from dmlprep.files.clearing import remove_tree
 from dmlprep.files.exchange import FileSet
 from dmlprep.files.given import NotToml, Unfit, check_document, check_plain, parse_toml, read_given
+from dmlprep.files.matching import is_pattern, matching
+from dmlprep.files.near import meant, nearest
 from dmlprep.files.outputs import check_output, check_path, windows_problem
 from dmlprep.files.reasons import explain, unreadable, unwritable
 from dmlprep.files.replacing import remove, replace
@@ -28,6 +30,10 @@ __all__ = [
     "clear_staging",
     "decode_text",
     "explain",
+    "is_pattern",
+    "matching",
+    "meant",
+    "nearest",
     "parse_toml",
     "read_given",
     "read_text",

@@ -171,7 +171,7 @@ def frame_of(model: ir.Model) -> Frame | None:
         return None
     try:
         return msgspec.json.decode(text, type=Frame)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise unfit(f"the note of the frame cannot be read: {error}") from error
 
 

@@ -82,7 +82,7 @@ def _resized(nodes: Nodes, picture: Picture, value: ir.Value) -> ir.Value:
             value = nodes.op("Gather", [value, indices], shape, None, {"axis": axis})
         else:
             nodes.room((last - first, source), 4, "the matrix of a resize")
-            weights = resize_weights(picture.mode, source, target, whole=picture.bytes).part(first, last)
+            weights = resize_weights(picture.mode, source, target, range(first, last), whole=picture.bytes)
             value, unit = _side(nodes, picture, value, axis, weights, unit)
     return _whole_quotient(nodes, value, unit) if unit > 1 else value
 

@@ -82,6 +82,9 @@ def _picture(model: ir.Model, name: str, options: PictureOptions) -> Picture:
     if isinstance(placed, str):
         raise refused(where, placed, "give a larger 'resized', or another 'fit'")
     resized, offset = placed
+    if max(resized) > MOST_SIDE:
+        text = f"pictures of {size[0]} x {size[1]} become {resized[0]} x {resized[1]} before they are cut"
+        raise refused(where, text, f"give a size of pictures nearer to the model's: sides of {MOST_SIDE} at most")
     if options.resize == "opencv-area" and (resized[0] > size[0] or resized[1] > size[1]):
         text = f"OpenCV's INTER_AREA only averages when both sides shrink: here {size} becomes {resized}"
         raise refused(where, text, 'resize = "opencv-linear"')

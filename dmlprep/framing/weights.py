@@ -34,7 +34,7 @@ _CUBIC = -0.75
 
 @dataclass(frozen=True)
 class Weights:
-    """A matrix [target, source] of float64, and the number that it is divided by.
+    """A matrix [rows, source] of float64, and the number that it is divided by.
 
     Attributes:
         matrix: whole numbers for bytes, where ``unit`` is not 1.
@@ -42,10 +42,6 @@ class Weights:
 
     matrix: Array
     unit: int = 1
-
-    def part(self, first: int, last: int) -> Weights:
-        """Some rows."""
-        return Weights(self.matrix[first:last], self.unit)
 
 
 def is_nearest(mode: Mode) -> bool:
@@ -64,22 +60,24 @@ def nearest_indices(mode: Mode, source: int, target: int) -> Array:
     return np.minimum(np.floor(at).astype(np.int64), source - 1)
 
 
-def resize_weights(mode: Mode, source: int, target: int, *, whole: bool) -> Weights:
-    """What makes ``target`` pixels of a side of ``source``.
+def resize_weights(mode: Mode, source: int, target: int, rows: range, *, whole: bool) -> Weights:
+    """What makes ``target`` pixels of a side of ``source``: a matrix [rows, source].
 
     Args:
+        rows: which of the ``target`` pixels are wanted.
         whole: for bytes: whole numbers, as both libraries have them.
     """
     library, name = mode.split("-")
     if library == "pillow":
-        weights = _pillow(name, source, target)
+        weights = _pillow(name, source, target, rows)
         return Weights(np.trunc(weights * _PILLOW + np.copysign(0.5, weights)), _PILLOW) if whole else Weights(weights)
     if name == "area":
         # What one pixel covers is a multiple of 1 / target, and of less where both sides have a divisor in common.
         unit = source // math.gcd(source, target)
-        weights = _area(source, target)
+        weights = _area(source, target, rows)
         return Weights(np.round(weights * unit), unit) if whole else Weights(weights)
-    return Weights(_taps(name, source, target, _OPENCV), _OPENCV) if whole else Weights(_taps(name, source, target))
+    unit = _OPENCV if whole else 1
+    return Weights(_taps(name, source, target, rows, unit), unit)
 
 
 def _sinc(x: float) -> float:
@@ -103,28 +101,28 @@ _FILTERS: dict[str, tuple[float, Callable[[float], float]]] = {
 """Reach of each filter in pixels, and its value at a distance."""
 
 
-def _pillow(name: str, source: int, target: int) -> Array:
+def _pillow(name: str, source: int, target: int, rows: range) -> Array:
     reach, weigh = _FILTERS[name]
     scale = source / target
     wider = max(scale, 1.0)
-    found = np.zeros((target, source))
-    for at in range(target):
+    found = np.zeros((len(rows), source))
+    for row, at in enumerate(rows):
         centre = (at + 0.5) * scale
         low = max(0, int(centre - reach * wider + 0.5))
         high = min(source, int(centre + reach * wider + 0.5))
-        row = np.array([weigh((x - centre + 0.5) / wider) for x in range(low, high)])
-        found[at, low:high] = row / row.sum() if row.sum() else row
+        weights = np.array([weigh((x - centre + 0.5) / wider) for x in range(low, high)])
+        found[row, low:high] = weights / weights.sum() if weights.sum() else weights
     return found
 
 
-def _taps(name: str, source: int, target: int, unit: int = 0) -> Array:
+def _taps(name: str, source: int, target: int, rows: range, unit: int) -> Array:
     """OpenCV's linear (two pixels) and cubic (four): no average where a side shrinks; the border is repeated.
 
     Args:
-        unit: what each weight is multiplied by, and made whole; 0 leaves it.
+        unit: what each weight is multiplied by, and made whole; 1 leaves it.
     """
-    found = np.zeros((target, source))
-    for at in range(target):
+    found = np.zeros((len(rows), source))
+    for row, at in enumerate(rows):
         place = (at + 0.5) * source / target - 0.5
         low = math.floor(place)
         part = place - low
@@ -136,16 +134,16 @@ def _taps(name: str, source: int, target: int, unit: int = 0) -> Array:
             right = ((_CUBIC + 2) * (1 - part) - (_CUBIC + 3)) * (1 - part) * (1 - part) + 1
             taps, first = [left, middle, right, 1 - left - middle - right], low - 1
         for step, weight in enumerate(taps):
-            found[at, min(max(first + step, 0), source - 1)] += round(weight * unit) if unit else weight
+            found[row, min(max(first + step, 0), source - 1)] += round(weight * unit) if unit > 1 else weight
     return found
 
 
-def _area(source: int, target: int) -> Array:
+def _area(source: int, target: int, rows: range) -> Array:
     """OpenCV's mean over the pixels that one covers, those at its edges by their share."""
     scale = source / target
     edges = np.arange(source)
-    found = np.zeros((target, source))
-    for at in range(target):
+    found = np.zeros((len(rows), source))
+    for row, at in enumerate(rows):
         low, high = at * scale, min((at + 1) * scale, source)
-        found[at] = np.clip(np.minimum(edges + 1, high) - np.maximum(edges, low), 0, 1) / (high - low)
+        found[row] = np.clip(np.minimum(edges + 1, high) - np.maximum(edges, low), 0, 1) / (high - low)
     return found

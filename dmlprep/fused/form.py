@@ -44,6 +44,7 @@ class Match:
         inputs: ``None`` for one left out.
         reshaped: shape of its first output where that is another than what the nodes gave; a Reshape follows then.
         cleared: where its first output is to be 0: bool, in the shape of that output or one that is spread to it.
+        unread: what its outputs behind those are, which nothing reads: some kernels take no node without them.
     """
 
     at: NodeFacts
@@ -52,6 +53,7 @@ class Match:
     attributes: Mapping[str, int | float]
     reshaped: Sequence[int] = field(default=())
     cleared: Operand | None = None
+    unread: Sequence[Value] = field(default=())
 
     def as_node(self, op_type: str) -> NodeFacts:
         """The new node as the target's rules see it."""
@@ -60,7 +62,7 @@ class Match:
         outputs: list[Value | None] = [None] * (1 + max(place for _, place in self.gives))
         for giver, place in self.gives:
             outputs[place] = giver.output()
-        facts.outputs = outputs
+        facts.outputs = [*outputs, *self.unread]
         return facts
 
 
@@ -158,6 +160,10 @@ def write(op_type: str, match: Match, edit: Edit, shared: Shared) -> ir.Node:
         old = giver.ir.outputs[0]
         shape = ir.Shape(match.reshaped) if match.reshaped and place == 0 else old.shape
         outputs[place] = edit.new_value(op_type.lower(), old.type, shape)
+    for value in match.unread:
+        kind = value.dtype
+        assert kind is not None  # a form knows the type of what it takes
+        outputs.append(edit.new_value(value.name, ir.TensorType(kind), ir.Shape(value.sizes)))
     name = edit.node_name(op_type.lower())
     node = ir.Node(DOMAIN, op_type, inputs, _attributes(match.attributes), outputs=outputs, name=name)
     edit.graph.insert_before(edit.node, node)

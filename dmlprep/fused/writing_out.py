@@ -11,7 +11,6 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from dmlprep.analysis.knowledge import Knowledge
-from dmlprep.fused.catalog import FORMS
 from dmlprep.fused.form import DOMAIN, Form
 from dmlprep.model import Model
 from dmlprep.model.walk import graphs
@@ -45,6 +44,10 @@ def write_out(model: Model, *, all_of_them: bool = False) -> Written:
     Args:
         all_of_them: those as well that it has a kernel for.
     """
+    if not any(node.domain == DOMAIN for _, graph in graphs(model.ir) for node in graph):
+        return Written(model, {})  # before the forms are imported: few models have any
+    from dmlprep.fused.catalog import FORMS
+
     forms = {f.op_type: f for f in FORMS if all_of_them or not f.on_cpu}
     if not any(_is_one(node, forms) for _, graph in graphs(model.ir) for node in graph):
         return Written(model, {})

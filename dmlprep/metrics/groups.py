@@ -12,6 +12,7 @@ from dmlprep.metrics.data_dependent import DATA_DEPENDENT
 from dmlprep.metrics.integer_images import integer_images
 from dmlprep.metrics.steep_outputs import steep_outputs
 from dmlprep.model import Model
+from dmlprep.model.constants import held_tensor
 from dmlprep.model.walk import attribute_graphs
 
 __all__ = ["output_groups"]
@@ -100,5 +101,5 @@ def _count(node: ir.Node) -> int | None:
     place = axis.as_int() if axis is not None else -1
     if shape is not None and -len(shape) <= place < len(shape) and isinstance(size := shape[place], int):
         return size
-    known = ir.convenience.get_const_tensor(node.inputs[1]) if len(node.inputs) > 1 and node.inputs[1] else None
+    known = held_tensor(node.inputs[1]) if len(node.inputs) > 1 else None
     return int(known.numpy().reshape(-1)[0]) if known is not None and known.size == 1 else None

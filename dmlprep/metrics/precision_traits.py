@@ -5,6 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from dmlprep.model import Model
+from dmlprep.model.casts import cast_target
 from dmlprep.model.walk import nodes, tensors
 
 __all__ = ["holds_fp16", "holds_rare_floats", "quantizes"]
@@ -26,8 +27,7 @@ def holds_rare_floats(model: Model) -> bool:
 def _holds(model: Model, half: tuple[ir.DataType, ...]) -> bool:
     if any(t.dtype in half for t in tensors(model.ir)) or any(v.dtype in half for v in model.ir.graph.inputs):
         return True
-    casts = (n.attributes.get("to") for n in nodes(model.ir) if n.op_type == "Cast")
-    return any(a is not None and not a.is_ref() and ir.DataType(a.as_int()) in half for a in casts)
+    return any(cast_target(n) in half for n in nodes(model.ir) if n.op_type == "Cast")
 
 
 def quantizes(model: Model) -> bool:

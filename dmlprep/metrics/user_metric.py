@@ -30,11 +30,13 @@ class UserMetric:
         name: ``file.py:function``, as it was given.
         call: takes the outputs of the original and of the candidate on one feed.
         bound: the largest number that passes; ``None`` where the function decides itself.
+        file: where it was read; ``None`` where it is a function of the caller's.
     """
 
     name: str
     call: Callable[[dict[str, Array], dict[str, Array]], object]
     bound: float | None = None
+    file: Path | None = None
 
     def judge(self, reference: Mapping[str, Array], candidate: Mapping[str, Array]) -> tuple[float, bool]:
         """The number of one feed, and whether it passes.
@@ -96,4 +98,4 @@ def load_metric(given: str, bound: float | None = None, folder: Path | None = No
     call = getattr(module, name, None)
     if not callable(call):
         raise InputError(f"it has no function {name!r}", where=str(path), fix=_SHAPE.replace("NAME", name))
-    return UserMetric(given, call, bound)
+    return UserMetric(given, call, bound, path)

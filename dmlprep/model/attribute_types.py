@@ -46,17 +46,21 @@ _FIX = "export the model again"
 
 
 def check_attributes(proto: onnx.ModelProto, where: str) -> None:
-    """Refuse a model with an attribute that holds something else than its type, or than its operator takes.
+    """Refuse a model with an attribute that holds something else than its type, or than its operator takes, or a
+    function with a node of too few outputs, which onnx's checker does not count there.
 
     Raises:
         InputError: DP003; ``where`` names the node.
     """
     own = {(function.domain, function.name) for function in proto.functions}
-    for node, opsets in _nodes(proto):
+    for node, opsets, in_function in _nodes(proto):
         if not all(isinstance(text, str) for text in (node.domain, node.op_type, node.name)):
             # protobuf gives bytes for what is no text
             raise InputError("a node's name or type is not UTF-8", where=where, code="DP003", fix=_FIX)
-        expected = {} if (node.domain, node.op_type) in own else _expected(node.op_type, node.domain, opsets)
+        expected, outputs = _UNKNOWN if (node.domain, node.op_type) in own else _form(node.op_type, node.domain, opsets)
+        if in_function and len(node.output) < outputs:
+            what = f"it has {len(node.output)} outputs, where the operator gives {outputs} at least"
+            raise InputError(what, where=f"{where}: node {node.name or node.op_type}", code="DP003", fix=_FIX)
         seen = set()
         for attribute in node.attribute:
             wrong = _wrong(attribute, expected)
@@ -105,23 +109,29 @@ def _named(kind: int) -> str:
 
 _Opsets = tuple[tuple[str, int], ...]
 
+_Form = tuple[dict[str, int], int]
+"""The types of an operator's attributes, by name, and the outputs that it has at least."""
 
-def _nodes(proto: onnx.ModelProto) -> Iterator[tuple[onnx.NodeProto, _Opsets]]:
-    """Every node, with the opsets that hold for it: a function has its own."""
+_UNKNOWN: _Form = {}, 0
+"""Of an operator that onnx does not have."""
+
+
+def _nodes(proto: onnx.ModelProto) -> Iterator[tuple[onnx.NodeProto, _Opsets, bool]]:
+    """Every node, with the opsets that hold for it (a function has its own), and whether a function holds it."""
     main: _Opsets = tuple((entry.domain, entry.version) for entry in proto.opset_import)
-    stack: list[tuple[onnx.GraphProto | onnx.FunctionProto, _Opsets]] = [(proto.graph, main)]
+    stack: list[tuple[onnx.GraphProto | onnx.FunctionProto, _Opsets, bool]] = [(proto.graph, main, False)]
     for function in proto.functions:
-        stack.append((function, tuple((e.domain, e.version) for e in function.opset_import) or main))
+        stack.append((function, tuple((e.domain, e.version) for e in function.opset_import) or main, True))
     while stack:
-        holder, opsets = stack.pop()
+        holder, opsets, in_function = stack.pop()
         for node in holder.node:
-            yield node, opsets
-            stack += [(body, opsets) for body in protos.bodies(node)]
+            yield node, opsets, in_function
+            stack += [(body, opsets, in_function) for body in protos.bodies(node)]
 
 
 @lru_cache(maxsize=4096)
-def _expected(op_type: str, domain: str, opsets: _Opsets) -> dict[str, int]:
-    """The types of an operator's attributes, by name; empty for an operator that onnx does not have."""
+def _form(op_type: str, domain: str, opsets: _Opsets) -> _Form:
+    """What onnx says of an operator."""
     domain = "" if domain == "ai.onnx" else domain
     version = next((v for d, v in opsets if (d or "") == domain or (d == "ai.onnx" and not domain)), None)
     try:
@@ -130,8 +140,9 @@ def _expected(op_type: str, domain: str, opsets: _Opsets) -> dict[str, int]:
         else:
             schema = onnx.defs.get_schema(op_type, version, domain)
     except onnx.defs.SchemaError:
-        return {}
-    return {name: _number(a) for name, a in schema.attributes.items()}
+        return _UNKNOWN
+    # All outputs of an LSTM may be left out; one that gives nothing has no use, and no place to be known by.
+    return {name: _number(a) for name, a in schema.attributes.items()}, max(1, int(schema.min_output))
 
 
 def _number(attribute: Any) -> int:

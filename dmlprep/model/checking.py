@@ -52,8 +52,11 @@ def weightless(model: ir.Model | Frozen) -> onnx.ModelProto:
     return proto
 
 
-def check(model: ir.Model, *, full: bool = True) -> str:
+def check(model: ir.Model, *, full: bool = True, frozen: Frozen | None = None) -> str:
     """Run onnx's checker (with strict shape inference where ``full``).
+
+    Args:
+        frozen: the same model, where it was frozen already.
 
     Returns:
         the first line of what is wrong, empty when the model is valid.
@@ -61,7 +64,7 @@ def check(model: ir.Model, *, full: bool = True) -> str:
     Raises:
         ToolFailed: onnx crashes on the model, or needs more than its limits.
     """
-    proto = weightless(model)
+    proto = _own_copy(frozen) if frozen is not None and frozen.complete else weightless(model)
     try:
         _call_by_their_owner(proto)
         _spell_out(proto)
@@ -81,14 +84,27 @@ def check(model: ir.Model, *, full: bool = True) -> str:
     return ""
 
 
-def demand_valid(model: ir.Model, source: Path) -> None:
+def _own_copy(frozen: Frozen) -> onnx.ModelProto:
+    """``weightless``, to be changed."""
+    proto = weightless(frozen)
+    if proto is not frozen.proto:
+        return proto
+    own = onnx.ModelProto()
+    own.CopyFrom(proto)
+    return own
+
+
+def demand_valid(model: ir.Model, source: Path, frozen: Frozen | None = None) -> None:
     """Refuse a model that onnx's checker refuses, as every command that works on a model does.
+
+    Args:
+        frozen: the same model, where it was frozen already.
 
     Raises:
         InputError: the model is not valid.
         ToolFailed: onnx crashes on the model, or needs more than its limits.
     """
-    wrong = check(model, full=False)
+    wrong = check(model, full=False, frozen=frozen)
     if wrong:
         raise InputError(
             f"the model is not valid ONNX: {wrong}",

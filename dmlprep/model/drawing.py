@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
+from dmlprep.model.constants import held_tensor
+
 __all__ = ["RANDOM", "draws"]
 
 RANDOM = frozenset(
@@ -17,6 +19,6 @@ def draws(node: ir.Node) -> bool:
     if node.domain not in ("", "ai.onnx") or "seed" in node.attributes:
         return False
     if node.op_type == "Dropout" and len(node.inputs) > 2 and node.inputs[2] is not None:
-        mode = ir.convenience.get_const_tensor(node.inputs[2])
+        mode = held_tensor(node.inputs[2])
         return mode is None or bool(mode.numpy().any())
     return node.op_type in RANDOM

@@ -20,10 +20,15 @@ _STUB = "\x00stub:"
 
 @dataclass(frozen=True)
 class Frozen:
-    """A ModelProto whose large tensors are references into ``tensors``."""
+    """A ModelProto whose large tensors are references into ``tensors``.
+
+    Attributes:
+        complete: whether all of them are initializers; else a tensor attribute is a reference as well.
+    """
 
     proto: onnx.ModelProto
     tensors: list[ir.TensorProtocol] = field(repr=False)
+    complete: bool = True
 
     def same_as(self, other: Frozen) -> bool:
         """Whether both hold the same graph and the very same tensor objects."""
@@ -78,7 +83,7 @@ def freeze(model: ir.Model, threshold: int = 1024, *, attributes: bool = True) -
     finally:
         for replaced in taken:
             replaced.undo()
-    return Frozen(proto, held)
+    return Frozen(proto, held, not any(isinstance(replaced.was, ir.Attr) for replaced in taken))
 
 
 def thaw(frozen: Frozen) -> ir.Model:

@@ -37,6 +37,7 @@ class Model:
         ir: the graph. Passes change it in place, or put a new one here.
         notes: what was mended when it was opened, and what is to be known of it.
         budget: what may still be made of it.
+        opened: the model as its file had it; ``None`` for one made in memory.
     """
 
     def __init__(
@@ -49,6 +50,7 @@ class Model:
         self.ir = graph
         self.path = path
         self.notes = tuple(notes)
+        self.opened: Frozen | None = None
         self.budget = budget or Budget(file_nodes=count_nodes(graph))
 
     @classmethod
@@ -61,7 +63,9 @@ class Model:
         """
         path = Path(path)
         opened = opening.read(path)
-        return cls(opened.ir, path, opened.notes, opened.budget)
+        model = cls(opened.ir, path, opened.notes, opened.budget)
+        model.opened = opened.frozen
+        return model
 
     def save(
         self,
@@ -90,9 +94,13 @@ class Model:
         """Put a snapshot back."""
         self.ir = thaw(frozen)
 
-    def copy(self) -> Model:
-        """A model of its own with the same tensors; what is made of it counts once it takes this one's place."""
-        return Model(thaw(freeze(self.ir)), self.path, self.notes, self.budget.fork())
+    def copy(self, frozen: Frozen | None = None) -> Model:
+        """A model of its own with the same tensors; what is made of it counts once it takes this one's place.
+
+        Args:
+            frozen: this model, where it was frozen already.
+        """
+        return Model(thaw(frozen or freeze(self.ir)), self.path, self.notes, self.budget.fork())
 
     def become(self, other: Model) -> None:
         """Take the place of this model's graph by a copy's, with what was made of that."""

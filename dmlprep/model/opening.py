@@ -19,7 +19,7 @@ import onnx_ir as ir
 from google.protobuf.message import DecodeError
 
 from dmlprep.errors import DmlprepError, InputError, ModelRefused
-from dmlprep.files import FileSet, unreadable
+from dmlprep.files import FileSet, nearest, unreadable
 from dmlprep.files.outputs import windows_name_problem
 from dmlprep.model import protos
 from dmlprep.model.attribute_types import check_attributes
@@ -27,7 +27,7 @@ from dmlprep.model.bounds import MAX_NESTING, check_bounds
 from dmlprep.model.budget import Budget
 from dmlprep.model.collector import paused_collector
 from dmlprep.model.expansion import spend_on_functions
-from dmlprep.model.frozen import freeze
+from dmlprep.model.frozen import Frozen, freeze
 from dmlprep.model.mending import describe_ends, mend, own_operators, random_nodes
 from dmlprep.model.sparse import SpreadTensor, densify
 from dmlprep.model.tensors import MappedTensor
@@ -47,11 +47,13 @@ class Opened:
     """A model that was read.
 
     Attributes:
+        frozen: the same, frozen.
         notes: on what ONNX Runtime takes and onnx's checker does not: mended, or to be known.
         budget: what may be made of it.
     """
 
     ir: ir.Model
+    frozen: Frozen
     notes: list[Finding]
     budget: Budget
 
@@ -65,7 +67,15 @@ def read(path: Path) -> Opened:
             of it is beyond its limits.
     """
     with paused_collector():
-        return _read(path)
+        try:
+            return _read(path)
+        except UnicodeError as error:  # protobuf hands text that is not UTF-8 out as bytes, and does not take it back
+            raise InputError(
+                "the model is invalid: a name or text in it is not UTF-8",
+                where=str(path),
+                code="DP003",
+                fix="export the model again",
+            ) from error
 
 
 def _read(path: Path) -> Opened:
@@ -98,12 +108,16 @@ def _read(path: Path) -> Opened:
     budget.stands_on(file_bytes=_map_external(model, path, spread) + size)
     try:
         # What cannot be written back (text that is not UTF-8, attributes without a type) must not get past the door.
-        freeze(model)
+        frozen = freeze(model)
     except (ir.serde.SerdeError, ValueError, TypeError) as error:
         raise InputError(
             f"the model is invalid: {_first_line(error)}", where=str(path), code="DP003", fix="export the model again"
         ) from error
-    return Opened(model, [*notes, *describe_ends(model), *own_operators(model), *random_nodes(model)], budget)
+    whole = all(value.type is not None and value.shape is not None for value in model.graph.outputs)
+    notes += describe_ends(model)
+    if not whole:  # the outputs may have been given types
+        frozen = freeze(model)
+    return Opened(model, frozen, [*notes, *own_operators(model), *random_nodes(model)], budget)
 
 
 def check_name(path: Path, error: type[DmlprepError]) -> None:
@@ -156,6 +170,8 @@ def _parse(path: Path) -> tuple[onnx.ModelProto, int]:
         fix = "check the path" if where != "-" else "save it to a file first: models are mapped, not read from a stream"
         if FileSet(path.parent, path.name).aside.is_dir():
             fix = "a run was ended while it replaced this file: run the same prepare again, which puts the old one back"
+        elif near := nearest(path):
+            fix = f"did you mean {near}?"
         raise InputError("no such file", where=where, code="DP001", fix=fix) from error
     except OSError as error:
         raise unreadable(error, path, code="DP001") from error

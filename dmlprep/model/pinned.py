@@ -111,7 +111,7 @@ def pinned_values(model: ir.Model, among: Sequence[ir.Value] | None = None) -> d
     """
     try:
         noted = json.loads(model.metadata_props.get(_KEY, "{}"))
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     names = None if among is None else {v.name for v in among}
     return {n: v for n, v in noted.items() if names is None or n in names} if isinstance(noted, dict) else {}

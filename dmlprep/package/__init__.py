@@ -7,6 +7,7 @@ See ``docs/ship-it.md``.
 from dmlprep.package.app_folder import AppReport, inspect_app
 from dmlprep.package.contract import Contract
 from dmlprep.package.languages import LANGUAGES
+from dmlprep.package.nupkg import NuGetPackage, NuGetRequest, write_nupkg
 from dmlprep.package.packing import Package, PackageRequest, package
 from dmlprep.package.verifying import Verified, verify
 
@@ -14,10 +15,13 @@ __all__ = [
     "LANGUAGES",
     "AppReport",
     "Contract",
+    "NuGetPackage",
+    "NuGetRequest",
     "Package",
     "PackageRequest",
     "Verified",
     "inspect_app",
     "package",
     "verify",
+    "write_nupkg",
 ]

@@ -15,9 +15,11 @@ from dmlprep.metrics import holds_fp16
 from dmlprep.model import Model
 from dmlprep.model.tensors import as_mapped
 from dmlprep.model.walk import tensors
-from dmlprep.package.contract import Contract, FileEntry, PackagedModel, Proof, TargetVersions, Tensor
+from dmlprep.package.contract import Contract, FileEntry, Memory, PackagedModel, Proof, TargetVersions, Tensor
+from dmlprep.package.meanings import Known, meanings
 from dmlprep.placement import place
 from dmlprep.record import RunRecord, Verdict
+from dmlprep.record.memory import memory_of
 from dmlprep.targets import Target, find_target, target_names
 
 __all__ = ["build_contract", "data_files", "not_proved", "open_run"]
@@ -100,10 +102,12 @@ def build_contract(
         unproven: what was not proved.
     """
     graph = model.ir.graph
-    values = [_tensor(value, path) for value in graph.inputs], [_tensor(value, path) for value in graph.outputs]
+    known = meanings(model)
+    inputs = [_tensor(value, path, known.get(("input", value.name or ""), Known())) for value in graph.inputs]
+    outputs = [_tensor(value, path, known.get(("output", value.name or ""), Known())) for value in graph.outputs]
     free = {
         denotation
-        for one in values[0]
+        for one in inputs
         for size, denotation in zip(one.shape, one.denotations or [""] * len(one.shape), strict=True)
         if isinstance(size, str) and denotation
     }
@@ -119,8 +123,8 @@ def build_contract(
             fp16=holds_fp16(model),
             original_sha256=record.input_sha256,
         ),
-        inputs=values[0],
-        outputs=values[1],
+        inputs=inputs,
+        outputs=outputs,
         fixed=_fixed(record),
         denotations=sorted(free),
         session=dict(_SESSION),
@@ -128,7 +132,15 @@ def build_contract(
         proof=[_proof(verdict) for verdict in record.verdicts],
         unproven=unproven,
         files=dict(sorted(files.items())),
+        memory=_memory(record),
     )
+
+
+def _memory(record: RunRecord) -> Memory | None:
+    found = memory_of(record.facts)
+    if found is None or not found.known:
+        return None
+    return Memory(found.peak, found.load, max(found.shared_peak, found.shared_load))
 
 
 def _fixed(record: RunRecord) -> dict[str, int]:
@@ -141,7 +153,7 @@ def _fixed(record: RunRecord) -> dict[str, int]:
     return sizes
 
 
-def _tensor(value: ir.Value, path: Path) -> Tensor:
+def _tensor(value: ir.Value, path: Path, known: Known) -> Tensor:
     kind, shape = value.type, value.shape
     if not isinstance(kind, ir.TensorType) or shape is None:
         raise ModelRefused(
@@ -165,10 +177,14 @@ def _tensor(value: ir.Value, path: Path) -> Tensor:
         else kind.dtype.name.lower(),
         shape=sizes,
         denotations=denotations if any(denotations) else [],
-        layout=_layout(denotations),
+        layout=known.layout or _layout(denotations),
         bytes=nbytes,
         gpu_bytes=None if nbytes is None else -(-nbytes // _GPU_STEP) * _GPU_STEP,
         gpu_alignment=_GPU_ALIGNMENT,
+        meaning=known.meaning,
+        about=known.about,
+        range=known.range,
+        picture=known.picture,
     )
 
 
@@ -227,4 +243,5 @@ def _proof(verdict: Verdict) -> Proof:
         worst=max((one.max_rel for one in verdict.outputs), default=None),
         inputs=verdict.inputs,
         decides=verdict.decides,
+        measured=verdict.measured,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 
@@ -14,8 +14,11 @@ __all__ = [
     "FORMAT",
     "SCHEMA",
     "SIGNATURE",
+    "AppPicture",
     "Contract",
     "FileEntry",
+    "Meaning",
+    "Memory",
     "PackagedModel",
     "Proof",
     "TargetVersions",
@@ -60,6 +63,42 @@ class PackagedModel(msgspec.Struct, frozen=True):
     original_sha256: str
 
 
+Meaning: TypeAlias = Literal[
+    "",
+    "picture",
+    "indices",
+    "flags",
+    "boxes",
+    "scores",
+    "classes",
+    "count",
+    "probabilities",
+    "largest index",
+    "top values",
+    "top indices",
+]
+
+
+class AppPicture(msgspec.Struct, frozen=True):
+    """A picture of the app.
+
+    Attributes:
+        size: height and width in pixels.
+        colour: its channels, in their order in memory.
+        white: what white is in it; black is 0.
+        fit: how the graph brings it to what the model sees; empty for a picture that comes out.
+        resize: whose resize, by the frame's words (``pillow-bilinear``); empty as above.
+        model_size: height and width that the model sees; ``None`` as above.
+    """
+
+    size: tuple[Count, Count]
+    colour: Literal["rgb", "bgr", "rgba", "bgra", "gray"]
+    white: float
+    fit: Literal["", "stretch", "crop", "letterbox"] = ""
+    resize: str = ""
+    model_size: tuple[Count, Count] | None = None
+
+
 class Tensor(msgspec.Struct, frozen=True):
     """One input or output.
 
@@ -67,10 +106,14 @@ class Tensor(msgspec.Struct, frozen=True):
         type: element type, by numpy's name (``float16``); ``bfloat16``, ``int4`` and such by ONNX's.
         shape: sizes; the name of a dimension that is free.
         denotations: what each dimension means, by ONNX's words; empty where the model does not say.
-        layout: a letter a dimension (``NCHW``), where the model says; else empty.
+        layout: a letter a dimension (``NCHW``), where the model or its frame says; else empty.
         bytes: of the tensor on the CPU, row by row without gaps; ``None`` where a dimension is free.
         gpu_bytes: the least size of a D3D12 buffer for it: ``bytes`` rounded up to 4 (DMLCalcBufferTensorSize).
         gpu_alignment: bytes that its offset in a buffer is a multiple of (DML_MINIMUM_BUFFER_TENSOR_ALIGNMENT).
+        meaning: what the numbers are; empty where that is not known.
+        about: the input or output that they tell of, such as the picture on which boxes lie; empty for none.
+        range: the least and the largest number, where they are known.
+        picture: the app's picture, or the one on which boxes lie.
     """
 
     name: str
@@ -81,6 +124,10 @@ class Tensor(msgspec.Struct, frozen=True):
     bytes: Count | None
     gpu_bytes: Count | None
     gpu_alignment: Count
+    meaning: Meaning = ""
+    about: str = ""
+    range: tuple[float, float] | None = None
+    picture: AppPicture | None = None
 
 
 class TargetVersions(msgspec.Struct, frozen=True):
@@ -117,6 +164,7 @@ class Proof(msgspec.Struct, frozen=True):
         decides: whether the run passes or fails by it.
         worst: the largest relative error of all outputs, ``None`` where none was measured.
         inputs: ``given`` by a person, or ``seeded``, which proves less.
+        measured: when it was measured (UTC), where that was an earlier run on equal files; empty where it was this one.
     """
 
     check: str
@@ -127,6 +175,21 @@ class Proof(msgspec.Struct, frozen=True):
     worst: float | None
     inputs: str
     decides: bool
+    measured: str = ""
+
+
+class Memory(msgspec.Struct, frozen=True):
+    """About how much memory of the device a session holds, in bytes, by an estimate that was not measured there.
+
+    Attributes:
+        peak: the most of the device's own memory, while it runs.
+        load: the same once the session is made.
+        shared: the most of the machine's memory that the device reads; a GPU without memory of its own takes both.
+    """
+
+    peak: Count
+    load: Count
+    shared: Count
 
 
 class Contract(msgspec.Struct, frozen=True):
@@ -140,6 +203,7 @@ class Contract(msgspec.Struct, frozen=True):
         session: what a session on DirectML must have, in the words of ONNX Runtime's documentation.
         unproven: what was not proved, if the package was made all the same; empty for a run that passed.
         files: every file of the package but this one, its digest and its signature.
+        memory: what a session needs; ``None`` where that is not known, as where sizes are free.
     """
 
     format: Literal[1]
@@ -155,6 +219,7 @@ class Contract(msgspec.Struct, frozen=True):
     proof: list[Proof]
     unproven: list[str]
     files: dict[FileName, FileEntry]
+    memory: Memory | None = None
 
     def to_json(self) -> bytes:
         """The document; the same contract gives the same bytes."""

@@ -19,6 +19,7 @@ _PYTHON = {
 }
 _CPP = (
     "dmlprep_model.h", "dmlprep_model.cpp", "sample.cpp", "d3d12_sample.h", "sample_d3d12.cpp", "CMakeLists.txt",
+    "dmlprep_stage.cmake", "dmlprep_model-config.cmake",
 )  # fmt: skip
 
 
@@ -49,8 +50,12 @@ class Language:
         return read_part(f"{self.folder}/usage.md")
 
 
+_CSHARP = (
+    "DmlprepModel.cs", "DmlprepContract.cs", "DmlprepAdapters.cs", "DmlprepErrors.cs", "Sample.cs", "Sample.csproj",
+)  # fmt: skip
 LANGUAGES: dict[str, Language] = {
     "cpp": Language("C++", "cpp", _CPP),
+    "csharp": Language("C#", "csharp", _CSHARP),
     "node": Language("Node", "node", ("dmlprep_model.js", "sample.js", "package.json")),
     "python": Language("Python", "python", ("requirements.txt",), tuple(_PYTHON.items())),
 }

@@ -18,6 +18,8 @@ from dmlprep.model.saving import Writer
 from dmlprep.package.building import build_contract, data_files, not_proved, open_run
 from dmlprep.package.contract import CONTRACT, DIGEST, SCHEMA, SIGNATURE, Contract, FileEntry, schema
 from dmlprep.package.languages import Language, find_language, read_part
+from dmlprep.package.meanings import sentence
+from dmlprep.package.shipping import WHEELS, msbuild_text, nuget_version, shipped_files
 from dmlprep.package.signing import SigningKey, signing_key
 from dmlprep.package.verifying import read_contract
 from dmlprep.targets import find_target
@@ -28,8 +30,6 @@ Progress = Callable[[float, str], None]
 
 README = "README.md"
 _PIECE = 1 << 20
-_WHEELS = ("onnxruntime-windowsml", "onnxruntime-directml")
-"""Packages for Python with DirectML; the first one is the one that goes on (docs/directml-in-2026.md)."""
 
 
 @dataclass(frozen=True)
@@ -185,7 +185,9 @@ def _texts(language: Language, contract: Contract) -> dict[str, bytes]:
     made_for = find_target(contract.target.name).package
     values = {
         "LOWEST": contract.target.lowest_onnxruntime,
-        "WHEEL": made_for if made_for in _WHEELS else _WHEELS[0],
+        "WHEEL": made_for if made_for in WHEELS else WHEELS[0],
+        "NUGET": nuget_version(contract),
+        "MODEL": ";".join(msbuild_text(name) for name in shipped_files(contract)),
     }
 
     def filled(content: bytes) -> bytes:
@@ -214,6 +216,9 @@ def _readme(language: Language, contract: Contract) -> Iterator[str]:
             sizes = f"{'' if one.bytes is None else one.bytes} | {'' if one.gpu_bytes is None else one.gpu_bytes}"
             yield f"| {kind} | `{one.name}` | {one.type} | {shape} | {one.layout} | {sizes} |"
     yield ""
+    told = [f"- `{one.name}`: {text}." for one in (*contract.inputs, *contract.outputs) if (text := sentence(one))]
+    if told:
+        yield from (*told, "")
     if contract.fixed:
         fixed = ", ".join(f"`{name}` = {size}" for name, size in contract.fixed.items())
         yield f"Fixed when the model was prepared: {fixed}. Other sizes need another preparation.\n"

@@ -74,7 +74,7 @@ def read_contract(folder: Path) -> tuple[Contract, bytes]:
     try:
         check_document(msgspec.json.decode(raw))
         contract = msgspec.json.decode(raw, type=Contract)
-    except (RecursionError, Unfit, msgspec.DecodeError) as error:
+    except (RecursionError, UnicodeDecodeError, Unfit, msgspec.DecodeError) as error:
         what = "it is nested too deep" if isinstance(error, RecursionError) else str(error)
         _refuse(folder / CONTRACT, f"no contract of a package: {what}")
     names: Mapping[str, object] = contract.files

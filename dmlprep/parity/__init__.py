@@ -2,6 +2,7 @@
 
 from dmlprep.parity.candidate import Candidate, adapt_feed, file_candidate, shadow_candidate
 from dmlprep.parity.compare import compare, compare_candidate, not_run
+from dmlprep.parity.feedfiles import feed_files
 from dmlprep.parity.feeds import Feed, fit_feeds, fit_shapes, load_feeds, make_feeds, static_sizes
 from dmlprep.parity.framed_feeds import feeds_of
 from dmlprep.parity.optimization_levels import at_some_level, lower_levels
@@ -17,6 +18,7 @@ __all__ = [
     "at_some_level",
     "compare",
     "compare_candidate",
+    "feed_files",
     "feeds_of",
     "file_candidate",
     "fit_feeds",

@@ -6,8 +6,9 @@ round looks at up to 15 cuts in one run of each model, so n nodes take about log
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from dmlprep.metrics import Tolerance, choose_tolerance, holds_fp16, quantizes
 from dmlprep.model import Model
 from dmlprep.model.unchanged import Unchanged, data_files
 from dmlprep.model.walk import label
+from dmlprep.parity.along import MOST_VALUES, fit_shapes, seen_along, sweep
 from dmlprep.parity.candidate import Device, usable_device
 from dmlprep.parity.failing import by_failure
 from dmlprep.parity.finding import Bisection, culprits, inputs_at, named
@@ -38,11 +40,10 @@ __all__ = ["Bisection", "bisect"]
 Array = np.ndarray[Any, Any]
 Progress = Callable[[float, str], None]
 
+_AGREE = "every output agrees within the tolerance on this feed"
+
 _CUTS = 15
 """Cuts looked at in one round. More would need fewer runs, and break up more of what the device fuses."""
-
-_MOST_VALUES = 96
-"""Intermediate values exposed as outputs in one run."""
 
 _GROWS = 3
 """Where a node makes this many times of a difference, that is said of it, and not that differences add up."""
@@ -63,6 +64,7 @@ class _Search:
     apart: list[OutputMetrics]
     outputs: frozenset[str]
     hidden: bool = False
+    seen: dict[str, OutputMetrics] = field(default_factory=dict)
 
 
 def bisect(
@@ -77,6 +79,7 @@ def bisect(
     matrix: bool = False,
     out: Path | None = None,
     force: bool = False,
+    along: bool = False,
     progress: Progress = lambda share, text: None,
 ) -> Bisection:
     """Find where ``candidate`` on ``device`` parts from ``reference`` on the CPU.
@@ -90,6 +93,7 @@ def bisect(
             ``session``, the search has the first setting under which it does not.
         out: folder for the model of the nodes and all that shows the fault; without one nothing is written.
         force: replace files that are there.
+        along: where the models agree, compare values all along them as well: one more run of each.
 
     Raises:
         InputError: a model cannot be read, a feed does not fit, or the models have no outputs in common, or one was
@@ -102,6 +106,7 @@ def bisect(
     if out is not None:
         check_folder(out, force)
     session = session or SessionOptions()
+    began = time.perf_counter()
     files = Unchanged(contents=False)
     opened = files.take_model(candidate)
     try:
@@ -121,11 +126,13 @@ def bisect(
             if failing and tried[0].verdict.outcome == "passed":
                 session = failing[0]
         chosen = choose_tolerance(tolerance, fp16=holds_fp16(opened), quantized=quantizes(opened), device=device)
-        found = _bisect(made, opened, device, chosen, session, progress)
+        found = _bisect(made, opened, device, chosen, session, progress, along)
     files.check()
     found.settings = tried
+    found.reference, found.candidate, found.bound = str(reference), str(candidate), chosen.max_rel
+    found.seconds = time.perf_counter() - began
     if out is not None and found.outcome == "found":
-        found.files = write_reproduction(found, out, bound=chosen.max_rel, level=session.optimization, force=force)
+        write_reproduction(found, out, level=session.optimization, force=force)
     return found
 
 
@@ -136,6 +143,7 @@ def _bisect(
     chosen: Tolerance,
     session: SessionOptions,
     progress: Progress,
+    along: bool,
 ) -> Bisection:
     from dmlprep.runtime import SessionFailure
 
@@ -161,7 +169,7 @@ def _bisect(
         else:
             wanted = dict(reference.outputs(0))
             try:
-                result = _by_values(prober, cuts, wanted, answers, chosen, same_file, device, progress)
+                result = _by_values(prober, cuts, wanted, answers, chosen, same_file, device, progress, along)
             except SessionFailure as failure:
                 result = Bisection("not-run", f"a part of the models does not run by itself: {failure.message}")
     result.total_nodes = len(cuts.nodes)
@@ -180,19 +188,25 @@ def _by_values(
     same_file: bool,
     device: Device,
     progress: Progress,
+    along: bool,
 ) -> Bisection:
     common = [name for name in wanted if name in answers]
     if not common:
         raise InputError("the two models have no outputs in common", where=str(prober.models["candidate"].path))
-    apart = [m for m in (differ(n, wanted[n], answers[n], tolerance) for n in common) if not m.passed]
-    if not apart:
-        return Bisection("agree", "every output agrees within the tolerance on this feed")
+    seen = {name: differ(name, wanted[name], answers[name], tolerance) for name in common}
+    apart = [m for m in seen.values() if not m.passed]
+    if not apart and not along:
+        return Bisection("agree", _AGREE, along=seen_along(cuts, seen))
     graphs = prober.models["candidate"].ir.graph, prober.models["reference"].ir.graph
     known = match_values(graphs[0], graphs[0] if same_file else graphs[1])
     known.update({name: name for name in common})
-    search = _Search(-1, len(cuts.nodes) - 1, dict(wanted), dict(answers), apart, frozenset(wanted))
+    if not apart:
+        return Bisection("agree", _AGREE, along=seen_along(cuts, {**sweep(prober, cuts, known, tolerance), **seen}))
+    search = _Search(-1, len(cuts.nodes) - 1, dict(wanted), dict(answers), apart, frozenset(wanted), seen=seen)
     _narrow(prober, cuts, known, search, tolerance, progress)
-    return _conclude(prober, cuts, known, search, tolerance, device, same_file)
+    result = _conclude(prober, cuts, known, search, tolerance, device, same_file)
+    result.along = seen_along(cuts, search.seen)
+    return result
 
 
 def _narrow(
@@ -255,13 +269,14 @@ def _look(
     """One run of each model with values exposed as outputs; False where the fault does not show then."""
     reference = _reference_values(prober, names, known)
     candidate = prober.values("candidate", names)
-    strangers = _reshape(reference, candidate) - search.outputs
+    strangers = fit_shapes(reference, candidate) - search.outputs
     if strangers:
         # A simplifier kept the name for another value: these have no counterpart, and no cut goes through them.
         for name in strangers:
             del known[name]
         return True
     seen = {n: differ(n, reference[n], candidate[n], tolerance) for n in names if n in reference and n in candidate}
+    search.seen.update(seen)
     low = search.low
     for cut in [*chosen, search.high]:
         apart = [seen[n] for n in cuts.live(cut) if n in seen and not seen[n].passed]
@@ -284,7 +299,7 @@ def _choose(cuts: Cuts, inner: Sequence[int], search: _Search, most: int) -> tup
         )
         bounds = [search.low, *chosen, search.high]
         names = list(dict.fromkeys(n for cut in bounds for n in cuts.live(cut)))
-        if len(names) <= _MOST_VALUES or count == 1:
+        if len(names) <= MOST_VALUES or count == 1:
             return chosen, names
         count = max(1, count // 2)
 
@@ -292,22 +307,6 @@ def _choose(cuts: Cuts, inner: Sequence[int], search: _Search, most: int) -> tup
 def _reference_values(prober: Prober, names: Sequence[str], known: Mapping[str, str]) -> dict[str, Array]:
     found = prober.values("reference", dict.fromkeys(known[n] for n in names if n in known))
     return {n: found[known[n]] for n in names if n in known and known[n] in found}
-
-
-def _reshape(reference: dict[str, Array], candidate: Mapping[str, Array]) -> set[str]:
-    """Give the reference's values the candidate's shapes where they differ by sizes of 1; names of those that do not
-    fit.
-
-    A Reshape or Unsqueeze that was moved or folded away leaves the same numbers under the same name.
-    """
-    strangers = set()
-    for name, array in reference.items():
-        shape = candidate[name].shape if name in candidate else array.shape
-        if [n for n in array.shape if n != 1] == [n for n in shape if n != 1]:
-            reference[name] = array.reshape(shape)
-        else:
-            strangers.add(name)
-    return strangers
 
 
 def _conclude(
@@ -345,7 +344,7 @@ def _conclude(
         for cut in [c for c in cuts.whole(known) if c > search.high][:_READERS]:
             names = [n for n in cuts.live(cut) if n not in inputs]
             expected, answers = _reference_values(prober, names, known), prober.values("candidate", names)
-            strangers = _reshape(expected, answers)
+            strangers = fit_shapes(expected, answers)
             expected = {n: a for n, a in expected.items() if n in answers and n not in strangers}
             result.reproduced = result.with_readers = shown(
                 region(prober.models["candidate"], inputs, expected), expected

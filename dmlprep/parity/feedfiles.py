@@ -18,9 +18,9 @@ import onnx
 from google.protobuf.message import DecodeError
 
 from dmlprep.errors import InputError
-from dmlprep.files import Unfit, check_plain, explain, read_given
+from dmlprep.files import Unfit, check_plain, explain, meant, read_given
 
-__all__ = ["GivenFeed", "load_feeds"]
+__all__ = ["GivenFeed", "feed_files", "load_feeds"]
 
 Array = np.ndarray[Any, Any]
 
@@ -31,6 +31,7 @@ _TENSOR_BYTES = 1 << 31
 """Bytes of a message of protobuf."""
 
 _OF_ARCHIVES = (zipfile.BadZipFile, zipfile.LargeZipFile, zlib.error, LZMAError)
+_ENDINGS = ("*.npy", "*.npz", "input_*.pb")
 _FORMS = "an .npz, NAME=file.npy, a folder of .npy files, or a test_data_set folder"
 
 
@@ -79,7 +80,7 @@ def load_feeds(sources: Sequence[str | Path | Mapping[str, Array]]) -> list[Give
                 raise InputError(f"input {name!r} is given twice", where=str(source), code="DP705")
             single[name] = _npy(Path(file))
         elif not path.exists():
-            raise InputError("no such file", where=str(source), fix=f"give {_FORMS}", code="DP705")
+            raise InputError("no such file", where=str(source), fix=meant(path, f"give {_FORMS}"), code="DP705")
         else:
             raise InputError(
                 "not a form of feeds that dmlprep reads", where=str(source), fix=f"give {_FORMS}", code="DP705"
@@ -91,6 +92,22 @@ def load_feeds(sources: Sequence[str | Path | Mapping[str, Array]]) -> list[Give
     return feeds
 
 
+def feed_files(sources: Sequence[str | Path | Mapping[str, Array]]) -> list[Path]:
+    """The files that ``load_feeds`` reads of these sources, and the folders that it looks into."""
+    found: list[Path] = []
+    for source in sources:
+        if isinstance(source, Mapping):
+            continue
+        path = Path(source)
+        if path.is_dir():
+            folders = [path, *sorted(p for p in path.glob("test_data_set_*") if p.is_dir())]
+            found += folders
+            found += sorted(file for folder in folders for ending in _ENDINGS for file in folder.glob(ending))
+        else:
+            found.append(path if path.exists() else Path(str(source).rpartition("=")[2]))
+    return found
+
+
 def _npy(path: Path) -> Array:
     try:
         size = check_plain(path, FEED_BYTES)
@@ -100,7 +117,7 @@ def _npy(path: Path) -> Array:
             file.seek(0)
             array = np.load(file, allow_pickle=False)
     except FileNotFoundError as error:
-        raise InputError("no such file", where=str(path), code="DP705") from error
+        raise InputError("no such file", where=str(path), fix=meant(path, "check the path"), code="DP705") from error
     except _BROKEN as error:
         raise _broken(path, error) from error
     if not isinstance(array, np.ndarray):

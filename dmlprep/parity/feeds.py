@@ -27,6 +27,10 @@ Array = np.ndarray[Any, Any]
 Feed = dict[str, Array]
 
 
+_BYTES_PER_ELEMENT = 16
+"""What an element of a made feed takes while it is made: numbers are drawn in FP64, beside what they become."""
+
+
 def static_sizes(model: Model) -> dict[str, int]:
     """Sizes by ``input:axis`` of every fixed axis: what a pinned model asks of feeds for its original."""
     return {
@@ -76,6 +80,7 @@ def make_feeds(
         if wrong := beyond_bounds(shapes[one.name]):
             fix = "give its free dimensions smaller sizes: --pin, --size, or parity.sizes in the recipe"
             raise UsageError(wrong, where=f"input {one.name}", fix=fix)
+    _check_room(model, {name: shape for name, shape in shapes.items() if name not in fixed})
     limits = {one.name: _index_limit(model, like, one.name) for one in inputs}
     lone = {one.name: _compared(model, one) for one in inputs if math.prod(shapes[one.name]) == 1}
 
@@ -87,6 +92,22 @@ def make_feeds(
         return _fill(one, shapes, inputs, limits[one.name], seed, rough=rough)
 
     return [{one.name: made(one, seed + number) for one in inputs} for number in range(count)]
+
+
+def _check_room(model: Model, shapes: Mapping[str, tuple[int, ...]]) -> None:
+    """Refuse a feed that there is no room for, before anything is made."""
+    needed = _BYTES_PER_ELEMENT * sum(math.prod(shape) for shape in shapes.values())
+    if needed <= model.budget.most_bytes:
+        return
+    largest = max(shapes, key=lambda name: math.prod(shapes[name]))
+    sizes = " x ".join(map(str, shapes[largest]))
+    raise UsageError(
+        f"to make inputs of {sizes} takes {needed >> 20:,} MiB, and {model.budget.most_bytes >> 20:,} may be taken",
+        where=f"input {largest}",
+        fix="give its free dimensions smaller sizes (--pin, --size, parity.sizes in the recipe), give inputs of your "
+        f"own with --feeds, or raise the limit: dmlprep --made-bytes {needed} COMMAND",
+        code="DP703",
+    )
 
 
 def _compared(model: Model, one: Input) -> int | float | None:

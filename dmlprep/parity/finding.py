@@ -11,6 +11,7 @@ import numpy as np
 import onnx_ir as ir
 
 from dmlprep.model import Model
+from dmlprep.parity.along import Seen
 from dmlprep.parity.graph_cuts import Cuts
 from dmlprep.parity.probe import Prober
 from dmlprep.parity.session_matrix import SettingResult
@@ -44,6 +45,10 @@ class Bisection:
         total_nodes: nodes of the candidate's main graph.
         settings: what the whole candidate did under other session settings, where they were tried.
         files: what was written to show the fault.
+        reference, candidate: paths of the models.
+        along: values that were compared, in the order of the candidate's nodes.
+        bound: of their errors.
+        seconds: of all of it.
     """
 
     outcome: Literal["agree", "found", "not-run"]
@@ -68,6 +73,11 @@ class Bisection:
     expected: dict[str, Array] = field(default_factory=dict)
     settings: list[SettingResult] = field(default_factory=list)
     files: list[Path] = field(default_factory=list)
+    reference: str = ""
+    candidate: str = ""
+    along: list[Seen] = field(default_factory=list)
+    bound: float = 0.0
+    seconds: float = 0.0
 
     @property
     def exit_code(self) -> int:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 import onnx_ir as ir
 
+from dmlprep.model.constants import held_tensor
 from dmlprep.parity.sizes import Input
 
 Functions = Mapping[ir.OperatorIdentifier, ir.Function]
@@ -47,7 +48,7 @@ def compared_with(value: ir.Value, functions: Functions) -> int | float | None:
         if node.domain != "" or node.op_type not in _COMPARES:
             continue
         other = node.inputs[1 - position]
-        constant = ir.convenience.get_const_tensor(other) if other is not None else None
+        constant = held_tensor(other)
         if constant is not None and constant.size == 1:
             found = constant.numpy().reshape(-1)[0].item()
             if isinstance(found, int | float) and math.isfinite(found):

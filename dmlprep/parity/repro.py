@@ -16,6 +16,7 @@ from dmlprep.files.outputs import check_replaceable
 from dmlprep.files.staging import staging_folder
 from dmlprep.fused import write_out
 from dmlprep.model.walk import label
+from dmlprep.parity.bisect_record import bisect_record
 from dmlprep.parity.finding import Bisection
 from dmlprep.record.printable import printable
 
@@ -23,7 +24,7 @@ __all__ = ["FILES", "check_folder", "write_reproduction"]
 
 Array = np.ndarray[Any, Any]
 
-FILES = ("node.onnx", "inputs.npz", "expected.npz", "reproduce.py", "issue.md")
+FILES = ("node.onnx", "inputs.npz", "expected.npz", "reproduce.py", "issue.md", "run.json")
 """What ``write_reproduction`` writes; a large model has ``node.onnx.data`` besides."""
 _DATA = "node.onnx.data"
 
@@ -79,30 +80,29 @@ def write_reproduction(
     found: Bisection,
     folder: Path,
     *,
-    bound: float,
     level: str = "all",
     force: bool = False,
-) -> list[Path]:
-    """Write the model of the nodes that were found, and all that shows the fault.
+) -> None:
+    """Write the model of the nodes that were found, and all that shows the fault; ``found.files`` says what.
 
     Args:
         found: a bisection whose outcome is ``found``.
-        bound: max|d| / max|expected| that the script allows.
         level: graph optimisation level that the fault was found with.
 
     Raises:
         OutputError: the folder holds such files already, or cannot be written.
     """
     check_folder(folder, force)
+    found.files = [folder / name for name in FILES]
     try:
         with staging_folder(folder) as staging:
-            _write(found, staging, bound, level)
+            _write(found, staging, found.bound, level)
             made = {path.name: path for path in staging.iterdir() if path.name in (*FILES, _DATA)}
             FileSet(folder, FILES[0], (*FILES[1:], _DATA)).exchange(made)
     except OSError as error:
         where = Path(error.filename) if error.filename is not None else folder
+        found.files = []
         raise unwritable(error, where, "choose another -o") from error
-    return [folder / name for name in FILES]
 
 
 def _write(found: Bisection, folder: Path, bound: float, level: str) -> None:
@@ -126,6 +126,7 @@ def _write(found: Bisection, folder: Path, bound: float, level: str) -> None:
     )
     (folder / "reproduce.py").write_text(script, encoding="utf-8", newline="\n")
     (folder / "issue.md").write_text(issue_text(found, bound, level), encoding="utf-8", newline="\n")
+    (folder / "run.json").write_bytes(bisect_record(found).to_json())
 
 
 def check_folder(folder: Path, force: bool) -> None:

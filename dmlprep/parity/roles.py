@@ -8,6 +8,7 @@ from typing import Literal
 import onnx_ir as ir
 
 from dmlprep.model import Model
+from dmlprep.model.constants import held_tensor
 from dmlprep.parity.sizes import Input
 
 __all__ = ["Role", "index_limit", "role"]
@@ -101,7 +102,7 @@ def _size(table: ir.Value | None, axis: int) -> int | None:
     if table is None or table.shape is None:
         producer = table.producer() if table is not None else None
         if producer is not None and producer.op_type == "Constant":
-            values = ir.convenience.get_const_tensor(producer.outputs[0])
+            values = held_tensor(table)
             sizes = values.shape.numpy() if values is not None else ()
             return sizes[axis] if -len(sizes) <= axis < len(sizes) else None
         if producer is not None and producer.op_type in ("DequantizeLinear", "Cast", "Identity") and producer.inputs:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
 import msgspec
 
 from dmlprep.metrics import ProofRules
-from dmlprep.model import Model
+from dmlprep.model import Frozen, Model
 from dmlprep.model.runner import Runner
 from dmlprep.record import Finding
 
@@ -56,10 +56,11 @@ class Context:
         target: what the model is made ready for.
         findings: filled by the pass with ``report``.
         facts: numbers for the step's record, filled by the pass.
+        before: the model as it is handed to the pass, frozen, where the pipeline did so.
         runner: runs models, where the pipeline has one.
         choose_opset: the opset at which most of a model's compute runs on DirectML, where the pipeline can tell.
         on_cpu: the compute nodes of a model that DirectML does not take, where the pipeline can tell; shape arithmetic
-            that ONNX Runtime keeps on the CPU is left out.
+            that ONNX Runtime keeps on the CPU is left out. It takes the model, and the same frozen where it was.
         rules: what the proof will decide by.
         progress: called with a share done (0 to 1) and a word about it.
     """
@@ -67,9 +68,10 @@ class Context:
     target: Target
     findings: list[Finding] = field(default_factory=list)
     facts: dict[str, Any] = field(default_factory=dict)
+    before: Frozen | None = None
     runner: Runner | None = None
-    choose_opset: Callable[[Model], int] | None = None
-    on_cpu: Callable[[Model], list[OnCpu]] | None = None
+    choose_opset: Callable[[Model, Frozen | None], int] | None = None
+    on_cpu: Callable[[Model, Frozen | None], list[OnCpu]] | None = None
     rules: ProofRules = field(default_factory=ProofRules)
     progress: Callable[[float, str], None] = lambda share, text: None
 

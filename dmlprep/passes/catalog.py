@@ -82,5 +82,7 @@ def wrong_value(error: msgspec.ValidationError, table: type[msgspec.Struct], pre
     field = place.rstrip("`").lstrip(".")
     kind = get_type_hints(table).get(field.removeprefix(prefix))
     words = [str(word) for part in (kind, *get_args(kind)) if get_origin(part) is Literal for word in get_args(part)]
+    if not words and kind is not None and bool in (kind, *get_args(kind)) and "got `str`" in text:
+        words = ["true", "false"]
     fix = f"one of: {', '.join(words)}" if words else "see docs/recipes.md"
     return (f"field {field!r}: {text}" if field else text), fix

@@ -9,7 +9,7 @@ import onnx_ir as ir
 
 from dmlprep.analysis.knowledge import Knowledge
 from dmlprep.errors import UsageError
-from dmlprep.model import Model
+from dmlprep.model import Frozen, Model
 from dmlprep.passes.base import Context, Options, Pass
 from dmlprep.passes.catalog import suggest
 from dmlprep.quirks import Hit, find_quirks, quirks
@@ -57,7 +57,8 @@ class FixQuirksPass(Pass[FixQuirksOptions]):
         fixed: Counter[tuple[str, str]] = Counter()
         refused: dict[tuple[str, str, str], tuple[Hit, str]] = {}
         for round_ in range(_MAX_ROUNDS):
-            hits = [h for h in _hits(model, context.target, self.options) if _key(h) not in refused]
+            frozen = context.before if not round_ else None
+            hits = [h for h in _hits(model, context.target, self.options, frozen) if _key(h) not in refused]
             if not hits:
                 break
             context.progress(round_ / _MAX_ROUNDS, f"{len(hits)} nodes")
@@ -90,10 +91,10 @@ def _first_output(node: NodeFacts) -> str:
     return next((v.name for v in node.outputs if v is not None), "")
 
 
-def _hits(model: Model, target: Target, options: FixQuirksOptions) -> list[Hit]:
+def _hits(model: Model, target: Target, options: FixQuirksOptions, frozen: Frozen | None) -> list[Hit]:
     if target.opset_only:
         return []
-    found = find_quirks(build(model.ir, Knowledge.swept(model.ir)), target)
+    found = find_quirks(build(model.ir, Knowledge.swept(model.ir, frozen)), target)
     return [h for h in found if h.quirk.rewrite is not None and h.quirk.id not in options.skip]
 
 

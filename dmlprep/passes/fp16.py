@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 import onnx_ir as ir
@@ -260,6 +260,7 @@ class Fp16Pass(Pass[Fp16Options]):
             "outputs_in_fp16": found.outputs,
             "search_seconds": round(found.seconds, 1),
             "worst_values": _worst(found.ranges.values()),
+            "profile": _along(found.ranges.values()),
         }
         if not found.met or found.whole:
             best = (
@@ -341,6 +342,18 @@ def _worst(ranges: Iterable[Range]) -> list[dict[str, str | float]]:
     smallest = [r for r in sorted(finite, key=lambda r: -r.small)[:5] if r.small > 0 and r not in largest]
     return [{"value": r.value, "peak": r.peak, "small": r.small} for r in [*largest, *smallest]]
 
+
+def _along(ranges: Iterable[Range]) -> dict[str, Any]:
+    """The range profile along the model, as ``record.facts.Profile``: of a large one its largest values."""
+    finite = [r for r in ranges if math.isfinite(r.peak)]
+    least = sorted((r.peak for r in finite), reverse=True)[:_PROFILED][-1:] or [0.0]
+    shown = [r for r in finite if r.peak >= least[0]][:_PROFILED]
+    peaks = [float(f"{r.peak:.4g}") for r in shown]
+    return {"nodes": [r.node for r in shown], "peaks": peaks, "left_out": len(finite) - len(shown)}
+
+
+_PROFILED = 2_000
+"""Values of a range profile that a record holds."""
 
 _FIELDS: tuple[Literal["keep", "convert"], ...] = ("keep", "convert")
 

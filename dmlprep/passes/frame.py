@@ -106,4 +106,4 @@ class FramePass(Pass[FrameOptions]):
 
 
 def _on_cpu(model: Model, context: Context) -> list[tuple[str, str]]:
-    return [(node.name, node.operator) for node in context.on_cpu(model)] if context.on_cpu is not None else []
+    return [(node.name, node.operator) for node in context.on_cpu(model, None)] if context.on_cpu is not None else []

@@ -7,7 +7,7 @@ from collections import Counter
 import onnx_ir as ir
 
 from dmlprep.analysis.knowledge import Knowledge
-from dmlprep.fused import FORMS, Form, Match
+from dmlprep.fused import Form, Match
 from dmlprep.fused.form import DOMAIN, Shared, write
 from dmlprep.model import Model
 from dmlprep.passes.base import Context, Options, Pass
@@ -28,12 +28,14 @@ class FuseOptions(Options, frozen=True, kw_only=True):
         rotary: RotaryEmbedding.
         skip_norm: SkipSimplifiedLayerNormalization: a sum, and RMS normalization of it.
         attention: MultiHeadAttention: products of queries, keys and values with a Softmax between.
+        grouped_attention: GroupQueryAttention: the same of a whole sequence under a causal mask.
     """
 
     group_norm: bool = True
     rotary: bool = True
     skip_norm: bool = False
     attention: bool = False
+    grouped_attention: bool = False
 
 
 class FusePass(Pass[FuseOptions]):
@@ -46,6 +48,8 @@ class FusePass(Pass[FuseOptions]):
 
     def run(self, model: Model, context: Context) -> bool:
         """Fuse what has a fused form that the target's DirectML takes."""
+        from dmlprep.fused.catalog import FORMS  # here: every command imports every pass
+
         forms = [form for form in FORMS if getattr(self.options, form.option)]
         if context.target.opset_only or not forms:
             return False
@@ -63,6 +67,7 @@ class FusePass(Pass[FuseOptions]):
                         left.setdefault((form.op_type, match), []).append(node.path)
                     elif match is not None and _write(form, match, model, names, shared):
                         done[form.op_type] += 1
+                        break
         for op, count in sorted(done.items()):
             nodes = "1 node" if count == 1 else f"{count} nodes"
             context.report(finding("DP302", f"{op}: {nodes} written in the place of several", operator=op, count=count))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from dmlprep.errors import DmlprepError, ToolFailed
+from dmlprep.memory import estimate, over_budget
 from dmlprep.model import Model
 from dmlprep.model.unchanged import Unchanged
 from dmlprep.parity.feeds import make_feeds
@@ -35,10 +36,12 @@ def check_model(
     fail_on_cpu: bool = False,
     verify: bool = False,
     session: SessionOptions | None = None,
+    vram: int | None = None,
 ) -> list[Examined]:
     """What ``check`` says of a model file, target by target. What is asked for besides is asked of the last one.
 
-    The last one is also told what prepare would do (``facts["prepare"]``), where there is something to do.
+    The last one is also told what prepare would do (``facts["prepare"]``), where there is something to do, and how much
+    memory it needs (``facts["memory"]``).
 
     Args:
         fail_on_cpu: compute that would run on the CPU makes the exit code 1, and ``error`` says which; shape
@@ -46,6 +49,8 @@ def check_model(
         verify: ask a real DirectML session as well; its verdict is in the record, and makes the exit code 1 where it
             is not ``passed``.
         session: its adapter or GPU is that of the session.
+        vram: bytes of memory that the device has. Where a session needs more, a finding says so and the exit code is
+            1; where that is not known, it is 3.
 
     Raises:
         InputError: the model cannot be read, or was changed while it was verified.
@@ -55,7 +60,7 @@ def check_model(
     """
     files = Unchanged(contents=False)
     try:
-        return _checked(files, files.take_model(path), targets, fail_on_cpu, verify, session)
+        return _checked(files, files.take_model(path), targets, fail_on_cpu, verify, session, vram)
     except ToolFailed as error:
         error.where = f"{path}: {error.where}" if error.where else str(path)
         raise
@@ -68,10 +73,12 @@ def _checked(
     fail_on_cpu: bool,
     verify: bool,
     session: SessionOptions | None,
+    vram: int | None,
 ) -> list[Examined]:
     found = examine_for(model, targets)
     newest = found[-1]
     _foretell(model, newest)
+    _weigh(newest, vram)
     if verify:
         newest.known_placement("--verify")
         verdict = verify_placement(model, newest.target, session, feed=lambda: make_feeds(model, count=1)[0])
@@ -88,6 +95,22 @@ def _checked(
             newest.record.exit_code = 1
             newest.record.error = f"{nodes} would run on the CPU, first {away[0]}"
     return found
+
+
+def _weigh(examined: Examined, vram: int | None) -> None:
+    """Put into the record how much memory of the device a session needs, and whether the device has it."""
+    record = examined.record
+    if vram is not None:
+        examined.known_placement("--vram")
+    if examined.placement is None or examined.facts is None:
+        return
+    found = estimate(examined.facts, examined.placement, examined.target, vram)
+    record.facts["memory"] = msgspec.to_builtins(found)
+    wrong = over_budget(found, vram) if vram is not None else None
+    if wrong is not None:
+        record.findings.append(wrong)
+        record.exit_code = record.exit_code or (1 if found.known else 3)
+        record.error = record.error or wrong.message.partition(";")[0]
 
 
 def _foretell(model: Model, examined: Examined) -> None:

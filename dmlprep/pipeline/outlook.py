@@ -15,6 +15,7 @@ import msgspec
 import onnx_ir as ir
 
 from dmlprep.errors import ModelRefused
+from dmlprep.memory import estimate
 from dmlprep.model import Model
 from dmlprep.model.collector import paused_collector
 from dmlprep.model.walk import nodes
@@ -23,11 +24,15 @@ from dmlprep.passes import Pass
 from dmlprep.pipeline.placing import context_for
 from dmlprep.pipeline.transaction import Transactions
 from dmlprep.placement import Placement, place
+from dmlprep.placement.place import place_facts
 from dmlprep.placement.placement import PlacedNode
+from dmlprep.placement.reading import read_facts
 from dmlprep.recipe import Plan, PlannedStep
 from dmlprep.record import StepRecord
 from dmlprep.record.hints import command_line
+from dmlprep.record.memory import MemoryEstimate
 from dmlprep.targets import Target
+from dmlprep.targets.facts import GraphFacts
 
 __all__ = ["Fate", "Half", "Outlook", "look_ahead", "step_ahead"]
 
@@ -79,6 +84,7 @@ class Outlook(msgspec.Struct, frozen=True, omit_defaults=True):
         fates: of each node that runs on the CPU.
         staying: compute nodes on the CPU afterwards, also those that a step made.
         refused: why a step refuses the model; empty where none does.
+        memory: what a session holds of the device's memory afterwards; ``None`` where no step changed the model.
         example: the same with a size for each free dimension, where there are such; the graph may refuse these sizes.
     """
 
@@ -97,6 +103,7 @@ class Outlook(msgspec.Struct, frozen=True, omit_defaults=True):
     half: Half | None = None
     refused: str = ""
     values: dict[str, Any] = {}
+    memory: MemoryEstimate | None = None
     example: Outlook | None = None
 
     @property
@@ -152,6 +159,7 @@ class _Walk:
 
     Attributes:
         left: nodes on the CPU, before and after each step.
+        facts: the nodes that ``after`` placed; ``None`` where these are the model's own.
     """
 
     work: Model
@@ -160,6 +168,13 @@ class _Walk:
     steps: list[StepRecord] = field(default_factory=list)
     half: Half | None = None
     refused: str = ""
+    facts: GraphFacts | None = None
+
+    def place(self, target: Target) -> None:
+        """Place what the steps have made so far."""
+        with paused_collector():
+            self.facts = read_facts(self.work, target.tables)
+            self.after = place_facts(self.facts, target, self.work.opset)
 
 
 def _walk(model: Model, plan: Plan, before: Placement) -> _Walk:
@@ -176,12 +191,13 @@ def _walk(model: Model, plan: Plan, before: Placement) -> _Walk:
         walk.steps.append(done)
         changed = changed or done.outcome == "changed"
         if changed and walk.left[0]:  # else nobody asks which step brought a node to DirectML
-            walk.after, changed = place(walk.work, plan.target), False
+            walk.place(plan.target)
+            changed = False
         walk.left.append(_away(walk.after))
         if "casts" in done.facts:
             walk.half = _half(walk.work, done, step)
     if changed:
-        walk.after = place(walk.work, plan.target)
+        walk.place(plan.target)
     return walk
 
 
@@ -221,6 +237,7 @@ def _run(model: Model, plan: Plan, before: Placement) -> Outlook:
         half=walk.half,
         refused=walk.refused,
         values=plan.values,
+        memory=None if walk.facts is None or walk.refused else estimate(walk.facts, walk.after, plan.target),
     )
 
 

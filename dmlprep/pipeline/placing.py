@@ -1,25 +1,80 @@
-"""What steps are told of placement: passes ask, and the room ``placement`` stands beside theirs."""
+"""What steps and records are told of placement: passes ask, and the room ``placement`` stands beside theirs."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from dmlprep.model import Model
+import msgspec
+
+from dmlprep.memory import estimate
+from dmlprep.model import Frozen, Model
+from dmlprep.model.collector import paused_collector
 from dmlprep.passes import Context, OnCpu
 from dmlprep.placement import choose_opset, place
+from dmlprep.placement.place import place_facts
+from dmlprep.placement.reading import read_facts
+from dmlprep.placement.table import node_table
+from dmlprep.record import RunRecord
+from dmlprep.record.nodes import NodeTable, NodeTables
 from dmlprep.targets import Target
 
-__all__ = ["context_for"]
+__all__ = ["context_for", "note_after", "note_before"]
+
+
+def _placed(
+    model: Model, target: Target, frozen: Frozen | None, vram: int | None
+) -> tuple[dict[str, Any], NodeTable, dict[str, Any]]:
+    with paused_collector():
+        graph = read_facts(model, target.tables, frozen)
+        placement = place_facts(graph, target, model.opset)
+        memory = msgspec.to_builtins(estimate(graph, placement, target, vram))
+        return placement.summary(), node_table(graph, placement), memory
+
+
+def note_before(record: RunRecord, model: Model, target: Target, vram: int | None = None) -> None:
+    """Note where each node runs before the steps, and the memory that it needs; a record of a model that a step refuses
+    has that as well.
+
+    Args:
+        vram: bytes of memory that the device has.
+
+    Raises:
+        UsageError: the target's kernels are not known.
+    """
+    record.facts["placement_before"], table, record.facts["memory"] = _placed(model, target, model.opened, vram)
+    record.facts["nodes"] = msgspec.to_builtins(NodeTables(table))
+
+
+def note_after(
+    record: RunRecord,
+    model: Model,
+    target: Target,
+    frozen: Frozen | None,
+    *,
+    changed: bool,
+    vram: int | None = None,
+) -> None:
+    """Note where each node runs after the steps, and the memory: as before where none ``changed`` the model.
+
+    Args:
+        frozen: the same model, where it was frozen already.
+        vram: as in ``note_before``.
+    """
+    if not changed:
+        record.facts["placement_after"] = record.facts["placement_before"]
+        return
+    record.facts["placement_after"], table, record.facts["memory"] = _placed(model, target, frozen, vram)
+    record.facts["nodes"]["after"] = msgspec.to_builtins(table)
 
 
 def context_for(target: Target, **more: Any) -> Context:
     """The context of a step, with what placement on ``target`` answers; ``more`` are its other fields."""
 
-    def on_cpu(model: Model) -> list[OnCpu]:
+    def on_cpu(model: Model, frozen: Frozen | None = None) -> list[OnCpu]:
         return [
             OnCpu(n.name, n.op)
-            for n in place(model, target).nodes
+            for n in place(model, target, frozen).nodes
             if n.provider != "DmlExecutionProvider" and n.role == "compute" and n.code != "DP506"
         ]
 
-    return Context(target, choose_opset=lambda m: choose_opset(m, target), on_cpu=on_cpu, **more)
+    return Context(target, choose_opset=lambda m, frozen: choose_opset(m, target, frozen), on_cpu=on_cpu, **more)

@@ -20,22 +20,27 @@ from dmlprep.errors import CheckNotRun, DmlprepError, InternalError, ModelRefuse
 from dmlprep.files import FileSet, check_path, unwritable
 from dmlprep.files.outputs import check_replaceable
 from dmlprep.files.staging import PREFIX, clear_staging, staging_folder
+from dmlprep.memory import over_budget
 from dmlprep.metrics import ProofRules, UserMetric, holds_fp16
-from dmlprep.model import Model
+from dmlprep.model import EXTERNAL_OVER, Frozen, Model
 from dmlprep.model.budget import limited
 from dmlprep.model.checking import check, demand_valid
 from dmlprep.model.opening import check_name
 from dmlprep.model.saving import Saved
 from dmlprep.model.unchanged import Unchanged, data_files
 from dmlprep.parity import RunFeeds, feeds_of
+from dmlprep.pipeline.kept_verdicts import KeptVerdicts, verdict_folder
 from dmlprep.pipeline.observer import Observer
-from dmlprep.pipeline.placing import context_for
+from dmlprep.pipeline.placing import context_for, note_after, note_before
 from dmlprep.pipeline.proof import missing_device, prove
 from dmlprep.pipeline.runner import CpuRunner
 from dmlprep.pipeline.transaction import Transactions
+from dmlprep.pipeline.zero_sizes import refuse_nothing
 from dmlprep.recipe import Plan
 from dmlprep.record import RunRecord, Verdict
 from dmlprep.record.findings import Finding, finding
+from dmlprep.record.memory import memory_of
+from dmlprep.record.origin import origin
 
 if TYPE_CHECKING:
     import numpy as np
@@ -59,6 +64,11 @@ class PrepareRequest:
         session: options of the DirectML session (device, overrides).
         metric: the user's own, which decides in place of the tolerance.
         bench_seconds: for timing the result against the input; ``None`` where that is not asked for.
+        command_line: what the user typed, for the record; empty for a call from Python.
+        fresh: measure on DirectML also where a verdict on equal files is kept.
+        read: files and folders besides model and recipe that the result depends on: those of feeds and metric.
+        vram: bytes of memory that the device has: a result that needs more is refused.
+        external_over: bytes of weights from which they go into ``model.onnx.data``.
     """
 
     source: Path
@@ -69,6 +79,11 @@ class PrepareRequest:
     session: SessionOptions | None = None
     metric: UserMetric | None = None
     bench_seconds: float | None = None
+    command_line: str = ""
+    fresh: bool = False
+    read: Sequence[Path] = ()
+    vram: int | None = None
+    external_over: int = EXTERNAL_OVER
     observer: Observer = field(default_factory=Observer)
 
     @property
@@ -114,6 +129,7 @@ def prepare(request: PrepareRequest) -> RunRecord:
         version=__version__,
         target=request.plan.target.name,
         recipe=request.plan.recipe.name,
+        facts={"origin": msgspec.to_builtins(origin(request.command_line))},
     )
     source = Unchanged()
     try:
@@ -143,7 +159,7 @@ def _run(request: PrepareRequest, record: RunRecord, source: Unchanged, began: f
     record.opset_before, record.ir_before = _versions(model)
     record.findings += model.notes
     record.facts["files"] = _files(model, request)
-    demand_valid(model.ir, request.source)
+    demand_valid(model.ir, request.source, model.opened)
     if request.metric is not None and request.metric.name == request.plan.recipe.parity.metric:
         text = f"the recipe names the metric {request.metric.name}, whose code decides about this model"
         record.findings.append(finding("DP712", text))
@@ -154,14 +170,16 @@ def _run(request: PrepareRequest, record: RunRecord, source: Unchanged, began: f
     with cpu_host() as host:
         host.begin()
         # Before the steps, which take longer. The steps and the proof have the same feeds.
-        feeds = _feeds(model.copy(), request)
-        record.facts["placement_before"] = _placed(model, request)
-        _run_steps(model, request, feeds, record, host)
+        feeds = _feeds(model.copy(model.opened), request)
+        target = request.plan.target
+        note_before(record, model, target, request.vram)
+        frozen = _run_steps(model, request, feeds, record, host)
         record.opset_after, record.ir_after = _versions(model)
         changed = any(step.outcome == "changed" for step in record.steps)
-        record.facts["placement_after"] = _placed(model, request) if changed else record.facts["placement_before"]
+        note_after(record, model, target, frozen, changed=changed, vram=request.vram)
+        _check_memory(request, record)
         if not changed:  # else the step that changed it last was held to the same
-            _check_result(model, request.source)
+            _check_result(model, request.source, frozen)
         _save_and_prove(model, request, feeds, record, source, host, began)
 
 
@@ -171,6 +189,21 @@ def _check_device(request: PrepareRequest, record: RunRecord) -> None:
         found = finding("DP803", f"parity on dml did not run: {reason}", remedy=_DML_HERE)
         record.verdicts.append(Verdict(check="parity on dml", outcome="not-run", reason=reason, findings=[found]))
         _judge(record, request.plan)
+
+
+def _check_memory(request: PrepareRequest, record: RunRecord) -> None:
+    """Refuse what the device has no memory for, before it is proved.
+
+    Raises:
+        ModelRefused: DP530, it needs more.
+        CheckNotRun: DP531, that is not known.
+    """
+    found = memory_of(record.facts)
+    wrong = over_budget(found, request.vram) if found is not None and request.vram is not None else None
+    if wrong is None:
+        return
+    kind = ModelRefused if wrong.code == "DP530" else CheckNotRun
+    raise kind(wrong.message, where=str(request.source), fix=wrong.remedy, code=wrong.code)
 
 
 def _check_out(request: PrepareRequest) -> None:
@@ -209,13 +242,14 @@ def _versions(model: Model) -> tuple[dict[str, int], int]:
 
 
 def _files(model: Model, request: PrepareRequest) -> list[str]:
-    """The files that the result depends on: the model, its data files, and the recipe where it is a file."""
+    """What the result depends on: the model, its data files, the recipe where it is a file, feeds and a metric."""
     recipe = request.plan.recipe.name
-    return [str(request.source), *map(str, data_files(model)), *([] if recipe.startswith("@") else [recipe])]
+    named = [] if recipe.startswith("@") else [recipe]
+    return [str(request.source), *map(str, data_files(model)), *named, *map(str, request.read)]
 
 
-def _check_result(model: Model, source: Path) -> None:
-    wrong = check(model.ir)
+def _check_result(model: Model, source: Path, frozen: Frozen | None) -> None:
+    wrong = check(model.ir, frozen=frozen)
     if wrong:
         raise ModelRefused(
             f"the prepared model would not be valid: {wrong}",
@@ -232,12 +266,15 @@ def _feeds(original: Model, request: PrepareRequest) -> RunFeeds:
     return feeds_of(original, request.feeds, sizes, values=plan.values, rough=rough, framing=framing)
 
 
-def _run_steps(model: Model, request: PrepareRequest, feeds: RunFeeds, record: RunRecord, host: SessionHost) -> None:
+def _run_steps(
+    model: Model, request: PrepareRequest, feeds: RunFeeds, record: RunRecord, host: SessionHost
+) -> Frozen | None:
+    """Run the steps; the model as they left it, frozen."""
     plan = request.plan
     within = False
     parity = plan.recipe.parity
     rules = ProofRules(parity.measures, parity.tolerance, request.metric)
-    steps = Transactions(model)
+    steps = Transactions(model, model.opened)
     with CpuRunner(feeds.of, parity.time_limit, host) as runner:
         for index, step in enumerate(plan.steps, 1):
             request.observer.step_started(step.name, index, len(plan.steps))
@@ -247,12 +284,9 @@ def _run_steps(model: Model, request: PrepareRequest, feeds: RunFeeds, record: R
             within = within or "opset" in step.pass_.promises()
             record.steps.append(done)
             request.observer.step_finished(done)
-
-
-def _placed(model: Model, request: PrepareRequest) -> dict[str, Any]:
-    from dmlprep.placement import place
-
-    return place(model, request.plan.target).summary()
+            if parity.cpu or parity.dml != "off":
+                refuse_nothing(model, done)
+    return steps.frozen
 
 
 def _save_and_prove(
@@ -275,10 +309,12 @@ def _save_and_prove(
 
     with staging_folder(target.parent) as staging:
         try:
-            saved = model.save(staging / target.name, progress=progress)
+            saved = model.save(staging / target.name, external_over=request.external_over, progress=progress)
         except OutputError as error:
             error.where = str(target)  # the user knows of no staging folder
             raise
+        if done < total:  # tensors that several names share are written once
+            request.observer.saving(total, total)
         record.output_sha256 = saved.sha256
         record.verdicts = prove(
             feeds.original,
@@ -290,6 +326,7 @@ def _save_and_prove(
             observer=request.observer,
             host=host,
             metric=request.metric,
+            kept=KeptVerdicts(verdict_folder(), fresh=request.fresh),
         )
         _judge(record, request.plan)
         if record.exit_code:

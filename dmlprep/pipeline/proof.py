@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -29,8 +30,10 @@ from dmlprep.parity import (
 from dmlprep.parity.candidate import usable_device
 from dmlprep.parity.loading import LOADS, loads
 from dmlprep.parity.yardstick import Yardstick
+from dmlprep.pipeline.kept_verdicts import KeptVerdicts
 from dmlprep.pipeline.observer import Observer
 from dmlprep.pipeline.predicted import device_rounding, hold_against
+from dmlprep.pipeline.proof_key import proof_key
 from dmlprep.recipe import ParitySettings
 from dmlprep.record import DeviceInfo, Verdict
 
@@ -84,6 +87,7 @@ def prove(
     observer: Observer | None = None,
     host: SessionHost | None = None,
     metric: UserMetric | None = None,
+    kept: KeptVerdicts | None = None,
 ) -> list[Verdict]:
     """One verdict for each check that the settings ask for; the original runs once.
 
@@ -95,6 +99,7 @@ def prove(
         rounding: how the FP16 emulation rounds, where a step brought FP16 arithmetic in; ``None`` where none did.
         host: serves what runs on the CPU, one model after the other; without one each has a worker of its own.
         metric: the user's own, which decides in place of the tolerance.
+        kept: verdicts of DirectML that are not measured again.
 
     Raises:
         InputError: a feed of the user's does not fit the model, it has no output that ``settings.measures`` names, or
@@ -104,7 +109,7 @@ def prove(
     # Opened from the disk, once for all checks: what is proved is the file that was written, and not the model in
     # memory that it was written from, which would hide a fault of saving.
     made = Model.open(prepared)
-    checks = _checks(made, settings, rounding, session, observer, host)
+    checks = _checks(made, settings, rounding, session, observer, host, kept or KeptVerdicts(None))
     verdicts = _compared(checks, original, made, settings, feeds, session, observer, host, metric) if checks else []
     # A file that ran was loaded; what an emulation says is of a model of our own making.
     if not any(v.outcome == "failed" or (v.outcome in _RAN and v.check in _OF_THE_FILE) for v in verdicts):
@@ -152,10 +157,12 @@ def _checks(
     session: SessionOptions | None,
     observer: Observer,
     host: SessionHost | None,
+    kept: KeptVerdicts,
 ) -> list[_Check]:
     def on(device: Literal["cpu", "dml"], predicted_by: str = "") -> _Check:
         def run(reference: Reference) -> Verdict:
-            return compare(
+            measure = partial(
+                compare,
                 reference,
                 made,
                 device=device,
@@ -165,6 +172,9 @@ def _checks(
                 progress=observer.step_progress,
                 host=host,
             )
+            if device == "cpu" or not kept.active:
+                return measure()
+            return kept.verdict(proof_key(reference, made, settings, session), measure)
 
         return _Check(f"parity on {device}", run, predicted_by)
 

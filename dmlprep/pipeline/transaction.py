@@ -50,11 +50,17 @@ class Transactions:
 
     Args:
         model: what the steps run on.
+        frozen: the same, where it was frozen already.
     """
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: Model, frozen: Frozen | None = None) -> None:
         self._model = model
-        self._now: tuple[Frozen, Statistics] | None = None
+        self._now = (frozen, model.statistics()) if frozen is not None else None
+
+    @property
+    def frozen(self) -> Frozen | None:
+        """The model as the last step left it; ``None`` where that failed, or there was none."""
+        return self._now[0] if self._now is not None else None
 
     def run(
         self,
@@ -68,6 +74,7 @@ class Transactions:
         """Run one pass, as ``run_step`` does."""
         before, counts = self._now or (self._model.snapshot(), self._model.statistics())
         self._now = None
+        context.before = before
         began = time.perf_counter()
         after = _run(name, step, self._model, before, context, within_target=within_target)
         seconds = time.perf_counter() - began
@@ -169,7 +176,7 @@ def _hold_to_contract(
     doubled = sorted(n for n, times in names.items() if times > 1)
     if doubled and not _doubled_before(before, doubled):
         raise InternalError(f"two nodes are called {doubled[0]!r}", where=f"step {name}", fix="please report this")
-    wrong = check(model.ir)
+    wrong = check(model.ir, frozen=now)
     if wrong:
         raise ModelRefused(
             f"the result is not valid: {wrong}",

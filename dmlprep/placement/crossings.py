@@ -10,15 +10,20 @@ from dmlprep.placement.placement import Crossing
 from dmlprep.targets.facts import GraphFacts, NodeFacts, Value
 from dmlprep.targets.kernels import Kernel
 
-__all__ = ["crossings", "feed_bytes", "nbytes"]
+__all__ = ["LARGEST", "crossings", "feed_bytes", "nbytes"]
+
+
+LARGEST = 1 << 48
+"""Bytes of a tensor that is believed: no machine holds 256 TiB, and sums of many stay below 64 bits."""
 
 
 def nbytes(value: Value) -> int | None:
-    """Bytes of a tensor, ``None`` where its size or type is not known."""
+    """Bytes of a tensor, ``None`` where its size or type is not known, or is beyond any machine."""
     dtype = value.dtype
     if dtype in (None, ir.DataType.UNDEFINED, ir.DataType.STRING) or value.size is None:
         return None
-    return (value.size * dtype.bitwidth + 7) // 8
+    found = (value.size * dtype.bitwidth + 7) // 8
+    return found if found <= LARGEST else None
 
 
 def crossings(graph: GraphFacts, on_dml: set[int], kernels: dict[int, Kernel]) -> list[Crossing]:

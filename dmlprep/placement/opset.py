@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from dmlprep.analysis.schemas import schema_of
-from dmlprep.model import Model
+from dmlprep.model import Frozen, Model
 from dmlprep.model.collector import paused_collector
 from dmlprep.placement.reading import read_facts
 from dmlprep.placement.roles import roles
@@ -24,7 +24,7 @@ _ADAPTED = frozenset({"num_outputs", "noop_with_empty_axes", "allowzero"})
 """Attributes that are new at some version and are lowered by writing the operator another way."""
 
 
-def choose_opset(model: Model, target: Target) -> int:
+def choose_opset(model: Model, target: Target, frozen: Frozen | None = None) -> int:
     """The opset at which fewest compute nodes leave DirectML, then fewest floating-point operations; of equals the one
     nearest to the model's own.
 
@@ -33,11 +33,14 @@ def choose_opset(model: Model, target: Target) -> int:
     (Gelu below opset 20); one without a body counts as off DirectML, so that no candidate is chosen to which it could
     not be lowered, unless it leaves DirectML at every opset.
 
+    Args:
+        frozen: the same model, where it was frozen already.
+
     Raises:
         UsageError: the target's kernels are not known.
     """
     with paused_collector():
-        graph = read_facts(model)
+        graph = read_facts(model, frozen=frozen)
         return best_opset(graph, model.opset, target)
 
 

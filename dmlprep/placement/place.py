@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dmlprep.model import Model
+from dmlprep.model import Frozen, Model
 from dmlprep.model.collector import paused_collector
 from dmlprep.placement.crossings import crossings, feed_bytes
 from dmlprep.placement.placement import PlacedNode, Placement, ProviderName
@@ -23,14 +23,17 @@ _PROVIDER: dict[str, ProviderName] = {
 }
 
 
-def place(model: Model, target: Target) -> Placement:
+def place(model: Model, target: Target, frozen: Frozen | None = None) -> Placement:
     """Where each node of ``model`` runs on ``target``, and why. Reads no weights.
+
+    Args:
+        frozen: the same model, where it was frozen already.
 
     Raises:
         UsageError: the target's kernels are not known.
     """
     with paused_collector():
-        return place_facts(read_facts(model, target.tables), target, model.opset)
+        return place_facts(read_facts(model, target.tables, frozen), target, model.opset)
 
 
 def place_facts(graph: GraphFacts, target: Target, opset: int) -> Placement:

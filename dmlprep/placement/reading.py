@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 import onnx
@@ -24,43 +25,76 @@ _ROUNDS = 16  # bodies of ONNX's operators hold others that have a body, a few d
 
 
 class FactsReader:
-    """Reads the graphs of one model for several targets, which share what they do not inline.
+    """Reads the graphs of one model for several targets, which share what they do not inline differently.
 
     A reading costs an inference of types and shapes; targets that inline the same nodes, mostly none, place the same
     facts. The model must stay as it is meanwhile.
+
+    Args:
+        frozen: the same model, where it was frozen already.
     """
 
-    def __init__(self, model: Model) -> None:
-        self._origins: dict[str, str] = {}
-        self._read, self._frozen = model.ir, freeze(model.ir, attributes=False)
-        if self._read.functions:
-            expand_local(self._frozen.proto, self._origins)
-            self._read = thaw(self._frozen)
-        self._plain = _built(self._read, self._frozen, self._origins)
+    def __init__(self, model: Model, frozen: Frozen | None = None) -> None:
+        origins: dict[str, str] = {}
+        # What local functions are expanded in is changed.
+        plain = frozen is not None and frozen.complete and not model.ir.functions
+        read = model.ir
+        first = frozen if frozen is not None and plain else freeze(model.ir, attributes=False)
+        if read.functions:
+            expand_local(first.proto, origins)
+            read = thaw(first)
+        self._plain = _Reading(_built(read, first, origins), first, origins)
 
     def facts(self, tables: Tables | None = None) -> GraphFacts:
         """``read_facts`` for one target's tables; not to be changed."""
-        graph = self._plain
-        if tables is None or not any(_inlined(tables, n) for inner in graph.all_graphs() for n in inner.nodes):
-            return graph
+        reading = self._plain
+        if tables is None:
+            return reading.graph
+        for _ in range(_ROUNDS):
+            further = reading.inlining(partial(_inlined, tables))
+            if further is None:
+                break
+            reading = further
+        return reading.graph
+
+
+class _Reading:
+    """The facts of one model, and of what it becomes where some of its nodes are inlined."""
+
+    def __init__(self, graph: GraphFacts, frozen: Frozen, origins: dict[str, str]) -> None:
+        self.graph = graph
+        self._frozen = frozen
+        self._origins = origins
+        self._known: dict[frozenset[int], _Reading | None] = {}
+
+    def inlining(self, wanted: Callable[[NodeFacts], bool]) -> _Reading | None:
+        """With the nodes that are ``wanted`` inlined; ``None`` where that changes nothing."""
+        nodes = (node for inner in self.graph.all_graphs() for node in inner.nodes)
+        chosen = frozenset(id(node) for node in nodes if wanted(node))
+        if not chosen:
+            return None
+        if chosen not in self._known:
+            self._known[chosen] = self._made(chosen)
+        return self._known[chosen]
+
+    def _made(self, chosen: frozenset[int]) -> _Reading | None:
         proto = onnx.ModelProto()
         proto.CopyFrom(self._frozen.proto)
         frozen, origins = Frozen(proto, self._frozen.tensors), dict(self._origins)
-        for _ in range(_ROUNDS):
-            if not expand(frozen.proto, graph, partial(_inlined, tables), origins):
-                break
-            graph = _built(thaw(frozen), frozen, origins)
-        return graph
+        if not expand(proto, self.graph, lambda node: id(node) in chosen, origins):
+            return None
+        return _Reading(_built(thaw(frozen), frozen, origins), frozen, origins)
 
 
-def read_facts(model: Model, tables: Tables | None = None) -> GraphFacts:
+def read_facts(model: Model, tables: Tables | None = None, frozen: Frozen | None = None) -> GraphFacts:
     """The graphs of a model as ONNX Runtime places them.
 
     Args:
         tables: of the target: function operators for which no provider has a kernel are inlined. Without it only
             model-local functions are.
+        frozen: the same model, where it was frozen already.
     """
-    return FactsReader(model).facts(tables)
+    return FactsReader(model, frozen).facts(tables)
 
 
 def _built(model: ir.Model, frozen: Frozen, origins: dict[str, str]) -> GraphFacts:

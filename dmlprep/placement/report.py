@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+
 from dmlprep._version import __version__
 from dmlprep.analysis.branches import deciding_inputs
 from dmlprep.errors import InputError, UsageError
@@ -22,10 +24,13 @@ from dmlprep.placement.opset import best_opset
 from dmlprep.placement.place import place_facts
 from dmlprep.placement.placement import PlacedNode, Placement
 from dmlprep.placement.reading import FactsReader
+from dmlprep.placement.table import node_table
 from dmlprep.quirks import find_quirks
 from dmlprep.record import CODES, Finding, RunRecord, finding
 from dmlprep.record.hints import command_line
+from dmlprep.record.nodes import NodeTables
 from dmlprep.targets import Target
+from dmlprep.targets.facts import GraphFacts
 
 __all__ = ["Examined", "examine", "examine_for", "placement_findings", "version_findings"]
 
@@ -42,11 +47,13 @@ class Examined:
     Attributes:
         placement: ``None`` where only opset and IR version of the target are known, and where the model is so far from
             valid that the rules do not apply to it.
+        facts: the nodes that were placed; ``None`` where ``placement`` is.
     """
 
     target: Target
     record: RunRecord
     placement: Placement | None
+    facts: GraphFacts | None = None
 
     def known_placement(self, asked_by: str) -> Placement:
         """The placement, for an option that needs it.
@@ -114,20 +121,22 @@ def _examined(model: Model, target: Target, files: list[Finding], reader: FactsR
     record.findings += files
     record.findings += version_findings(model, target)
     placement: Placement | None = None
+    graph: GraphFacts | None = None
     if not target.opset_only and reader is not None:
         with paused_collector():
-            placement = _place(model, target, reader, record)
+            graph = reader.facts(target.tables)
+            placement = _place(model, target, graph, record)
     record.exit_code = int(any(f.severity == "error" for f in record.findings))
-    return Examined(target, record, placement)
+    return Examined(target, record, placement, graph)
 
 
-def _place(model: Model, target: Target, reader: FactsReader, record: RunRecord) -> Placement:
-    graph = reader.facts(target.tables)
+def _place(model: Model, target: Target, graph: GraphFacts, record: RunRecord) -> Placement:
     placement = place_facts(graph, target, model.opset)
     best = best_opset(graph, model.opset, target) if placement.compute_on_cpu else model.opset
     record.findings += placement_findings(placement, best)
     record.findings += [hit.finding() for hit in find_quirks(graph, target)]
     record.facts["placement"] = placement.summary()
+    record.facts["nodes"] = msgspec.to_builtins(NodeTables(node_table(graph, placement)))
     record.facts["best_opset"] = best
     return placement
 

@@ -1,7 +1,15 @@
 """Recipes: TOML files that name steps in the order they run."""
 
 from dmlprep.recipe.plan import Plan, PlannedStep, make_plan
-from dmlprep.recipe.recipe import ParitySettings, Recipe, apply_settings, builtin_names, load_recipe, parse_recipe
+from dmlprep.recipe.recipe import (
+    ParitySettings,
+    Recipe,
+    apply_settings,
+    builtin_names,
+    load_recipe,
+    parse_recipe,
+    recipe_text,
+)
 from dmlprep.recipe.writing import recipe_toml
 
 __all__ = [
@@ -14,5 +22,6 @@ __all__ = [
     "load_recipe",
     "make_plan",
     "parse_recipe",
+    "recipe_text",
     "recipe_toml",
 ]

@@ -10,9 +10,9 @@ import msgspec
 
 from dmlprep.bounds import MOST_FEEDS, MOST_SECONDS, MOST_SIZE, MOST_VALUE
 from dmlprep.errors import RecipeError
-from dmlprep.files import NotToml, Unfit, check_document, explain, parse_toml, read_text
+from dmlprep.files import NotToml, Unfit, check_document, explain, meant, parse_toml, read_text
 from dmlprep.model.budget import Limits
-from dmlprep.passes.catalog import suggest, wrong_value
+from dmlprep.passes.catalog import CATALOG, suggest, wrong_value
 
 __all__ = [
     "ParitySettings",
@@ -119,7 +119,7 @@ def recipe_text(name: str) -> str:
     try:
         return read_text(path, _RECIPE_BYTES)
     except FileNotFoundError as error:
-        fix = suggest("@" + name, builtin_names()) if path.name == name else "check the path"
+        fix = meant(path, suggest("@" + name, builtin_names()) if path.name == name else "check the path")
         raise RecipeError("no such recipe file", where=name, fix=fix, code="DP902") from error
     except OSError as error:
         what, fix = explain(error, path)
@@ -198,6 +198,16 @@ def apply_settings(recipe: Recipe, settings: list[str]) -> Recipe:
         if keys == ["step"] or (keys[0] == "step" and len(keys) == 2):
             raise RecipeError(
                 "name a field of the step", where=f"--set {setting}", fix="e.g. step.fp16.keep_io=false", code="DP901"
+            )
+        if keys[0] not in data and len(keys) > 1 and keys[0] in CATALOG:
+            step = ".".join(["step", *keys])
+            raise RecipeError(
+                f"{keys[0]} is a step, and its fields are under step",
+                where=f"--set {setting}",
+                fix=f"write --set {step}={text}"
+                if keys[0] in recipe.step
+                else f"{recipe.name} has no step {keys[0]!r}: {suggest(keys[0], list(recipe.step))}",
+                code="DP901",
             )
         at = data
         for key in keys[:-1]:

@@ -13,8 +13,8 @@ class OutputMetrics:
 
     Attributes:
         output: name of the graph output.
-        max_abs: max |d|.
-        max_rel: max |d| / max |reference|.
+        max_abs: largest absolute difference.
+        max_rel: ``max_abs`` divided by the largest magnitude of the reference.
         cosine: cosine of the two, flattened.
         out_of_tolerance: share of elements out of tolerance, 0 to 1.
         non_finite: NaN or infinite elements where the reference is finite.

@@ -64,8 +64,16 @@ def paragraph(text: str) -> str:
 
 
 def apart(line: str) -> str:
-    """A line that may begin with a name: with ``INDENT`` where it would begin like one of ``OURS``."""
-    return INDENT + line if line.lstrip().casefold().startswith(OURS) else line
+    """A line that may begin with a name: with ``INDENT`` where it would begin like one of ``OURS``.
+
+    GitHub's runner takes ``::`` at the start of a line, after spaces too, and ``##[`` anywhere for a command.
+    """
+    if "##[" in line:
+        line = line.replace("##[", "#\\x23[")
+    start = line.lstrip()
+    if start.startswith("::"):
+        line = f"{line[: len(line) - len(start)]}\\x3a{start[1:]}"
+    return INDENT + line if start.casefold().startswith(OURS) else line
 
 
 def shortened(text: str, longest: int = LONGEST_LINE) -> str:

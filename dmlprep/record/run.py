@@ -8,10 +8,11 @@ from typing import Any, Literal
 import msgspec
 
 from dmlprep.errors import InputError
-from dmlprep.files import Unfit, check_document, read_text, unreadable
+from dmlprep.files import Unfit, check_document, meant, read_text, unreadable
 from dmlprep.record.documents import to_json
-from dmlprep.record.facts import check_run_facts, check_step_facts
+from dmlprep.record.facts import check_run_facts, step_facts
 from dmlprep.record.findings import Finding, finding
+from dmlprep.record.notebook import notebook_html
 from dmlprep.record.output_metrics import OutputMetrics
 
 __all__ = ["REAL_INPUTS", "DeviceInfo", "RunRecord", "StepRecord", "Verdict"]
@@ -56,6 +57,8 @@ class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
         inputs: ``given`` by the user, ``seeded`` (made, which proves less); empty where the check needs none.
         metric: the user's own measure, which decided in place of the tolerance; empty where there is none.
         values: what it gave, feed by feed.
+        measured: when it was measured (``2026-11-22T14:03:12Z``, UTC), where it is of an earlier run on equal files and
+            an equal device, and was kept; empty where it ran now.
     """
 
     check: str
@@ -73,6 +76,7 @@ class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
     inputs: Literal["", "given", "seeded"] = ""
     metric: str = ""
     values: list[float] = []
+    measured: str = ""
 
     def __post_init__(self) -> None:
         if self.outcome != "passed" and not self.reason:
@@ -166,6 +170,10 @@ class RunRecord(msgspec.Struct):
             found += verdict.findings
         return found
 
+    def _repr_html_(self) -> str:
+        """What a notebook shows of it."""
+        return notebook_html(self, self.input)
+
     def to_json(self) -> bytes:
         """The record as indented JSON, UTF-8."""
         return to_json(self)
@@ -180,27 +188,28 @@ class RunRecord(msgspec.Struct):
         try:
             record = msgspec.json.decode(data, type=cls)
             check_document(msgspec.to_builtins(record))
-        except (RecursionError, Unfit) as error:
-            what = str(error) if isinstance(error, Unfit) else "it is nested too deep"
+        except (RecursionError, UnicodeError, Unfit) as error:
+            what = "it is nested too deep" if isinstance(error, RecursionError) else str(error)
             raise msgspec.ValidationError(what) from error
         if record.format > FORMAT:
             raise msgspec.ValidationError(f"format {record.format} is of a newer dmlprep; this one reads {FORMAT}")
         check_run_facts(record.facts)
         for step in record.steps:
-            check_step_facts(step.facts)
+            step_facts(step.facts)
         return record
 
     @classmethod
     def read(cls, path: Path) -> RunRecord:
-        """Read a record from a file.
+        """Read a record from a file, or from the ``run.json`` of a folder.
 
         Raises:
             InputError: it cannot be read, or is no record.
         """
+        path = path / "run.json" if path.is_dir() else path
         try:
             return cls.from_json(read_text(path))
         except OSError as error:
-            raise unreadable(error, path, fix="check the path") from error
+            raise unreadable(error, path, fix=meant(path, "check the path")) from error
         except Unfit as error:
             raise InputError(f"not a run record: {error}", where=str(path), fix=error.fix) from error
         except (msgspec.ValidationError, msgspec.DecodeError) as error:

@@ -69,6 +69,8 @@ class Timed:
             loaded the model.
         committed_memory: bytes of its private memory at most, on Windows.
         device_memory: bytes of the adapter's memory that it held at the end, where DXGI tells.
+        device_peak: bytes of the device's own memory at most, up to the end of the first run; ``shared_peak`` the same
+            of the machine's memory that the device reads. On Windows those of the moments at which DXGI was asked.
         nodes: of the graph that the session made of the file before it fused any.
         cpu_nodes: those of them on the CPU.
         partitions: graphs that DirectML fuses, by the placement rules.
@@ -90,6 +92,8 @@ class Timed:
     idle_memory: int | None = None
     committed_memory: int | None = None
     device_memory: int | None = None
+    device_peak: int | None = None
+    shared_peak: int | None = None
     nodes: int | None = None
     cpu_nodes: int | None = None
     partitions: int | None = None

@@ -9,6 +9,7 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.text import Text
 
+from dmlprep.record.hanging import indent_of, is_command
 from dmlprep.record.printable import apart, paragraph, printable, shortened
 
 __all__ = ["PlainConsole"]
@@ -20,8 +21,26 @@ class PlainConsole(Console):
     The colours, and the codes that move the cursor for a bar of progress, are rich's own: they are no text.
     """
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, *, text_width: int | None = None, **options: Any) -> None:
+        """A console of rich.
+
+        Args:
+            text_width: characters a line of a text, which goes on with an indent; by default those of the console.
+        """
         super().__init__(markup=False, emoji=False, highlight=False, **options)
+        self._text_width = text_width
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        """A text by itself is broken between words, and goes on with an indent; a command that can be copied is not."""
+        if len(objects) == 1 and isinstance(objects[0], Text) and not self.soft_wrap and not options:
+            text = _plain(objects[0])
+            if is_command(text.plain):
+                super().print(text, soft_wrap=True)
+                return
+            for line in _hanging(text, self, self._text_width or self.width):
+                super().print(line)
+            return
+        super().print(*objects, **options)
 
     def render_str(self, text: str, **options: Any) -> Text:
         """A string as text: cells of tables, and what is printed as it is."""
@@ -30,6 +49,18 @@ class PlainConsole(Console):
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         """Everything that is shown comes through here, at each level of what holds something else."""
         return super().render(_plain(renderable) if isinstance(renderable, Text) else renderable, options)
+
+
+def _hanging(text: Text, console: Console, width: int) -> Iterable[Text]:
+    indent = indent_of(text.plain)
+    if text.cell_len <= width or "\n" in text.plain or width < 2 * indent:
+        return [text]
+    lines = text.wrap(console, width - indent)
+    for line in lines[1:]:
+        line.pad_left(indent)
+    for line in lines:
+        line.rstrip()
+    return lines
 
 
 def _plain(text: Text) -> Text:

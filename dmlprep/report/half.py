@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from dmlprep.record import OutputMetrics, RunRecord, StepRecord, Verdict
+from dmlprep.record.facts import Profile, StepFacts, step_facts
 
 __all__ = ["FP16_MAX", "HalfStep", "Kept", "WorstValue", "half_steps", "modes", "worst_output"]
 
@@ -50,6 +50,8 @@ class HalfStep:
         blocks: what the search tried in FP16, each block with the error that it causes there, the worst first.
         seconds: that the search took.
         recipe_lines: TOML that gives the same result without a search.
+        tolerance: error that the search accepts; 0 where there was none.
+        profile: the range profile along the model, where one ran.
     """
 
     step: str
@@ -63,6 +65,8 @@ class HalfStep:
     blocks: tuple[tuple[str, float], ...]
     seconds: float
     recipe_lines: str
+    tolerance: float
+    profile: Profile | None
 
     @property
     def kept_count(self) -> int:
@@ -72,7 +76,8 @@ class HalfStep:
 
 def half_steps(record: RunRecord) -> list[HalfStep]:
     """The FP16 steps of a run."""
-    return [_read(step) for step in record.steps if "casts" in step.facts]
+    found = ((step, step_facts(step.facts)) for step in record.steps)
+    return [_read(step, facts, facts.casts) for step, facts in found if facts.casts is not None]
 
 
 def modes(record: RunRecord) -> list[Verdict]:
@@ -85,23 +90,21 @@ def worst_output(verdict: Verdict) -> OutputMetrics | None:
     return max(verdict.outputs, key=lambda o: o.max_rel, default=None)
 
 
-def _read(step: StepRecord) -> HalfStep:
-    facts = step.facts
-    islands: Mapping[str, str] = facts.get("islands", {})
+def _read(step: StepRecord, facts: StepFacts, casts: int) -> HalfStep:
     return HalfStep(
         step=step.step,
-        engine=str(facts.get("engine", "own")),
+        engine=facts.engine or "own",
         bytes_before=step.bytes_before,
         bytes_after=step.bytes_after,
-        casts=int(facts["casts"]),
-        kept=tuple(_by_rule(facts.get("kept_fp32", {}), islands)),
-        worst=tuple(_worst(facts.get("worst_values", []))),
-        trials=tuple((int(t["kept"]), _number(t["error"])) for t in facts.get("trials", [])),
-        blocks=tuple(
-            sorted(((str(b["block"]), _number(b["error"])) for b in facts.get("blocks", [])), key=lambda b: -b[1])
-        ),
-        seconds=float(facts.get("search_seconds", 0.0)),
-        recipe_lines=str(facts.get("island_recipe", "")) if islands else "",
+        casts=casts,
+        kept=tuple(_by_rule(facts.kept_fp32, facts.islands)),
+        worst=tuple(WorstValue(one.value, _number(one.peak), _number(one.small)) for one in facts.worst_values),
+        trials=tuple((one.kept, _number(one.error)) for one in facts.trials),
+        blocks=tuple(sorted(((one.block, _number(one.error)) for one in facts.blocks), key=lambda b: -b[1])),
+        seconds=facts.search_seconds,
+        recipe_lines=facts.island_recipe if facts.islands else "",
+        tolerance=float(tolerance) if isinstance(tolerance := step.options.get("tolerance"), int | float) else 0.0,
+        profile=facts.profile,
     )
 
 
@@ -114,11 +117,6 @@ def _by_rule(kept: Mapping[str, str], islands: Mapping[str, str]) -> Iterator[Ke
         rules.setdefault(rule, []).append((node, why))
     for rule, nodes in sorted(rules.items(), key=lambda item: -len(item[1])):
         yield Kept(rule, tuple(nodes))
-
-
-def _worst(rows: list[Mapping[str, Any]]) -> Iterator[WorstValue]:
-    for row in rows:
-        yield WorstValue(str(row["value"]), _number(row["peak"]), _number(row["small"]))
 
 
 def _number(value: float | None) -> float:

@@ -1,45 +1,93 @@
-"""A run record as one HTML file that loads nothing from elsewhere."""
+"""A run record as one HTML file that loads nothing from elsewhere: a picture first, and everything below it.
+
+What is drawn without a script (the ribbon, all charts) is made here, so that it is printed, and shown by readers that
+run none. The script adds what follows the pointer and the keys, and the view of the graph.
+"""
 
 from __future__ import annotations
 
-from importlib import resources
+from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
+from typing import Any
 
-import jinja2
+import msgspec
+from markupsafe import Markup
 
 from dmlprep.files import check_output
 from dmlprep.model.saving import write_file
-from dmlprep.record import SEVERITIES, RunRecord
+from dmlprep.record import CODES, SEVERITIES, Finding, RunRecord
 from dmlprep.record.documents import toml_value
-from dmlprep.record.printable import printable
+from dmlprep.record.facts import Which, placement_facts
+from dmlprep.record.headline import headline, node_tables
+from dmlprep.record.memory import memory_of
+from dmlprep.record.origin import Origin
 from dmlprep.record.shares import percent
+from dmlprep.record.sizes import bytes_text
+from dmlprep.report.bisection import bisected_of
+from dmlprep.report.charts import blocks_along, error_rows, errors_along, profile_along, step_bars
+from dmlprep.report.code_pages import page_html
 from dmlprep.report.half import half_steps, modes, worst_output
+from dmlprep.report.payload import payload
+from dmlprep.report.rendering import render_page
+from dmlprep.report.ribbon import ribbon
 from dmlprep.report.speed import bench_of, speed_rows
-from dmlprep.report.units import bytes_text
 
 __all__ = ["render_html", "write_html"]
 
-_PLACEMENTS = (("before", "placement_before"), ("after", "placement_after"))
+_PLACEMENTS: tuple[tuple[str, Which], ...] = (
+    ("before", "placement_before"),
+    ("after", "placement_after"),
+    ("as it is", "placement"),
+)
+_SCRIPTS = ("model.js", "ribbon.js", "layout.js", "drawing.js", "graph.js", "page.js")
+_ROWS = 200
+"""Rows of one table; the record has the rest."""
+
+
+@dataclass(frozen=True)
+class _Group:
+    """Findings of one code."""
+
+    code: str
+    title: str
+    severity: str
+    found: list[Finding]
+    page: Markup
 
 
 def render_html(record: RunRecord) -> str:
     """The record as HTML. Every name of the model is escaped: a model is hostile until checked.
 
-    There are no scripts in it, and nothing of the record stands in an address, a style or an attribute without quotes.
+    Nothing of the record stands in a script, a style, an address or an attribute without quotes; the nodes stand in a
+    block of JSON that no name can end.
     """
+    half = bool(half_steps(record))
+    tables = node_tables(record.facts)
     bench = bench_of(record)
-    page = (resources.files("dmlprep.report") / "run.html.jinja").read_text(encoding="utf-8")
-    environment = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, finalize=_printable
-    )
-    return environment.from_string(page).render(
+    return render_page(
+        "page.html.jinja",
+        _SCRIPTS,
         record=record,
-        findings=sorted(record.all_findings(), key=lambda f: SEVERITIES.index(f.severity)),
-        placements=[(name, record.facts[key]) for name, key in _PLACEMENTS if record.facts.get(key)],
-        halves=half_steps(record),
+        headline=headline(record),
+        origin=_origin(record),
+        payload=Markup(payload(tables, half=half)),
+        ribbons=_ribbons(record, half),
+        has_nodes=tables is not None,
+        placements=[(name, one) for name, which in _PLACEMENTS if (one := placement_facts(record.facts, which))],
+        half=half,
+        halves=[(h, _figures(record, h)) for h in half_steps(record)],
         modes=modes(record),
+        errors=error_rows(record),
+        bars=step_bars(record),
+        bisected=(bisected := bisected_of(record)),
+        compared=list(zip(bisected.values, bisected.places, bisected.errors, strict=True)) if bisected else [],
+        error_along=errors_along(bisected) if bisected is not None else None,
+        memory=memory_of(record.facts),
         bench=bench,
         speeds=speed_rows(bench) if bench is not None else [],
+        groups=_groups(record),
+        rows=_ROWS,
         worst=worst_output,
         size=bytes_text,
         toml=toml_value,
@@ -48,9 +96,43 @@ def render_html(record: RunRecord) -> str:
     )
 
 
-def _printable(value: object) -> object:
-    """What an expression of the page gives, whatever its type says of itself; where a line ends means nothing there."""
-    return "\n".join(map(printable, str(value).split("\n")))
+def _origin(record: RunRecord) -> Origin | None:
+    facts = record.facts.get("origin")
+    return None if facts is None else msgspec.convert(facts, Origin)
+
+
+def _ribbons(record: RunRecord, half: bool) -> list[Any]:
+    tables = node_tables(record.facts)
+    if tables is None:
+        return []
+    if tables.after is None:
+        name = "nodes"
+        if record.command == "prepare":  # a model that was refused was placed once
+            name = "before and after" if record.facts.get("placement_after") else "before"
+        return [ribbon(tables.before, name, half=half)]
+    return [ribbon(tables.before, "before", half=False), ribbon(tables.after, "after", half=half)]
+
+
+def _figures(record: RunRecord, half: Any) -> list[tuple[str, Any]]:
+    tables = node_tables(record.facts)
+    found = [
+        (
+            "Error of each block with only this block in FP16",
+            blocks_along(half, tables.before if tables else None, half.tolerance),
+        ),
+        ("Largest magnitude that each node makes, in FP32", profile_along(half.profile) if half.profile else None),
+    ]
+    return [(title, figure) for title, figure in found if figure is not None]
+
+
+def _groups(record: RunRecord) -> list[_Group]:
+    """Findings by code, the worst severity first."""
+    found = sorted(record.all_findings(), key=lambda f: (SEVERITIES.index(f.severity), f.code))
+    groups = []
+    for (severity, code), run in groupby(found, key=lambda f: (f.severity, f.code)):
+        title, page = CODES[code].title if code in CODES else "", page_html(code)
+        groups.append(_Group(code, title, severity, list(run), page))
+    return groups
 
 
 def _change(before: object, after: object) -> str:

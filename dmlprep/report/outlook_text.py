@@ -12,8 +12,9 @@ from dmlprep.record import StepRecord
 from dmlprep.record.documents import toml_value
 from dmlprep.record.hints import command_line
 from dmlprep.record.shares import percent
+from dmlprep.report.memory_text import memory_line
 
-__all__ = ["in_full", "in_short"]
+__all__ = ["in_full", "in_one_line", "in_short"]
 
 _SHOWN = 12
 _CHOSEN = {"placement": ", where fewest nodes leave DirectML", "option": ", as the step's option says", "target": ""}
@@ -33,7 +34,22 @@ def in_short(outlook: Outlook, model: str) -> list[str]:
         effect.append(f"make {_count(fused, 'fused partition')} with {_count(crossings, 'crossing')}")
     if not effect:
         return []
-    return [f"prepare would {' and '.join(effect)}: {_command(outlook, model)}"]
+    said = [f"prepare would {' and '.join(effect)}: {_command(outlook, model)}"]
+    if best.memory is None or not best.memory.known or not best.sizes:  # else the model's own is said above
+        return said
+    return [*said, f"  then {memory_line(best.memory)}"]
+
+
+def in_one_line(outlook: Outlook, model: str) -> str:
+    """The nodes on DirectML afterwards, or why a step refuses the model."""
+    best = outlook.best
+    if outlook.refused or best.refused:
+        return f"{model}: prepare would refuse it: {outlook.refused or best.refused}"
+    after = best.after
+    parts = [f"{after['dml_nodes']} of {after['nodes']} nodes on DirectML after {outlook.recipe} ({outlook.target})"]
+    parts += [_count(after["crossings"], "crossing")] if after["crossings"] else []
+    parts += [f"sizes to give: {outlook.pins}"] if outlook.pins else []
+    return f"{model}: {', '.join(parts)}"
 
 
 def in_full(outlook: Outlook, model: str) -> list[str]:
@@ -46,6 +62,7 @@ def in_full(outlook: Outlook, model: str) -> list[str]:
     if outlook.refused:
         return [*found, "", f"prepare would refuse this model: {outlook.refused}"]
     found += ["", *_placements(outlook)]
+    found += [memory_line(outlook.best.memory)] if outlook.best.memory is not None else []
     found += _groups("comes to DirectML:", (f for f in outlook.best.fates if f.step), lambda f: f"by step {f.step}")
     found += _groups("stays on the CPU, and no option brings it to DirectML:", outlook.best.staying, lambda f: f.reason)
     found += _half(outlook)

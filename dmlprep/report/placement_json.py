@@ -30,6 +30,7 @@ def to_object(record: RunRecord, placement: Placement | None) -> dict[str, Any]:
         "findings": [msgspec.to_builtins(f) for f in record.findings],
         "verdicts": [msgspec.to_builtins(v) for v in record.verdicts],
         "prepare": record.facts.get("prepare"),
+        "memory": record.facts.get("memory"),
     }
     if placement is None:
         return {**found, "summary": None, "nodes": [], "crossings": [], "free_dimensions": {}}

@@ -10,16 +10,16 @@ import msgspec
 from dmlprep.pipeline.outlook import Outlook
 from dmlprep.placement import Placement
 from dmlprep.placement.placement import PlacedNode
-from dmlprep.record import CODES, SEVERITIES, Finding, RunRecord
-from dmlprep.record.printable import printable
+from dmlprep.record import CODES, Finding, RunRecord
+from dmlprep.record.memory import memory_of
 from dmlprep.record.shares import percent
+from dmlprep.record.sizes import bytes_text
+from dmlprep.report.grouping import grouped
+from dmlprep.report.memory_text import memory_line
 from dmlprep.report.outlook_text import in_short
-from dmlprep.report.units import bytes_text
 from dmlprep.targets import Target
 
 __all__ = ["by_release", "lines"]
-
-_FREE_SHOWN = 12
 
 
 def lines(record: RunRecord, placement: Placement | None, target: Target) -> list[str]:
@@ -31,6 +31,8 @@ def lines(record: RunRecord, placement: Placement | None, target: Target) -> lis
     found = [f"{record.input}: opset {versions}, IR {record.ir_before}", f"target {target.name}: {release}"]
     if placement is not None:
         found += _summary(placement)
+        memory = memory_of(record.facts)
+        found += [memory_line(memory)] if memory is not None else []
         remedies: dict[tuple[object, ...], str] = {
             (f.facts.get("op"), f.facts.get("since_version"), f.code): f.remedy for f in record.findings
         }
@@ -105,25 +107,19 @@ def _groups(placement: Placement, remedies: Mapping[tuple[object, ...], str]) ->
         found += ["", "on DirectML, not fused:"]
         for code, count in loose.most_common():
             first = next(n for n in placement.nodes if n.not_fused == code)
-            found.append(f"  {count:>5} nodes  {code} {first.not_fused_reason} (first: {first.name})")
+            nodes = "node" if count == 1 else "nodes"
+            found.append(f"  {count:>5} {nodes}  {code} {first.not_fused_reason} (first: {first.name})")
             found.append(f"          {CODES[code].remedy}")
     return found
 
 
 def _findings(findings: list[Finding]) -> list[str]:
-    seen: Counter[str] = Counter()
     found = []
-    for finding in sorted(findings, key=lambda f: SEVERITIES.index(f.severity)):
-        seen[finding.code] += 1
-        if seen[finding.code] > _FREE_SHOWN:
-            continue
-        where = f"{printable(finding.node)}: " if finding.node else ""
-        found.append(f"{finding.severity} {finding.code} {where}{finding.message}")
-        if finding.remedy and finding.severity != "note":
-            found.append(f"  fix: {finding.remedy}")
-    for code, count in seen.items():
-        if count > _FREE_SHOWN:
-            found.append(f"  ... and {count - _FREE_SHOWN} more of {code}; --format json has all")
+    for group in grouped(findings):
+        found.append(f"{group.severity} {group.code} {group.head}")
+        found += [f"  {item}" for item in group.items]
+        found += [f"  and {group.left_out} more; --format json has all"] if group.left_out else []
+        found += [f"  fix: {group.remedy}"] if group.remedy else []
     return found
 
 

@@ -1,12 +1,14 @@
 """Findings as SARIF 2.1.0, for code scanning and editors.
 
-Source of the format: OASIS, Static Analysis Results Interchange Format (SARIF) Version 2.1.0, sections 3.13 to 3.52.
+Source of the format: OASIS, Static Analysis Results Interchange Format (SARIF) Version 2.1.0, sections 3.13 to 3.52;
+what code scanning asks for beyond it: GitHub Docs, "SARIF support for code scanning". Microsoft's validator is a test.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -14,15 +16,27 @@ from urllib.parse import quote
 
 import msgspec
 
+from dmlprep._version import __version__
 from dmlprep.quirks import code_row
 from dmlprep.record import Finding, RunRecord
 from dmlprep.record.documents import to_json
 from dmlprep.record.printable import printable
+from dmlprep.report.pages import page
 
 __all__ = ["SCHEMA", "VERSION", "render", "to_object"]
 
 VERSION = "2.1.0"
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
+_TOOL = f"pkg:generic/dmlprep@{__version__}"
+"""Says which tool it was: a package URL, as the project has no page of its own on the web. It is in no registry, which
+the type ``generic`` says (package-url, purl-spec, PURL-TYPES)."""
+
+_FULL = 1000
+"""Characters of a description; GitHub takes 1,024."""
+
+_REGION = {"startLine": 1, "startColumn": 1, "endLine": 1, "endColumn": 1}
+"""A model has no lines, and code scanning shows no result without one: the begin of the file."""
+
 _LEVEL = {"note": "note", "warning": "warning", "error": "error"}
 
 
@@ -41,30 +55,43 @@ def _message(text: str) -> str:
 
 
 def _pascal(title: str) -> str:
-    """A rule's name in one word (section 3.49.7)."""
+    """A rule's name in one word, in Pascal case (section 3.49.7): ``NoDirectmlKernelForThisOperator``."""
     words = "".join(c if c.isalnum() else " " for c in title).split()
-    return "".join(word[:1].upper() + word[1:] for word in words)
+    return "".join(word.capitalize() for word in words if word.lower() not in ("a", "an", "the"))
+
+
+def _section(text: str, heading: str) -> str:
+    """A section of a page, on one line; empty where there is none."""
+    found = re.search(rf"^## {heading}\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
+    return " ".join(found[1].split()) if found else ""
+
+
+def _text(text: str) -> dict[str, str]:
+    return {"text": _message(text if len(text) <= _FULL else f"{text[:_FULL]} ...")}
 
 
 def _rules(codes: Iterable[str]) -> list[dict[str, Any]]:
     rules = []
     for code in codes:
-        row = code_row(code)
+        row, explained = code_row(code), page(code)
         rule: dict[str, Any] = {
             "id": code,
             "name": _pascal(row.title),
             "shortDescription": {"text": row.title},
+            "fullDescription": _text(_section(explained, "What") or row.title),
+            "help": {
+                **_text(_section(explained, "How to fix") or row.remedy or f"dmlprep explain {code}"),
+                "markdown": explained,
+            },
             "defaultConfiguration": {"level": _LEVEL[row.severity]},
         }
-        if row.remedy:
-            rule["help"] = {"text": row.remedy}
         rules.append(rule)
     return rules
 
 
 def _result(finding: Finding, uri: str, index: dict[str, int], target: str) -> dict[str, Any]:
     text = _message(finding.message + (f". Fix: {finding.remedy}" if finding.remedy else "")) or finding.code
-    location: dict[str, Any] = {"physicalLocation": {"artifactLocation": {"uri": uri}}}
+    location: dict[str, Any] = {"physicalLocation": {"artifactLocation": {"uri": uri}, "region": _REGION}}
     if finding.node:
         location["logicalLocations"] = [{"fullyQualifiedName": finding.node, "kind": "element"}]
     key = f"{finding.code}\0{finding.node}\0{target}"
@@ -80,30 +107,36 @@ def _result(finding: Finding, uri: str, index: dict[str, int], target: str) -> d
 
 
 def to_object(records: list[RunRecord]) -> dict[str, Any]:
-    """A SARIF log with one run for each record (each target)."""
-    runs = []
+    """A SARIF log with one run for each target, of all models: code scanning takes 20 runs, no two of one category."""
+    of: dict[str, list[RunRecord]] = {}
     for record in records:
-        found = record.all_findings()
-        codes = sorted({f.code for f in found})
-        index = {code: i for i, code in enumerate(codes)}
-        uri = _uri(record.input)
-        runs.append(
-            {
-                "tool": {
-                    "driver": {
-                        "name": "dmlprep",
-                        "version": record.version,
-                        "rules": _rules(codes),
-                    }
-                },
-                "automationDetails": {"id": f"dmlprep/{record.command}/{record.target}/"},
-                "artifacts": [{"location": {"uri": uri}}],
-                "invocations": [{"executionSuccessful": True, "exitCode": record.exit_code}],
-                "results": [_result(f, uri, index, record.target) for f in found],
-                "columnKind": "unicodeCodePoints",
+        of.setdefault(f"dmlprep/{record.command}/{record.target}/", []).append(record)
+    return {"$schema": SCHEMA, "version": VERSION, "runs": [_run(category, group) for category, group in of.items()]}
+
+
+def _run(category: str, records: list[RunRecord]) -> dict[str, Any]:
+    codes = sorted({f.code for record in records for f in record.all_findings()})
+    index = {code: i for i, code in enumerate(codes)}
+    uris = [_uri(record.input) for record in records]
+    return {
+        "tool": {
+            "driver": {
+                "name": "dmlprep",
+                "version": records[0].version,
+                "informationUri": _TOOL,
+                "rules": _rules(codes),
             }
-        )
-    return {"$schema": SCHEMA, "version": VERSION, "runs": runs}
+        },
+        "automationDetails": {"id": category},
+        "artifacts": [{"location": {"uri": uri}} for uri in dict.fromkeys(uris)],
+        "invocations": [{"executionSuccessful": True, "exitCode": max(record.exit_code for record in records)}],
+        "results": [
+            _result(found, uri, index, record.target)
+            for record, uri in zip(records, uris, strict=True)
+            for found in record.all_findings()
+        ],
+        "columnKind": "unicodeCodePoints",
+    }
 
 
 def render(records: list[RunRecord]) -> bytes:

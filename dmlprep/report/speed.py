@@ -13,10 +13,10 @@ from rich.text import Text
 
 from dmlprep.record import RunRecord
 from dmlprep.record.printable import printable
+from dmlprep.record.sizes import bytes_text
 from dmlprep.record.speed import Bench, Ratio, Timed, Times
-from dmlprep.report.units import bytes_text
 
-__all__ = ["SpeedRow", "bench_of", "ratio_text", "seconds_text", "show_bench", "speed_rows"]
+__all__ = ["SpeedRow", "bench_of", "brief_lines", "ratio_text", "seconds_text", "show_bench", "speed_rows"]
 
 
 _WIDTH = 100.0
@@ -47,6 +47,12 @@ def ratio_text(ratio: Ratio | None) -> str:
     if ratio.low is None or ratio.high is None:
         return f"{ratio.value:.3g} (too few rounds)"
     return f"{ratio.value:.3g} ({ratio.low:.3g} to {ratio.high:.3g})"
+
+
+def _device_peak(one: Timed) -> str:
+    if one.device_peak is None:
+        return ""
+    return bytes_text(one.device_peak) + (f" + {bytes_text(one.shared_peak)} shared" if one.shared_peak else "")
 
 
 def _memory(one: Timed) -> str:
@@ -82,6 +88,16 @@ def show_bench(found: Bench, console: Console) -> None:
         console.print(Text(f"{found.rounds} rounds in {found.seconds:.0f} s{inputs}", style="dim"))
     if found.note:
         console.print(Text(found.note, style="bold yellow"))
+
+
+def brief_lines(found: Bench) -> list[str]:
+    """A line for each model: its median, and the ratio to the first."""
+    said = []
+    for one in found.models:
+        times = one.times
+        text = f"not run, {one.not_run}" if times is None else f"median {seconds_text(times.median)}"
+        said.append(f"{one.name}: {text}" + (f", ratio {ratio_text(one.ratio)}" if times and one.ratio else ""))
+    return [*said, found.note] if found.note else said
 
 
 def _table(columns: list[str], rows: list[tuple[str, ...]]) -> Table:
@@ -120,6 +136,7 @@ def _rest(ran: list[Timed]) -> Table:
         "copies",
         "peak memory",
         "on the device",
+        "device peak",
         "fused partitions",
         "nodes on the CPU",
     ]
@@ -134,6 +151,7 @@ def _facts(one: Timed) -> tuple[str, ...]:
         seconds_text(one.copying_seconds),
         _memory(one),
         "" if one.device_memory is None else bytes_text(one.device_memory),
+        _device_peak(one),
         "" if one.partitions is None else str(one.partitions),
         _on_cpu(one),
     )
@@ -186,6 +204,7 @@ def _row(one: Timed, share: Any) -> SpeedRow:
         "copies": seconds_text(one.copying_seconds),
         "peak memory": _memory(one),
         "on the device": "" if one.device_memory is None else bytes_text(one.device_memory),
+        "device peak": _device_peak(one),
         "fused partitions": "" if one.partitions is None else str(one.partitions),
         "on the CPU": _on_cpu(one),
         "ratio": ratio_text(one.ratio),

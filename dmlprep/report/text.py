@@ -8,18 +8,22 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from dmlprep.record import SEVERITIES, Finding, RunRecord, StepRecord, Verdict
+from dmlprep.record import Finding, RunRecord, StepRecord, Verdict
+from dmlprep.record.facts import PlacementFacts, placement_facts
+from dmlprep.record.memory import memory_of
 from dmlprep.record.printable import printable
 from dmlprep.record.shares import percent
+from dmlprep.record.sizes import bytes_text
+from dmlprep.report.bisection import bisected_of, show_bisected
 from dmlprep.report.console import PlainConsole
+from dmlprep.report.grouping import grouped
+from dmlprep.report.memory_text import memory_line
 from dmlprep.report.speed import bench_of, show_bench
-from dmlprep.report.units import bytes_text
 
 __all__ = ["PIPED", "render_text", "show_findings", "show_record", "show_verdicts"]
 
 _COLOUR = {"error": "red", "warning": "yellow", "note": "cyan"}
 _OUTCOME = {"passed": "green", "failed": "red", "not-proven": "yellow", "not-run": "yellow"}
-_SHOWN = 12
 _WORST = 5
 
 PIPED = 120
@@ -57,26 +61,26 @@ def _steps(steps: list[StepRecord]) -> Table:
 
 
 def show_findings(findings: list[Finding], console: Console) -> None:
-    """One line a finding, errors first; findings of one code beyond a dozen are counted."""
-    shown: dict[str, int] = {}
-    for finding in sorted(findings, key=lambda f: SEVERITIES.index(f.severity)):
-        shown[finding.code] = shown.get(finding.code, 0) + 1
-        if shown[finding.code] > _SHOWN:
-            continue
-        line = Text(f"{finding.severity} ", style=_COLOUR[finding.severity])
-        line.append(finding.code, style="bold")
-        where = f"{printable(finding.node)}: " if finding.node else ""
-        line.append(f" {where}{finding.message}", style="default")
+    """Findings in groups, errors first."""
+    for group in grouped(findings):
+        line = Text(f"{group.severity} ", style=_COLOUR[group.severity])
+        line.append(group.code, style="bold")
+        line.append(f" {group.head}", style="default")
         console.print(line)
-        if finding.remedy and finding.severity != "note":
-            console.print(Text(f"  fix: {finding.remedy}", style="dim"))
-    for code, count in shown.items():
-        if count > _SHOWN:
-            console.print(Text(f"  ... and {count - _SHOWN} more of {code}; all are in the record", style="dim"))
+        for item in group.items:
+            console.print(Text(f"  {item}"))
+        if group.left_out:
+            console.print(Text(f"  and {group.left_out} more; all are in the record", style="dim"))
+        if group.remedy:
+            console.print(Text(f"  fix: {group.remedy}", style="dim"))
 
 
-def show_verdicts(verdicts: list[Verdict], console: Console) -> None:
-    """One line a verdict with its worst output; where it failed, one line for each output that did."""
+def show_verdicts(verdicts: list[Verdict], console: Console, *, brief: bool = False) -> None:
+    """One line a verdict with its worst output; where it failed, one line for each output that did.
+
+    Args:
+        brief: leave out what computed it.
+    """
     for verdict in verdicts:
         line = Text(f"{verdict.check}: ")
         line.append(verdict.outcome, style=f"bold {_OUTCOME[verdict.outcome]}")
@@ -95,6 +99,10 @@ def show_verdicts(verdicts: list[Verdict], console: Console) -> None:
             for note in dict.fromkeys(o.note for o in verdict.outputs if o.note and (o.share_equal < 1 or o.error)):
                 line.append(f"; {note}")
         console.print(line)
+        if verdict.measured:
+            console.print(Text(f"  measured {verdict.measured}, and kept; --fresh measures again", style="dim"))
+        if brief:
+            continue
         if verdict.device is not None:
             console.print(Text(f"  by {verdict.device}", style="dim"))
         if verdict.prediction:
@@ -114,6 +122,8 @@ def show_record(record: RunRecord, console: Console) -> None:
     """The whole record: what was done, what was found, what was proved, where the result is."""
     if record.steps:
         console.print(_steps(record.steps))
+    if (bisected := bisected_of(record)) is not None:
+        show_bisected(bisected, console)
     versions = (record.opset_before, record.opset_after)
     if all(versions):
         before, after = (v.get("", "?") for v in versions)
@@ -121,9 +131,11 @@ def show_record(record: RunRecord, console: Console) -> None:
         console.print(
             Text(f"opset {before} -> {after}, IR {record.ir_before} -> {record.ir_after}, target {record.target}")
         )
-    placed = [record.facts.get(key) for key in ("placement_before", "placement_after")]
-    if all(placed):
+    placed = placement_facts(record.facts, "placement_before"), placement_facts(record.facts, "placement_after")
+    if placed[0] is not None and placed[1] is not None:
         show_placement(placed[0], placed[1], console)
+    if (memory := memory_of(record.facts)) is not None:
+        console.print(Text(memory_line(memory)))
     show_half(record, console)
     said = [one for verdict in record.verdicts if verdict.outcome.startswith("not-") for one in verdict.findings]
     findings = [one for one in record.all_findings() if one not in said]  # the verdict's own line has the reason
@@ -171,20 +183,17 @@ def show_half(record: RunRecord, console: Console) -> None:
             )
 
 
-def show_placement(before: object, after: object, console: Console) -> None:
+def show_placement(before: PlacementFacts, after: PlacementFacts, console: Console) -> None:
     """The share of nodes and of operations on DirectML, before and after."""
-    if not isinstance(before, dict) or not isinstance(after, dict):
-        return
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("", "on DirectML", "of operations", "fused partitions", "crossings"):
         table.add_column(name, justify="right" if name else "left")
     for name, placed in (("before", before), ("after", after)):
-        share = placed.get("flop_share")
         table.add_row(
             name,
-            f"{placed.get('dml_nodes', 0)} of {placed['nodes']} nodes",
-            "not known" if share is None else percent(share),
-            str(placed.get("partitions", 0)),
-            str(placed["crossings"]),
+            f"{placed.dml_nodes} of {placed.nodes} nodes",
+            "not known" if placed.flop_share is None else percent(placed.flop_share),
+            str(placed.partitions),
+            str(placed.crossings),
         )
     console.print(table)

@@ -7,21 +7,27 @@ from rich.table import Table
 from rich.text import Text
 
 from dmlprep.record.printable import printable
+from dmlprep.record.sizes import bytes_text
 from dmlprep.record.tuning import TIME, Candidate, Figures, Tuned
 from dmlprep.report.speed import ratio_text
-from dmlprep.report.units import bytes_text
 
 __all__ = ["show_tuned"]
 
 _COLUMNS = ("opset", "FP16", "on the CPU", "partitions", "crossings", "bytes", "nodes", "time", "proof")
 
 
-def show_tuned(found: Tuned, console: Console, *, with_recipe: bool) -> None:
+def show_tuned(found: Tuned, console: Console, *, with_recipe: bool, brief: bool = False) -> None:
     """The table, best first, and what there is to say about it.
 
     Args:
         with_recipe: show the recipe's text as well.
+        brief: the choice alone, where there is one.
     """
+    if brief and found.chosen:
+        console.print(_choice(found))
+        if with_recipe:
+            console.print(Text(found.recipe.rstrip("\n")))
+        return
     rows = [("as it came", *_cells(found.before), "", "")]
     rows += [_row(one, chosen=one.name == found.chosen) for one in found.candidates if one.figures is not None]
     console.print(_table(rows))

@@ -13,6 +13,7 @@ import onnx
 import onnx_ir as ir
 
 from dmlprep.analysis.annotate import write_types
+from dmlprep.analysis.attributes import constant_tensor
 from dmlprep.analysis.shapes import Inference
 from dmlprep.errors import ModelRefused
 from dmlprep.model.dims import copy_shape
@@ -43,7 +44,8 @@ def take_out(model: ir.Model) -> Taken:
     """Turn every tensor of more than ``KEPT_BYTES`` bytes, and every initializer with a caller's choice, into an input.
 
     Weights of subgraphs become inputs of the main graph; Constant nodes that hold a weight go. ``model`` is changed.
-    Weights inside model-local functions stay.
+    Weights inside model-local functions stay. Other Constant nodes of the main graph become initializers: onnxsim would
+    run each in ONNX Runtime for that.
     """
     taken = Taken()
     main = model.graph
@@ -69,10 +71,17 @@ def take_out(model: ir.Model) -> Taken:
             value.const_value = None
             taken.tensors[value.name or ""] = tensor
         for node in list(graph):
-            tensor = _large_constant(node)
+            tensor = _held(node)
             if tensor is None or node.outputs[0].is_graph_output():
                 continue
             old = node.outputs[0]
+            if tensor.nbytes <= KEPT_BYTES:
+                if graph is main and old.name:
+                    constant = ir.Value(name=old.name)
+                    old.replace_all_uses_with(constant)
+                    graph.remove(node, safe=True)
+                    as_initializer(graph, constant, tensor)
+                continue
             names.values.discard(old.name or "")
             weight = ir.Value(name=names.value(old.name or "weight"))
             _type(weight, tensor)
@@ -88,14 +97,10 @@ def _type(value: ir.Value, tensor: ir.TensorProtocol) -> None:
     value.shape = ir.Shape(tuple(tensor.shape.numpy()))
 
 
-def _large_constant(node: ir.Node) -> ir.TensorProtocol | None:
-    if node.op_type != "Constant" or node.domain:
-        return None
-    attr = node.attributes.get("value")
-    if attr is None or attr.is_ref():
-        return None
-    tensor = attr.as_tensor()
-    return tensor if tensor.nbytes > KEPT_BYTES else None
+def _held(node: ir.Node) -> ir.TensorProtocol | None:
+    """The tensor of a Constant node, but for text."""
+    tensor = constant_tensor(node) if node.op_type == "Constant" and not node.domain else None
+    return None if tensor is None or tensor.dtype == ir.DataType.STRING else tensor
 
 
 def put_back(proto: onnx.ModelProto, taken: Taken, original: ir.Model) -> ir.Model:

@@ -24,7 +24,7 @@ from dmlprep.files.run_folder import run_folder
 from dmlprep.runtime.failure import FailureKind, SessionFailure, failure
 from dmlprep.runtime.hresult import plain_text
 from dmlprep.runtime.offsite.limits import MemoryLimit
-from dmlprep.runtime.starting import Started, allowed_memory, file_command, module_command, start
+from dmlprep.runtime.starting import Started, allowed_memory, file_command, start
 from dmlprep.runtime.wire import decode, encode
 
 __all__ = ["Child", "interrupted"]
@@ -132,16 +132,16 @@ class Child:
         threading.Thread(target=_read, args=(self._process, self._lines), name="dmlprep-reader", daemon=True).start()
 
     @classmethod
-    def of_module(cls, module: str, arguments: Sequence[str], name: str) -> Child:
-        """A worker that is a module of ours: it is given our process id, the exchange folder, and ``arguments``."""
+    def of_file(cls, path: str, name: str, arguments: Sequence[str] | None = None) -> Child:
+        """A worker that is a file of ours, and does not import all of dmlprep: it is ready much sooner.
 
+        Args:
+            arguments: where there are any, it is given our process id and the exchange folder before them.
+        """
         own = str(os.getpid())
-        return cls(lambda exchange: module_command(module, [own, str(exchange), *arguments]), name)
-
-    @classmethod
-    def of_file(cls, path: str, name: str) -> Child:
-        """A worker that is a file of ours, and imports nothing of dmlprep: it is ready much sooner."""
-        return cls(lambda _exchange: file_command(path, []), name)
+        return cls(
+            lambda exchange: file_command(path, [] if arguments is None else [own, str(exchange), *arguments]), name
+        )
 
     @property
     def alive(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -18,6 +19,7 @@ __all__ = [
     "dml_finding",
     "install_line",
     "installed_versions",
+    "requirement_findings",
     "runtime_findings",
     "system_libraries",
 ]
@@ -38,6 +40,9 @@ RUNTIMES = (
 WITH_DIRECTML = ("onnxruntime-windowsml", "onnxruntime-directml", "ort-nightly-directml")
 """Those of them that hold the DirectML provider; the first is the one that gets new releases."""
 
+_NEEDS = re.compile(r"(?P<name>[A-Za-z0-9._-]+) *>=(?P<least>[0-9.]+)(?P<elsewhere> *; *sys_platform != .win32.)?")
+"""A line of what dmlprep needs, extras left out."""
+
 LIBRARIES = ("onnx", "onnx-ir", "numpy", "ml_dtypes", "onnxsim", "onnxconverter-common", "msgspec", "click")
 
 
@@ -56,6 +61,12 @@ def installed_versions(names: Iterable[str], path: list[str] | None = None) -> d
         if name is not None and name not in found:
             found[name] = distribution.version
     return {name: found[name] for name in wanted.values() if name in found}
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """``2.4.6rc1`` -> 2, 4, 6: what comes behind the first that is no number does not count here."""
+    found = re.match(r"[0-9]+(?:\.[0-9]+)*", version)
+    return tuple(map(int, found[0].split("."))) if found else ()
 
 
 def _normal(name: str) -> str:
@@ -86,6 +97,30 @@ def runtime_findings(path: list[str] | None = None, system: str = sys.platform) 
         remedy = f"{pip} uninstall -y {name} && {install_line()}"
         return [finding("DP803", f"{name} {version} has no DirectML provider", remedy=remedy)]
     return []
+
+
+def requirement_findings(path: list[str] | None = None, system: str = sys.platform) -> list[Finding]:
+    """Packages that are older than dmlprep asks for: pip installs these where another package asks for them later."""
+    from importlib import metadata
+
+    about = (
+        metadata.distributions(name="dmlprep") if path is None else metadata.distributions(name="dmlprep", path=path)
+    )
+    asked = [found for one in about for line in one.requires or () if (found := _NEEDS.fullmatch(line))]
+    needs = {one["name"]: one["least"] for one in asked if system != "win32" or not one["elsewhere"]}
+    old = {
+        name: version
+        for name, version in installed_versions(needs, path).items()
+        if _numbers(version) < _numbers(needs[name])
+    }
+    return [
+        finding(
+            "DP806",
+            f"{name} {version} is installed, and dmlprep needs {needs[name]} or newer",
+            remedy=f'{python()} -m pip install "{name}>={needs[name]}"',
+        )
+        for name, version in old.items()
+    ]
 
 
 def dml_finding(status: DmlStatus, system: str = sys.platform) -> Finding | None:

@@ -166,7 +166,7 @@ class SessionHost:
             found = {row[1]: int(row[2]) for row in answer if row[0] == "memory"}
             if min(found.values(), default=0) < 0:
                 raise ValueError("less than no memory")
-        return MemoryUse(found.get("peak"), found.get("committed"), found.get("device"))
+        return MemoryUse(**{name: found.get(name) for name in MemoryUse.__dataclass_fields__})
 
     def close(self) -> None:
         """End the worker, and with it all sessions of this host."""

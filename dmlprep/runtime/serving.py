@@ -94,6 +94,7 @@ class Worker:
         self.wanted: list[str] = []
         self.bound: dict[str, Bound] = {}
         self.adapter: int | None = None
+        self.held = (0, 0)  # the most of the adapter's own memory, and of the machine's that it reads, as far as asked
         self.files = 0
 
     def say(self, *fields: str) -> None:
@@ -246,7 +247,9 @@ class Worker:
         if self.device == "dml" and self.adapter is not None:
             from dmlprep.runtime.offsite.dxgi import memory_in_use
 
-            found["device"] = memory_in_use(self.adapter)
+            if (held := memory_in_use(self.adapter)) is not None:
+                self.held = (max(self.held[0], held[0]), max(self.held[1], held[1]))
+                found |= {"device": sum(held), "device_peak": self.held[0], "shared_peak": self.held[1]}
         for key, count in found.items():
             if count is not None:
                 self.say("memory", key, str(count))

@@ -26,7 +26,7 @@ def python_worker(device: str, name: str) -> Child:
     if device != "evaluator" and find_spec("onnxruntime") is None:
         fix = install_line() if sys.platform == "win32" else f"{python()} -m pip install onnxruntime"
         raise CheckNotRun("no ONNX Runtime is installed", fix=fix, code="DP805")
-    return Child.of_module("dmlprep.runtime.worker", [device], name)
+    return Child.of_file(str(Path(__file__).with_name("worker.py")), name, [device])
 
 
 def _cpu_device(facts: Mapping[str, str]) -> DeviceInfo:

@@ -13,7 +13,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -61,7 +61,8 @@ def module_command(module: str, arguments: Sequence[str]) -> list[str]:
 
 
 def file_command(path: str, arguments: Sequence[str]) -> list[str]:
-    """The same for a file of Python, which need not import what its package imports."""
+    """The same for a file of Python, which need not import what its package imports; nor are modules of its folder
+    imported by their names."""
     if not sys.platform.startswith("linux"):
         return [sys.executable, "-P", path, *arguments]
     return [sys.executable, "-P", leash.__file__, str(os.getpid()), "-f", path, *arguments]
@@ -93,12 +94,21 @@ def allowed_memory() -> MemoryLimit:
         raise UsageError(str(error), where=VARIABLE, fix="or remove the variable: the limit is a share then") from None
 
 
-def start(command: Sequence[str], *, stdin: int, stdout: int, stderr: int, temporary: Path) -> Started:
+def start(
+    command: Sequence[str],
+    *,
+    stdin: int,
+    stdout: int,
+    stderr: int,
+    temporary: Path,
+    variables: Mapping[str, str] | None = None,
+) -> Started:
     """Start a process in a group of its own.
 
     Args:
         stdin, stdout, stderr: as ``subprocess`` takes them.
         temporary: where its temporary files go.
+        variables: of its environment, besides ours.
 
     Raises:
         OSError: it cannot be started.
@@ -114,7 +124,7 @@ def start(command: Sequence[str], *, stdin: int, stdout: int, stderr: int, tempo
             stderr=stderr,
             start_new_session=True,
             creationflags=CREATION_FLAGS,
-            env={**environment(), **places},
+            env={**environment(), **places, **(variables or {})},
         )
         job.add(process)
         # Here and not by the caller, who may be interrupted while he waits.

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from dmlprep.record import DeviceInfo
+if TYPE_CHECKING:
+    from dmlprep.record import DeviceInfo
 
 __all__ = [
     "DATA_FOLDER",
@@ -143,12 +144,16 @@ class MemoryUse:
     Attributes:
         peak: the most that lay in the machine's memory at once: mapped files and shared libraries count.
         committed: the most private memory at once, on Windows.
-        device: what it holds of the adapter's memory now, where DXGI tells.
+        device: what it holds now of the adapter's own memory and of the machine's that the adapter reads.
+        device_peak: the most of the adapter's own memory at once; on Windows of the moments at which it was asked.
+        shared_peak: the same of the machine's memory that the adapter reads.
     """
 
     peak: int | None = None
     committed: int | None = None
     device: int | None = None
+    device_peak: int | None = None
+    shared_peak: int | None = None
 
 
 @dataclass(frozen=True)

@@ -94,12 +94,18 @@ class _Runner:
         self.host = cpu_host() if self.device == "cpu" else dml_host(session=self.options)
         idle = self.host.memory().peak
         self.session = self.host.open(self.variant.path, self.options)
+        if self.device == "dml":
+            self.host.memory()  # what is let go of after loading is seen now, or never
         if missing := [value.name for value in self.session.inputs if value.name not in self.feed]:
             fix = "give it a value with --feeds"
             raise InputError(f"it has an input {missing[0]!r} that is not fed", fix=fix, code="DP705")
         self.session.bind(adapt_feed(self.feed, self.session.inputs, str(self.variant.path)))
         (first,) = self.session.time(1, 0.0)
         self.found = replace(self.found, idle_memory=idle, load_seconds=self.session.load_seconds, first_seconds=first)
+        if self.device == "dml":
+            # Before runs that keep inputs and outputs on the device, which are more than an app's.
+            held = self.host.memory()
+            self.found = replace(self.found, device_peak=held.device_peak, shared_peak=held.shared_peak)
         self._place()
         if apart:
             try:

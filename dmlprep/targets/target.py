@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from functools import lru_cache
 from importlib import resources
 from typing import TYPE_CHECKING, Literal
@@ -208,12 +209,18 @@ def latest_target() -> str:
 def find_target(name: str = "latest") -> Target:
     """The target of a name; ``latest`` is the newest release of ONNX Runtime with DirectML.
 
+    A bare number is a release of ONNX Runtime: ``1.24`` is ``ort-1.24``.
+
     Raises:
         UsageError: there is no such target.
     """
     if name == "latest":
         name = latest_target()
     known = [one for names in _names().values() for one in names]
+    if f"ort-{name}" in known:
+        name = f"ort-{name}"
     if name not in known:
-        raise UsageError(f"unknown target {name!r}", fix=f"known: {', '.join(['latest', *known])}")
+        close = get_close_matches(name, known, 1, 0.7)
+        fix = f"did you mean {close[0]!r}? " if close else ""
+        raise UsageError(f"unknown target {name!r}", fix=f"{fix}known: {', '.join(['latest', *known])}")
     return _load(name)

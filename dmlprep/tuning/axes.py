@@ -24,10 +24,16 @@ __all__ = ["Io", "Variant", "fused", "half_io", "opset_classes", "says", "step_o
 Io = Literal["keep", "half", "any"]
 """Types of graph inputs and outputs of FP16 candidates: as they are, FP16, or both tried."""
 
-_FORMS = {"rotary": "rotary", "skip_norm": "skip-norm", "group_norm": "group-norm", "attention": "attention"}
+_FORMS = {
+    "rotary": "rotary",
+    "skip_norm": "skip-norm",
+    "group_norm": "group-norm",
+    "attention": "attention",
+    "grouped_attention": "grouped-attention",
+}
 """Options of the fuse step, in the order they are added, and what a candidate's name calls them."""
 
-_ASKED = ("group_norm", "attention")
+_ASKED = ("group_norm", "attention", "grouped_attention")
 
 
 class Variant(msgspec.Struct, frozen=True):
@@ -82,7 +88,8 @@ def fused(one: Variant, asked: Collection[str]) -> list[Variant]:
 
     Args:
         asked: options of forms that are tried only where they are asked for: ``group_norm``, which only DirectML has a
-            kernel for, and ``attention``, of which only times tell whether it gains.
+            kernel for, and both forms of attention, of which only times tell whether
+            they gain.
     """
     own = step_of(one.recipe, "fuse")
     table = one.recipe.step[own] if own else dict.fromkeys(_FORMS, False)

@@ -98,8 +98,16 @@ def _prove(one: Candidate, how: Proofs, out: Path) -> tuple[Candidate, Proved | 
     path = out.with_suffix(".toml")
     path.write_text(one.recipe, encoding="utf-8")
     plan = make_plan(apply_settings(load_recipe(str(path)), list(how.settings)))
+    # Fresh: what is chosen, and sent away in kits, was measured now.
     request = PrepareRequest(
-        how.source, out, plan, how.feeds, session=how.session, metric=how.metric(plan), observer=how.observer
+        how.source,
+        out,
+        plan,
+        how.feeds,
+        session=how.session,
+        metric=how.metric(plan),
+        fresh=True,
+        observer=how.observer,
     )
     record = prepare(request)
     if record.exit_code:

@@ -54,7 +54,7 @@ class Ways:
     @property
     def asked(self) -> list[str]:
         """Forms that are tried only where they are asked for."""
-        return ["group_norm"] * self.only_directml + ["attention"] * self.timed
+        return ["group_norm"] * self.only_directml + ["attention", "grouped_attention"] * self.timed
 
 
 @dataclass

@@ -220,31 +220,74 @@ def _attention(
 
 
 def grouped_attentions() -> Iterator[Case]:
-    """Causal attention of grouped heads, without a cache before: heads, groups, batches, a scale."""
-    for dtype, batch, (heads, groups), scale in itertools.product(FLOAT, (1, 2), ((4, 2), (4, 1), (3, 3)), (0.0, 0.3)):
-        count = 5
-        q = _random((batch, count, heads * 16), dtype, 1)
-        k, v = (_random((batch, count, groups * 16), dtype, n) for n in (2, 3))
-        ends = np.where(np.tri(count, dtype=bool), 0.0, -np.inf)
-        node = helper.make_node(
-            "GroupQueryAttention", ["q", "k", "v", "", "", "n", "t"], ["y", "pk", "pv"], domain="com.microsoft",
-            num_heads=heads, kv_num_heads=groups, **({"scale": scale} if scale else {}),
-        )  # fmt: skip
-        lengths = {"n": np.full(batch, count - 1, np.int32), "t": np.array(count, np.int32)}
-        caches = {
-            name: x.astype(np.float64).reshape(batch, count, groups, -1).transpose(0, 2, 1, 3)
-            for name, x in (("pk", k), ("pv", v))
-        }
-        yield Case(
-            f"GroupQueryAttention {dtype} batch {batch} heads {heads} groups {groups} scale {scale:g}",
-            dtype, node, {"q": q, "k": k, "v": v}, lengths,
-            {"y": attention(q, k, v, heads, groups, scale or 16**-0.5, ends), **caches},
-        )  # fmt: skip
+    """Causal attention of grouped heads over a whole sequence: heads, groups, lengths, sizes, a scale, large values."""
+    plain = [
+        (1, 4, 2, 5, 16),
+        (2, 4, 1, 5, 16),
+        (2, 3, 3, 5, 16),
+        (1, 8, 2, 33, 64),
+        (1, 2, 2, 130, 128),
+        (3, 4, 2, 7, 24),
+    ]
+    for dtype, sizes, (scale, loud) in itertools.product(FLOAT, plain, ((0.0, 1.0), (0.3, 1.0), (2.0**-16, 200.0))):
+        yield _grouped(dtype, sizes, scale, loud)
 
 
-KINDS = {"groupnorm": group_norms, "rotary": rotaries, "skip": skip_norms, "attention": attentions}
+def far_scores() -> Iterator[Case]:
+    """Scores of one query that are tens of thousands apart."""
+    for dtype in FLOAT:
+        yield _grouped(dtype, (1, 2, 1, 5, 16), 1.0, 100.0)
+
+
+def lone_outputs() -> Iterator[Case]:
+    """One output in place of three."""
+    for dtype in FLOAT:
+        yield _grouped(dtype, (1, 4, 2, 5, 16), 0.0, 1.0, outputs=1)
+
+
+def cached() -> Iterator[Case]:
+    """Past keys and values that are fed, before one token and before several."""
+    for dtype, count in itertools.product(FLOAT, (1, 3)):
+        yield _grouped(dtype, (1, 4, 2, count, 16), 0.0, 1.0, past=7)
+
+
+def _grouped(
+    dtype: str, sizes: tuple[int, int, int, int, int], scale: float, loud: float, outputs: int = 3, past: int = 0
+) -> Case:
+    batch, heads, groups, count, size = sizes
+    keys = past + count
+    q, k = (_random((batch, count, n * size), dtype, n, loud) for n in (heads, groups))
+    v = _random((batch, count, groups * size), dtype, 3)
+    before = {name: _random((batch, groups, past, size), dtype, n) for n, name in ((4, "pk"), (5, "pv"))}
+    caches = [
+        np.concatenate([p, x.reshape(batch, count, groups, size).transpose(0, 2, 1, 3)], 2).astype(np.float64)
+        for p, x in zip(before.values(), (k, v), strict=True)
+    ]
+    flat = [x.transpose(0, 2, 1, 3).reshape(batch, keys, -1) for x in caches]
+    ends = np.where(np.tri(count, keys, past, dtype=bool), 0.0, -np.inf)
+    node = helper.make_node(
+        "GroupQueryAttention", ["q", "k", "v", *(before if past else ("", "")), "n", "t"], ["y", "ok", "ov"][:outputs],
+        domain="com.microsoft", num_heads=heads, kv_num_heads=groups, **({"scale": scale} if scale else {}),
+    )  # fmt: skip
+    y = attention(q, flat[0], flat[1], heads, groups, scale or size**-0.5, ends)
+    return Case(
+        f"GroupQueryAttention {dtype} batch {batch} heads {heads} groups {groups} tokens {count} past {past} "
+        f"size {size} scale {scale:g} values +-{loud:g} outputs {outputs}",
+        dtype, node, {"q": q, "k": k, "v": v, **(before if past else {})},
+        {"n": np.full(batch, keys - 1, np.int32), "t": np.array(keys, np.int32)},
+        dict(zip(("y", "ok", "ov")[:outputs], (y, *caches), strict=False)),
+    )  # fmt: skip
+
+
+KINDS = {
+    "groupnorm": group_norms,
+    "rotary": rotaries,
+    "skip": skip_norms,
+    "attention": attentions,
+    "grouped": grouped_attentions,
+}
 """What the step writes, and ``write_out`` writes out."""
-ALSO = {"spread bias": spread_attentions, "grouped": grouped_attentions}
+ALSO = {"spread bias": spread_attentions, "far": far_scores, "lone": lone_outputs, "cached": cached}
 """What was tried as well."""
 
 

@@ -14,7 +14,7 @@ from dmlprep.cli.doctor import command as doctor
 from dmlprep.cli.runtime import command as runtime
 from dmlprep.errors import CheckNotRun
 from dmlprep.runtime.catalog import catalog_lines
-from dmlprep.runtime.environment import installed_versions, runtime_findings
+from dmlprep.runtime.environment import installed_versions, requirement_findings, runtime_findings
 
 
 def site(folder: Path, **packages: str) -> list[str]:
@@ -110,3 +110,28 @@ def test_without_the_runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert result.exception.exit_code == 3
     result = CliRunner().invoke(runtime, ["remove"])
     assert result.stdout == "nothing is installed\n"
+
+
+def test_packages_older_than_dmlprep_needs(tmp_path: Path) -> None:
+    path = site(tmp_path, dmlprep="0.1.0", numpy="1.26.4", onnx="1.23.2", onnxruntime="1.20.0")
+    needs = [
+        "numpy>=2.0",
+        "onnx>=1.23",
+        "absent>=3",
+        "onnxruntime>=1.24.4; sys_platform != 'win32'",
+        "ruff>=9; extra == 'dev'",
+    ]
+    (metadata,) = tmp_path.rglob("dmlprep-*/METADATA")
+    with metadata.open("a") as file:
+        file.writelines(f"Requires-Dist: {one}\n" for one in needs)
+    found = requirement_findings(path, "linux")
+    assert [(one.code, one.message.split(" is")[0]) for one in found] == [
+        ("DP806", "numpy 1.26.4"),
+        ("DP806", "onnxruntime 1.20.0"),
+    ]
+    assert found[0].remedy.endswith('-m pip install "numpy>=2.0"')
+    assert [one.message.split()[0] for one in requirement_findings(path, "win32")] == ["numpy"]
+
+
+def test_the_packages_here_are_new_enough() -> None:
+    assert requirement_findings() == []

@@ -143,6 +143,85 @@ def _scored(g: Graph, scores: str, mask: Mask, lead: tuple[int, int], low: float
     return scores, bias
 
 
+Ends = Literal["added", "number", "kept", "filled", "spread", "two", "computed"]
+Repeats = Literal["expand", "tile", "folded"]
+
+
+def decoder(
+    ends: Ends = "added", repeats: Repeats = "expand", groups: int = 2, dtype: str = "float32", guarded: bool = False,
+    count: int = Q, past: int = 0, hole: bool = False, size: int = D, batch: int = B,
+) -> onnx.ModelProto:  # fmt: skip
+    """Causal attention of 4 heads over ``count`` positions and ``past`` cached ones.
+
+    Args:
+        repeats: how heads of keys are repeated; ``folded``: into the Reshape that turns them in three dimensions.
+        hole: one position does not see the first.
+    """
+    g, heads, keys = Graph(dtype), 4, past + count
+    q, k, v = (g.fed(name, (batch, count, h * size)) for name, h in (("q", heads), ("k", groups), ("v", groups)))
+
+    def apart(x: str, h: int) -> str:
+        return str(g.op("Transpose", g.op("Reshape", x, g.constant([0, 0, h, size])), perm=[0, 2, 1, 3]))
+
+    def repeated(x: str, to: list[int]) -> str:
+        if groups == heads:
+            return x if to == [batch, heads, keys, size] else str(g.op("Reshape", x, g.constant(to)))
+        x = g.op("Unsqueeze", x, g.constant([2]))
+        x = g.op("Tile" if repeats == "tile" else "Expand", x, g.constant([1, 1, heads // groups, 1, 1]))
+        return str(g.op("Reshape", x, g.constant(to)))
+
+    q, k, v = apart(q, heads), apart(k, groups), apart(v, groups)
+    if past:
+        k, v = (
+            g.op("Concat", g.fed(f"past_{name}", (batch, groups, past, size)), x, axis=2)
+            for name, x in (("k", k), ("v", v))
+        )
+    if repeats == "folded":
+        k = g.op("Transpose", repeated(k, [batch * heads, keys, size]), perm=[0, 2, 1])
+        k = g.op("Reshape", k, g.constant([batch, heads, size, keys]))
+    else:
+        k = g.op("Transpose", repeated(k, [batch, heads, keys, size]), perm=[0, 1, 3, 2])
+    v = repeated(v, [batch, heads, keys, size])
+    scores = g.op("MatMul", g.op("Mul", q, g.constant(0.5)), k)
+    weights = g.op("Softmax", _ended(g, ends, scores, batch, past, hole, count))
+    if guarded:
+        weights = g.op("Where", g.op("IsNaN", weights), g.constant(0.0), weights)
+    together = g.op("Transpose", g.op("MatMul", weights, v), perm=[0, 2, 1, 3])
+    shape = (batch, count, heads * size)
+    return g.model(g.op("Reshape", together, g.constant([0, 0, heads * size])), shape)
+
+
+def _ended(g: Graph, ends: Ends, scores: str, batch: int, past: int, hole: bool, count: int) -> str:
+    """The scores, masked for what is behind each position."""
+    seen = np.tri(count, past + count, past, dtype=bool)
+    if hole:
+        seen[2, 0] = False
+    low = {"number": -1e4 if g.dtype == np.float32 else -57344.0}.get(ends, float(np.finfo(g.dtype).min))
+    if ends in ("kept", "filled"):
+        name = f"c{len(g.constants)}_seen"
+        g.constants.append(numpy_helper.from_array(seen if ends == "kept" else ~seen, name))
+        least = g.constant(-np.inf)
+        return str(g.op("Where", name, *((scores, least) if ends == "kept" else (least, scores))))
+    if ends == "computed":  # as exporters write it: each position is gathered, and the two compared
+        order = g.constant(np.arange(past + count)[None])
+        at = (np.arange(count) + past, np.arange(past + count))
+        row, column = (
+            g.op("GatherND", order, g.constant(np.stack([0 * i, i], -1).reshape(1, 1, *shape, 2)))
+            for i, shape in zip(at, ((count, 1), (1, past + count)), strict=True)
+        )
+        least = g.constant(float(np.finfo(g.dtype).min))
+        bias = g.op("Where", g.op("LessOrEqual", column, row), g.constant(0.0), least)
+        return str(g.op("Add", scores, bias))
+    if ends == "two":  # one mask for what comes next, one for what comes after that
+        further = seen | np.tri(count, past + count, past + 1, dtype=bool)
+        scores = g.op("Add", scores, g.constant(np.where(further, 0.0, -np.inf)))
+        return str(g.op("Add", g.constant(np.where(further & ~seen, low, 0.0)), scores))
+    bias = np.where(seen, 0.0, low)
+    return str(
+        g.op("Add", scores, g.constant(np.broadcast_to(bias, (batch, 1, *bias.shape)) if ends == "spread" else bias))
+    )
+
+
 Kind = Literal["halves", "pairs"]
 Form = Literal["one sum", "two sums"]
 Tables = Literal["constant", "computed", "fed"]

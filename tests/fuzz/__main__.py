@@ -16,6 +16,9 @@ from tests.fuzz.running import MEMORY, SECONDS, Outcome, found, run_all, runners
 _ROUND = 500
 """Cases between two looks at what was new: parents are added in the order of the cases, so that a seed reproduces."""
 
+_REFUSED = 10
+"""Of so many refused cases that say something new, one becomes a parent."""
+
 _KEPT = 64 << 10
 """Bytes of a case that may become a parent."""
 
@@ -93,7 +96,10 @@ def _run(options: argparse.Namespace, corpus: Corpus, work: Path) -> int:
 def _keep(outcome: Outcome, corpus: Corpus, folder: Path | None) -> None:
     name, content = next(iter(outcome.case.files.items()))
     parents = corpus.of(name)
-    if parents is None or name == "run.json" or len(content) > _KEPT:
+    if parents is None or name.endswith(".json") or len(content) > _KEPT:
+        return
+    # What is refused at the door leads no deeper: too many such parents, and the steps see few models.
+    if outcome.code == 2 and outcome.case.number % _REFUSED:
         return
     parents.append(content)
     if folder is not None:

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 
 from tests.fuzz.archives import mutated_archive
 from tests.fuzz.corpus import Corpus, parent
+from tests.fuzz.frames import framed_recipe, preprocessor, takes_pictures
 from tests.fuzz.models import mutated
 from tests.fuzz.texts import mutated_json, mutated_text
-from tests.fuzz.values import TEXTS, integer, text
+from tests.fuzz.values import TEXTS, integer, spoiled, text
 
 __all__ = ["Case", "make"]
 
@@ -162,6 +163,35 @@ def _explain(rng: random.Random, corpus: Corpus) -> _Made:
     return _model(rng, corpus), ["explain", "m.onnx", "--node", node]
 
 
+def _framed(rng: random.Random, corpus: Corpus) -> _Made:
+    model = next((m for m in rng.choices(corpus.models, k=8) if takes_pictures(m)), corpus.models[0])
+    recipe = framed_recipe(rng, model)
+    model = mutated(rng, model, rng.choice(corpus.models)) if rng.random() < 0.3 else model
+    files = {"r.toml": recipe, "m.onnx": model, "p.json": preprocessor(rng)}
+    # Now and then the CPU proves it, with the pictures that the proof makes.
+    proof = _UNPROVED if rng.random() < 0.85 else ("--device", "cpu", "--set", "parity.time_limit=3")
+    return files, ["prepare", "m.onnx", "-o", "out", "-r", "r.toml", *proof]
+
+
+def _run_folder(rng: random.Random, corpus: Corpus) -> _Made:
+    """A run's folder that is to be packaged."""
+    files = {"run/run.json": mutated_json(rng, parent(rng, corpus.records)), "run/model.onnx": corpus.result}
+    if rng.random() < 0.3:
+        files = {"run/model.onnx": spoiled(rng, corpus.result), "run/run.json": corpus.records[0]}
+    language = rng.choice(("python", "cpp", "csharp", "node"))
+    return files, ["package", "pack", "run", "-o", "out", "--for", language, "--unproven", *_form(rng, "json")]
+
+
+def _package(rng: random.Random, corpus: Corpus) -> _Made:
+    """A package of which one file is another, looked at as a package or as an app's folder."""
+    name = rng.choice((rng.choice(sorted(corpus.package)), "app/model.json"))
+    data = corpus.package[name]
+    changed = mutated_json(rng, data) if name.endswith(".json") else spoiled(rng, data)
+    files = {name: changed, **{other: held for other, held in corpus.package.items() if other != name}}
+    word = ["package", "verify", "app"] if rng.random() < 0.6 else ["doctor", "--app", "app"]
+    return files, [*word, *_form(rng, "json")]
+
+
 _KINDS: dict[str, tuple[float, Callable[[random.Random, Corpus], _Made]]] = {
     "check": (34, _check),
     "plan": (14, _plan),
@@ -175,4 +205,7 @@ _KINDS: dict[str, tuple[float, Callable[[random.Random, Corpus], _Made]]] = {
     "feeds": (1, _feeds),
     "options": (3, _options),
     "explain": (1, _explain),
+    "frame": (8, _framed),
+    "folder": (2, _run_folder),
+    "package": (3, _package),
 }

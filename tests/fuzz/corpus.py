@@ -12,6 +12,7 @@ import numpy as np
 import onnx
 
 from dmlprep import api
+from tests.package.images import put_image, put_libraries
 
 __all__ = ["Corpus", "standard"]
 
@@ -30,6 +31,10 @@ class Corpus:
     kits: list[bytes] = field(default_factory=list)
     results: list[bytes] = field(default_factory=list)
     feeds: list[bytes] = field(default_factory=list)
+    result: bytes = b""
+    """The model of the run whose record is the first one."""
+    package: dict[str, bytes] = field(default_factory=dict)
+    """The files of that run's package, and an app's program and libraries beside them."""
 
     def add(self, folder: Path) -> None:
         """Take what earlier runs kept or found: every file below ``folder`` that is of a kind."""
@@ -74,17 +79,27 @@ def _backend(count: int) -> list[bytes]:
 
 
 @cache
-def _prepared(work: Path) -> tuple[bytes, bytes]:
-    """A record and a kit, as the commands make them; the record names no machine."""
+def _prepared(work: Path) -> tuple[bytes, bytes, bytes, dict[str, bytes]]:
+    """A record, a kit, a result and its package, as the commands make them; the record names no machine."""
     model = ROOT / "fixtures/models/residual_mlp_deep.onnx"
     api.prepare(model, out=work / "prepared", pins={"batch": 1}, device="cpu", force=True)
     kit = work / "kit.zip"
     api.pack_kit(work / "prepared/model.onnx", out=kit, force=True)
-    return (work / "prepared/run.json").read_bytes(), kit.read_bytes()
+    app = work / "app"
+    api.package_model(work / "prepared", out=app, language="python", unproven=True, force=True)
+    put_image(app / "app.exe", library=False, imports=["KERNEL32.dll", "onnxruntime.dll"])
+    put_libraries(app)
+    package = {f"app/{file.name}": file.read_bytes() for file in sorted(app.iterdir()) if file.is_file()}
+    return (
+        (work / "prepared/run.json").read_bytes(),
+        kit.read_bytes(),
+        (work / "prepared/model.onnx").read_bytes(),
+        package,
+    )
 
 
 def _records(corpus: Corpus, work: Path) -> None:
-    record, kit = _prepared(work)
+    record, kit, corpus.result, corpus.package = _prepared(work)
     corpus.records.append(record)
     corpus.kits.append(kit)
     made = io.BytesIO()

@@ -40,6 +40,9 @@ _LIVES = 400
 _COMMAND, _FAULT = "command.json", "fault.txt"
 """Files of a finding that are not the case's own."""
 
+_MOST_SAID = 64 << 20
+"""Bytes of what a command says that are looked at."""
+
 _LOUD = re.compile("[\x00-\x08\x0b-\x1f\x7f\x80-\x9f\u202a-\u202e\u2066-\u2069]")
 """Characters that do something to a terminal."""
 
@@ -89,6 +92,7 @@ class Runner:
         shutil.rmtree(place, ignore_errors=True)
         place.mkdir(parents=True)
         for name, content in case.files.items():
+            (place / name).parent.mkdir(exist_ok=True)
             (place / name).write_bytes(content)
         began = time.monotonic()
         answer, fault, memory = self._ask(case, began)
@@ -107,7 +111,7 @@ class Runner:
 
     def _said(self, name: str) -> str:
         try:
-            return (self._folder / name).read_bytes()[: 4 << 20].decode("utf-8", "surrogateescape")
+            return (self._folder / name).read_bytes()[:_MOST_SAID].decode("utf-8", "surrogateescape")
         except OSError:
             return ""
 
@@ -209,7 +213,8 @@ def _fault(case: Case, place: Path, code: int, raised: str, out: str, err: str) 
 
 def _left(case: Case, place: Path, code: int) -> str:
     """What is wrong with the files that a command left."""
-    left = {str(p.relative_to(place)) for p in place.rglob("*")} - set(case.files)
+    given = {str(parent) for name in case.files for parent in (Path(name), *Path(name).parents)}
+    left = {str(p.relative_to(place)) for p in place.rglob("*")} - given
     if hidden := [name for name in left if ".dmlprep" in name]:
         return f"left {_plain(hidden[0])}"
     if case.command[0] == "prepare" and "-o" in case.command and case.command[case.command.index("-o") + 1] == "out":
@@ -280,6 +285,7 @@ def save(outcome: Outcome, folder: Path) -> Path:
     place = folder / name
     place.mkdir(parents=True, exist_ok=True)
     for file, content in outcome.case.files.items():
+        (place / file).parent.mkdir(exist_ok=True)
         (place / file).write_bytes(content)
     (place / _COMMAND).write_text(json.dumps(outcome.case.command), encoding="utf-8")
     (place / _FAULT).write_bytes(f"{outcome.fault}\n{outcome.detail}\n".encode("utf-8", "backslashreplace"))
@@ -289,5 +295,6 @@ def save(outcome: Outcome, folder: Path) -> Path:
 def found(folder: Path) -> Case:
     """The case of a finding that was written down."""
     command = json.loads((folder / _COMMAND).read_text(encoding="utf-8"))
-    own = [file for file in sorted(folder.iterdir()) if file.name not in (_COMMAND, _FAULT)]
-    return Case(0, folder.name.split("-")[0], {file.name: file.read_bytes() for file in own}, tuple(command))
+    own = [file for file in sorted(folder.rglob("*")) if file.is_file() and file.name not in (_COMMAND, _FAULT)]
+    files = {file.relative_to(folder).as_posix(): file.read_bytes() for file in own}
+    return Case(0, folder.name.split("-")[0], files, tuple(command))

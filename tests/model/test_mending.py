@@ -144,6 +144,13 @@ def test_what_onnx_runtime_loads_is_accepted(form: str, tmp_path: Path) -> None:
     assert path.read_bytes() == before
 
 
+@pytest.mark.parametrize("form", FORMS)
+def test_what_was_frozen_at_the_door_is_the_model(form: str, tmp_path: Path) -> None:
+    model = Model.open(saved(FORMS[form][1](), tmp_path))
+    assert model.opened is not None
+    assert model.opened.same_as(model.snapshot())
+
+
 def test_bodies_and_functions_are_sorted_though_onnx_runtime_does_not(tmp_path: Path) -> None:
     branches = {key: body(key[0]) for key in ("then_branch", "else_branch")}
     function = helper.make_function(

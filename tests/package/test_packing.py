@@ -25,6 +25,7 @@ from dmlprep.record import RunRecord, Verdict
 from dmlprep.runtime.offsite.loader import Model as Loaded
 from dmlprep.runtime.offsite.loader import PackageDamaged
 from tests.in_process import Run
+from tests.package.runs import run_of
 
 _TINY = """<ir_version: 8, opset_import: ["" : 17]> g (float[1] x) => (float[1] y) { y = Relu(x) }"""
 
@@ -40,15 +41,10 @@ def _record(run: Path, change: Callable[[RunRecord], None]) -> None:
 
 
 def _run_of(text: str, folder: Path) -> Path:
-    """A run's folder of a model in ONNX text, with a record that DirectML passed."""
+    """A run's folder of a model in ONNX text."""
     folder.mkdir()
     onnx.save(parser.parse_model(text), folder / "model.onnx")
-    record = RunRecord(
-        command="prepare", input="m.onnx", target="ort-1.24", verdicts=[Verdict("parity on dml", "passed")]
-    )
-    record.output_sha256 = hashlib.sha256((folder / "model.onnx").read_bytes()).hexdigest()
-    (folder / "run.json").write_bytes(record.to_json())
-    return folder
+    return run_of(folder)
 
 
 def test_the_contract_fits_its_schema_and_says_what_the_app_needs(made: Path) -> None:
@@ -60,6 +56,7 @@ def test_the_contract_fits_its_schema_and_says_what_the_app_needs(made: Path) ->
     assert (one["name"], one["type"], one["shape"]) == ("pixel_values", "float32", [1, 3, 32, 32])
     assert one["bytes"] == one["gpu_bytes"] == 4 * 3 * 32 * 32
     assert contract["fixed"] == {"batch": 1}
+    assert contract["memory"]["peak"] > contract["memory"]["load"] > 0
     assert contract["model"]["fp16"]
     target = contract["target"]
     assert target["nodes"] == target["nodes_on_directml"] == 24

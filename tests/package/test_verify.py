@@ -71,6 +71,15 @@ def test_a_contract_that_is_none(app: Path, text: str) -> None:
         Model(app, device="cpu")
 
 
+def test_a_contract_in_no_encoding(app: Path) -> None:
+    contract = app / "model.json"
+    contract.write_bytes(contract.read_bytes().replace(b"model.onnx", b"mod\x99l.onnx", 1))
+    with pytest.raises(InputError, match=r"model\.json: no contract"):
+        dmlprep.verify_package(app)
+    with pytest.raises(PackageDamaged):
+        Model(app, device="cpu")
+
+
 def test_more_files_are_told_of(app: Path, run: Run) -> None:
     (app / "onnxruntime.py").write_text("")
     done = run("package", "verify", app)

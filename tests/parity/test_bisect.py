@@ -8,6 +8,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import onnx
 import onnx_ir as ir
@@ -21,12 +22,15 @@ from dmlprep.errors import OutputError
 from dmlprep.metrics import find_tolerance
 from dmlprep.model import Model
 from dmlprep.parity.bisect import bisect
+from dmlprep.parity.bisect_record import bisect_record
 from dmlprep.parity.finding import Bisection
 from dmlprep.parity.graph_cuts import Cuts, prefix, region
 from dmlprep.parity.matching import match_values
 from dmlprep.parity.probe import Prober, differ
 from dmlprep.parity.repro import FILES, check_folder, issue_text, write_reproduction
 from dmlprep.passes import Context, make_pass
+from dmlprep.record import RunRecord
+from dmlprep.record.bisected import Bisected
 from dmlprep.runtime import SessionFailure, SessionOptions
 from dmlprep.targets import find_target
 from tests.fixtures_index import fixture
@@ -171,7 +175,8 @@ def test_a_model_that_does_not_run_is_cut_down_to_its_node(tmp_path: Path) -> No
     assert "Gather" in found.reason
     assert set(found.inputs) == {"c", "i"}
     assert within_bound(found)
-    files = write_reproduction(found, tmp_path / "out", bound=1e-5)
+    write_reproduction(found, tmp_path / "out")
+    files = found.files
     assert all(path.exists() for path in files)
 
 
@@ -249,7 +254,8 @@ def found(tmp_path: Path) -> Bisection:
 
 
 def test_the_script_shows_the_fault_with_onnxruntime_alone(found: Bisection, tmp_path: Path) -> None:
-    files = write_reproduction(found, tmp_path / "out", bound=1e-5)
+    write_reproduction(found, tmp_path / "out")
+    files = found.files
     assert [p.name for p in files] == list(FILES)
     onnx.checker.check_model(tmp_path / "out" / "node.onnx")
     script = [sys.executable, "-W", "error", "-I", str(tmp_path / "out" / "reproduce.py")]
@@ -272,9 +278,9 @@ def test_the_issue_text_names_node_numbers_and_nothing_of_this_machine(found: Bi
 def test_files_that_are_there_are_kept(found: Bisection, tmp_path: Path) -> None:
     (tmp_path / "issue.md").write_text("mine")
     with pytest.raises(OutputError, match="the file exists"):
-        write_reproduction(found, tmp_path, bound=1e-5)
+        write_reproduction(found, tmp_path)
     assert (tmp_path / "issue.md").read_text() == "mine"
-    write_reproduction(found, tmp_path, bound=1e-5, force=True)
+    write_reproduction(found, tmp_path, force=True)
     assert (tmp_path / "issue.md").read_text() != "mine"
     with pytest.raises(OutputError, match="file of this name"):
         check_folder(tmp_path / "issue.md", force=True)
@@ -292,6 +298,39 @@ def test_the_command(tmp_path: Path) -> None:
     same = CliRunner().invoke(command, [str(source), str(source), "-o", str(tmp_path / "same")], standalone_mode=False)
     assert same.return_value == 0
     assert not (tmp_path / "same").exists()
+
+
+def test_a_record_and_a_page_have_the_error_along_the_model(tmp_path: Path) -> None:
+    source = fixture("residual_cnn").path
+    perturbed(source, tmp_path / "bad.onnx", "weight_1")
+    out, html = str(tmp_path / "out"), tmp_path / "error.html"
+    result = CliRunner().invoke(
+        command, [str(source), str(tmp_path / "bad.onnx"), "-o", out, "--html", str(html)], standalone_mode=False
+    )
+    assert result.return_value == 1, result.output
+    record = RunRecord.read(tmp_path / "out")
+    said = msgspec.convert(record.facts["bisection"], Bisected)
+    assert (record.command, record.exit_code, said.nodes) == ("bisect", 1, ["Conv_0"])
+    assert said.values
+    assert said.places == sorted(said.places)
+    assert max(error or math.inf for error in said.errors) > said.bound
+    assert [f.code for f in record.findings] == ["DP706"]
+    assert "Error along the model" in html.read_text(encoding="utf-8")
+    with pytest.raises(OutputError, match="the file exists"):
+        CliRunner().invoke(
+            command, [str(source), str(source), "--html", str(html)], standalone_mode=False, catch_exceptions=False
+        )
+
+
+def test_models_that_agree_are_compared_along_where_asked(tmp_path: Path) -> None:
+    source = fixture("bert_encoder").path
+    found = bisect(source, source, sizes={"batch": 1, "sequence": 8}, along=True)
+    assert (found.outcome, found.runs) == ("agree", 4)
+    assert len(found.along) > 60
+    assert {one.error for one in found.along} == {0.0}
+    record = bisect_record(found)
+    assert (record.exit_code, record.error, record.findings) == (0, "", [])
+    assert record.verdicts[0].outcome == "passed"
 
 
 def test_a_mask_equals_what_fp16_has_for_it() -> None:
@@ -390,7 +429,7 @@ def test_fused_nodes_are_written_out_on_the_cpu(tmp_path: Path) -> None:
         assert found.nodes == [node.name]
         assert found.reproduced
         assert "1 GroupNorm written out" in str(found.device)
-    write_reproduction(found, tmp_path / "out", bound=1e-5)
+    write_reproduction(found, tmp_path / "out")
     ran = subprocess.run(
         [sys.executable, str(tmp_path / "out" / "reproduce.py")], capture_output=True, text=True, check=False
     )

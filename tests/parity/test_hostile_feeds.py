@@ -14,6 +14,7 @@ import pytest
 
 from dmlprep.errors import InputError, UsageError
 from dmlprep.model import Model
+from dmlprep.model.budget import Limits, limited
 from dmlprep.parity import load_feeds, make_feeds
 from tests.parity.models import parse
 
@@ -106,3 +107,15 @@ def test_sizes_and_numbers_that_nothing_can_hold(tmp_path: Path) -> None:
     assert caught.value.fix
     with pytest.raises(UsageError, match="feeds are asked for"):
         make_feeds(model, count=10**20)
+
+
+def test_inputs_that_there_is_no_room_for(tmp_path: Path) -> None:
+    model = Model.open(parse(TEXT, tmp_path / "m.onnx"))
+    with pytest.raises(UsageError, match="MiB, and 512 may be taken") as caught:
+        make_feeds(model, {"n": (1 << 31) - 1})
+    assert "--made-bytes" in caught.value.fix
+    with limited(Limits(made_bytes=1 << 10)):
+        model = Model.open(parse(TEXT, tmp_path / "m.onnx"))
+    with pytest.raises(UsageError, match="may be taken"):
+        make_feeds(model, {"n": 1 << 10})
+    assert make_feeds(model, {"n": 4})

@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import sys
 from pathlib import Path
 
+import msgspec
 import onnx
 import pytest
 from onnx import numpy_helper, parser
 
-from dmlprep import api, placement
+from dmlprep import api
 from dmlprep.errors import OutputError
 from dmlprep.files import FileSet
 from dmlprep.files.locks import held
-from dmlprep.model import Model
-from dmlprep.pipeline import Observer
+from dmlprep.pipeline import Observer, placing
 from dmlprep.placement import Placement
 from dmlprep.record import RunRecord, StepRecord
+from dmlprep.record.hints import command_line
+from dmlprep.record.nodes import NodeTables
 from dmlprep.targets import Target
+from dmlprep.targets.facts import GraphFacts
 from tests.in_process import Run
 
 MODELS = Path(__file__).resolve().parents[2] / "fixtures" / "models"
@@ -138,20 +142,69 @@ def test_nodes_are_placed_anew_only_where_a_step_changed_them(
     recipe: str, pins: dict[str, int], times: int, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[int] = []
-    whole = placement.place
+    whole = placing.place_facts
 
-    def noted(model: Model, target: Target) -> Placement:
-        asked.append(model.opset)
-        return whole(model, target)
+    def noted(graph: GraphFacts, target: Target, opset: int) -> Placement:
+        asked.append(opset)
+        return whole(graph, target, opset)
 
-    monkeypatch.setattr(placement, "place", noted)
+    monkeypatch.setattr(placing, "place_facts", noted)
     record = api.prepare(model, out=tmp_path / "result", recipe=recipe, pins=pins, device="cpu")
     assert record.exit_code == 0
     assert len(asked) == times
     assert record.facts["placement_before"]["nodes"] == record.facts["placement_after"]["nodes"] == 1
+    tables = msgspec.convert(record.facts["nodes"], NodeTables)
+    assert (tables.before.names, tables.before.types) == (["Add(y)"], ["float[batch,4]"])
+    assert (tables.after is None) == (times == 1)
+    assert tables.after is None or tables.after.types == ["float[1,4]"]
 
 
-@pytest.mark.parametrize("option", ["--record", "--depfile"])
+def test_a_record_says_when_where_and_how(model: Path, tmp_path: Path, run: Run) -> None:
+    done = run("prepare", model, "-o", tmp_path / "a b", "-r", "@check-only", "--device", "cpu")
+    assert done.code == 0, done.err
+    told = RunRecord.read(tmp_path / "a b" / "run.json").facts["origin"]
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", told["date"])
+    assert told["command_line"].startswith("dmlprep prepare ")
+    assert command_line("@check-only", "--device", "cpu") in told["command_line"]  # quoted as the system's shells need
+    assert told["versions"]["dmlprep"]
+    assert (
+        api.prepare(model, out=tmp_path / "c", recipe="@check-only", device="cpu")
+        .facts["origin"]
+        .get("command_line", "")
+        == ""
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "words", "ribbons"),
+    [
+        (["--pin", "batch=1", "--device", "cpu"], 0, "Not tried on DirectML", 2),
+        (["--set", "step.pin.require_static=true", "--device", "cpu"], 1, "Exit code 1", 1),
+        (["--pin", "batch=1", "--require-dml"], 3, "Exit code 3", 0),
+    ],
+)
+def test_the_report_of_a_run(
+    options: list[str], code: int, words: str, ribbons: int, model: Path, tmp_path: Path, run: Run
+) -> None:
+    """A model that a step refuses has been placed once; a device that is missing ends the run before that."""
+    page, record = tmp_path / "run.html", tmp_path / "run.json"
+    done = run("prepare", model, "-o", tmp_path / "out", *options, "--html", page, "--record", record)
+    assert done.code == code, done.err
+    text = page.read_text(encoding="utf-8")
+    assert words in text
+    assert text.count('class="ribbon"') == ribbons
+    assert run("report", record, "--html", page, "--force").code == 0
+    assert page.read_text(encoding="utf-8") == text
+
+
+def test_a_report_is_of_one_model(model: Path, tmp_path: Path, run: Run) -> None:
+    other = shutil.copy(model, tmp_path / "other.onnx")
+    done = run("prepare", model, other, "-o", tmp_path / "out", "--html", tmp_path / "run.html")
+    assert done.code == 2
+    assert "--html takes one model" in done.err
+
+
+@pytest.mark.parametrize("option", ["--record", "--html", "--depfile"])
 def test_other_outputs_are_checked_before_the_work(option: str, model: Path, tmp_path: Path, run: Run) -> None:
     done = run("prepare", model, "-o", tmp_path / "out", option, tmp_path / "none" / "file")
     assert done.code == 2

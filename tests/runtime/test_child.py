@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from dmlprep.runtime import SessionFailure
+from dmlprep.runtime import SessionFailure, worker
 from dmlprep.runtime.child import Child
 from tests.processes import alive, gone_within
 from tests.system import tells_time
@@ -34,8 +34,9 @@ def ask(child: Child, limit: float = 20.0) -> SessionFailure:
 
 def test_a_worker_imports_no_more_than_it_needs() -> None:
     # onnx-ir and sympy take longer to import than all else together, and each command waits for its worker.
-    code = "import sys, dmlprep.runtime.worker; "
-    code += "print([m for m in ('onnx_ir', 'sympy', 'click', 'rich', 'jinja2') if m in sys.modules])"
+    names = ("onnx_ir", "sympy", "click", "rich", "jinja2", "dmlprep.api", "dmlprep.record", "msgspec")
+    code = f"import runpy, sys; runpy.run_path({worker.__file__!r})['alone'](); import dmlprep.runtime.serving; "
+    code += f"print([m for m in {names} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 

@@ -10,8 +10,10 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
+import dmlprep
+from dmlprep.record.memory import memory_of
 from dmlprep.runtime import (
     DmlStatus,
     SessionFailure,
@@ -243,3 +245,29 @@ def test_the_sandbox_sees_no_network_and_no_home() -> None:
     assert interfaces[0] == "lo"
     assert "eth0" not in out
     assert "Read-only file system" in out
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="the Linux runtime counts")
+def test_the_runtime_counts_the_memory_that_directml_holds(status: DmlStatus, tmp_path: Path) -> None:
+    """Of a product with 4 MiB of weights: what is kept of them, and a buffer each for input and output."""
+    model = save(
+        tmp_path / "m.onnx",
+        [helper.make_node("MatMul", ["x", "w"], ["y"])],
+        [info("x", TensorProto.FLOAT, [128, 1024])],
+        [info("y", TensorProto.FLOAT, [128, 1024])],
+        initializer=[numpy_helper.from_array(np.ones((1024, 1024), np.float32), "w")],
+    )
+    mib = 1 << 20
+    with dml_host() as host:
+        session = host.open(model)
+        loaded = host.memory()
+        assert (loaded.device_peak, loaded.shared_peak) == (4 * mib, 4 * mib)
+        session.run({"x": np.ones((128, 1024), np.float32)})
+        ran = host.memory()
+        assert (ran.device_peak, ran.shared_peak) == (5 * mib, 6 * mib)
+        assert ran.device == 11 * mib
+        session.close()
+        assert (host.memory().device or 0) < 11 * mib
+    found = memory_of(dmlprep.check(model).facts)
+    assert found is not None
+    assert (found.load, found.peak, found.shared_peak) == (4 * mib, 5 * mib, 6 * mib)

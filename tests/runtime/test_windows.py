@@ -217,3 +217,19 @@ def test_the_providers_own_error_is_what_users_read(tmp_path: Path) -> None:
     assert asked["enable_fallback"] is False
     assert asked["providers"] == [("DmlExecutionProvider", {"device_id": "7"})]
     assert b"887A0002" in out.getvalue()
+
+
+def test_the_most_that_the_adapter_was_seen_to_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """DXGI says what is held now; the worker keeps the most of what it was told."""
+    from dmlprep.runtime.offsite import dxgi
+
+    told = iter([(100, 900), (300, 50), (200, 60)])
+    monkeypatch.setattr(dxgi, "memory_in_use", lambda number: next(told))
+    out = io.BytesIO()
+    worker = Worker("dml", tmp_path, out, object())
+    worker.adapter = 0
+    for _ in range(3):
+        worker.memory()
+    rows = [line.split() for line in out.getvalue().decode().splitlines()]
+    last = {row[1]: int(row[2]) for row in rows if row[0] == "memory"}
+    assert (last["device"], last["device_peak"], last["shared_peak"]) == (260, 300, 900)

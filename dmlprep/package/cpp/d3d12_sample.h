@@ -1,12 +1,15 @@
 // What the Direct3D 12 sample needs of Direct3D 12: a device, a queue, buffers, one shader at a time.
 #pragma once
 
+#include "dmlprep_model.h"
+
 #include <d3d12.h>
 #include <d3dcompiler.h>
 
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -40,9 +43,41 @@ inline int failed(const char* what) {
     return 1;
 }
 
-// "i" is the place of the element that is computed; "s" is the buffer that is read.
-inline constexpr char example_shader[] = "float(i * 37 % 101) / 101.0f";
-inline constexpr char double_shader[] = "asfloat(s.Load(i * 4)) * 2.0f";
+// Shaders write words of 32 bits: "i" is the place of the word that is computed, "s" is the buffer that is read.
+
+// The words of an input with the numbers of example() in sample.cpp; empty for a type that this sample has no shader for.
+inline std::string example_words(const dmlprep::TensorInfo& info) {
+    const double low = info.has_range ? info.low : 0, span = info.has_range ? info.high - info.low : 1;
+    const auto text = [](double number) {
+        char digits[32];
+        std::snprintf(digits, sizeof digits, "%.9g", number);
+        return std::string(digits);
+    };
+    const auto whole = [&](const std::string& place) {
+        return info.has_range ? "(uint(" + text(low) + ") + ((" + place + ") * 2654435761u >> 24) % uint(" + text(span + 1) + "))"
+                              : "((" + place + ") % 2)";
+    };
+    switch (info.type) {
+    case dmlprep::Type::float32: return "asuint(" + text(low) + " + float(i % 101 * 37 % 101) / 101.0f * " + text(span) + ")";
+    case dmlprep::Type::int32:
+    case dmlprep::Type::uint32: return whole("i");
+    case dmlprep::Type::boolean:
+    case dmlprep::Type::uint8: {
+        std::string words;
+        for (int byte = 0; byte < 4; ++byte)
+            words += (byte ? " | " : "") + whole("i * 4 + " + std::to_string(byte)) + " << " + std::to_string(8 * byte);
+        return words;
+    }
+    default: return {};
+    }
+}
+
+// Each number of an output doubled; words of other types as they are.
+inline const char* doubled_words(dmlprep::Type type) {
+    return type == dmlprep::Type::float32   ? "asuint(asfloat(s.Load(i * 4)) * 2.0f)"
+           : type == dmlprep::Type::int32 ? "s.Load(i * 4) * 2"
+                                            : "s.Load(i * 4)";
+}
 
 class Gpu {
 public:
@@ -73,17 +108,17 @@ public:
                                                          __uuidof(ID3D12Resource), made.any()));
     }
 
-    // Set each element of a buffer to an expression of its place i and, where there is one, of a source.
-    bool dispatch(const char* expression, ID3D12Resource* target, std::size_t elements, ID3D12Resource* source = nullptr) {
-        char text[512];
-        std::snprintf(text, sizeof text,
-                      "RWByteAddressBuffer v : register(u0); ByteAddressBuffer s : register(t0);\n"
-                      "cbuffer c : register(b0) { uint n; };\n"
-                      "[numthreads(64, 1, 1)] void main(uint3 id : SV_DispatchThreadID) {\n"
-                      "uint i = id.x; if (i < n) v.Store(i * 4, asuint(%s)); }",
-                      expression);
+    // Set each word of a buffer to an expression of its place i and, where there is one, of a source.
+    bool dispatch(const std::string& expression, ID3D12Resource* target, std::size_t words, ID3D12Resource* source = nullptr) {
+        constexpr std::size_t group = 64, row = 65535;  // threads; groups that a dispatch has at most in one dimension
+        const std::string text =
+            "RWByteAddressBuffer v : register(u0); ByteAddressBuffer s : register(t0);\n"
+            "cbuffer c : register(b0) { uint n; };\n"
+            "[numthreads(64, 1, 1)] void main(uint3 id : SV_DispatchThreadID) {\n"
+            "uint i = id.y * 4194240 + id.x; if (i < n) v.Store(i * 4, " + expression + "); }";
+        const std::size_t groups = (words + group - 1) / group;
         Com<ID3DBlob> code, errors, signature;
-        if (FAILED(D3DCompile(text, std::strlen(text), nullptr, nullptr, nullptr, "main", "cs_5_0", 0, 0, code.out(),
+        if (FAILED(D3DCompile(text.data(), text.size(), nullptr, nullptr, nullptr, "main", "cs_5_0", 0, 0, code.out(),
                               errors.out()))) {
             std::fprintf(stderr, "%s\n", errors.get() ? static_cast<const char*>(errors->GetBufferPointer()) : "no shader");
             return false;
@@ -111,10 +146,10 @@ public:
             list->SetComputeRootSignature(root.get());
             list->SetPipelineState(pipeline.get());
             list->SetComputeRootUnorderedAccessView(0, target->GetGPUVirtualAddress());
-            list->SetComputeRoot32BitConstant(1, static_cast<UINT>(elements), 0);
+            list->SetComputeRoot32BitConstant(1, static_cast<UINT>(words), 0);
             if (source)
                 list->SetComputeRootShaderResourceView(2, source->GetGPUVirtualAddress());
-            list->Dispatch(static_cast<UINT>((elements + 63) / 64), 1, 1);
+            list->Dispatch(static_cast<UINT>(groups < row ? groups : row), static_cast<UINT>((groups + row - 1) / row), 1);
             D3D12_RESOURCE_BARRIER barrier{};
             barrier.Type = D3D12_RESOURCE_BARRIER_TYPE_UAV;  // what comes next in the queue sees what was written
             barrier.UAV.pResource = target;
@@ -124,9 +159,9 @@ public:
         });
     }
 
-    // The values of a buffer, on the CPU: what an app would do only to print them.
-    bool read(ID3D12Resource* source, std::vector<float>& values) {
-        const std::size_t bytes = values.size() * sizeof(float);
+    // The bytes of a buffer, on the CPU: what an app would do only to print them.
+    bool read(ID3D12Resource* source, std::vector<std::uint8_t>& found) {
+        const std::size_t bytes = found.size();
         Com<ID3D12Resource> copy;
         if (!buffer(bytes, D3D12_HEAP_TYPE_READBACK, copy))
             return false;
@@ -138,7 +173,7 @@ public:
         void* data = nullptr;
         if (!done || FAILED(copy->Map(0, nullptr, &data)))
             return false;
-        std::memcpy(values.data(), data, bytes);
+        std::memcpy(found.data(), data, bytes);
         copy->Unmap(0, nullptr);
         return true;
     }

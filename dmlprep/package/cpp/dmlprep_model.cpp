@@ -83,6 +83,15 @@ struct Json {
                 return member.second;
         damaged(contract_name, std::string("has no ") + name);
     }
+
+    // Null where there is none, for what older contracts do not have.
+    const Json& or_null(const char* name) const {
+        static const Json nothing;
+        for (const auto& member : members)
+            if (member.first == name)
+                return member.second;
+        return nothing;
+    }
 };
 
 class JsonReader {
@@ -548,6 +557,14 @@ TensorInfo tensor_info(const Json& one) {
         found.free_names.push_back(size.kind == Json::number ? std::string() : size.string);
     }
     found.layout = one["layout"].string;
+    found.meaning = one.or_null("meaning").string;
+    found.colour = one.or_null("picture").or_null("colour").string;
+    const std::vector<Json>& range = one.or_null("range").items;
+    found.has_range = range.size() == 2;
+    if (found.has_range) {
+        found.low = range[0].value;
+        found.high = range[1].value;
+    }
     found.bytes = static_cast<std::size_t>(one["bytes"].value);
     found.gpu_bytes = static_cast<std::size_t>(one["gpu_bytes"].value);
     return found;

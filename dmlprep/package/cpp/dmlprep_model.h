@@ -79,6 +79,10 @@ struct TensorInfo {
     std::vector<std::int64_t> shape;      // -1 for a dimension that is free
     std::vector<std::string> free_names;  // name of each free dimension, "" for a fixed one
     std::string layout;                   // NCHW, where the contract says it
+    std::string meaning;                  // picture, boxes, scores ..., where the contract says it
+    std::string colour;                   // of a picture: rgb, bgr, rgba, bgra, gray
+    bool has_range = false;               // whether low and high are known
+    double low = 0, high = 0;             // the least and the largest number
     std::size_t bytes = 0;                // 0 where a dimension is free
     std::size_t gpu_bytes = 0;            // least size of a D3D12 buffer
 };

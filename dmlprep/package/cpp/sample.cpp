@@ -40,7 +40,13 @@ double get(const std::vector<std::uint8_t>& bytes, std::size_t index) {
     return static_cast<double>(value);
 }
 
-// The same numbers in the sample of each language. A free dimension gets size 1.
+// Whole numbers, little-endian.
+void put_whole(std::vector<std::uint8_t>& bytes, std::size_t index, std::size_t width, std::int64_t value) {
+    for (std::size_t byte = 0; byte < width; ++byte)
+        bytes[index * width + byte] = static_cast<std::uint8_t>(static_cast<std::uint64_t>(value) >> 8 * byte);
+}
+
+// The same numbers in the sample of each language, in the range that the contract knows. A free dimension gets size 1.
 dmlprep::Tensor example(const dmlprep::TensorInfo& info) {
     dmlprep::Tensor tensor{info.name, info.type, info.shape, {}};
     std::size_t count = 1;
@@ -49,17 +55,21 @@ dmlprep::Tensor example(const dmlprep::TensorInfo& info) {
         count *= static_cast<std::size_t>(size);
     }
     const std::size_t width = dmlprep::size_of(info.type);
+    const double low = info.has_range ? info.low : 0, high = info.has_range ? info.high : 1;
+    const auto first = static_cast<std::int64_t>(low), numbers = static_cast<std::int64_t>(high - low) + 1;
     tensor.bytes.resize(count * width);
     for (std::size_t i = 0; i < count; ++i) {
-        const double real = static_cast<double>(i * 37 % 101) / 101;
+        const double real = low + static_cast<double>(i * 37 % 101) / 101 * (high - low);
         if (info.type == Type::float32)
             put(tensor.bytes, i, static_cast<float>(real));
         else if (info.type == Type::float64)
             put(tensor.bytes, i, real);
         else if (info.type == Type::float16)
             put(tensor.bytes, i, half(static_cast<float>(real)));
-        else
-            tensor.bytes[i * width] = static_cast<std::uint8_t>(i % 2);  // whole numbers, little-endian
+        else  // 0 to 255 (Knuth's multiplicative hash)
+            put_whole(tensor.bytes, i, width,
+                      info.has_range ? first + static_cast<std::int64_t>(static_cast<std::uint32_t>(i) * 2654435761u >> 24) % numbers
+                                     : static_cast<std::int64_t>(i % 2));
     }
     return tensor;
 }

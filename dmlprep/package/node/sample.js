@@ -3,7 +3,7 @@
 
 const { Model, ModelError, ARRAYS } = require('./dmlprep_model.js');
 
-function half(value) { // for values of example(): 0, or 1/101 and more, below 1
+function half(value) { // for values of example(): 0, or 2^-14 and more
   if (value === 0) return 0;
   const bits = new Uint32Array(new Float32Array([value]).buffer)[0];
   const rest = bits - (112 << 23);
@@ -18,15 +18,18 @@ function fromHalf(bits) {
   return sign * (exponent ? (1024 + fraction) * 2 ** (exponent - 25) : fraction * 2 ** -24);
 }
 
-// The same numbers in the sample of each language. A free dimension gets size 1.
+// The same numbers in the sample of each language, in the range that the contract knows. A free dimension gets size 1.
 function example(one) {
   const shape = one.shape.map((size) => (typeof size === 'string' ? 1 : size));
   const data = new ARRAYS[one.type](shape.reduce((all, size) => all * size, 1));
+  const [low, high] = one.range || [0, 1];
   for (let i = 0; i < data.length; i += 1) {
-    const real = ((i * 37) % 101) / 101;
+    const real = low + (((i * 37) % 101) / 101) * (high - low);
+    const noise = Math.imul(i, 2654435761) >>> 24; // 0 to 255 (Knuth's multiplicative hash)
+    const whole = one.range ? low + (noise % (high - low + 1)) : i % 2;
     if (one.type === 'float16') data[i] = half(real);
     else if (one.type.startsWith('float')) data[i] = real;
-    else data[i] = one.type.endsWith('int64') ? BigInt(i % 2) : i % 2;
+    else data[i] = one.type.endsWith('int64') ? BigInt(whole) : whole;
   }
   return { data, shape };
 }

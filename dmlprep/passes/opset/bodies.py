@@ -10,6 +10,7 @@ import onnx_ir as ir
 from dmlprep.compiled import calls
 from dmlprep.compiled.door import OnnxError
 from dmlprep.model import protos
+from dmlprep.model.constants import held_tensor
 from dmlprep.model.walk import attribute_graphs
 from dmlprep.passes.opset.build import STANDS_AT, Builder
 from dmlprep.passes.opset.refusal import CannotLower
@@ -115,7 +116,8 @@ def _splice(
         else:
             local = version if not inner.domain else None
             asked = [bool(v.name) and bool(v.uses() or v in outputs) for v in inner.outputs]
-            asked[0] = asked[0] or bool(inner.outputs[0].name)
+            if asked:  # an operator of others may give nothing
+                asked[0] = asked[0] or bool(inner.outputs[0].name)
             values = builder.place(inner, local, hint=inner.name or inner.op_type, asked=asked)
         old = list(inner.outputs)
         for before, after in zip(old, values, strict=True):
@@ -142,7 +144,7 @@ def _outer_values(builder: Builder) -> dict[str, ir.Value]:
 
 
 def _constant(builder: Builder, node: ir.Node) -> ir.Value:
-    tensor = ir.convenience.get_const_tensor(node.outputs[0])
+    tensor = held_tensor(node.outputs[0])
     if tensor is None:
         raise CannotLower("a constant of its function body cannot be read")
     known = None if tensor.dtype == ir.DataType.STRING else tensor.numpy()

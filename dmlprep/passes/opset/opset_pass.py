@@ -108,7 +108,9 @@ class OpsetPass(Pass[OpsetOptions]):
         context.facts["opset chosen by"] = "target"
         if wanted == "auto" and context.choose_opset is not None:
             context.facts["opset chosen by"] = "placement"
-            return max(context.choose_opset(model), min(before, OLDEST))  # nothing is lowered below OLDEST
+            return max(
+                context.choose_opset(model, context.before), min(before, OLDEST)
+            )  # nothing is lowered below OLDEST
         if wanted == "auto":
             if before > context.target.dml_opset or before < 7:
                 return context.target.dml_opset

@@ -90,9 +90,9 @@ def best_placed(model: Model, first: int, bring: Callable[[Model, int, Context],
 
 def _brought(model: Model, opset: int, bring: Callable[[Model, int, Context], bool], context: Context) -> Brought:
     assert context.on_cpu is not None
-    work, inner = model.copy(), replace(context, findings=[], facts={})
+    work, inner = model.copy(context.before), replace(context, findings=[], facts={})
     changed = bring(work, opset, inner)
-    found = Brought(work, opset, changed, inner, context.on_cpu(work))
+    found = Brought(work, opset, changed, inner, context.on_cpu(work, None if changed else context.before))
     for operator in dict.fromkeys(node.operator for node in found.left):
         found = _in_other_operators(found, operator)
     return found
@@ -113,7 +113,7 @@ def _in_other_operators(brought: Brought, operator: str) -> Brought:
         lower(work, brought.opset, rewrite=names)
     except (ModelRefused, InlineFirst):
         return brought
-    left = context.on_cpu(work)
+    left = context.on_cpu(work, None)
     if len(left) >= len(brought.left):
         return brought
     context.report(
@@ -145,7 +145,7 @@ def _single_steps(brought: Brought, context: Context) -> Brought:
         lower(work, brought.opset, rewrite=frozenset(map(label, single)))
     except (ModelRefused, InlineFirst):
         return brought
-    left = context.on_cpu(work)
+    left = context.on_cpu(work, None)
     if not single or len(left) > len(brought.left):
         return brought
     operators = Counter(n.op_type for n in single)

@@ -64,7 +64,7 @@ class PinPass(Pass[PinOptions]):
             UsageError: DP203 unknown dimension or input, DP204 contradictory sizes, DP208 a value that does not fit.
             ModelRefused: DP202 the graph contradicts a size, DP201 a dimension stays free with ``require_static``.
         """
-        before = model.snapshot()
+        before = context.before or model.snapshot()
         context.facts["constants_that_were_inputs"] = rewrite.constants_no_inputs(model.ir)
         options = self.options
         check_names(model.ir, options.values, options.drop)

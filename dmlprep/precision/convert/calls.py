@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import onnx_ir as ir
-from onnx_ir.passes.common import InlinePass
+from onnx_ir.passes.common import InlinePass, RemoveUnusedFunctionsPass
 
 from dmlprep.errors import ModelRefused
 from dmlprep.model import Model
@@ -29,6 +29,10 @@ def inline_calls(model: Model, *choices: dict[int, str]) -> bool:
     """
     if not model.ir.functions:
         return False
+    # What nobody calls is not counted in the model's budget, and the pass would expand it all the same.
+    unused = RemoveUnusedFunctionsPass()(model.ir)  # type: ignore[no-untyped-call]
+    if not model.ir.functions:
+        return bool(unused.modified)
     # Metadata is what onnx-ir hands from a call, and from a function's node, to the copies.
     for node in nodes(model.ir):
         for index, chosen in enumerate(choices):
@@ -47,7 +51,7 @@ def inline_calls(model: Model, *choices: dict[int, str]) -> bool:
         chosen.clear()
     for node in nodes(model.ir):
         _take(node, choices)
-    return bool(result.modified)
+    return bool(result.modified or unused.modified)
 
 
 def _take(node: ir.Node, choices: tuple[dict[int, str], ...]) -> None:

@@ -10,6 +10,7 @@ import onnx_ir as ir
 
 from dmlprep.errors import ModelRefused
 from dmlprep.model import Model
+from dmlprep.model.casts import cast_target
 from dmlprep.model.checking import check
 from dmlprep.model.walk import label, nodes
 from dmlprep.precision.convert.calls import inline_calls
@@ -112,13 +113,13 @@ def _refuse_unknown(view: View) -> None:
 
 
 def _count_casts(model: ir.Model) -> int:
-    floats = {t.value for t in (ir.DataType.FLOAT, ir.DataType.FLOAT16)}
+    floats = (ir.DataType.FLOAT, ir.DataType.FLOAT16)
     return sum(
         1
         for node in nodes(model)
         if node.op_type == "Cast"
         and not node.domain
-        and node.attributes["to"].value in floats
+        and cast_target(node) in floats
         and node.inputs[0] is not None
         and (node.inputs[0].dtype is None or node.inputs[0].dtype.is_floating_point())
     )

@@ -19,6 +19,7 @@ import onnx_ir as ir
 from dmlprep.analysis.operators import MOVES
 from dmlprep.errors import ModelRefused
 from dmlprep.model import Model
+from dmlprep.model.casts import cast_target
 from dmlprep.model.walk import graphs
 from dmlprep.precision.emulation import composites
 from dmlprep.precision.emulation.rounding import Builder, Constants, Rounding
@@ -115,8 +116,7 @@ def _same_type(node: ir.Node, types: Types) -> None:
     """A cast between two values that are both FP32 now moves its operand."""
     source = node.inputs[0]
     kind = types.get(source) if source is not None else None
-    to = ir.DataType(node.attributes["to"].as_int())
-    if isinstance(kind, ir.TensorType) and kind.dtype in (_HALF, _SINGLE) and to == _SINGLE:
+    if isinstance(kind, ir.TensorType) and kind.dtype in (_HALF, _SINGLE) and cast_target(node) == _SINGLE:
         node.op_type = "Identity"
         node.attributes.clear()
 

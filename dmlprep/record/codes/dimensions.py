@@ -21,5 +21,6 @@ ROWS: dict[str, Code] = {
     "DP207": Code("value of an input pinned", "note"),
     "DP209": Code("value of an input decides a branch", "note", "pin the value, where it is always the same"),
     "DP208": Code("pinned value does not fit its input", "error", "give a value of the input's type and shape"),
+    "DP210": Code("a size of 0 leaves every output empty", "error", "give a size of 1 or more"),
     "DP205": Code("free dimension", "note", "set it when the session is made"),
 }

@@ -32,4 +32,5 @@ ROWS: dict[str, Code] = {
         "error",
         "leave out the step that changed the model last, and report the model's structure",
     ),
+    "DP714": Code("a verdict was kept", "note", "pass --fresh to measure again"),
 }

@@ -42,4 +42,10 @@ ROWS: dict[str, Code] = {
         "prediction and session differ", "error", "please report this; dmlprep check --format json has the nodes"
     ),
     "DP524": Code("time of each operator", "note"),
+    "DP530": Code(
+        "needs more memory than the device has",
+        "error",
+        "take smaller sizes or a smaller batch, FP16, or weights of 4 bits",
+    ),
+    "DP531": Code("memory is not known", "warning", "pin the free dimensions"),
 }

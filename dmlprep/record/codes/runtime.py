@@ -23,6 +23,7 @@ ROWS: dict[str, Code] = {
         "see dmlprep doctor --adapters",
     ),
     "DP805": Code("ONNX Runtime is missing or broken", "error", "install the package that the message names"),
+    "DP806": Code("a package is older than dmlprep needs", "warning", "install the version that the message names"),
     "DP810": Code("a kit or its result is damaged", "error", "copy the file again, as it was written"),
     "DP811": Code(
         "a kit, a result, a record and a model that do not belong together", "error", "pass files of one kit"

@@ -19,6 +19,7 @@
 #include "initguid.h"
 #include "dxgi1_4.h"
 #include "d3d12.h"
+#include "memory.h"
 
 /* ---- libvkd3d ------------------------------------------------------------------------------------------------- */
 
@@ -243,7 +244,7 @@ static HRESULT create_device(IUnknown *adapter, LUID luid, D3D_FEATURE_LEVEL min
         return hr;
     }
     shared_luid = luid;
-    if (!replace_meta_commands(shared))
+    if (!replace_meta_commands(shared) || !memory_watch(shared))
         fprintf(stderr, "d3d12: the table of device functions cannot be changed\n");
     return hr;
 }

@@ -496,6 +496,28 @@ void session_time(int number, const char *how, int count, double seconds)
     say("ok", NULL);
 }
 
+static void say_memory(const char *word, long long bytes)
+{
+    say_field("memory");
+    say_field(word);
+    say_number(bytes);
+    say_end();
+}
+
+/* Of the device, by our own d3d12.dll; nothing before a session has loaded it. */
+static void say_device_memory(void)
+{
+    void(WINAPI * ask)(UINT64 *) = (void *)GetProcAddress(GetModuleHandleA("d3d12.dll"), "DmlprepMemory");
+    UINT64 bytes[4];
+
+    if (!ask)
+        return;
+    ask(bytes);
+    say_memory("device", (long long)(bytes[0] + bytes[2]));
+    say_memory("device_peak", (long long)bytes[1]);
+    say_memory("shared_peak", (long long)bytes[3]);
+}
+
 void session_memory(void)
 {
     FILE *file = fopen("/proc/self/status", "r");
@@ -504,14 +526,10 @@ void session_memory(void)
 
     while (file && fgets(text, sizeof(text), file))
         if (sscanf(text, "VmHWM: %lld kB", &kilobytes) == 1)
-        {
-            say_field("memory");
-            say_field("peak");
-            say_number(kilobytes * 1024);
-            say_end();
-        }
+            say_memory("peak", kilobytes * 1024);
     if (file)
         fclose(file);
+    say_device_memory();
     say("ok", NULL);
 }
 

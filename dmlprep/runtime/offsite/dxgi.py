@@ -112,8 +112,11 @@ if sys.platform == "win32":
             raise OSError("DXGI has no factory")
         return factory
 
-    def memory_in_use(number: int) -> int | None:
-        """Bytes that this process holds of an adapter's memory, by its number; ``None`` where DXGI does not tell."""
+    def memory_in_use(number: int) -> tuple[int, int] | None:
+        """Bytes that this process holds of an adapter's own memory, and of the machine's that the adapter reads.
+
+        ``None`` where DXGI does not tell.
+        """
         try:
             factory = _factory()
         except OSError:
@@ -127,13 +130,13 @@ if sys.platform == "win32":
             if query(adapter, ctypes.byref(_ADAPTER3), ctypes.byref(newer)) < 0:
                 return None
             ask = _method(newer, _QUERY_VIDEO_MEMORY, ctypes.c_uint32, ctypes.c_uint32, ctypes.c_void_p)
-            total = 0
+            held = []
             for group in (_LOCAL, _NON_LOCAL):
                 said = _VideoMemory()
                 if ask(newer, 0, group, ctypes.byref(said)) < 0:
                     return None
-                total += int(said.current_usage)
-            return total
+                held.append(int(said.current_usage))
+            return held[0], held[1]
         finally:
             for one in (newer, adapter, factory):
                 if one:
@@ -196,6 +199,6 @@ else:
         """There is no DXGI here."""
         return Dxgi((), {})
 
-    def memory_in_use(number: int) -> int | None:
+    def memory_in_use(number: int) -> tuple[int, int] | None:
         """There is no DXGI here."""
         return None

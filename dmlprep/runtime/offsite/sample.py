@@ -12,11 +12,19 @@ from dmlprep.runtime.offsite.loader import Model, ModelError
 
 
 def example(one: dict[str, Any]) -> np.ndarray[Any, Any]:
-    """An array for one input: the same numbers in the sample of each language. A free dimension gets size 1."""
+    """An array for one input: the same numbers in the sample of each language. A free dimension gets size 1.
+
+    They lie in the range that the contract knows; 0 to 1 where it knows none.
+    """
     shape = [1 if isinstance(size, str) else size for size in one["shape"]]
-    count = np.arange(int(np.prod(shape)))
+    count = np.arange(int(np.prod(shape)), dtype=np.int64)
     whole = np.issubdtype(np.dtype(one["type"]), np.integer) or one["type"] == "bool"
-    values = count % 2 if whole else (count * 37 % 101) / 101
+    low, high = one.get("range") or (0, 1)
+    if whole:
+        noise = (count * 2654435761 & 0xFFFFFFFF) >> 24  # 0 to 255 (Knuth's multiplicative hash)
+        values = int(low) + noise % (int(high) - int(low) + 1) if one.get("range") else count % 2
+    else:
+        values = low + (count * 37 % 101) / 101 * (high - low)
     return values.astype(one["type"]).reshape(shape)
 
 

@@ -1,7 +1,9 @@
 // What the loader promises beside the sample: threads and models take turns, inputs are checked, the bytes may come from the
 // app, and a GPU that goes away is told of with what to do. Prints "good" last.
 #include "dmlprep_model.h"
+#include "fed.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
@@ -19,14 +21,9 @@ static void demand(bool holds, const char* what, const Status& status = {}) {
     std::exit(1);
 }
 
-static std::vector<Tensor> feeds(const Model& model, float factor) {
-    const TensorInfo& info = model.inputs().front();
-    Tensor one{info.name, info.type, info.shape, std::vector<std::uint8_t>(info.bytes)};
-    for (std::size_t i = 0; i < info.bytes / sizeof(float); ++i) {
-        const float value = factor * static_cast<float>(i * 37 % 101) / 101;
-        std::memcpy(one.bytes.data() + i * sizeof value, &value, sizeof value);
-    }
-    return {one};
+static bool same(const std::vector<Tensor>& one, const std::vector<Tensor>& other) {
+    return std::equal(one.begin(), one.end(), other.begin(), other.end(),
+                      [](const Tensor& a, const Tensor& b) { return a.shape == b.shape && a.bytes == b.bytes; });
 }
 
 static void threads() {
@@ -37,37 +34,37 @@ static void threads() {
     }
     std::vector<Tensor> expected[2];
     for (int i = 0; i < 2; ++i)
-        demand(bool(models[0]->run(feeds(*models[0], 1.0f + static_cast<float>(i)), expected[i])), "first runs");
+        demand(bool(models[0]->run(fed(*models[0], i), expected[i])), "first runs");
     std::atomic<int> wrong{0};
     std::vector<std::thread> started;
     for (int number = 0; number < 4; ++number)
         started.emplace_back([&, number] {
             for (int round = 0; round < 3; ++round) {
                 std::vector<Tensor> answers;
-                const Status status = models[number / 2]->run(feeds(*models[0], 1.0f + static_cast<float>(number % 2)), answers);
-                wrong += !status || answers.front().bytes != expected[number % 2].front().bytes;
+                const Status status = models[number / 2]->run(fed(*models[0], number % 2), answers);
+                wrong += !status || !same(answers, expected[number % 2]);
             }
         });
     for (std::thread& one : started)
         one.join();
     demand(wrong == 0, "threads got other numbers");
-    demand(expected[0].front().bytes != expected[1].front().bytes, "the two feeds give the same");
+    demand(!same(expected[0], expected[1]), "the two feeds give the same");
 }
 
 static void bad_inputs() {
     std::unique_ptr<Model> model;
     demand(bool(Model::load(".", {}, model)), "load");
-    std::vector<Tensor> answers, given = feeds(*model, 1);
+    std::vector<Tensor> answers, given = fed(*model, 0);
     demand(model->run({}, answers).code == Code::bad_input, "a missing input");
     given.front().shape.back() += 1;
     demand(model->run(given, answers).code == Code::bad_input, "another shape");
-    given = feeds(*model, 1);
+    given = fed(*model, 0);
     given.front().type = Type::float16;
     demand(model->run(given, answers).code == Code::bad_input, "another type");
-    given = feeds(*model, 1);
+    given = fed(*model, 0);
     given.front().bytes.pop_back();
     demand(model->run(given, answers).code == Code::bad_input, "too few bytes");
-    demand(bool(model->run(feeds(*model, 1), answers)), "it still runs");
+    demand(bool(model->run(fed(*model, 0), answers)), "it still runs");
     Options options;
     options.sizes["nothing"] = 1;
     demand(Model::load(".", options, model).code == Code::bad_input, "a dimension that is not there");
@@ -102,21 +99,49 @@ static void removed() {
     Status status = Model::load(".", options, model);
     demand(bool(status), "load with the stand-in", status);
     std::vector<Tensor> answers;
-    demand(bool(model->run(feeds(*model, 1), answers)), "the second run");
-    status = model->run(feeds(*model, 1), answers);
+    demand(bool(model->run(fed(*model, 0), answers)), "the second run");
+    status = model->run(fed(*model, 0), answers);
     demand(status.code == Code::device_removed, "a GPU that goes away", status);
     demand(status.message.find("call reopen()") != std::string::npos, "what to do", status);
-    demand(model->run(feeds(*model, 1), answers).code == Code::device_removed, "it stays away");
+    demand(model->run(fed(*model, 0), answers).code == Code::device_removed, "it stays away");
     status = model->reopen(Device::directml);
     demand(bool(status), "reopen", status);
-    demand(bool(model->run(feeds(*model, 1), answers)), "a run after reopening");
+    demand(bool(model->run(fed(*model, 0), answers)), "a run after reopening");
 }
 
-int main(int count, char**) {
-    if (count > 1) {
+// A byte that was changed in any of the package's files, and files that are not there.
+static void damaged(int count, char** names) {
+    for (int i = 0; i < count; ++i) {
+        const std::string name = names[i];
+        std::ifstream file(name, std::ios::binary);
+        const std::string raw{std::istreambuf_iterator<char>(file), {}};
+        file.close();
+        demand(!raw.empty(), name.c_str());
+        std::unique_ptr<Model> model;
+        for (const std::size_t place : {std::size_t(0), raw.size() / 2, raw.size() - 1}) {
+            std::string changed = raw;
+            changed[place] = static_cast<char>(changed[place] ^ 1);
+            std::ofstream(name, std::ios::binary) << changed;
+            const Status status = Model::load(".", {}, model);
+            std::ofstream(name, std::ios::binary) << raw;
+            const bool named = status.file == (name == "model.json.sha256" ? "model.json" : name);
+            demand(status.code == Code::package_damaged && named && status.message.find(status.file) == 0, name.c_str(), status);
+        }
+        if (name != "model.json" && name != "model.json.sha256" && name != "model.onnx")
+            continue;
+        std::filesystem::rename(name, "away");
+        const Status status = Model::load(".", {}, model);
+        std::filesystem::rename("away", name);
+        demand(status.code == Code::package_damaged && status.message.find(name + " is missing") == 0, name.c_str(), status);
+    }
+}
+
+int main(int count, char** words) {
+    if (count > 1 && std::string(words[1]) == "removed") {
         removed();
         return 0;
     }
+    damaged(count - 1, words + 1);
     threads();
     bad_inputs();
     from_memory();

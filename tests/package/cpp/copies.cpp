@@ -6,6 +6,7 @@
 #endif
 #include "dmlprep_model.h"
 #include "d3d12_sample.h"
+#include "fed.h"
 
 #include <atomic>
 #include <map>
@@ -111,56 +112,63 @@ int main() {
     std::unique_ptr<dmlprep::Model> model;
     dmlprep::Status status = dmlprep::Model::load(".", options, model);
     demand(bool(status), "load", status);
-    const dmlprep::TensorInfo in = model->inputs().front(), out = model->outputs().front();
+    const auto& ins = model->inputs();
+    const auto& outs = model->outputs();
 
     // With tensors on the CPU, to see that copies are counted.
-    dmlprep::Tensor fed{in.name, in.type, in.shape, std::vector<std::uint8_t>(in.bytes)};
-    for (std::size_t i = 0; i < in.bytes / 4; ++i) {
-        const float value = static_cast<float>(i * 37 % 101) / 101;
-        std::memcpy(fed.bytes.data() + 4 * i, &value, 4);
-    }
     std::vector<dmlprep::Tensor> answers;
+    const std::vector<dmlprep::Tensor> given = fed(*model, 0);
     reset();
-    status = model->run({fed}, answers);
+    status = model->run(given, answers);
     demand(bool(status), "run", status);
     std::printf("tensors on the CPU: %d copies, %d up, %d down\n", all.load(), up.load(), down.load());
     demand(lists > 0 && up > 0 && down > 0, "the copies of a run with tensors on the CPU are not seen");
 
-    Com<ID3D12Resource> input, output, small;
-    demand(gpu.buffer(in.gpu_bytes, D3D12_HEAP_TYPE_DEFAULT, input) && gpu.buffer(out.gpu_bytes, D3D12_HEAP_TYPE_DEFAULT, output) &&
-               gpu.buffer(in.gpu_bytes - 4, D3D12_HEAP_TYPE_DEFAULT, small),
-           "buffers");
+    std::map<std::string, Com<ID3D12Resource>> buffers;
+    for (const auto* infos : {&ins, &outs})
+        for (const dmlprep::TensorInfo& info : *infos)
+            demand(gpu.buffer(info.gpu_bytes, D3D12_HEAP_TYPE_DEFAULT, buffers[info.name]), "buffers");
+    Com<ID3D12Resource> small;
+    demand(gpu.buffer(ins.front().gpu_bytes - 4, D3D12_HEAP_TYPE_DEFAULT, small), "a small buffer");
     demand(model->run_bound().code == dmlprep::Code::bad_input, "a run with nothing bound");
-    demand(model->bind(in.name, small.get()).code == dmlprep::Code::bad_input, "a buffer that is too small");
-    demand(model->bind("nothing", input.get()).code == dmlprep::Code::bad_input, "a name that the model does not have");
-    status = model->bind(in.name, input.get());
-    demand(bool(status), "bind the input", status);
+    demand(model->bind(ins.front().name, small.get()).code == dmlprep::Code::bad_input, "a buffer that is too small");
+    demand(model->bind("nothing", small.get()).code == dmlprep::Code::bad_input, "a name that the model does not have");
+    const auto bind = [&](const std::vector<dmlprep::TensorInfo>& infos) {
+        for (const dmlprep::TensorInfo& info : infos) {
+            status = model->bind(info.name, buffers[info.name].get());
+            demand(bool(status), "bind", status);
+        }
+    };
+    bind(ins);
     demand(model->run_bound().code == dmlprep::Code::bad_input, "a run with half of it bound");
-    status = model->bind(out.name, output.get());
-    demand(bool(status), "bind the output", status);
+    bind(outs);
     for (int round = 0; round < 3; ++round) {
-        demand(gpu.dispatch(example_shader, input.get(), in.bytes / 4), "the shader before");
+        for (const dmlprep::TensorInfo& info : ins)
+            demand(gpu.dispatch(example_words(info), buffers[info.name].get(), info.gpu_bytes / 4), "the shader before");
         reset();
         status = model->run_bound();
         demand(bool(status), "run on the GPU", status);
         std::printf("bound buffers: %d copies, %d up, %d down\n", all.load(), up.load(), down.load());
         demand(up == 0 && down == 0, "something was copied between CPU and GPU");
-        std::vector<float> values(out.bytes / 4);
-        demand(gpu.read(output.get(), values), "read");
-        demand(std::memcmp(values.data(), answers.front().bytes.data(), out.bytes) == 0, "other numbers than from the CPU");
-        demand(gpu.dispatch("0.0f", output.get(), out.bytes / 4), "clear");
+        for (std::size_t i = 0; i < outs.size(); ++i) {
+            std::vector<std::uint8_t> bytes(outs[i].bytes);
+            demand(gpu.read(buffers[outs[i].name].get(), bytes), "read");
+            demand(bytes == answers[i].bytes, "other numbers than from the CPU");
+            demand(gpu.dispatch("0", buffers[outs[i].name].get(), outs[i].gpu_bytes / 4), "clear");
+        }
     }
-    demand(bool(model->run_bound()) && bool(model->bind(out.name, output.get())), "another buffer while the GPU works");
     demand(bool(model->run_bound()), "a run that is not waited for");
+    bind(outs);  // while the GPU works
+    demand(bool(model->run_bound()), "another one");
     demand(bool(model->reopen(dmlprep::Device::cpu)), "reopen");
-    demand(model->bind(in.name, input.get()).code == dmlprep::Code::bad_input, "a buffer for the CPU");
+    demand(model->bind(ins.front().name, small.get()).code == dmlprep::Code::bad_input, "a buffer for the CPU");
     // The end of a model whose work is not done.
     status = dmlprep::Model::load(".", options, model);
     demand(bool(status), "load again", status);
-    demand(bool(model->bind(in.name, input.get())) && bool(model->bind(out.name, output.get())), "bind again");
+    bind(model->inputs());
+    bind(model->outputs());
     demand(bool(model->run_bound()), "run again");
-    input.reset();
-    output.reset();
+    buffers.clear();
     model.reset();
     std::printf("good\n");
     return 0;

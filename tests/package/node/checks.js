@@ -41,9 +41,13 @@ function standIn() {
 }
 
 function feeds(model, factor = 1) {
-  const [one] = model.inputs;
-  const data = Float32Array.from({ length: one.shape.reduce((all, size) => all * size, 1) }, (_, i) => (factor * ((i * 37) % 101)) / 101);
-  return { [one.name]: { data, shape: one.shape } };
+  return Object.fromEntries(model.inputs.map((one) => {
+    const length = one.shape.reduce((all, size) => all * size, 1);
+    const data = one.type === 'uint8'
+      ? Uint8Array.from({ length }, (_, i) => (Math.imul(i, 2654435761) >>> 24) + (factor - 1) * 91)
+      : Float32Array.from({ length }, (_, i) => (factor * ((i * 37) % 101)) / 101);
+    return [one.name, { data, shape: one.shape }];
+  }));
 }
 
 async function refused(kind, work, pattern) {
@@ -104,7 +108,7 @@ async function badInputs() {
   const { data, shape } = feeds(model)[name];
   await refused(loader.BadInput, () => model.run({}), /is missing/);
   await refused(loader.BadInput, () => model.run({ [name]: { data, shape: shape.slice(1) } }), /the model takes/);
-  await refused(loader.BadInput, () => model.run({ [name]: { data: new Float64Array(data), shape } }), /Float32Array/);
+  await refused(loader.BadInput, () => model.run({ [name]: { data: new Float64Array(data), shape } }), /needs (Float32|Uint8)Array/);
   await refused(loader.BadInput, () => model.run({ [name]: { data: data.slice(1), shape } }), /elements/);
   await refused(loader.BadInput, () => model.run({ [name]: { data, shape }, more: { data, shape } }), /no input 'more'/);
   await refused(loader.BadInput, () => Model.load(folder, { runtime, sizes: { nothing: 1 } }), /no free dimension/);

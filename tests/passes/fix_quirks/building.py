@@ -25,6 +25,7 @@ class Case:
         optimized: whether the quirk shows at full graph optimisation; else with optimisation off.
         unfused: whether it shows with fused graphs off only.
         target: a target that it concerns.
+        since: the ONNX Runtime from which on the CPU runs the model as it is; empty for any.
     """
 
     name: str
@@ -34,6 +35,7 @@ class Case:
     optimized: bool = True
     unfused: bool = False
     target: str = "ort-1.24"
+    since: str = ""
 
     @property
     def quirk(self) -> str:

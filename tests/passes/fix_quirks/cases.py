@@ -161,7 +161,8 @@ def _from_file(path: Path) -> Case:
     case = read_case(path)
     model = onnx.parser.parse_model(case.before)
     name = f"{quirk}.{stem.removeprefix(quirk).strip('-')}".rstrip(".")
-    return Case(name, model, seeded_feeds(model), **case.head.get("directml", {}))
+    since = run if isinstance(run := case.head.get("run", True), str) else ""
+    return Case(name, model, seeded_feeds(model), **case.head.get("directml", {}), since=since)
 
 
 _NAMED = {case.name for case in _WITH_VALUES}

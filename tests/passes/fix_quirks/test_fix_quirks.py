@@ -10,6 +10,7 @@ import onnx
 import onnx_ir as ir
 import onnxruntime as ort
 import pytest
+from packaging.version import Version
 
 from dmlprep.errors import UsageError
 from dmlprep.model import MappedTensor, Model
@@ -58,6 +59,8 @@ def test_the_quirk_is_found_and_rewritten_without_changing_the_outputs(case: Cas
     onnx.checker.check_model(after, full_check=True)
     assert [o.name for o in after.graph.output] == [o.name for o in case.model.graph.output]
     assert [i.name for i in after.graph.input] == [i.name for i in case.model.graph.input]
+    if case.since and Version(ort.__version__) < Version(case.since):
+        pytest.skip(f"ONNX Runtime {ort.__version__} refuses the model as it is; {case.since} runs it")
     for expected, found in zip(on_cpu(case.model, case.feeds), on_cpu(after, case.feeds), strict=True):
         assert expected.dtype == found.dtype
         if case.exact:

@@ -11,7 +11,7 @@ from dmlprep.parity import compare
 from dmlprep.pipeline.prepare import PrepareRequest, prepare
 from dmlprep.recipe import load_recipe, make_plan
 from dmlprep.record import RunRecord
-from tests.fused.graphs import group_norm, rotation, sdpa
+from tests.fused.graphs import decoder, group_norm, rotation, sdpa
 
 FUSE = """
 doc = "Fuse."
@@ -23,6 +23,7 @@ target = "latest"
 {half}
 [step.fuse]
 attention = true
+grouped_attention = true
 [parity]
 dml = "{dml}"
 seeds = 1
@@ -66,6 +67,14 @@ def test_attention_is_proved_on_the_cpu_and_written_out_in_the_emulation(tmp_pat
     assert "1 MultiHeadAttention written out" in said
 
 
+def test_grouped_attention_is_proved_on_the_cpu_and_written_out_in_the_emulation(tmp_path: Path) -> None:
+    half = '[step.fp16]\nallow = ["little-gain"]'
+    record = prepared(decoder(), tmp_path, half)
+    assert record.exit_code == 0, record.error
+    assert {v.outcome for v in record.verdicts} == {"passed"}
+    assert "1 GroupQueryAttention written out" in " ".join(str(v.device) for v in record.verdicts)
+
+
 def test_compare_sees_a_fused_model_that_is_wrong(tmp_path: Path) -> None:
     proto = group_norm((1, 8, 4, 4), 4, True, True)
     assert prepared(proto, tmp_path).exit_code == 0
@@ -96,7 +105,9 @@ def test_built_in_recipes_fuse_what_every_provider_runs() -> None:
 @pytest.mark.dml
 @pytest.mark.slow
 @pytest.mark.parametrize("half", [False, True])
-@pytest.mark.parametrize("what", ["group norm", "group norm of three dimensions", "halves", "pairs", "attention"])
+@pytest.mark.parametrize(
+    "what", ["group norm", "group norm of three dimensions", "halves", "pairs", "attention", "grouped"]
+)
 def test_directml_computes_the_fused_operator(what: str, half: bool, tmp_path: Path) -> None:
     models = {
         "group norm": lambda: group_norm((2, 16, 6, 5), 4, True, True),
@@ -104,6 +115,7 @@ def test_directml_computes_the_fused_operator(what: str, half: bool, tmp_path: P
         "halves": lambda: rotation("halves", "one sum", "computed", True),
         "pairs": lambda: rotation("pairs", "two sums", "constant", False),
         "attention": lambda: sdpa(mask="empty", guard="isnan", groups=2),
+        "grouped": lambda: decoder(repeats="folded"),
     }
     step = '[step.fp16]\nallow = ["little-gain"]' if half else ""
     record = prepared(models[what](), tmp_path, step, "require")

@@ -180,7 +180,7 @@ def test_weights_listed_as_inputs_become_constants() -> None:
 
 def test_auto_asks_placement_and_says_so() -> None:
     model = opened(parse(CONV))
-    context = Context(find_target(), choose_opset=lambda m: m.opset - 4)
+    context = Context(find_target(), choose_opset=lambda m, frozen: m.opset - 4)
     OpsetPass(OpsetOptions(version="auto")).run(model, context)
     assert (model.opset, context.facts["opset chosen by"]) == (19, "placement")
     alone = Context(find_target())

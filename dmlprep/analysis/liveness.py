@@ -1,0 +1,99 @@
+"""Which buffers are held at the same time, and how much memory they need together.
+
+Pure functions over steps that are numbered in the order of execution: nothing here knows nodes or devices.
+"""
+
+from __future__ import annotations
+
+import bisect
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+__all__ = ["Buffer", "Peak", "held_at", "live_peak", "pooled_bytes"]
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """Memory that is held from one step to another, both included.
+
+    Attributes:
+        name: what lies in it.
+        nbytes: its size in bytes, 0 or more.
+        first: the step that writes it first.
+        last: the last step that needs it, ``first`` or later.
+    """
+
+    name: str
+    nbytes: int
+    first: int
+    last: int
+
+
+@dataclass(frozen=True)
+class Peak:
+    """The most that is held at once.
+
+    Attributes:
+        nbytes: in bytes.
+        step: the first step at which it is; -1 where nothing is held.
+    """
+
+    nbytes: int
+    step: int
+
+
+def live_peak(buffers: Sequence[Buffer]) -> Peak:
+    """The largest sum of buffers that are held at the same step. Takes time as sorting the buffers does."""
+    changes: dict[int, int] = {}
+    for one in buffers:
+        changes[one.first] = changes.get(one.first, 0) + one.nbytes
+        changes[one.last + 1] = changes.get(one.last + 1, 0) - one.nbytes
+    held = most = 0
+    at = -1
+    for step in sorted(changes):
+        held += changes[step]
+        if held > most:
+            most, at = held, step
+    return Peak(most, at)
+
+
+def held_at(buffers: Sequence[Buffer], step: int) -> list[Buffer]:
+    """The buffers that are held at a step, the largest first."""
+    return sorted((b for b in buffers if b.first <= step <= b.last), key=lambda b: (-b.nbytes, b.first, b.name))
+
+
+def pooled_bytes(buffers: Sequence[Buffer], *, likeness: float = 1.0, alignment: int = 1) -> int:
+    """Bytes of a pool whose blocks are used again: each buffer takes a free block of about its size, or a new one.
+
+    Blocks are neither split nor joined, so this is ``live_peak`` or more, and never more than all buffers side by side.
+
+    Args:
+        likeness: a block serves where the smaller of the two sizes is at least this share of the larger one, more than
+            0 and at most 1. A block that is too small grows; the nearest size is taken.
+        alignment: bytes that the size of each block is a multiple of.
+    """
+    free: list[int] = []  # sizes, sorted
+    ending: list[tuple[int, int]] = []  # last step and size of each block in use, as a heap
+    total = 0
+    for one in sorted(buffers, key=lambda b: b.first):
+        while ending and ending[0][0] < one.first:
+            bisect.insort(free, heapq.heappop(ending)[1])
+        size = -(-one.nbytes // alignment) * alignment
+        if not size:
+            continue
+        at = _nearest(free, size, likeness)
+        held = free.pop(at) if at is not None else 0
+        total += max(size - held, 0)
+        heapq.heappush(ending, (one.last, max(size, held)))
+    return total
+
+
+def _nearest(free: list[int], size: int, likeness: float) -> int | None:
+    """Where the free block nearest to a size stands, of those that are like it."""
+    at = bisect.bisect_left(free, size)
+    near = [i for i in (at, at - 1) if 0 <= i < len(free)]
+    # Integers of any length: sizes out of a file may be beyond what a float holds.
+    share = int(likeness * 1024)
+    like = [i for i in near if min(free[i], size) * 1024 >= share * max(free[i], size)]
+    return min(like, key=lambda i: abs(free[i] - size), default=None)

@@ -1,0 +1,80 @@
+"""The whole public surface: what the command line does to models, records, recipes and projects, from Python.
+
+``check``, ``check_releases``, ``verify_placement`` and ``explain`` look at a model; ``plan_model`` says what
+``prepare`` would do to it; ``prepare`` makes it ready, and ``tune`` finds the recipe for that; ``compare`` and
+``bisect`` hold two models against each other, ``bench`` times them, and ``make_feeds`` makes inputs for that;
+``pack_kit``, ``verify_kit`` and ``choose_kit`` do so on another machine; ``package_model``, ``verify_package`` and
+``write_nupkg`` hand a model to an app, and ``inspect_app`` looks at what an app has; ``init_project``,
+``build_snippet``, ``read_project`` and ``prepare_project`` are for project files, ``plan_fleet`` and ``prepare_fleet``
+for fleets; ``list_recipes``, ``recipe_text``,
+``validate_recipe`` and ``plan`` for recipes; ``read_record``, ``render_record``, ``write_record`` and
+``write_depfile`` for records; ``list_targets`` and ``find_target`` for releases; ``adapters`` and, on Linux, ``gpus``
+list the GPUs; ``limits`` says how much may be made of a model.
+
+    import dmlprep
+
+    record = dmlprep.prepare("model.onnx", recipe="@vision-fp16", pins={"batch": 1}, out="out")
+    if record.exit_code == 0:
+        print(record.output, [str(v.device) for v in record.verdicts])
+
+Paths may be strings or ``pathlib.Path``. Errors are ``dmlprep.errors.DmlprepError`` and say what, where and how to fix.
+"""
+
+from dmlprep.api.arguments import Device, Feeds, Metric, Progress
+from dmlprep.api.checking import check, check_releases, explain, limits, plan_model, verify_placement
+from dmlprep.api.comparing import bench, bisect, compare
+from dmlprep.api.devices import adapters, find_target, gpus, list_targets
+from dmlprep.api.feeding import make_feeds
+from dmlprep.api.fleets import plan_fleet, prepare_fleet
+from dmlprep.api.kits import pack_kit, verify_kit
+from dmlprep.api.packages import inspect_app, package_model, verify_package, write_nupkg
+from dmlprep.api.preparing import prepare
+from dmlprep.api.projects import ProjectRun, build_snippet, init_project, prepare_project, read_project
+from dmlprep.api.recipes import list_recipes, plan, recipe_text, validate_recipe
+from dmlprep.api.records import read_record, render_record, write_depfile, write_record
+from dmlprep.api.tuning import choose_kit, tune
+
+__all__ = [
+    "Device",
+    "Feeds",
+    "Metric",
+    "Progress",
+    "ProjectRun",
+    "adapters",
+    "bench",
+    "bisect",
+    "build_snippet",
+    "check",
+    "check_releases",
+    "choose_kit",
+    "compare",
+    "explain",
+    "find_target",
+    "gpus",
+    "init_project",
+    "inspect_app",
+    "limits",
+    "list_recipes",
+    "list_targets",
+    "make_feeds",
+    "pack_kit",
+    "package_model",
+    "plan",
+    "plan_fleet",
+    "plan_model",
+    "prepare",
+    "prepare_fleet",
+    "prepare_project",
+    "read_project",
+    "read_record",
+    "recipe_text",
+    "render_record",
+    "tune",
+    "validate_recipe",
+    "verify_kit",
+    "verify_package",
+    "verify_placement",
+    "write_depfile",
+    "write_nupkg",
+    "write_record",
+]

@@ -1,0 +1,60 @@
+"""Arguments that several functions take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from dmlprep.errors import UsageError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from dmlprep.metrics import UserMetric
+    from dmlprep.recipe import Plan
+    from dmlprep.runtime import SessionOptions
+
+__all__ = ["Device", "Feeds", "Metric", "Progress", "dml_session", "user_metric"]
+
+Device = Literal["auto", "cpu", "dml"]
+
+Feeds: TypeAlias = "Sequence[str | Path | Mapping[str, np.ndarray[Any, Any]]]"
+"""Inputs: ``.npz`` files, ``NAME=file.npy``, folders, or arrays by input name."""
+
+Metric = Callable[[dict[str, Any], dict[str, Any]], object]
+"""A measure of the user's own: outputs of the original and of the candidate on one feed -> float or (float, bool)."""
+
+Progress = Callable[[float, str], None]
+"""Is told the share done, 0 to 1, and what is done."""
+
+
+def dml_session(
+    device: Device, device_id: int | None, adapter: str | None, gpu: str | None, require_dml: bool
+) -> tuple[SessionOptions, list[str]]:
+    """How DirectML's sessions are opened for a proof, and the settings of a recipe that ask for them."""
+    from dmlprep.runtime import SessionOptions, choose_adapter, choose_gpu
+
+    if require_dml and device == "cpu":
+        raise UsageError(
+            "a DirectML session is required on a device that has none",
+            where="device cpu, require_dml",
+            fix="leave one of the two out",
+        )
+    session = SessionOptions(device_id=choose_adapter(adapter, device_id, on=device), gpu=choose_gpu(gpu, on=device))
+    if require_dml or device == "dml" or session.gpu:
+        return session, ['parity.dml="require"']
+    return session, ['parity.dml="off"'] if device == "cpu" else []
+
+
+def user_metric(metric: str | Metric | None, bound: float | None, plan: Plan | None = None) -> UserMetric | None:
+    """The user's measure, else the recipe's, whose path is relative to the recipe."""
+    from dmlprep.metrics import UserMetric, load_metric
+
+    if metric is None and plan is not None and plan.recipe.parity.metric:
+        parity, name = plan.recipe.parity, plan.recipe.name
+        folder = None if name.startswith("@") else Path(name).parent
+        return load_metric(parity.metric, bound if bound is not None else parity.metric_bound, folder)
+    if metric is None or isinstance(metric, str):
+        return load_metric(metric or "", bound)
+    return UserMetric(getattr(metric, "__name__", "metric"), metric, bound)

@@ -1,0 +1,222 @@
+"""Look at a model: what DirectML runs of it, and what ``prepare`` would do to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from dmlprep.api.recipes import plan
+from dmlprep.errors import UsageError
+from dmlprep.record import RunRecord
+from dmlprep.record.printable import printable
+
+if TYPE_CHECKING:
+    from dmlprep.model.pinned import Value
+    from dmlprep.pipeline.outlook import Outlook
+
+__all__ = ["check", "check_releases", "explain", "limits", "plan_model", "verify_placement"]
+
+
+def plan_model(
+    path: str | Path,
+    recipe: str | Path = "@static-fp32",
+    *,
+    pins: Mapping[str, Value] | None = None,
+    target: str | None = None,
+    settings: Sequence[str] = (),
+) -> Outlook:
+    """Say what ``prepare`` would do to a model: sizes to give, nodes that come to DirectML, fused graphs, copies.
+
+    The steps run on a copy of the graph in memory. Nothing is written, and the model itself is not run.
+
+    >>> outlook = dmlprep.plan_model("model.onnx", "@vision-fp16", pins={"batch": 1})
+    >>> (outlook.after["dml_nodes"], outlook.after["nodes"], outlook.refused)
+    (24, 24, '')
+
+    Args:
+        path: the model; never modified.
+        recipe, pins, target, settings: as in ``plan``.
+
+    Returns:
+        what each step would do, and the placement before and after; ``refused`` says why where a step refuses.
+
+    Raises:
+        InputError: the model cannot be read, or is not valid.
+        RecipeError, UsageError: as in ``plan``; a size does not fit the model, or the target's kernels are not known.
+    """
+    from dmlprep.compiled import door
+
+    door.start()  # it gets ready while modules are imported here
+    from dmlprep.model import Model
+    from dmlprep.model.budget import limited
+    from dmlprep.model.checking import demand_valid
+    from dmlprep.pipeline.outlook import look_ahead
+
+    made = plan(recipe, pins=pins, target=target, settings=settings)
+    with limited(made.recipe.limits):
+        model = Model.open(Path(path))
+        demand_valid(model.ir, Path(path))
+        return look_ahead(model, made)
+
+
+def check(
+    path: str | Path, *, target: str = "latest", fail_on_cpu: bool = False, vram: str | int | None = None
+) -> RunRecord:
+    """Say what of a model DirectML runs; edits and runs nothing.
+
+    >>> record = dmlprep.check("model.onnx")
+    >>> (record.exit_code, record.facts["placement"]["dml_nodes"])
+    (0, 22)
+
+    Args:
+        path: the model; never modified.
+        target: a name of ``dmlprep target list``.
+        fail_on_cpu: compute that would run on the CPU makes the exit code 1; shape arithmetic may run there.
+        vram: memory that the device has (``4GB``, or bytes): needing more is an error, and not knowing makes the exit
+            code 3.
+
+    Returns:
+        the record: findings, under ``facts["placement"]`` the summary of where the nodes go, and under
+        ``facts["memory"]`` the memory that a session needs. ``exit_code`` is 1 where a finding is an error.
+
+    Raises:
+        InputError: the model cannot be read.
+        UsageError: unknown target, or ``fail_on_cpu`` for one whose kernels are not known.
+    """
+    from dmlprep.compiled import door
+
+    door.start()  # it gets ready while modules are imported here
+    from dmlprep.memory import vram_bytes
+    from dmlprep.pipeline.check import check_model
+    from dmlprep.targets import find_target
+
+    has = None if vram is None else vram_bytes(vram)
+    return check_model(Path(path), [find_target(target)], fail_on_cpu=fail_on_cpu, vram=has)[0].record
+
+
+def verify_placement(
+    path: str | Path,
+    *,
+    target: str = "latest",
+    device_id: int | None = None,
+    adapter: str | None = None,
+    gpu: str | None = None,
+) -> RunRecord:
+    """As ``check``, and ask a real DirectML session where it runs each node, and how long each takes.
+
+    Args:
+        path, target: as in ``check``.
+        device_id, adapter, gpu: as in ``prepare``.
+
+    Returns:
+        the record of ``check`` with the session's verdict: ``passed`` where every node is where ``check`` says. Else
+        ``exit_code`` is 1.
+
+    Raises:
+        InputError: the model cannot be read.
+        UsageError: unknown target, one whose kernels are not known, or ``adapter`` names no adapter, or several.
+        CheckNotRun: no DirectML session can be had here.
+    """
+    from dmlprep.compiled import door
+
+    door.start()  # it gets ready while modules are imported here
+    from dmlprep.pipeline.check import check_model
+    from dmlprep.runtime import SessionOptions, choose_adapter, choose_gpu
+    from dmlprep.targets import find_target
+
+    session = SessionOptions(device_id=choose_adapter(adapter, device_id, on="dml"), gpu=choose_gpu(gpu, on="dml"))
+    return check_model(Path(path), [find_target(target)], verify=True, session=session)[0].record
+
+
+def explain(what: str | Path, *, node: str | None = None, target: str = "latest") -> str:
+    """Explain a finding code, or the placement of one node of a model.
+
+    >>> dmlprep.explain("DP501").splitlines()[0]
+    '# DP501: no DirectML kernel of this operator version'
+
+    Args:
+        what: the code (``DP501``, also of a quirk); with ``node``, the path of a model.
+        node: the node's name, with its graph's path where it stands in a subgraph (``If_3/then_branch/Add_1``).
+        target: the DirectML release that ``node`` is placed on.
+
+    Returns:
+        the page of the code, Markdown; or each rule that decides about the node, line by line.
+
+    Raises:
+        UsageError: unknown code, node or target.
+        InputError: the model cannot be read.
+    """
+    if node is None:
+        from dmlprep.report.pages import page
+
+        return page(str(what).upper())
+    path = Path(what)
+    if path.suffix == "" and not path.exists():
+        raise UsageError(f"{str(what)!r} is no model", where="--node", fix="dmlprep explain --node NAME model.onnx")
+    from dmlprep.compiled import door
+
+    door.start()  # it gets ready while modules are imported here
+    from dmlprep.model import Model
+    from dmlprep.placement.explain import explain_node
+    from dmlprep.targets import find_target
+
+    return "".join(f"{printable(line)}\n" for line in explain_node(Model.open(path), node, find_target(target)))
+
+
+@contextmanager
+def limits(
+    *, made_bytes: int | None = None, made_nodes: int | None = None, folded_elements: int | None = None
+) -> Iterator[None]:
+    """Let other limits hold for models that are opened inside.
+
+    >>> with dmlprep.limits(made_bytes=8 << 30):
+    ...     record = dmlprep.check("model.onnx")
+
+    Limits of a recipe go before these. docs/foreign-models.md says what they are and why.
+
+    Args:
+        made_bytes: bytes of constants that may be made of one model; its own weights do not count.
+        made_nodes: nodes that its functions and operators may become besides its own.
+        folded_elements: elements that one look at a model computes to know its shapes.
+
+    Raises:
+        UsageError: a limit is no number from 0 to 2**60.
+    """
+    from dmlprep.model.budget import Limits, limited
+
+    given = {"made_bytes": made_bytes, "made_nodes": made_nodes, "folded_elements": folded_elements}
+    try:
+        found = msgspec.convert({name: limit for name, limit in given.items() if limit is not None}, Limits)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"a limit is wrong: {error}", where="limits", fix="see docs/foreign-models.md") from error
+    with limited(found):
+        yield
+
+
+def check_releases(path: str | Path) -> dict[str, RunRecord]:
+    """``check`` for each DirectML release, oldest first: which one runs how much of a model?
+
+    >>> {name: record.exit_code for name, record in dmlprep.check_releases("model.onnx").items()}["ort-1.24"]
+    0
+
+    Args:
+        path: the model; never modified.
+
+    Returns:
+        the records by the releases' names.
+
+    Raises:
+        InputError: the model cannot be read.
+    """
+    from dmlprep.compiled import door
+
+    door.start()  # it gets ready while modules are imported here
+    from dmlprep.pipeline.check import check_model
+    from dmlprep.targets import find_target, target_names
+
+    rows = check_model(Path(path), [find_target(name) for name in target_names()])
+    return {row.target.name: row.record for row in rows}

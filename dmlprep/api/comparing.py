@@ -1,0 +1,232 @@
+"""Hold models against each other: their outputs, the node where they part, and their times."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from dmlprep.api.arguments import Feeds, Metric, Progress, user_metric
+from dmlprep.record import Verdict
+
+if TYPE_CHECKING:
+    from dmlprep.parity.finding import Bisection
+    from dmlprep.record.speed import Bench
+    from dmlprep.runtime.types import OpenBy, Optimization
+
+__all__ = ["bench", "bisect", "compare"]
+
+
+def compare(
+    reference: str | Path,
+    candidate: str | Path,
+    *,
+    feeds: Feeds = (),
+    device: Literal["cpu", "dml"] = "cpu",
+    device_id: int | None = None,
+    adapter: str | None = None,
+    gpu: str | None = None,
+    tolerance: str = "auto",
+    sizes: Mapping[str, int] | None = None,
+    seeds: int = 2,
+    time_limit: float = 600.0,
+    open_by: OpenBy = "provider",
+    measures: Mapping[str, str] | None = None,
+    metric: str | Metric | None = None,
+    metric_bound: float | None = None,
+) -> Verdict:
+    """Compare the outputs of ``candidate`` on a device with those of ``reference`` on the CPU.
+
+    >>> dmlprep.compare("model.onnx", "out/model.onnx", sizes={"batch": 1}).outcome
+    'passed'
+
+    Args:
+        reference: the original, which runs on the CPU.
+        candidate: what came of it.
+        device: where the candidate runs.
+        feeds, device_id, adapter, gpu: as in ``prepare``.
+        tolerance: name of a tolerance (docs/parity.md); ``auto`` is FP16's where the candidate holds FP16 weights.
+        sizes: sizes for free dimensions, by name.
+        seeds: how many seeded feeds where none are given.
+        time_limit: seconds for one load or run.
+        open_by: how DirectML is chosen, on Windows: by ``provider``, as classic applications do, or by ``device`` or
+            ``policy``, as applications of Windows ML do.
+        measures: outputs that are another kind than their makers tell: ``elements``, ``map``, ``classes``, ``logits``.
+        metric, metric_bound: as in ``prepare``.
+
+    Returns:
+        the verdict: ``passed``, ``failed``, ``not-proven`` or ``not-run``, with the device that answered.
+
+    Raises:
+        InputError: a model or feed cannot be read, or does not fit.
+        UsageError: ``adapter`` names no adapter or several, or ``gpu`` several.
+        CheckNotRun: there is no GPU that ``gpu`` names.
+    """
+    from dmlprep.parity.yardstick import Yardstick
+    from dmlprep.pipeline.proof import compare_models
+    from dmlprep.runtime import SessionOptions, choose_adapter, choose_gpu
+
+    return compare_models(
+        Path(reference),
+        Path(candidate),
+        feeds=feeds,
+        device=device,
+        session=SessionOptions(
+            device_id=choose_adapter(adapter, device_id, on=device),
+            gpu=choose_gpu(gpu, on=device),
+            time_limit=time_limit,
+            open_by=open_by,
+        ),
+        tolerance=tolerance,
+        sizes=dict(sizes or {}),
+        seeds=seeds,
+        yardstick=Yardstick(dict(measures or {}), "auto", user_metric(metric, metric_bound)),
+    )
+
+
+def bisect(
+    reference: str | Path,
+    candidate: str | Path | None = None,
+    *,
+    feeds: Feeds = (),
+    device: Literal["cpu", "dml"] | None = None,
+    device_id: int | None = None,
+    adapter: str | None = None,
+    gpu: str | None = None,
+    tolerance: str = "auto",
+    sizes: Mapping[str, int] | None = None,
+    optimization: Optimization = "all",
+    unfused: bool = False,
+    matrix: bool = False,
+    time_limit: float = 600.0,
+    out: str | Path | None = None,
+    force: bool = False,
+    along: bool = False,
+    progress: Progress = lambda share, text: None,
+) -> Bisection:
+    """Find the first node at which ``candidate`` on a device and ``reference`` on the CPU differ, on the same input.
+
+    >>> found = dmlprep.bisect("model.onnx", "out/model.onnx", sizes={"batch": 1})
+    >>> (found.outcome, found.nodes)
+    ('agree', [])
+
+    Args:
+        reference: the original, which runs on the CPU.
+        candidate: with one model, that model is the candidate as well: where does the device differ from the CPU?
+        feeds: as in ``prepare``; the first one is used, a seeded one where there is none.
+        device: where the candidate runs; ``None`` is ``dml`` for one model, ``cpu`` for two.
+        device_id, adapter, gpu: as in ``prepare``.
+        tolerance, sizes: as in ``compare``.
+        optimization: graph optimisation level of the candidate's sessions.
+        unfused: DirectML runs each node by itself.
+        matrix: first try the whole candidate under each optimisation and fusion setting.
+        time_limit: seconds for one load or run.
+        out: folder for the model of the nodes, its inputs and expected outputs, a script, an issue text and the record
+            (``run.json``), where nodes are found; without one nothing is written.
+        force: replace files that are there.
+        along: where the models agree, compare values all along them as well, for the picture of ``render_record``: one
+            more run of each.
+        progress: is told the share done (0 to 1) and what is done.
+
+    Returns:
+        what was found: ``outcome`` is ``agree``, ``found`` or ``not-run``; ``nodes``, ``reason``, ``values``,
+        ``along`` and ``files`` say more. ``render_record`` shows it.
+
+    Raises:
+        InputError: a model or feed cannot be read, or does not fit, or the models have no outputs in common.
+        OutputError: ``out`` holds such files already, or cannot be written.
+        UsageError: ``adapter`` names no adapter or several, or ``gpu`` several.
+        CheckNotRun: feeds cannot be made up for an input, or there is no GPU that ``gpu`` names.
+    """
+    from dmlprep.parity import load_feeds
+    from dmlprep.parity.bisect import bisect as run
+    from dmlprep.runtime import SessionOptions, choose_adapter, choose_gpu
+
+    on = device or ("dml" if candidate is None else "cpu")
+    return run(
+        Path(reference),
+        Path(candidate if candidate is not None else reference),
+        load_feeds(feeds) or None,
+        device=on,
+        tolerance=tolerance,
+        session=SessionOptions(
+            optimization=optimization,
+            unfused=unfused,
+            device_id=choose_adapter(adapter, device_id, on=on),
+            gpu=choose_gpu(gpu, on=on),
+            time_limit=time_limit,
+        ),
+        sizes=sizes,
+        matrix=matrix,
+        out=Path(out) if out is not None else None,
+        force=force,
+        along=along,
+        progress=progress,
+    )
+
+
+def bench(
+    *models: str | Path,
+    feeds: Feeds = (),
+    device: Literal["cpu", "dml"] = "cpu",
+    device_id: int | None = None,
+    adapter: str | None = None,
+    gpu: str | None = None,
+    pins: Mapping[str, int] | None = None,
+    sizes: Mapping[str, int] | None = None,
+    seconds: float = 10.0,
+    runs: int = 10,
+    time_limit: float = 600.0,
+    progress: Progress = lambda share, text: None,
+) -> Bench:
+    """Time models on a device, in turn and on the same inputs (docs/speed.md).
+
+    >>> found = dmlprep.bench("model.onnx", "out/model.onnx", sizes={"batch": 1}, seconds=0.1, runs=1)
+    >>> found.exit_code
+    0
+
+    Args:
+        models: all of them are loaded at once, each in a worker of its own. One may come twice.
+        feeds: as in ``prepare``; the first one is used, a seeded one where there is none.
+        device: where they run.
+        device_id, adapter, gpu: as in ``prepare``.
+        pins: sizes that the sessions override, by dimension name or by ``input:axis``; made feeds have them too.
+        sizes: sizes for free dimensions of made feeds, by name; the sessions know nothing of them.
+        seconds: for the timed runs of all models together.
+        runs: timed runs that each model gets at least, whatever that takes.
+        time_limit: seconds for one load or run.
+        progress: is told the share done (0 to 1) and what is done.
+
+    Returns:
+        times, memory, placement, and each model's time as a multiple of the first one's. A model that did not load or
+        run says why in ``not_run``, and makes ``exit_code`` 3. ``render_record`` shows it.
+
+    Raises:
+        InputError: a model or feed cannot be read, or does not fit.
+        UsageError: ``adapter`` names no adapter or several, ``gpu`` several, or there is no model.
+        CheckNotRun: there is no such device or GPU here, or feeds cannot be made up for an input.
+    """
+    from dmlprep.compiled import door
+
+    door.start()  # it gets ready while modules are imported here
+    from dmlprep.runtime import SessionOptions, choose_adapter, choose_gpu
+    from dmlprep.speed import BenchRequest
+    from dmlprep.speed import bench as run
+
+    return run(
+        BenchRequest(
+            [Path(model) for model in models],
+            feeds,
+            device,
+            SessionOptions(
+                device_id=choose_adapter(adapter, device_id, on=device),
+                gpu=choose_gpu(gpu, on=device),
+                time_limit=time_limit,
+            ),
+            dict(pins or {}),
+            dict(sizes or {}),
+            seconds,
+            runs,
+            progress,
+        )
+    )

@@ -1,0 +1,93 @@
+"""Fleets: many models at many sizes, for many targets, from one file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dmlprep.errors import UsageError
+
+if TYPE_CHECKING:
+    from dmlprep.fleet import FleetObserver, Job
+    from dmlprep.record.fleet import FleetRecord
+
+__all__ = ["plan_fleet", "prepare_fleet"]
+
+
+def plan_fleet(file: str | Path = "fleet.toml", *, only: Sequence[str] = (), shard: str = "") -> list[Job]:
+    """The jobs of a fleet: every model with each of its recipes, targets and sizes (docs/fleet.md). Nothing is run.
+
+    Args:
+        file: the fleet's.
+        only: patterns of jobs; all where there is none.
+        shard: a part of them, such as ``3/8``.
+
+    Returns:
+        the jobs in the order of the file, each with its model, recipe, target and pins.
+
+    Raises:
+        UsageError: DP905, the file is wrong; or nothing is called as ``only`` says, or ``shard`` is no part.
+    """
+    from dmlprep.fleet import jobs_of, read_fleet, read_shard, selected, sharded
+
+    return sharded(selected(jobs_of(read_fleet(Path(file))), only), read_shard(shard))
+
+
+def prepare_fleet(
+    file: str | Path = "fleet.toml",
+    *,
+    out: str | Path | None = None,
+    jobs: int | None = None,
+    only: Sequence[str] = (),
+    shard: str = "",
+    fresh: bool = False,
+    force: bool = False,
+    observer: FleetObserver | None = None,
+) -> FleetRecord:
+    """Prepare many models, each in a process of its own. What was done before, and still holds, is not done again.
+
+    Args:
+        file: the fleet's (docs/fleet.md).
+        out: folder of all results; the file's where there is none. It also gets ``fleet.json``, an index, SARIF and
+            JUnit XML.
+        jobs: at once; as many as there are processors where there is none. Memory may allow fewer.
+        only, shard: as in ``plan_fleet``.
+        fresh: do everything again, and measure on DirectML anew.
+        force: replace files that no fleet wrote.
+        observer: told of each job as it starts, goes on and ends.
+
+    Returns:
+        a row a job; ``exit_code`` is the worst of them: 70, 2, 1, 3, 0.
+
+    Raises:
+        UsageError: as ``plan_fleet``; or a recipe, setting, target or pin is wrong, or ``out`` cannot be written.
+            Nothing has run then.
+    """
+    from dmlprep.fleet import STATE_FOLDER, FleetObserver, FleetRequest, LocalEngine, read_fleet, read_shard, room
+    from dmlprep.fleet import run_fleet as run
+    from dmlprep.report.fleet_files import check_reports, write_reports
+
+    read = read_fleet(Path(file))
+    folder = Path(out) if out is not None else read.out
+    if folder is None:
+        fix = "write out under [defaults], or give it"
+        raise UsageError("nothing says where the results go", where=str(file), fix=fix, code="DP905")
+    part = read_shard(shard)
+    check_reports(folder, str(part), STATE_FOLDER, force=force)
+    space = room(jobs)
+    request = FleetRequest(
+        file=str(file),
+        base=read.folder,
+        out=folder,
+        jobs=plan_fleet(file, only=only, shard=shard),
+        engine=lambda: LocalEngine(space),
+        shard=part,
+        only=only,
+        fresh=fresh,
+        force=force,
+        observer=observer or FleetObserver(),
+    )
+    ran = run(request)
+    write_reports(folder, ran.record, ran.findings)
+    return ran.record

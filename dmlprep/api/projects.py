@@ -1,0 +1,160 @@
+"""Project files: begin one, read it, and prepare what it names."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from dmlprep.api.preparing import prepare
+from dmlprep.errors import DmlprepError, UsageError
+from dmlprep.record import RunRecord
+
+if TYPE_CHECKING:
+    from dmlprep.pipeline import Observer
+    from dmlprep.project import Project
+    from dmlprep.project.beginning import Ask, Begun
+
+__all__ = ["ProjectRun", "build_snippet", "init_project", "prepare_project", "read_project"]
+
+Build = Literal["cmake", "msbuild", "hatch", "github", "pre-commit"]
+
+
+def init_project(
+    *models: str | Path,
+    out: str | Path = "dmlprep.toml",
+    results: str = "build/models",
+    ask: Ask | None = None,
+    force: bool = False,
+) -> Begun:
+    """Write a project file for models: the recipe that fits each, and sizes for what is free (docs/project-file.md).
+
+    >>> begun = dmlprep.init_project("model.onnx")
+    >>> [(model.path, model.recipe, model.sizes) for model in begun.models]
+    [('model.onnx', '@vision-fp16', {'batch': 1})]
+
+    Args:
+        models: without any, those in the folder of the project file and below.
+        out: the project file.
+        results: folder of the results, as the file names it: relative to the file.
+        ask: is called with a model, a free dimension and an example of its size in elements, and returns the size;
+            without it examples stand for sizes that nobody knows (``guessed``).
+        force: replace the file.
+
+    Returns:
+        what each model was taken for, and those found that cannot be read.
+
+    Raises:
+        InputError: a model that was named cannot be read.
+        OutputError: the file is there, or cannot be written.
+        UsageError: there is no model, or there are too many.
+    """
+    from dmlprep.compiled import door
+
+    door.start()  # it gets ready while modules are imported here
+    from dmlprep.project.beginning import begin_project
+
+    return begin_project([Path(one) for one in models], Path(out), results=results, ask=ask, force=force)
+
+
+def build_snippet(begun: Begun, build: Build) -> str:
+    """What a build system needs to prepare the models at each build, as text to paste (docs/build-systems.md).
+
+    Args:
+        begun: what ``init_project`` returned.
+        build: ``cmake``, ``msbuild``, ``hatch``, ``github`` or ``pre-commit``.
+
+    Raises:
+        UsageError: unknown build system.
+    """
+    from dmlprep.project.snippets import snippet
+
+    return snippet(build, begun.models, begun.results)
+
+
+def read_project(path: str | Path | None = None) -> Project | None:
+    """Read a project file.
+
+    Args:
+        path: ``dmlprep.toml``, or a ``pyproject.toml`` with ``[tool.dmlprep]``; ``None``: the one that holds in the
+            working folder.
+
+    Returns:
+        ``None`` where no path was given and there is none. ``models`` has the entries by path or pattern.
+
+    Raises:
+        UsageError: DP904, it cannot be read, belongs to another user, or has an unknown or ill-typed field.
+    """
+    from dmlprep.project import find_project
+    from dmlprep.project import read_project as read
+
+    found = Path(path) if path is not None else find_project()
+    return None if found is None else read(found)
+
+
+@dataclass(frozen=True)
+class ProjectRun:
+    """What ``prepare_project`` did.
+
+    Attributes:
+        records: by model.
+        errors: models that could not be begun with, and why.
+    """
+
+    records: dict[Path, RunRecord] = field(default_factory=dict)
+    errors: dict[Path, DmlprepError] = field(default_factory=dict)
+
+    @property
+    def exit_code(self) -> int:
+        """The highest of all models; 0 where each result is in its place."""
+        codes = [record.exit_code for record in self.records.values()]
+        return max([*codes, *(error.exit_code for error in self.errors.values())], default=0)
+
+
+def prepare_project(
+    project: str | Path | None = None,
+    *,
+    models: Sequence[str | Path] = (),
+    out: str | Path | None = None,
+    observer: Observer | None = None,
+    **options: Any,
+) -> ProjectRun:
+    """``prepare`` for the models of a project file, each with what the file says of it.
+
+    >>> run = dmlprep.prepare_project("dmlprep.toml", force=True)
+    >>> run.exit_code
+    0
+
+    Args:
+        project: the project file; ``None``: the one that holds in the working folder.
+        models: these alone, whether the file names them or not.
+        out: as in ``prepare``, over what the file says; of several models, each has a folder of its name in it.
+        observer: as in ``prepare``.
+        options: others of ``prepare``, over what the file says; ``pins`` are added by name, ``settings`` come last.
+
+    Returns:
+        the record of each model; one that cannot be read does not stop the others.
+
+    Raises:
+        UsageError: there is no project file, it is wrong, it names no model that is there, or nobody says where a
+            result goes.
+        TypeError: ``prepare`` has no such option.
+    """
+    from dmlprep.project import defaults_for, own_models, result_places
+
+    found = read_project(project)
+    if found is None:
+        raise UsageError("no project file is here", where=str(Path.cwd()), fix="dmlprep.init_project() writes one")
+    wanted = [Path(one) for one in models] or own_models(found)
+    done = ProjectRun()
+    for model, place in result_places(wanted, Path(out) if out is not None else None, found).items():
+        theirs = defaults_for(found, model)
+        given: dict[str, Any] = {**theirs.given, **options}
+        given["pins"] = {**theirs.pins, **options.get("pins", {})}
+        given["settings"] = [*theirs.settings, *options.get("settings", ())]
+        try:
+            done.records[model] = prepare(model, out=place, observer=observer, **given)
+        except DmlprepError as error:
+            done.errors[model] = error
+    return done

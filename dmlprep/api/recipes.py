@@ -1,0 +1,96 @@
+"""Recipes: their steps, the built-in ones, and what is wrong with one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+if TYPE_CHECKING:
+    from dmlprep.model.pinned import Value
+    from dmlprep.recipe import Plan, Recipe
+
+__all__ = ["list_recipes", "plan", "recipe_text", "validate_recipe"]
+
+
+def plan(
+    recipe: str | Path = "@static-fp32",
+    *,
+    pins: Mapping[str, Value] | None = None,
+    target: str | None = None,
+    settings: Sequence[str] = (),
+) -> Plan:
+    """Read a recipe and check all its steps and their options; no model is opened.
+
+    Args:
+        recipe: a built-in recipe (``@vision-fp16``) or a path.
+        pins: sizes by dimension name (``batch``) or input and axis (``pixel_values:0``), in elements; values by input
+            and a colon (``sr:``), as a number, a truth value, a text, or lists of them.
+        target: a name of ``dmlprep target list`` in place of the recipe's.
+        settings: overrides as on the command line (``step.fp16.keep_io=false``).
+
+    Returns:
+        the steps in the order they run, with their options and the target.
+
+    Raises:
+        RecipeError: unknown recipe, step or field, or steps that do not fit together.
+        UsageError: unknown target.
+    """
+    from dmlprep.recipe import apply_settings, load_recipe, make_plan
+
+    loaded = apply_settings(load_recipe(str(recipe)), list(settings))
+    if target is not None:
+        loaded = msgspec.structs.replace(loaded, target=target)
+    return make_plan(loaded, dict(pins or {}))
+
+
+def list_recipes() -> dict[str, Recipe]:
+    """The built-in recipes by their names (``@vision-fp16``): ``doc`` says what one is for, ``step`` holds its steps.
+
+    >>> dmlprep.list_recipes()["@denote-only"].step
+    {'opset': {}, 'denote': {}}
+
+    Returns:
+        the recipes by name.
+    """
+    from dmlprep.recipe import builtin_names, load_recipe
+
+    return {name: load_recipe(name) for name in builtin_names()}
+
+
+def recipe_text(recipe: str | Path) -> str:
+    """The text of a recipe: a start for one's own.
+
+    Args:
+        recipe: a built-in recipe (``@vision-fp16``) or a path.
+
+    Raises:
+        RecipeError: no such recipe, or its text cannot be read.
+    """
+    from dmlprep.recipe import recipe_text as text
+
+    return text(str(recipe))
+
+
+def validate_recipe(recipe: str | Path, *, text: str | None = None) -> Plan:
+    """Check a recipe whole: its steps, their fields, and the types of these; no model is opened.
+
+    >>> [step.name for step in dmlprep.validate_recipe("@static-fp32").steps][:2]
+    ['pin', 'opset']
+
+    Args:
+        recipe: a built-in recipe or a path.
+        text: what the recipe says; then nothing is read, and errors call it ``recipe``.
+
+    Returns:
+        its plan, as of ``plan``.
+
+    Raises:
+        RecipeError: unknown recipe, step or field, or steps that do not fit together; ``where`` names the field.
+        UsageError: unknown target.
+    """
+    from dmlprep.recipe import make_plan, parse_recipe
+
+    return plan(recipe) if text is None else make_plan(parse_recipe(text, str(recipe)))

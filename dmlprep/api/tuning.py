@@ -1,0 +1,186 @@
+"""Find the recipe that suits a model best."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from dmlprep.api.arguments import Device, Feeds, Metric, dml_session, user_metric
+from dmlprep.errors import UsageError
+
+if TYPE_CHECKING:
+    from dmlprep.model.pinned import Value
+    from dmlprep.pipeline import Observer
+    from dmlprep.record.tuning import Tuned
+    from dmlprep.tuning import Proved
+
+__all__ = ["choose_kit", "tune"]
+
+
+def tune(
+    path: str | Path,
+    *,
+    recipes: Sequence[str | Path] = ("@static-fp32", "@vision-fp16"),
+    pins: Mapping[str, Value] | None = None,
+    target: str | None = None,
+    settings: Sequence[str] = (),
+    io: Literal["keep", "half", "any"] = "keep",
+    only_directml: bool = False,
+    offline: bool = False,
+    search_seconds: float = 60.0,
+    top: int = 3,
+    feeds: Feeds = (),
+    device: Device = "auto",
+    device_id: int | None = None,
+    adapter: str | None = None,
+    gpu: str | None = None,
+    require_dml: bool = False,
+    metric: str | Metric | None = None,
+    metric_bound: float | None = None,
+    bench: bool = False,
+    bench_seconds: float = 10.0,
+    out: str | Path | None = None,
+    kit: str | Path | None = None,
+    key: str | Path | None = None,
+    force: bool = False,
+    observer: Observer | None = None,
+) -> Tuned:
+    """Find the recipe that suits a model best: candidates are ranked, the best are proved, and timed (docs/tune.md).
+
+    Args:
+        path: the model; never modified.
+        recipes: where candidates start from; what they say of an option stays.
+        pins, target: as in ``plan``; the sizes and values become part of the recipe that is found.
+        settings: overrides as in ``plan``, of each recipe that has the step.
+        io: graph inputs and outputs of FP16 candidates: as they are, ``half``, or both tried.
+        only_directml: also operators that no CPU provider runs (GroupNorm).
+        offline: rank by placement alone; nothing is proved.
+        search_seconds: after these the ranking tries no more.
+        top: how many candidates are proved at most; the first that passes is taken, unless ``bench`` asks for times.
+        feeds, device, device_id, adapter, gpu, require_dml, metric, metric_bound: as in ``prepare``.
+        bench: prove ``top`` candidates, and time those that pass on DirectML beside the input. Times choose, unless
+            they are those of a device that computes on the CPU.
+        bench_seconds: for the timed runs of all.
+        out: file for the recipe that was found; without one nothing is written.
+        kit: prove ``top`` candidates, and pack those that pass into this zip, to be timed on a Windows machine
+            (``choose_kit``).
+        key: as in ``pack_kit``.
+        force: replace ``out`` and ``kit``.
+        observer: as in ``prepare``.
+
+    Returns:
+        the candidates, best first, and the one that was chosen; ``recipe`` is its TOML. ``exit_code`` is 0 where one
+        was found, and proved unless ``offline``; 1 where none is good; 3 where a demanded check did not run.
+
+    Raises:
+        UsageError: the input, ``out`` or a recipe is wrong, or what ``prepare`` raises it for.
+        CheckNotRun: DirectML is demanded and cannot answer here, or there is no GPU that ``gpu`` names.
+    """
+    from dmlprep.compiled import door
+
+    door.start()  # it gets ready while modules are imported here
+    from dmlprep.files import check_output
+    from dmlprep.model.saving import write_file
+    from dmlprep.parity import load_feeds
+    from dmlprep.pipeline import Observer
+    from dmlprep.tuning import TuneRequest, base_recipes
+    from dmlprep.tuning import tune as run
+
+    for written in (out, kit):
+        if written is not None:
+            check_output(Path(written), force=force)
+    if kit is not None and offline:
+        raise UsageError("a kit holds what was proved", where="kit, offline", fix="leave one of the two out")
+    session, proof = dml_session(device, device_id, adapter, gpu, require_dml)
+    bases = base_recipes([str(recipe) for recipe in recipes], target, settings)
+    if not offline and metric is None:
+        for theirs in dict.fromkeys(base.parity.metric for base in bases if base.parity.metric):
+            (observer or Observer()).told(f"a recipe names the metric {theirs}: its code runs now")
+    found = run(
+        TuneRequest(
+            Path(path),
+            bases,
+            dict(pins or {}),
+            io,
+            only_directml,
+            search_seconds,
+            not offline,
+            top,
+            load_feeds(feeds),
+            session,
+            lambda plan: user_metric(metric, metric_bound, plan),
+            proof,
+            bench_seconds if bench else None,
+            observer or Observer(),
+        ),
+        None if kit is None else lambda known, proved: _pack_candidates(known, proved, Path(kit), key, force),
+    )
+    if out is not None and found.chosen:
+        write_file(Path(out), found.recipe.encode())
+    return found
+
+
+def _pack_candidates(known: Tuned, proved: Sequence[Proved], out: Path, key: str | Path | None, force: bool) -> None:
+    """A kit of candidates that passed."""
+    import dataclasses
+
+    from dmlprep.kit import KitRequest, pack
+
+    first = proved[0]
+    parity = first.plan.recipe.parity
+    pack(
+        KitRequest(
+            model=first.model,
+            out=out,
+            reference=first.request.source,
+            feeds=first.request.feeds,
+            tolerance=parity.tolerance,
+            sizes=parity.sizes,
+            seeds=parity.seeds,
+            metric=parity.metric,
+            measures=parity.measures,
+            key=Path(key) if key is not None else None,
+            force=force,
+            candidates={one.candidate.name: one.model for one in proved},
+            tuned=dataclasses.replace(known, model=Path(known.model).name, bench=None, searched_seconds=0.0),
+        )
+    )
+
+
+def choose_kit(
+    result: str | Path,
+    *,
+    kit: str | Path,
+    out: str | Path | None = None,
+    metric: str | Metric | None = None,
+    metric_bound: float | None = None,
+    key: str | Path | None = None,
+    force: bool = False,
+) -> Tuned:
+    """Choose among the candidates of a kit of ``tune`` by what came back from a Windows machine (docs/tune.md).
+
+    Args:
+        result, kit, metric, metric_bound, key: as in ``verify_kit``.
+        out: file for the recipe that was found; without one nothing is written.
+        force: replace ``out``.
+
+    Returns:
+        as ``tune``: each candidate with its verdict and its time there. ``exit_code`` is 0 where one is chosen, 1 where
+        the outputs of none are right, 3 where they did not run.
+
+    Raises:
+        InputError: something was damaged or edited, does not belong together, lacks the seal that ``key`` asks for, or
+            the kit holds no candidates.
+    """
+    from dmlprep.files import check_output
+    from dmlprep.kit import ChooseRequest, choose_candidate
+    from dmlprep.model.saving import write_file
+
+    if out is not None:
+        check_output(Path(out), force=force)
+    own = Path(key) if key is not None else None
+    found = choose_candidate(ChooseRequest(Path(result), Path(kit), user_metric(metric, metric_bound), own))
+    if out is not None and found.chosen:
+        write_file(Path(out), found.recipe.encode())
+    return found

@@ -1,0 +1,26 @@
+# find_package(dmlprep 0.1) takes this version of dmlprep where it is at least that, and of the same major version.
+file(STRINGS "${CMAKE_CURRENT_LIST_DIR}/../../_version.py" _dmlprep_line REGEX "^__version__ = ")
+string(REGEX REPLACE "^__version__ = \"([0-9.]+).*$" "\\1" PACKAGE_VERSION "${_dmlprep_line}")
+unset(_dmlprep_line)
+
+string(REGEX MATCH "^[0-9]+" _dmlprep_major "${PACKAGE_VERSION}")
+if(PACKAGE_FIND_VERSION_RANGE)
+  set(_dmlprep_least "${PACKAGE_FIND_VERSION_MIN}")
+  set(_dmlprep_asked "${PACKAGE_FIND_VERSION_MIN_MAJOR}")
+  if((PACKAGE_FIND_VERSION_RANGE_MAX STREQUAL "INCLUDE" AND PACKAGE_VERSION VERSION_GREATER PACKAGE_FIND_VERSION_MAX)
+      OR (PACKAGE_FIND_VERSION_RANGE_MAX STREQUAL "EXCLUDE"
+        AND PACKAGE_VERSION VERSION_GREATER_EQUAL PACKAGE_FIND_VERSION_MAX))
+    set(_dmlprep_asked "none")
+  endif()
+else()
+  set(_dmlprep_least "${PACKAGE_FIND_VERSION}")
+  set(_dmlprep_asked "${PACKAGE_FIND_VERSION_MAJOR}")
+endif()
+
+set(PACKAGE_VERSION_COMPATIBLE FALSE)
+if(PACKAGE_VERSION VERSION_GREATER_EQUAL _dmlprep_least AND _dmlprep_major STREQUAL _dmlprep_asked)
+  set(PACKAGE_VERSION_COMPATIBLE TRUE)
+endif()
+if(PACKAGE_FIND_VERSION VERSION_EQUAL PACKAGE_VERSION)
+  set(PACKAGE_VERSION_EXACT TRUE)
+endif()

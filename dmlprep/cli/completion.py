@@ -1,0 +1,76 @@
+"""``dmlprep completion``, and the answers that a shell asks for at each press of Tab."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import NoReturn
+
+import click
+from click.shell_completion import get_completion_class, shell_complete
+
+from dmlprep.cli.output import echo, echo_page
+
+__all__ = ["VARIABLE", "answer", "command"]
+
+VARIABLE = "_DMLPREP_COMPLETE"
+"""What a shell sets when it asks."""
+
+_SHELLS = ("bash", "zsh", "fish", "powershell")
+
+_PLACES = {
+    "bash": ("XDG_DATA_HOME", ".local/share", "bash-completion/completions/dmlprep"),
+    "fish": ("XDG_CONFIG_HOME", ".config", "fish/completions/dmlprep.fish"),
+}
+"""Where these shells look for completions of a program by themselves."""
+
+_BY_HAND = {
+    "zsh": 'eval "$(dmlprep completion zsh)"     # at the end of ~/.zshrc',
+    "powershell": "dmlprep completion powershell | Out-String | Invoke-Expression     # in the file $PROFILE",
+}
+
+
+@click.command("completion")
+@click.argument("shell", type=click.Choice(_SHELLS))
+@click.option("--install", is_flag=True, help="Write it where the shell finds it by itself (bash and fish).")
+@click.option("--force", is_flag=True, help="Replace the file.")
+def command(shell: str, install: bool, force: bool) -> int:
+    """Print what lets SHELL complete commands, options, recipes and targets with Tab.
+
+    \b
+    dmlprep completion bash --install
+    dmlprep completion zsh >> ~/.zshrc
+
+    Exit codes: 0 printed or written; 2 the file is there.
+    """
+    kind = get_completion_class(shell)
+    assert kind is not None
+    text = kind(click.get_current_context().find_root().command, {}, "dmlprep", VARIABLE).source()
+    if not install:
+        echo_page(text)
+        return 0
+    if shell not in _PLACES:
+        echo(f"{shell} looks nowhere by itself; add this line:")
+        echo(_BY_HAND[shell])
+        return 0
+    from dmlprep.files import check_output
+    from dmlprep.model.saving import write_file
+
+    variable, default, name = _PLACES[shell]
+    path = Path(os.environ.get(variable) or Path.home() / default) / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    check_output(path, force=force)
+    write_file(path, text.encode("utf-8"))
+    echo(f"wrote {path}; new shells complete dmlprep")
+    return 0
+
+
+def answer(cli: click.Command) -> NoReturn:
+    """Answer a shell that asks, and exit. Nothing is swept or started: this happens at each press of Tab."""
+    instruction = os.environ.get(VARIABLE, "")
+    try:
+        code = shell_complete(cli, {}, "dmlprep", VARIABLE, instruction)
+    except Exception:  # in the middle of a line that is being typed, nothing is better than a message
+        code = 1
+    sys.exit(code)

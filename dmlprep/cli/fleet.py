@@ -1,0 +1,127 @@
+"""``dmlprep fleet``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dmlprep.cli.options import format_option, quiet_option
+from dmlprep.cli.output import echo, echo_commands, print_json, print_json_text
+
+if TYPE_CHECKING:
+    from dmlprep.fleet import Job
+    from dmlprep.record.fleet import FleetRecord
+
+__all__ = ["command"]
+
+_MOST_JOBS = 1024
+
+
+@click.command("fleet")
+@click.argument("file", type=click.Path(path_type=Path), default=Path("fleet.toml"), metavar="[FILE]")
+@click.option(
+    "-o", "--out", type=click.Path(path_type=Path), help="Folder of all results. Needed unless the file says it."
+)
+@click.option(
+    "-j",
+    "--jobs",
+    type=click.IntRange(1, _MOST_JOBS),
+    metavar="N",
+    help="Jobs at once; by default one a processor, as far as memory allows.",
+)
+@click.option("--only", multiple=True, metavar="PATTERN", help="Jobs, by name or model; may be given several times.")
+@click.option("--shard", default="", metavar="PART/PARTS", help="One part of the jobs, such as 3/8, for CI.")
+@click.option("--dry-run", is_flag=True, help="Show the jobs, and run none.")
+@click.option("--fresh", is_flag=True, help="Do again what was done before, and measure on DirectML anew.")
+@click.option("--force", is_flag=True, help="Replace files that no fleet wrote.")
+@quiet_option
+@format_option("text", "json", "github")
+def command(
+    file: Path,
+    out: Path | None,
+    jobs: int | None,
+    only: tuple[str, ...],
+    shard: str,
+    dry_run: bool,
+    fresh: bool,
+    force: bool,
+    quiet: bool,
+    output_format: str,
+) -> int:
+    """Prepare the models that FILE names, each with every recipe, target and sizes that hold for it (docs/fleet.md).
+
+    \b
+    dmlprep fleet --dry-run                 the jobs of fleet.toml
+    dmlprep fleet                           those that were not done before, or of which something has changed
+    dmlprep fleet --only 'detector/*' --fresh
+    dmlprep fleet --shard 3/8 --format github
+
+    Each job has a folder of its name. Beside them are fleet.json, index.html, fleet.sarif and junit.xml.
+
+    Exit codes: the worst of all jobs, in this order: 70 a bug; 2 bad command, recipe or input; 1 a model was refused
+    or its parity failed; 3 a demanded check could not run; 0 good. 130 after Ctrl-C: the next run goes on.
+    """
+    from dmlprep import api
+    from dmlprep.cli.fleet_progress import FleetProgress
+
+    if dry_run:
+        _show_jobs(api.plan_fleet(file, only=only, shard=shard), quiet, output_format)
+        return 0
+    with FleetProgress(quiet) as observer:
+        record = api.prepare_fleet(
+            file, out=out, jobs=jobs, only=only, shard=shard, fresh=fresh, force=force, observer=observer
+        )
+    _show(record, file, quiet, output_format)
+    return record.exit_code
+
+
+def _show(record: FleetRecord, file: Path, quiet: bool, output_format: str) -> None:
+    if output_format == "json":
+        print_json_text(record.to_json())
+    elif output_format == "github":
+        from dmlprep.report.fleet import counted
+        from dmlprep.report.github import job_lines
+
+        echo_commands(job_lines(record, [(file.parent / job.model).as_posix() for job in record.jobs]))
+        echo(counted(record), err=True)
+    else:
+        from dmlprep.cli.bars import out
+        from dmlprep.report.fleet import show_fleet, show_fleet_briefly
+
+        (show_fleet_briefly if quiet else show_fleet)(record, out())
+
+
+def _show_jobs(jobs: list[Job], quiet: bool, output_format: str) -> None:
+    """The matrix; ``quiet``: how many they are."""
+    if output_format == "json":
+        print_json({"jobs": [_as_json(job) for job in jobs]})
+        return
+    if quiet:
+        echo(f"{len(jobs)} {'job' if len(jobs) == 1 else 'jobs'}")
+        return
+    from dmlprep.cli.bars import out
+    from dmlprep.fleet import job_memory
+    from dmlprep.record.documents import toml_value
+    from dmlprep.report.fleet import show_jobs
+
+    rows = []
+    for job in jobs:
+        pins = " ".join(f"{name}={toml_value(value)}" for name, value in job.pins.items())
+        rows.append((job.name, job.written, job.target, job_memory(job), pins))
+    show_jobs(rows, out())
+
+
+def _as_json(job: Job) -> dict[str, Any]:
+    from dmlprep.fleet import job_memory
+
+    return {
+        "name": job.name,
+        "model": job.shown,
+        "recipe": job.written,
+        "target": job.target,
+        "size": job.size,
+        "pins": job.pins,
+        "memory": job_memory(job),
+    }

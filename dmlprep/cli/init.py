@@ -1,0 +1,80 @@
+"""``dmlprep init``."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Literal, get_args
+
+import click
+
+from dmlprep.cli.options import given_models, quiet_option
+from dmlprep.cli.output import echo, echo_page, print_error
+from dmlprep.errors import UsageError
+from dmlprep.record.hints import command_line
+
+__all__ = ["command"]
+
+Build = Literal["cmake", "msbuild", "hatch", "github", "pre-commit"]
+_NAME = "dmlprep.toml"
+
+
+@click.command("init")
+@click.argument("models", type=click.Path(path_type=Path), nargs=-1, metavar="[MODEL...]")
+@click.option(
+    "-o",
+    "--out",
+    type=click.Path(path_type=Path),
+    default=Path(_NAME),
+    show_default=True,
+    help="The project file.",
+)
+@click.option("--results", default="build/models", show_default=True, metavar="FOLDER", help="Where results go.")
+@click.option("-y", "--yes", is_flag=True, help="Ask nothing: examples stand for sizes that nobody knows.")
+@click.option(
+    "--for",
+    "build",
+    type=click.Choice(get_args(Build)),
+    help="Print what a build system needs to do the same at each build.",
+)
+@click.option("--force", is_flag=True, help="Replace the project file.")
+@quiet_option
+def command(
+    models: tuple[Path, ...], out: Path, results: str, yes: bool, build: Build | None, force: bool, quiet: bool
+) -> int:
+    """Write a project file for each MODEL: the recipe that fits it, and sizes for what is free.
+
+    \b
+    dmlprep init model.onnx
+    dmlprep prepare
+
+    Without MODEL, those in the folder of the project file and below are taken. On a terminal it asks for the sizes.
+
+    Exit codes: 0 written; 2 no model, or one that cannot be read (without MODEL, the others are written).
+    """
+    from dmlprep import api
+
+    asking = not yes and sys.stdin.isatty()
+    begun = api.init_project(
+        *given_models(models), out=out, results=results, ask=_ask_size if asking else None, force=force
+    )
+    for error in begun.unreadable.values():
+        print_error(error)
+    code = UsageError.exit_code if begun.unreadable else 0
+    if not begun.models:
+        return code
+    echo(f"wrote {out}: {len(begun.models)} {'model' if len(begun.models) == 1 else 'models'}")
+    if not quiet:
+        for one in begun.models:
+            sizes = f", {', '.join(f'{name}={size}' for name, size in one.sizes.items())}" if one.sizes else ""
+            guessed = " (examples: put your own there)" if one.guessed else ""
+            echo(f"  {one.path}: {one.recipe}, {one.why}{sizes}{guessed}")
+        echo(f"next: {command_line('dmlprep', 'prepare', *(() if out.name == _NAME else ('--project', out)))}")
+    if build is not None:
+        echo()
+        echo_page(api.build_snippet(begun, build))
+    return code
+
+
+def _ask_size(model: Path, name: str, example: int) -> int:
+    return int(click.prompt(f"{model}: size of {name}", default=example, type=click.IntRange(1), err=True))

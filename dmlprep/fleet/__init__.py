@@ -1,0 +1,42 @@
+"""Many models at many sizes, for many targets, with many recipes: one file, one command, one table.
+
+``file`` reads what is asked for, ``matrix`` makes jobs of it, ``keys`` says what each depends on, ``places`` what was
+done before; ``run`` gives the rest to an ``engine``, of which ``local`` is one.
+"""
+
+from dmlprep.fleet.engine import Ended, Engine, Event, Progress, Started, Task
+from dmlprep.fleet.file import FleetEntry, FleetFile, Rule, read_fleet
+from dmlprep.fleet.local import LocalEngine
+from dmlprep.fleet.matrix import MOST_JOBS, Job, Shard, jobs_of, read_shard, selected, sharded
+from dmlprep.fleet.needs import job_memory, memory_needed, model_bytes, room
+from dmlprep.fleet.run import STATE_FOLDER, FleetObserver, FleetRequest, Ran, run_fleet
+
+__all__ = [
+    "MOST_JOBS",
+    "STATE_FOLDER",
+    "Ended",
+    "Engine",
+    "Event",
+    "FleetEntry",
+    "FleetFile",
+    "FleetObserver",
+    "FleetRequest",
+    "Job",
+    "LocalEngine",
+    "Progress",
+    "Ran",
+    "Rule",
+    "Shard",
+    "Started",
+    "Task",
+    "job_memory",
+    "jobs_of",
+    "memory_needed",
+    "model_bytes",
+    "read_fleet",
+    "read_shard",
+    "room",
+    "run_fleet",
+    "selected",
+    "sharded",
+]

@@ -1,0 +1,105 @@
+"""SHA-256 of files, read again only where the file system says that a file is another one.
+
+What a file was is kept by its path: device, number, size, and times of last change. A file that was written in the same
+moment as it was read may change once more without a new time (git's "racy" entries): such a one is not kept.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import os
+import stat
+from pathlib import Path
+
+import msgspec
+
+from dmlprep.errors import OutputError
+from dmlprep.files import Unfit, read_given
+from dmlprep.model.saving import write_file
+
+__all__ = ["Digests"]
+
+_MOST = 200_000
+"""Files that are kept."""
+
+_YOUNG = 2_500_000_000
+"""Nanoseconds: FAT tells times of last change to two seconds."""
+
+_FORMAT = 1
+
+_Identity = tuple[int, int, int, int, int]
+
+
+class _Seen(msgspec.Struct, frozen=True, array_like=True):
+    identity: _Identity
+    sha256: str
+
+
+class _Kept(msgspec.Struct, frozen=True):
+    format: int
+    files: dict[str, _Seen]
+
+
+class Digests:
+    """The digests of one fleet.
+
+    Args:
+        file: where they are kept; broken or missing, everything is read.
+    """
+
+    def __init__(self, file: Path | None = None) -> None:
+        self._file = file
+        self._before = _read(file) if file is not None else {}
+        self._seen: dict[str, _Seen] = {}
+        self.read = 0
+        """Files that were read."""
+
+    def of(self, path: Path) -> str:
+        """SHA-256 of a plain file, in hexadecimal.
+
+        Raises:
+            OSError: it cannot be read.
+        """
+        name = os.path.abspath(path)
+        identity = _identity(path)
+        for known in (self._seen.get(name), self._before.get(name)):
+            if known is not None and known.identity == identity:
+                self._seen[name] = known
+                return known.sha256
+        with path.open("rb") as file:
+            sha = hashlib.file_digest(file, "sha256").hexdigest()
+        self.read += 1
+        if _identity(path) == identity:  # else it was written to meanwhile, and the next look reads it again
+            self._seen[name] = _Seen(identity, sha)
+        return sha
+
+    def save(self) -> None:
+        """Keep what was read. One that cannot be kept costs time only."""
+        if self._file is None:
+            return
+        with contextlib.suppress(OSError, OutputError):
+            clock = self._file.with_suffix(".clock")
+            write_file(clock, b"")
+            now = clock.stat().st_mtime_ns  # by the clock of the file system
+            old = {name: seen for name, seen in self._seen.items() if max(seen.identity[3:]) < now - _YOUNG}
+            room = max(0, _MOST - len(old))
+            others = [(n, s) for n, s in self._before.items() if n not in self._seen][:room]
+            data = msgspec.json.encode(_Kept(_FORMAT, {**dict(others), **old}))
+            write_file(self._file, data)
+
+
+def _identity(path: Path) -> _Identity:
+    found = path.stat()
+    if not stat.S_ISREG(found.st_mode):  # a pipe or a device may have no end
+        raise OSError(errno.EINVAL, "no plain file", str(path))
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
+def _read(file: Path) -> dict[str, _Seen]:
+    try:
+        kept = msgspec.json.decode(read_given(file), type=_Kept)
+    except (OSError, Unfit, ValueError, RecursionError):  # msgspec's errors are ValueErrors
+        return {}
+    return kept.files if kept.format == _FORMAT else {}

@@ -1,0 +1,87 @@
+"""What runs the jobs of a fleet: tasks go in, and what becomes of them comes out, in any order.
+
+The fleet knows of a task that it is a command line of dmlprep. Whether that runs beside us or on another machine is the
+engine's business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+__all__ = ["Ended", "Engine", "Event", "Progress", "Started", "Task"]
+
+
+@dataclass(frozen=True)
+class Task:
+    """One command of dmlprep.
+
+    Attributes:
+        name: of the job.
+        arguments: of the command line, without the program.
+        memory: bytes that it needs (``needs.memory_needed``).
+    """
+
+    name: str
+    arguments: tuple[str, ...]
+    memory: int = 0
+
+
+@dataclass(frozen=True)
+class Started:
+    """A task has begun."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Progress:
+    """A line that a task wrote: a step is done."""
+
+    name: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A task has ended.
+
+    Attributes:
+        exit_code: of the command; 3 where it was ended for its memory, or never came to run.
+        error: what it said was wrong, with its remedy; empty for a good one.
+        seconds: wall time.
+    """
+
+    name: str
+    exit_code: int
+    error: str = ""
+    seconds: float = 0.0
+
+
+Event = Started | Progress | Ended
+
+
+class Engine(Protocol):
+    """Runs tasks. An engine is used by one thread."""
+
+    @property
+    def room(self) -> int:
+        """How many more tasks it wants now; with fewer than one, ``results`` comes first."""
+        ...
+
+    def submit(self, task: Task) -> None:
+        """Run a task, when its turn comes."""
+        ...
+
+    def results(self, *, wait: bool) -> Iterator[Event]:
+        """What happened since.
+
+        Args:
+            wait: for the next event, where there is none yet and a task has not ended.
+        """
+        ...
+
+    def close(self) -> None:
+        """End what still runs, with all that it began."""
+        ...

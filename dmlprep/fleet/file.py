@@ -1,0 +1,142 @@
+"""The file of a fleet: what it may say, and what of it is wrong.
+
+Its fields are those of the project file (``project.Entry``), and three that are a list of choices: axes of a matrix.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import msgspec
+
+from dmlprep.files import Unfit, matching
+from dmlprep.fleet.places import is_result
+from dmlprep.model.pinned import Value
+from dmlprep.project import Entry, Reader
+from dmlprep.record.documents import toml_key
+
+__all__ = ["CODE", "FleetEntry", "FleetFile", "Rule", "read_fleet"]
+
+CODE = "DP905"
+_PAGE = "docs/fleet.md"
+_MATCHES = 10_000
+"""Files of one pattern."""
+
+_SIZE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+"""Names of sizes are names of folders."""
+
+_AXES = {"recipes": "recipe", "targets": "target"}
+
+
+class FleetEntry(Entry, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
+    """What holds for a model, or for all of them: the fields of the project file, and the axes of the matrix.
+
+    Attributes:
+        recipes: a job with each, in place of ``recipe``.
+        targets: a job for each, in place of ``target``.
+        sizes: a job with each; pins by the name of the sizes, which go over ``pins``. ``{}`` takes the axis away.
+    """
+
+    recipes: list[str] | None = None
+    targets: list[str] | None = None
+    sizes: dict[str, dict[str, Value]] | None = None
+
+
+class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Jobs that are left out: those that match every field which is there. Each is a pattern, or a list of them.
+
+    Attributes:
+        model: the model's path, relative to the file, or its name.
+    """
+
+    model: str | list[str] = []
+    recipe: str | list[str] = []
+    target: str | list[str] = []
+    size: str | list[str] = []
+
+
+class FleetFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A fleet.
+
+    Attributes:
+        defaults: what holds for every model; its ``out`` is the folder of all results.
+        models: entries by path or pattern, relative to the file.
+        exclude: jobs that are left out.
+        file: where it was read.
+    """
+
+    defaults: FleetEntry = FleetEntry()
+    models: dict[str, FleetEntry]
+    exclude: list[Rule] = []
+    file: str = ""
+
+    @property
+    def folder(self) -> Path:
+        return Path(self.file).absolute().parent
+
+    @property
+    def out(self) -> Path | None:
+        """The folder of all results."""
+        return self.folder / self.defaults.out if self.defaults.out is not None else None
+
+    def files(self, pattern: str) -> list[Path]:
+        """The models that a pattern stands for, in the order of their names; absolute.
+
+        Raises:
+            UsageError: they are none, or too many.
+        """
+        reader = _reader(Path(self.file))
+        try:
+            found = matching(self.folder, pattern, most=_MATCHES)
+        except Unfit as error:
+            raise reader.wrong(str(error), error.fix) from error
+        found = [path for path in found if not is_result(path)]  # of an earlier run, below a pattern like **/*.onnx
+        if not found:
+            raise reader.wrong(f"nothing matches models.{toml_key(pattern)}", "check the path; ** is any folders")
+        return found
+
+
+def read_fleet(path: Path) -> FleetFile:
+    """Read the file of a fleet.
+
+    Raises:
+        UsageError: DP905, it cannot be read, belongs to another user, or has an unknown or ill-typed field.
+    """
+    reader = _reader(path)
+    reader.check_owner()
+    data = reader.document()
+    if not isinstance(data.get("models"), dict) or not data["models"]:
+        raise reader.wrong("it names no models", 'write [models."models/*.onnx"]; see docs/fleet.md')
+    _check(reader, reader.table(data.get("defaults", {}), FleetEntry, "defaults"), "defaults")
+    for pattern, table in data["models"].items():
+        name = f"models.{toml_key(pattern)}"
+        entry = reader.table(table, FleetEntry, name)
+        _check(reader, entry, name)
+        if entry.out is not None:
+            raise reader.wrong(f"'{name}.out': a fleet has one folder", "write out under [defaults]")
+    rules = data.get("exclude", [])
+    for number, table in enumerate(rules if isinstance(rules, list) else (), 1):
+        if reader.table(table, Rule, f"exclude {number}") == Rule():
+            raise reader.wrong(f"'exclude {number}' has no field, and would exclude all", "name model, target or size")
+    return reader.table(data, FleetFile, file=str(path))
+
+
+def _reader(path: Path) -> Reader:
+    return Reader(path, CODE, _PAGE, "file of a fleet")
+
+
+def _check(reader: Reader, entry: FleetEntry, name: str) -> None:
+    """What types do not tell."""
+    for many, one in _AXES.items():
+        choices = getattr(entry, many)
+        if choices is not None and getattr(entry, one) is not None:
+            raise reader.wrong(f"'{name}' has both {one} and {many}", f"write one of the two: {many} is a list of them")
+        if choices is not None and (not choices or len(set(choices)) < len(choices)):
+            raise reader.wrong(f"'{name}.{many}' is empty or names one twice", "name each once, or leave it out")
+    for size, pins in (entry.sizes or {}).items():
+        if not _SIZE_NAME.fullmatch(size):
+            fix = "use letters, digits, '-', '_' and '.': it becomes the name of a folder"
+            raise reader.wrong(f"'{name}.sizes': {size!r} cannot be the name of sizes", fix)
+        if not pins:
+            raise reader.wrong(f"'{name}.sizes.{size}' pins nothing", "write { height = 320, width = 320 }")

@@ -1,0 +1,151 @@
+"""A digest of all that a job depends on: equal digests, equal results.
+
+The model's bytes, the recipe with everything that was set in it, the feeds, the measure, the device with its libraries,
+and dmlprep's own code. Data files, which only the run itself finds, are compared by the record of the run that was.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from dmlprep.errors import UsageError
+from dmlprep.fleet.digests import Digests
+from dmlprep.fleet.matrix import Job
+from dmlprep.recipe import Plan, apply_settings, load_recipe, make_plan
+from dmlprep.record.origin import origin
+from dmlprep.record.own_code import code_digest
+
+if TYPE_CHECKING:
+    from dmlprep.runtime import SessionOptions
+
+__all__ = ["Keys"]
+
+_MOST_FEED_FILES = 20_000
+"""Files of one folder of feeds."""
+
+
+class Keys:
+    """Makes the keys of jobs; what several jobs share is looked at once.
+
+    Args:
+        digests: of the files.
+    """
+
+    def __init__(self, digests: Digests) -> None:
+        self._digests = digests
+        self._plans: dict[str, Plan] = {}
+        self._devices: dict[str, str] = {}
+        self._here: list[Any] | None = None
+
+    def plan(self, job: Job) -> Plan:
+        """The recipe of a job with everything that is set in it.
+
+        Raises:
+            UsageError: the recipe, a setting or the target is wrong, or the pins fit no step.
+        """
+        wanted = msgspec.json.encode([job.recipe, job.target, job.settings, job.pins, _asked(job)]).decode()
+        if wanted not in self._plans:
+            recipe = apply_settings(load_recipe(job.recipe), [*job.settings, *_asked(job)])
+            if job.target:
+                recipe = msgspec.structs.replace(recipe, target=job.target)
+            self._plans[wanted] = make_plan(recipe, job.pins)
+        return self._plans[wanted]
+
+    def key(self, job: Job) -> str:
+        """SHA-256 in hexadecimal.
+
+        Raises:
+            OSError: a file cannot be read.
+            UsageError: as ``plan``.
+        """
+        plan = self.plan(job)
+        recipe = plan.recipe
+        facts = {
+            "here": self._versions(),
+            "model": self._digests.of(job.model),
+            "target": plan.target.name,
+            "steps": [[step.name, step.pass_.name, step.options] for step in plan.steps],
+            "parity": recipe.parity,
+            "limits": recipe.limits,
+            "vram": job.given.get("vram", ""),
+            "metric": self._metric(job, plan),
+            "feeds": [[name, self._digests.of(path)] for name, path in _feed_files(job.given.get("feeds", ()))],
+            "device": self._device(plan),
+        }
+        return hashlib.sha256(msgspec.json.encode(facts, order="sorted")).hexdigest()
+
+    def _versions(self) -> list[Any]:
+        if self._here is None:
+            self._here = [code_digest(), platform.system(), platform.machine(), origin().versions]
+        return self._here
+
+    def _metric(self, job: Job, plan: Plan) -> list[Any]:
+        """The user's measure: its function, the bytes of its file, its bound."""
+        bound = job.given.get("metric_bound", plan.recipe.parity.metric_bound)
+        named, folder = job.given.get("metric", ""), Path()
+        if not named:
+            named = plan.recipe.parity.metric
+            folder = Path() if plan.recipe.name.startswith("@") else Path(plan.recipe.name).parent
+        file, _, function = named.rpartition(":")
+        return [function, self._digests.of(folder / file) if file else "", bound]
+
+    def _device(self, plan: Plan) -> str:
+        """What DirectML the job is proved on; a word where none can be told."""
+        if plan.recipe.parity.dml == "off":
+            return "off"
+        release = plan.target.ort_version
+        if release not in self._devices:
+            from dmlprep.runtime import SessionOptions, dml_status
+            from dmlprep.runtime.identity import dml_identity
+
+            session: SessionOptions = SessionOptions(release=release)
+            found = dml_identity(session)
+            if not found:  # a device that is not told from others of its kind, or none
+                status = dml_status(session=session)
+                found = f"available: {status.device}" if status.available else "none"
+            self._devices[release] = found
+        return self._devices[release]
+
+
+def _asked(job: Job) -> list[str]:
+    """The settings that ``device`` and ``require_dml`` are."""
+    device, required = job.given.get("device", "auto"), job.given.get("require_dml", False)
+    if required and device == "cpu":
+        fix = "leave one of the two out"
+        raise UsageError("DirectML is required on the CPU (device, require_dml)", where=job.name, fix=fix)
+    if required or device == "dml":
+        return ['parity.dml="require"']
+    return ['parity.dml="off"'] if device == "cpu" else []
+
+
+def _feed_files(feeds: tuple[str, ...]) -> Iterator[tuple[str, Path]]:
+    """Every file of feeds, with what it is called: its input, or its path below the folder that was given."""
+    for feed in feeds:
+        path = Path(feed)
+        if path.is_dir():
+            yield from _folder(path)
+        elif path.exists() or "=" not in feed:
+            yield path.suffix, path
+        else:
+            name, _, file = feed.rpartition("=")
+            yield f"{name}=", Path(file)
+
+
+def _folder(top: Path) -> Iterator[tuple[str, Path]]:
+    count = 0
+    for folder, folders, files in os.walk(top):
+        folders.sort()
+        for name in sorted(files):
+            count += 1
+            if count > _MOST_FEED_FILES:
+                what = f"a folder of feeds has more than {_MOST_FEED_FILES} files"
+                raise UsageError(what, where=str(top), fix="name the folder of the feeds alone")
+            path = Path(folder, name)
+            yield path.relative_to(top).as_posix(), path

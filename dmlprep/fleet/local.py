@@ -1,0 +1,208 @@
+"""Jobs as processes of this machine, as many at once as its memory and processors allow."""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import re
+import subprocess
+import tempfile
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from dmlprep.errors import CheckNotRun, InternalError
+from dmlprep.files.run_folder import sweep
+from dmlprep.fleet.engine import Ended, Event, Progress, Started, Task
+from dmlprep.fleet.needs import Room
+from dmlprep.runtime.offsite.limits import VARIABLE, MemoryLimit
+from dmlprep.runtime.starting import Started as Process
+from dmlprep.runtime.starting import module_command, start
+
+__all__ = ["LocalEngine", "what_was_wrong"]
+
+_LOOK = 0.5
+"""Seconds between two looks at a job's memory."""
+
+_LINES, _LONGEST = 400, 4000
+"""Lines of a job that are kept, and bytes of a line."""
+
+_LEAVE = 5.0
+"""Seconds that a killed job has to be gone."""
+
+_AHEAD = 2
+"""Tasks for each job at once that are taken before their turn."""
+
+_KILLED = 9
+"""SIGKILL."""
+
+_WAIT = 0.2
+"""Seconds after which a wait looks up, so that Ctrl-C is heard on Windows."""
+
+
+class LocalEngine:
+    """Runs each task as a process with a limit of memory; a task that does not fit waits until others have ended.
+
+    Args:
+        room: how many at once, and with how much memory.
+        command: makes the command line of a process from the task's arguments: dmlprep's own.
+    """
+
+    def __init__(self, room: Room, command: Callable[[tuple[str, ...]], list[str]] | None = None) -> None:
+        self._space = room
+        self._command = command or (lambda arguments: module_command("dmlprep", arguments))
+        self._waiting: deque[Task] = deque()
+        self._running: dict[str, Task] = {}
+        self._processes: dict[str, Process] = {}
+        self._threads: list[threading.Thread] = []
+        self._events: queue.Queue[Event] = queue.Queue()
+        self._unheard = 0
+        self._lock = threading.Lock()
+        self._closed = False
+
+    @property
+    def room(self) -> int:
+        with self._lock:
+            return _AHEAD * self._space.jobs - len(self._waiting) - len(self._running)
+
+    def submit(self, task: Task) -> None:
+        self._unheard += 1
+        with self._lock:
+            self._waiting.append(task)
+        self._dispatch()
+
+    def results(self, *, wait: bool) -> Iterator[Event]:
+        while wait and self._unheard:
+            with contextlib.suppress(queue.Empty):
+                yield self._heard(self._events.get(timeout=_WAIT))
+                break
+        with contextlib.suppress(queue.Empty):
+            while True:
+                yield self._heard(self._events.get_nowait())
+
+    def _heard(self, event: Event) -> Event:
+        self._unheard -= isinstance(event, Ended)
+        return event
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            self._waiting.clear()
+            running = [*self._processes.values()]
+        for process in running:
+            process.kill()
+        deadline = time.monotonic() + _LEAVE
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+        if running:
+            sweep()  # what they began beside their results
+
+    def _dispatch(self) -> None:
+        """Start what there is room for, in order; one that is too large lets smaller ones go before."""
+        with self._lock:
+            for task in [*self._waiting]:
+                if self._closed or not self._fits(task):
+                    continue
+                self._waiting.remove(task)
+                self._running[task.name] = task
+                thread = threading.Thread(target=self._run, args=(task,), name=f"dmlprep-job-{task.name}", daemon=True)
+                self._threads = [one for one in self._threads if one.is_alive()] + [thread]
+                thread.start()
+
+    def _fits(self, task: Task) -> bool:
+        if not self._running:
+            return True  # whatever it needs: it will not be less later
+        held = sum(one.memory for one in self._running.values())
+        enough = not self._space.memory or held + task.memory <= self._space.memory
+        return enough and len(self._running) < self._space.jobs
+
+    def _run(self, task: Task) -> None:
+        began = time.monotonic()
+        self._events.put(Started(task.name))
+        try:
+            code, error = self._process(task)
+        except Exception as wrong:  # whatever it is, the fleet hears of it and goes on
+            code, error = InternalError.exit_code, f"the job cannot be started: {wrong}"
+        with self._lock:
+            self._running.pop(task.name)
+            self._processes.pop(task.name, None)
+        self._events.put(Ended(task.name, code, error, round(time.monotonic() - began, 3)))
+        self._dispatch()
+
+    def _process(self, task: Task) -> tuple[int, str]:
+        limit = MemoryLimit(self._space.limit(task.memory), "the part of one job of this fleet")
+        variables = {"PYTHONIOENCODING": "utf-8"}
+        if limit.nbytes:
+            variables[VARIABLE] = f"{max(1, limit.nbytes >> 20)}M"
+        process = start(
+            self._command(task.arguments),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            # Where ours are, so that ``sweep`` finds what it began.
+            temporary=Path(tempfile.gettempdir()),
+            variables=variables,
+        )
+        with self._lock:
+            self._processes[task.name] = process
+            closed = self._closed
+        if closed:
+            process.kill()
+        lines: deque[str] = deque(maxlen=_LINES)
+        reader = threading.Thread(target=self._read, args=(task.name, process, lines), daemon=True)
+        reader.start()
+        try:
+            return self._watch(process, limit, reader, lines)
+        finally:
+            process.kill()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.process.wait(_LEAVE)
+            process.forget()
+
+    def _watch(
+        self, process: Process, limit: MemoryLimit, reader: threading.Thread, lines: deque[str]
+    ) -> tuple[int, str]:
+        while True:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                code = process.process.wait(_LOOK)
+                break
+            if limit.nbytes and (held := process.private_bytes()) > limit.nbytes:
+                return CheckNotRun.exit_code, f"the job {limit.exceeded(held)} (fewer --jobs leave more for each)"
+        reader.join(_LOOK)  # a process that it left behind may hold the pipe
+        if code == 0:
+            return 0, ""
+        said = what_was_wrong(list(lines))
+        if code in (1, 2, 3, 70):
+            return code, said
+        how = f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code:#x}"
+        if code == -_KILLED:  # from outside
+            return CheckNotRun.exit_code, f"the job {how}: the system does that when memory runs out (fewer --jobs)"
+        return InternalError.exit_code, f"the job {how}{f': {said}' if said else ''}"
+
+    def _read(self, name: str, process: Process, lines: deque[str]) -> None:
+        stream = process.process.stderr
+        assert stream is not None
+        with contextlib.suppress(OSError, ValueError), stream:
+            while raw := stream.readline(_LONGEST):
+                line = raw.decode("utf-8", "replace").rstrip()
+                lines.append(line)
+                if line and not self._closed:
+                    self._events.put(Progress(name, line))
+
+
+_ERROR = re.compile(r"(?:internal )?error: (.*)", re.IGNORECASE)
+
+
+def what_was_wrong(lines: list[str]) -> str:
+    """What a command of dmlprep says of its error, on one line, with the remedy in parentheses."""
+    at = next((i for i in reversed(range(len(lines))) if _ERROR.match(lines[i])), None)
+    if at is None:
+        return " ".join(line.strip() for line in lines[-3:])
+    found = _ERROR.match(lines[at])
+    what = [found[1] if found else "", *(line.strip() for line in lines[at + 1 :])]
+    text, fix = " ".join(what).strip(), ""
+    if " fix: " in f" {text}":
+        text, _, fix = text.partition("fix: ")
+    return f"{text.strip()} ({fix.strip()})" if fix else text

@@ -1,0 +1,254 @@
+"""The jobs of a fleet: every model with every recipe, target and sizes that hold for it, but for what is excluded."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from itertools import product
+from pathlib import Path, PurePath
+from typing import Any
+
+from dmlprep.errors import UsageError
+from dmlprep.files import is_pattern
+from dmlprep.fleet.file import CODE, FleetEntry, FleetFile, Rule
+from dmlprep.model.pinned import Value
+from dmlprep.passes.catalog import suggest
+from dmlprep.project import merged, recipe_at
+
+__all__ = ["MOST_JOBS", "Job", "Shard", "jobs_of", "read_shard", "selected", "sharded"]
+
+MOST_JOBS = 100_000
+"""Of one fleet: ten times what a fleet of 10,000 models has; a few lines of a file can ask for billions."""
+
+_MOST_SHARDS = 10_000
+_PLAIN = "@static-fp32"
+"""The recipe where nobody says another, as on the command line."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """One model with one recipe, for one target, with one set of sizes.
+
+    Attributes:
+        name: ``vision/detector/ort-1.24/large``: the model, then each axis that the file has; also its folder.
+        model: relative to the working folder where it lies below.
+        shown: the model's path as seen from the file, with ``/``.
+        recipe: a built-in one, or a path; ``written``: as the file names it.
+        target: empty for the recipe's own.
+        size: name of the sizes; empty without that axis.
+        given: other options, by the names of ``prepare``'s arguments.
+    """
+
+    name: str
+    model: Path
+    shown: str
+    recipe: str
+    written: str
+    target: str = ""
+    size: str = ""
+    pins: dict[str, Value] = field(default_factory=dict)
+    settings: tuple[str, ...] = ()
+    given: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Shard:
+    """Part ``index`` of ``count``, from 1. A job belongs to the same part whatever other jobs there are."""
+
+    index: int = 1
+    count: int = 1
+
+    def __str__(self) -> str:
+        return f"{self.index}/{self.count}" if self.count > 1 else ""
+
+    def holds(self, job: Job) -> bool:
+        """Whether the job is of this part: by the digest of its name."""
+        digest = hashlib.sha256(job.name.encode("utf-8", "surrogateescape")).digest()
+        return int.from_bytes(digest[:8], "big") % self.count == self.index - 1
+
+
+def read_shard(text: str) -> Shard:
+    """``3/8``; an empty text is all of it.
+
+    Raises:
+        UsageError: it is another form, or no such part.
+    """
+    if not text:
+        return Shard()
+    found = re.fullmatch(r"(\d{1,9})/(\d{1,9})", text.strip())
+    if found is None or not 1 <= int(found[1]) <= int(found[2]) <= _MOST_SHARDS:
+        fix = f"write PART/PARTS, such as 3/8; there are at most {_MOST_SHARDS} parts"
+        raise UsageError(f"{text!r} is no part", where="--shard", fix=fix)
+    return Shard(int(found[1]), int(found[2]))
+
+
+def jobs_of(fleet: FleetFile) -> list[Job]:
+    """All jobs, in the order of the file, without those that are excluded.
+
+    Raises:
+        UsageError: they are too many, two have one name, or an entry or an exclusion fits nothing.
+    """
+    models = _models(fleet)
+    count = 0
+    for _, entries in models.values():
+        sizes = [len(choices) for choices, _ in _axes(entries)]
+        count += sizes[0] * sizes[1] * sizes[2]
+        if count > MOST_JOBS:
+            fix = "name fewer models, or fewer sizes, targets and recipes"
+            raise _wrong(fleet, f"it has more than {MOST_JOBS:,} jobs", fix)
+    every = [job for model, (part, entries) in models.items() for job in _jobs(fleet, model, part, entries)]
+    _check_names(fleet, every)
+    kept = every
+    for number, rule in enumerate(fleet.exclude, 1):
+        matches = _rule(rule)
+        if not any(map(matches, every)):
+            raise _wrong(fleet, f"exclude {number} fits no job", _nearest(rule, every))
+        kept = [job for job in kept if not matches(job)]
+    if not kept:
+        raise _wrong(fleet, "no job is left", "exclude fewer")
+    return kept
+
+
+def selected(jobs: Sequence[Job], only: Sequence[str]) -> list[Job]:
+    """The jobs that patterns name: their names, the beginning of these, or the models' paths. All where there is none.
+
+    Raises:
+        UsageError: a pattern names none.
+    """
+    if not only:
+        return list(jobs)
+    found: set[str] = set()
+    for pattern in only:
+        named = {job.name for job in jobs if _named(job, pattern)}
+        if not named:
+            raise UsageError(
+                f"no job is called {pattern!r}", where="--only", fix=suggest(pattern, _few(job.name for job in jobs))
+            )
+        found |= named
+    return [job for job in jobs if job.name in found]
+
+
+def sharded(jobs: Sequence[Job], shard: Shard) -> list[Job]:
+    """The jobs of a part."""
+    return [job for job in jobs if shard.holds(job)]
+
+
+def _few(names: Iterator[str]) -> list[str]:
+    """Names for an error that lists them."""
+    every = sorted(set(names))
+    return every if len(every) <= 12 else [*every[:12], f"... {len(every) - 12} more"]
+
+
+def _named(job: Job, pattern: str) -> bool:
+    if is_pattern(pattern):
+        return fnmatchcase(job.name, pattern) or fnmatchcase(job.shown, pattern)
+    return job.name == pattern or job.name.startswith(f"{pattern}/") or job.shown == pattern
+
+
+def _models(fleet: FleetFile) -> dict[Path, tuple[str, list[FleetEntry]]]:
+    """Each model with the part of the name that stands for it, and with the entries that it falls under."""
+    found: dict[Path, tuple[str, list[FleetEntry]]] = {}
+    for pattern, entry in fleet.models.items():
+        fixed = _fixed(fleet.folder, pattern)
+        for path in fleet.files(pattern):
+            part = path.relative_to(fixed).with_suffix("").as_posix() if path.is_relative_to(fixed) else path.stem
+            found.setdefault(path, (part, [fleet.defaults]))[1].append(entry)
+            if len(found) > MOST_JOBS:
+                raise _wrong(fleet, f"it has more than {MOST_JOBS:,} models", "name fewer")
+    return found
+
+
+def _fixed(folder: Path, pattern: str) -> Path:
+    """The folders before the first sign that stands for others; of a plain path, its folder."""
+    fixed = Path()
+    for part in Path(pattern).parts[:-1]:
+        if is_pattern(part):
+            break
+        fixed /= part
+    return folder / fixed
+
+
+def _axes(entries: Sequence[FleetEntry]) -> list[tuple[list[str], bool]]:
+    """Recipes, targets and names of sizes that hold, the last entry's, each with whether it is an axis."""
+    recipes, targets, sizes = ([_PLAIN], False), ([""], False), ([""], False)
+    for entry in entries:
+        if entry.recipes is not None or entry.recipe is not None:
+            recipes = (entry.recipes or [entry.recipe or _PLAIN], entry.recipes is not None)
+        if entry.targets is not None or entry.target is not None:
+            targets = (entry.targets or [entry.target or ""], entry.targets is not None)
+        if entry.sizes is not None:
+            sizes = (list(entry.sizes) or [""], bool(entry.sizes))
+    return [recipes, targets, sizes]
+
+
+def _jobs(fleet: FleetFile, model: Path, part: str, entries: Sequence[FleetEntry]) -> Iterator[Job]:
+    found = merged(fleet.folder, entries, model)
+    by_size = next((entry.sizes for entry in reversed(entries) if entry.sizes is not None), {})
+    axes = _axes(entries)
+    given = {name: value for name, value in found.given.items() if name not in ("recipe", "target")}
+    here = Path.cwd()
+    named = model.relative_to(here) if model.is_relative_to(here) else model
+    shown = model.relative_to(fleet.folder) if model.is_relative_to(fleet.folder) else model
+    for recipe, target, size in product(*(choices for choices, _ in axes)):
+        words = (PurePath(recipe).stem.removeprefix("@"), target, size)
+        name = "/".join([part, *(word for word, (_, axis) in zip(words, axes, strict=True) if axis)])
+        yield Job(
+            name=name,
+            model=named,
+            shown=shown.as_posix(),
+            recipe=recipe_at(fleet.folder, recipe),
+            written=recipe,
+            target=target,
+            size=size,
+            pins={**found.pins, **(by_size or {}).get(size, {})},
+            settings=tuple(found.settings),
+            given=given,
+        )
+
+
+def _check_names(fleet: FleetFile, jobs: Sequence[Job]) -> None:
+    taken: dict[str, Job] = {}
+    for job in jobs:
+        # Windows and macOS take both cases for one name.
+        other = taken.setdefault(job.name.casefold(), job)
+        if other is not job:
+            fix = "name both models by one pattern (**/x.onnx), so that their folders are part of the name"
+            if other.model == job.model:
+                fix = "give the recipes different names"
+            both = f"{other.shown} and {job.shown}" if other.model != job.model else f"two jobs of {job.shown}"
+            raise _wrong(fleet, f"{both} would both be called {job.name!r}", fix)
+
+
+def _rule(rule: Rule) -> Callable[[Job], bool]:
+    def fits(patterns: str | list[str], *names: str) -> bool:
+        every = [patterns] if isinstance(patterns, str) else patterns
+        return not every or any(fnmatchcase(name, one) for one in every for name in names)
+
+    def matches(job: Job) -> bool:
+        part = PurePath(job.shown).stem
+        return (
+            fits(rule.model, job.shown, part)
+            and fits(rule.recipe, job.written)
+            and fits(rule.target, job.target)
+            and fits(rule.size, job.size)
+        )
+
+    return matches
+
+
+def _nearest(rule: Rule, jobs: Sequence[Job]) -> str:
+    """What was meant by a field that fits nothing."""
+    for name in ("model", "recipe", "target", "size"):
+        patterns = getattr(rule, name)
+        there = {getattr(job, {"model": "shown", "recipe": "written"}.get(name, name)) for job in jobs}
+        for pattern in [patterns] if isinstance(patterns, str) else patterns:
+            if not any(fnmatchcase(one, pattern) for one in there):
+                return f"{name}: {suggest(pattern, _few(one for one in there if one))}"
+    return "its fields fit no job together; take it out"
+
+
+def _wrong(fleet: FleetFile, what: str, fix: str) -> UsageError:
+    return UsageError(what, where=fleet.file, fix=fix, code=CODE)

@@ -1,0 +1,73 @@
+"""How much memory a job needs, and how many jobs this machine has room for."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from pathlib import Path
+
+from dmlprep.fleet.matrix import Job
+from dmlprep.runtime.starting import allowed_memory
+
+__all__ = ["Room", "job_memory", "memory_needed", "model_bytes", "room"]
+
+_ON_CPU, _ON_DML = 250 << 20, 1536 << 20
+_TIMES = 2.5
+"""Bytes of a base, and how many times the weights are held: above all that ``tests/benchmarks/fleet.py --memory``
+measured (docs/fleet.md). The base of DirectML is that on Linux: Wine, and a driver that computes on the CPU."""
+
+
+def memory_needed(nbytes: int, *, dml: bool) -> int:
+    """Bytes of private memory that preparing and proving a model takes at its peak, all processes together.
+
+    Args:
+        nbytes: of the model's files.
+        dml: whether it is proved on DirectML as well.
+    """
+    return (_ON_DML if dml else _ON_CPU) + int(_TIMES * nbytes)
+
+
+def model_bytes(model: Path) -> int:
+    """Bytes of a model's file and of the files beside it that bear its name, which are most likely its data."""
+    total = 0
+    with contextlib.suppress(OSError):
+        total = model.stat().st_size
+        with os.scandir(model.parent) as entries:
+            for entry in entries:
+                data = entry.name.startswith((f"{model.name}.", f"{model.name}_")) or entry.name == f"{model.stem}.data"
+                if data and entry.is_file():
+                    total += entry.stat().st_size
+    return total
+
+
+def job_memory(job: Job) -> int:
+    """Bytes that a job is taken to need."""
+    return memory_needed(model_bytes(job.model), dml=job.given.get("device") != "cpu")
+
+
+class Room:
+    """What there is for all jobs together.
+
+    Attributes:
+        jobs: at once, at most.
+        memory: bytes; 0 where nobody knows.
+    """
+
+    def __init__(self, jobs: int, memory: int) -> None:
+        self.jobs, self.memory = jobs, memory
+
+    def limit(self, needed: int) -> int:
+        """Bytes that a job may hold: its part, or what it needs where that is more. 0 for no limit."""
+        return min(max(needed, self.memory // self.jobs), self.memory)
+
+
+def room(jobs: int | None = None) -> Room:
+    """That of this machine: a job a processor that this process may use, and the memory that workers may hold.
+
+    Raises:
+        UsageError: the user's memory limit is none.
+    """
+    if jobs is None:
+        jobs = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+    return Room(jobs, allowed_memory().nbytes)

@@ -1,0 +1,135 @@
+"""What a fleet keeps of each job's record: a row of its table, and what reports of all jobs show."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from dmlprep._version import __version__
+from dmlprep.errors import InputError, InternalError
+from dmlprep.fleet.engine import Ended
+from dmlprep.fleet.matrix import Job
+from dmlprep.fleet.places import MODEL, RECORD, REPORT
+from dmlprep.record import CODES, Finding, RunRecord
+from dmlprep.record.fleet import JobRecord
+from dmlprep.record.headline import headline
+
+__all__ = ["Done", "done", "read_record", "without_record"]
+
+_NO_RECORD = "DP906"
+_OF_THE_MODEL = {"DP001", "DP016", "DP017"}
+"""Codes of files that are no model: the same bytes are none the next time."""
+
+_OF_THE_MACHINE = {"DP013"}
+"""Codes of refusals that another machine, or this one with less to do, need not repeat: a limit was exceeded."""
+
+
+@dataclass(frozen=True)
+class Done:
+    """A job that came to its end.
+
+    Attributes:
+        row: of the fleet's record.
+        findings: the run's record with its findings alone, for SARIF and annotations.
+        data: SHA-256 of the data files that the run read.
+        lasting: whether the outcome follows from the job's key.
+    """
+
+    row: JobRecord
+    findings: RunRecord
+    data: dict[Path, str]
+    lasting: bool = True
+
+
+def read_record(path: Path) -> RunRecord | None:
+    """A run's record; ``None`` where there is none that can be read."""
+    try:
+        return RunRecord.read(path)
+    except InputError:
+        return None
+
+
+def done(job: Job, ended: Ended, record: RunRecord | None, key: str, *, kept: bool = False) -> Done:
+    """The row of a job.
+
+    Args:
+        ended: how it ended, now or before.
+        record: of its run; ``None`` where it came to none.
+    """
+    if record is None or record.exit_code != ended.exit_code:
+        return without_record(job, ended, key, kept=kept)
+    news = headline(record)
+    placed = record.facts.get("placement_after")
+    placed = placed if isinstance(placed, dict) else {}
+    compared = [v for v in record.verdicts if v.decides and v.outputs]
+    errors = [output.max_rel for verdict in compared for output in verdict.outputs]
+    row = _row(
+        job,
+        ended,
+        key,
+        kept=kept,
+        record=f"{job.name}/{RECORD}",
+        report=f"{job.name}/{REPORT}",
+        output=f"{job.name}/{MODEL}" if ended.exit_code == 0 else "",
+        level=news.level,
+        summary=news.text,
+        error=record.error,
+        nodes=placed.get("nodes"),
+        dml_nodes=placed.get("dml_nodes"),
+        worst_error=max(errors) if errors else None,
+        devices=list(dict.fromkeys(v.device.name for v in compared if v.device is not None)),
+        bytes_before=record.steps[0].bytes_before if record.steps else None,
+        bytes_after=record.steps[-1].bytes_after if record.steps else None,
+    )
+    findings = _light(job, record, record.all_findings(), record.error)
+    recipe = "" if job.recipe.startswith("@") else job.recipe
+    digests = record.facts.get("digests")
+    named = digests.items() if isinstance(digests, dict) else ()
+    data = {Path(path): str(sha) for path, sha in named if path not in (str(job.model), recipe)}
+    codes = {one.code for one in record.findings}
+    return Done(row, findings, data, not (ended.exit_code and codes & _OF_THE_MACHINE))
+
+
+def without_record(job: Job, ended: Ended, key: str, *, kept: bool = False) -> Done:
+    """The row of a job that left no record: its input cannot be used, or it was ended. Without one nothing is good."""
+    error = ended.error or f"the job ended with exit code {ended.exit_code}, and left no record of it"
+    if ended.exit_code == 0:
+        ended = replace(ended, exit_code=InternalError.exit_code)
+    row = _row(job, ended, key, kept=kept, level="bad", error=error, summary=error)
+    named = re.search(r"\[(DP\d{3})\]", error)
+    code = named[1] if named and named[1] in CODES else _NO_RECORD
+    found = Finding(code=code, severity="error", message=error)
+    record = RunRecord(command="prepare", input=str(job.model), version=__version__, target=job.target)
+    record.recipe, record.exit_code = job.written, ended.exit_code
+    return Done(row, _light(job, record, [found], ""), {}, lasting=code in _OF_THE_MODEL)
+
+
+def _row(job: Job, ended: Ended, key: str, **more: Any) -> JobRecord:
+    return JobRecord(
+        name=job.name,
+        model=job.shown,
+        recipe=job.written,
+        target=job.target,
+        size=job.size,
+        pins=job.pins,
+        exit_code=ended.exit_code,
+        seconds=ended.seconds,
+        key=key,
+        **more,
+    )
+
+
+def _light(job: Job, record: RunRecord, findings: list[Finding], error: str) -> RunRecord:
+    """The record without steps, verdicts and facts, which take most of its memory."""
+    return RunRecord(
+        command=record.command,
+        input=record.input,
+        version=record.version,
+        target=record.target,
+        recipe=record.recipe,
+        exit_code=record.exit_code,
+        findings=findings,
+        error=error,
+    )

@@ -1,0 +1,161 @@
+"""The folder of one job: what was made there and of what, so that it is not made again, and is never half of two runs.
+
+``job.json`` says which run the files beside it are of, with their digests. It is written before the job runs, without
+an outcome, and again when the job has ended. Files that no ``job.json`` speaks of are not the fleet's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+
+import msgspec
+
+from dmlprep.errors import OutputError
+from dmlprep.files import Unfit, read_given, remove, replace, unwritable
+from dmlprep.fleet.digests import Digests
+from dmlprep.model.saving import write_file
+
+__all__ = ["FILES", "MODEL", "RECORD", "REPORT", "Place", "State", "is_result"]
+
+MODEL, RECORD, REPORT, STATE = "model.onnx", "run.json", "report.html", "job.json"
+FILES = (MODEL, f"{MODEL}.data", RECORD, REPORT)
+"""What a job may write."""
+
+_FORMAT = 1
+_LASTING = (0, 1, 2)
+"""Exit codes that may follow from what a key holds: a good model, one that was refused, a file that is no model. The
+others say something of this machine, and are tried again."""
+
+
+def is_result(path: Path) -> bool:
+    """Whether a file is what a job wrote."""
+    return path.name in FILES and os.path.isfile(path.parent / STATE)
+
+
+class State(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """``job.json``.
+
+    Attributes:
+        key: digest of what the job depended on, data files aside.
+        exit_code: ``None`` while it runs, and where that run was ended.
+        error: why it is not good.
+        seconds: that it took.
+        reads: SHA-256 of the model's data files by path, relative to the fleet's file.
+        files: SHA-256 of what it wrote, by name.
+        lasting: whether the outcome follows from the key.
+    """
+
+    format: int = _FORMAT
+    key: str
+    exit_code: int | None = None
+    error: str = ""
+    seconds: float = 0.0
+    reads: dict[str, str] = {}
+    files: dict[str, str] = {}
+    lasting: bool = True
+
+
+class Place:
+    """Where one job's files lie.
+
+    Args:
+        folder: the job's.
+        base: folder of the fleet's file: paths of data files are relative to it.
+    """
+
+    def __init__(self, folder: Path, base: Path) -> None:
+        self.folder, self._base = folder, base
+
+    def state(self) -> State | None:
+        """What ``job.json`` says; ``None`` where there is none that can be read."""
+        try:
+            found = msgspec.json.decode(read_given(self.folder / STATE, 1 << 22), type=State)
+        except (OSError, Unfit, ValueError, RecursionError):
+            return None
+        return found if found.format == _FORMAT else None
+
+    def kept(self, key: str, digests: Digests) -> State | None:
+        """The outcome that holds for ``key``: its data files are as they were, and so is all that it wrote."""
+        state = self.state()
+        if state is None or state.key != key or state.exit_code not in _LASTING or not state.lasting:
+            return None
+        try:
+            same = all(digests.of(self._base / path) == sha for path, sha in state.reads.items())
+            same = same and set(state.files) <= set(FILES) and (state.exit_code != 0 or MODEL in state.files)
+            same = same and all(digests.of(self.folder / name) == sha for name, sha in state.files.items())
+        except (OSError, ValueError):  # gone, or a path that is none
+            return None
+        there = state.exit_code == 0 or not os.path.lexists(self.folder / MODEL)
+        return state if same and there else None
+
+    def begin(self, key: str, *, force: bool) -> None:
+        """Say that a job begins here.
+
+        Raises:
+            OutputError: files are there that are not the fleet's, or the folder cannot be written.
+        """
+        if not force and not os.path.lexists(self.folder / STATE):
+            for name in FILES:
+                if os.path.lexists(self.folder / name):
+                    fix = "choose another folder, or pass --force to replace what is there"
+                    raise OutputError("the file exists, and no fleet wrote it", where=str(self.folder / name), fix=fix)
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise unwritable(error, self.folder) from error
+        write_file(self.folder / STATE, msgspec.json.encode(State(key=key)))
+
+    def settle(
+        self, key: str, exit_code: int, digests: Digests, *, record: Path | None, reads: dict[Path, str], **said: object
+    ) -> State:
+        """Keep an outcome. One that is not good leaves nothing of an earlier result, and its own record.
+
+        Args:
+            record: the run's record, to be moved here where there is no result.
+            reads: SHA-256 of data files that the run read.
+            said: further fields of the state.
+
+        Raises:
+            OutputError: a file cannot be moved or removed.
+        """
+        try:
+            if exit_code != 0:
+                for name in (MODEL, f"{MODEL}.data", RECORD):  # the head first
+                    remove(self.folder / name)
+                if record is None:
+                    remove(self.folder / REPORT)
+                elif record.is_file():
+                    replace(record, self.folder / RECORD)
+            files = {name: digests.of(self.folder / name) for name in FILES if (self.folder / name).is_file()}
+        except OSError as error:
+            raise unwritable(error, self.folder) from error
+        paths = {self._shown(path): sha for path, sha in reads.items()}
+        state = State(key=key, exit_code=exit_code, reads=paths, files=files)
+        state = msgspec.structs.replace(state, **said)
+        write_file(self.folder / STATE, msgspec.json.encode(state))
+        return state
+
+    def restore(self, before: State | None, top: Path) -> None:
+        """Say what was said before the job began, which was stopped; folders that it made and left empty go.
+
+        Args:
+            top: the fleet's folder, which stays.
+        """
+        if before is not None:
+            write_file(self.folder / STATE, msgspec.json.encode(before))
+            return
+        if any(os.path.lexists(self.folder / name) for name in FILES):
+            return  # it was about to end: the next run does it again
+        remove(self.folder / STATE)
+        for path in (self.folder, *self.folder.parents):
+            if path == top:
+                break
+            with contextlib.suppress(OSError):
+                path.rmdir()
+
+    def _shown(self, path: Path) -> str:
+        with contextlib.suppress(ValueError):  # another drive
+            return Path(os.path.relpath(path, self._base)).as_posix()
+        return str(path)

@@ -1,0 +1,301 @@
+"""Run a fleet: what was done before stays, the rest goes to an engine, and each job that ends is kept at once.
+
+A fleet that is killed goes on where it was: a job is done when its ``job.json`` says so, and a result appears as a
+whole (``pipeline/prepare.py``). Locks are the system's, which go with the process that holds them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from dmlprep._version import __version__
+from dmlprep.errors import OutputError, UsageError
+from dmlprep.files import remove, unreadable, unwritable
+from dmlprep.files.locks import held
+from dmlprep.fleet.digests import Digests
+from dmlprep.fleet.engine import Ended, Engine, Event, Progress, Started, Task
+from dmlprep.fleet.keys import Keys
+from dmlprep.fleet.matrix import Job, Shard
+from dmlprep.fleet.needs import job_memory
+from dmlprep.fleet.outcome import Done, done, read_record, without_record
+from dmlprep.fleet.places import FILES, MODEL, RECORD, REPORT, Place, State
+from dmlprep.record import RunRecord
+from dmlprep.record.documents import toml_value
+from dmlprep.record.fleet import FleetRecord, JobRecord, worst
+
+__all__ = ["STATE_FOLDER", "FleetObserver", "FleetRequest", "Ran", "arguments_of", "run_fleet"]
+
+STATE_FOLDER = ".dmlprep-fleet"
+"""Below the folder of results, which it makes a fleet's: digests that are kept, locks, records on their way."""
+
+
+class FleetObserver:
+    """Told what a fleet does. Every method may be left as it is."""
+
+    def began(self, total: int) -> None:
+        """So many jobs."""
+
+    def job_started(self, name: str) -> None:
+        """A job runs."""
+
+    def job_progress(self, name: str, text: str) -> None:
+        """A step of it is done."""
+
+    def job_ended(self, row: JobRecord) -> None:
+        """A job has ended, or is known from before."""
+
+
+@dataclass(frozen=True)
+class FleetRequest:
+    """What a fleet is asked for.
+
+    Attributes:
+        file: the fleet's file, for the record.
+        base: its folder.
+        out: folder of all results.
+        jobs: those to be run.
+        engine: makes what runs them.
+        shard, only: what ``jobs`` were selected by, for the record.
+        fresh: run what is known from before as well, and measure on DirectML anew.
+        force: replace files that no fleet wrote.
+    """
+
+    file: str
+    base: Path
+    out: Path
+    jobs: Sequence[Job]
+    engine: Callable[[], Engine]
+    shard: Shard = field(default_factory=Shard)
+    only: Sequence[str] = ()
+    fresh: bool = False
+    force: bool = False
+    observer: FleetObserver = field(default_factory=FleetObserver)
+
+
+@dataclass(frozen=True)
+class Ran:
+    """A fleet that has come to its end.
+
+    Attributes:
+        record: as ``fleet.json`` holds it.
+        findings: of each job, in the same order: its record with its findings alone.
+    """
+
+    record: FleetRecord
+    findings: list[RunRecord]
+
+
+def run_fleet(request: FleetRequest) -> Ran:
+    """Run the jobs, each by itself: one that fails does not end the others.
+
+    Raises:
+        UsageError: a recipe, a setting, a target or a pin is wrong. Nothing has run then.
+        OutputError: the folder cannot be written.
+    """
+    return _Run(request).run()
+
+
+@dataclass
+class _Active:
+    """A job that the engine has."""
+
+    job: Job
+    key: str
+    place: Place
+    before: State | None
+    lock: contextlib.ExitStack
+
+
+class _Run:
+    """The state of one run."""
+
+    def __init__(self, request: FleetRequest) -> None:
+        self._request = request
+        self._own = request.out / STATE_FOLDER
+        self._digests = Digests(self._own / "digests.json")
+        self._keys = Keys(self._digests)
+        self._active: dict[str, _Active] = {}
+        self._done: dict[str, Done] = {}
+
+    def run(self) -> Ran:
+        began = time.monotonic()
+        self._check_inputs()
+        for job in self._request.jobs:
+            self._keys.plan(job)  # what is wrong with recipes and settings is told before anything runs
+        try:
+            (self._own / "records").mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise unwritable(error, self._request.out, "choose another folder with -o") from error
+        self._request.observer.began(len(self._request.jobs))
+        try:
+            self._work()
+        finally:
+            self._abandon()  # once more, now that nothing runs: folders that were not empty
+            self._digests.save()
+        found = [self._done[job.name] for job in self._request.jobs]
+        record = FleetRecord(
+            file=self._request.file,
+            version=__version__,
+            shard=str(self._request.shard),
+            only=list(self._request.only),
+            exit_code=worst(one.row.exit_code for one in found),
+            seconds=round(time.monotonic() - began, 3),
+            jobs=[one.row for one in found],
+        )
+        return Ran(record, [one.findings for one in found])
+
+    def _check_inputs(self) -> None:
+        """No result may replace a model that is prepared."""
+        models = {os.path.normcase(os.path.realpath(job.model)) for job in self._request.jobs}
+        for job in self._request.jobs:
+            for name in FILES:
+                path = self._request.out / job.name / name
+                if os.path.normcase(os.path.realpath(path)) in models:
+                    fix = "choose another folder with -o"
+                    raise OutputError("a result would replace this model of the fleet", where=str(path), fix=fix)
+
+    def _work(self) -> None:
+        engine: Engine | None = None
+        try:
+            for job in self._request.jobs:
+                while engine is not None and engine.room < 1:
+                    self._hear(engine, wait=True)
+                if engine is not None:
+                    self._hear(engine, wait=False)
+                task = self._begin(job)
+                if task is not None:
+                    engine = engine or self._request.engine()
+                    engine.submit(task)
+            while engine is not None and self._active:
+                self._hear(engine, wait=True)
+        except BaseException:
+            self._abandon()  # at once: after Ctrl-C there is less than a second (cli/stopping.py)
+            raise
+        finally:
+            if engine is not None:
+                engine.close()
+
+    def _begin(self, job: Job) -> Task | None:
+        """The task of a job; ``None`` where it is known from before, or cannot be begun."""
+        key, lock = "", contextlib.ExitStack()
+        try:
+            key = self._keys.key(job)
+            place = Place(self._request.out / job.name, self._request.base)
+            if not lock.enter_context(held(self._lock(job))):
+                raise OutputError("another run works on this job", where=str(place.folder), fix="wait, and run again")
+            state = place.state()
+            if not self._request.fresh and (kept := place.kept(key, self._digests)) is not None:
+                ended = Ended(job.name, kept.exit_code or 0, kept.error, kept.seconds)
+                found = done(job, ended, read_record(place.folder / RECORD), key, kept=True)
+                if found.lasting:
+                    lock.close()
+                    self._end(found)
+                    return None
+            place.begin(key, force=self._request.force)
+        except (OSError, UsageError) as error:
+            lock.close()
+            wrong = unreadable(error, Path(error.filename or job.model)) if isinstance(error, OSError) else error
+            self._end(without_record(job, Ended(job.name, wrong.exit_code, str(wrong)), key))
+            return None
+        self._active[job.name] = _Active(job, key, place, state, lock)
+        arguments = arguments_of(job, place.folder, self._record(job), fresh=self._request.fresh)
+        return Task(job.name, arguments, job_memory(job))
+
+    def _hear(self, engine: Engine, *, wait: bool) -> None:
+        for event in engine.results(wait=wait):
+            self._told(event)
+
+    def _told(self, event: Event) -> None:
+        observer = self._request.observer
+        if isinstance(event, Started):
+            observer.job_started(event.name)
+        elif isinstance(event, Progress):
+            observer.job_progress(event.name, event.text)
+        else:
+            self._end(self._settled(self._active.pop(event.name), event))
+
+    def _settled(self, active: _Active, ended: Ended) -> Done:
+        """Keep what a job came to."""
+        record = self._record(active.job)
+        with active.lock:
+            read = read_record(record)
+            if ended.exit_code == 0 and not (active.place.folder / MODEL).is_file():
+                read = None  # whatever it says
+            found = done(active.job, ended, read, active.key)
+            try:
+                lasting = found.lasting and self._unchanged(active, found)
+                active.place.settle(
+                    active.key,
+                    found.row.exit_code,
+                    self._digests,
+                    record=record if found.row.record else None,
+                    reads=found.data,
+                    error=found.row.error,
+                    seconds=ended.seconds,
+                    lasting=lasting,
+                )
+            except OutputError as error:
+                found = without_record(active.job, Ended(active.job.name, error.exit_code, str(error)), active.key)
+            with contextlib.suppress(OSError):
+                remove(record)
+        return found
+
+    def _unchanged(self, active: _Active, found: Done) -> bool:
+        """Whether the model and its data are what the run read; looked at now, so that the next run need not."""
+        try:
+            same = all(self._digests.of(path) == sha for path, sha in found.data.items())
+            return same and self._keys.key(active.job) == active.key
+        except OSError:
+            return False
+
+    def _abandon(self) -> None:
+        """Jobs that were stopped leave their folders as they were."""
+        for active in self._active.values():
+            with active.lock, contextlib.suppress(OSError, OutputError):
+                remove(self._record(active.job))
+                active.place.restore(active.before, self._request.out)
+
+    def _end(self, found: Done) -> None:
+        self._done[found.row.name] = found
+        self._request.observer.job_ended(found.row)
+
+    def _record(self, job: Job) -> Path:
+        return self._own / "records" / f"{_short(job.name)}.json"
+
+    def _lock(self, job: Job) -> Path:
+        folder = self._own / "locks" / _short(job.name)
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+
+def _short(name: str) -> str:
+    return hashlib.sha256(os.fsencode(name)).hexdigest()[:16]
+
+
+def arguments_of(job: Job, folder: Path, record: Path, *, fresh: bool = False) -> tuple[str, ...]:
+    """The command line of a job, without the program.
+
+    Args:
+        folder: of its result.
+        record: where its record goes as well, also when the model is refused.
+    """
+    said = ["prepare", "-o", str(folder), "--no-project", "--force", "--recipe", job.recipe]
+    said += ["--target", job.target] if job.target else []
+    for name, value in job.pins.items():
+        said += ["--pin", f"{name}={toml_value(value)}"]
+    for setting in job.settings:
+        said += ["--set", setting]
+    for feed in job.given.get("feeds", ()):
+        said += ["--feeds", str(feed)]
+    for option in ("device", "vram", "metric", "metric_bound"):
+        if option in job.given:
+            said += [f"--{option.replace('_', '-')}={job.given[option]}"]
+    said += ["--require-dml"] if job.given.get("require_dml") else []
+    said += ["--fresh"] if fresh else []
+    return (*said, "--record", str(record), "--html", str(folder / REPORT), "--", str(job.model))

@@ -1,0 +1,56 @@
+# What a program needs beside it: the model's files, its contract, and the DLLs, which Windows else takes from System32,
+# where older ones lie. DMLPREP_MODEL_FOLDER and DMLPREP_DLLS are set by whoever includes this.
+define_property(GLOBAL PROPERTY DMLPREP_MODEL_FOLDER BRIEF_DOCS "folder of model.json" FULL_DOCS "folder of model.json")
+define_property(GLOBAL PROPERTY DMLPREP_DLLS BRIEF_DOCS "DLLs of the app" FULL_DOCS "onnxruntime.dll and DirectML.dll")
+set_property(GLOBAL PROPERTY DMLPREP_MODEL_FOLDER "${DMLPREP_MODEL_FOLDER}")
+set_property(GLOBAL PROPERTY DMLPREP_DLLS "${DMLPREP_DLLS}")
+
+# dmlprep_files(VARIABLE [PACKAGE]): the paths of the model's files, its contract and its digest; of this package, or of
+# the one in another folder.
+function(dmlprep_files variable)
+  get_property(folder GLOBAL PROPERTY DMLPREP_MODEL_FOLDER)
+  if(ARGC GREATER 1)
+    set(folder "${ARGV1}")
+  endif()
+  file(READ "${folder}/model.json" contract)
+  string(JSON name GET "${contract}" model file)
+  set(found "${folder}/model.json" "${folder}/model.json.sha256" "${folder}/${name}")
+  string(JSON count LENGTH "${contract}" model data)
+  if(count GREATER 0)
+    math(EXPR last "${count} - 1")
+    foreach(index RANGE ${last})
+      string(JSON name GET "${contract}" model data ${index})
+      list(APPEND found "${folder}/${name}")
+    endforeach()
+  endif()
+  set(${variable} ${found} PARENT_SCOPE)
+endfunction()
+
+# dmlprep_stage(TARGET [FOLDER [PACKAGE]]): copies them, the model's into FOLDER below the program's. A program with several
+# models calls it once for each: one package brings the loader, the others are named by their folders. Nothing is copied
+# that is there already and the same.
+function(dmlprep_stage target)
+  set(to "$<TARGET_FILE_DIR:${target}>")
+  set(model_to "${to}")
+  if(ARGC GREATER 1)
+    set(model_to "${to}/${ARGV1}")
+  endif()
+  if(ARGC GREATER 2)
+    dmlprep_files(files "${ARGV2}")
+  else()
+    dmlprep_files(files)
+  endif()
+  get_property(dlls GLOBAL PROPERTY DMLPREP_DLLS)
+  if(NOT dlls)
+    message(WARNING "${target}: neither ONNXRUNTIME_DLL nor DIRECTML_DLL is set, so put both beside the program yourself")
+  endif()
+  add_custom_command(TARGET ${target} POST_BUILD
+    COMMAND "${CMAKE_COMMAND}" -E make_directory "${model_to}"
+    COMMAND "${CMAKE_COMMAND}" -E copy_if_different ${files} "${model_to}"
+    VERBATIM)
+  if(dlls)
+    add_custom_command(TARGET ${target} POST_BUILD
+      COMMAND "${CMAKE_COMMAND}" -E copy_if_different ${dlls} "${to}"
+      VERBATIM)
+  endif()
+endfunction()

@@ -1,0 +1,226 @@
+// The contract of a packaged model, model.json: read, and every file held against it.
+using System;
+using System.Collections.Generic;
+using System.Globalization;
+using System.IO;
+using System.Linq;
+using System.Runtime.Serialization.Json;
+using System.Security.Cryptography;
+using System.Text;
+using System.Xml;
+using System.Xml.Linq;
+
+namespace Dmlprep
+{
+    /// <summary>One input or output of the contract.</summary>
+    public sealed class TensorInfo
+    {
+        internal TensorInfo(XElement one)
+        {
+            Name = Json.Text(one, "name");
+            Type = Json.Text(one, "type");
+            Layout = Json.Text(one, "layout");
+            Meaning = Json.TextOrEmpty(one, "meaning");
+            XElement picture = Json.Member(one, "picture");
+            Colour = picture == null ? "" : Json.TextOrEmpty(picture, "colour");
+            XElement range = Json.Member(one, "range");
+            if (range != null && range.Elements().Count() == 2)
+                Range = range.Elements().Select(Json.Number).ToArray();
+            var shape = new List<long>();
+            var free = new List<string>();
+            foreach (XElement size in Json.Needed(one, "shape").Elements())
+            {
+                bool known = (string)size.Attribute("type") == "number";
+                shape.Add(known ? (long)Json.Number(size) : -1);
+                free.Add(known ? "" : size.Value);
+            }
+            Shape = shape.ToArray();
+            FreeNames = free.ToArray();
+        }
+
+        /// <summary>Its name.</summary>
+        public string Name { get; }
+
+        /// <summary>Element type, by numpy's names: float16, float32, uint8 ...</summary>
+        public string Type { get; }
+
+        /// <summary>Sizes; -1 for a dimension that is free.</summary>
+        public long[] Shape { get; }
+
+        /// <summary>Name of each free dimension, "" for a fixed one.</summary>
+        public string[] FreeNames { get; }
+
+        /// <summary>NCHW, where the contract says it.</summary>
+        public string Layout { get; }
+
+        /// <summary>picture, boxes, scores ..., where the contract says it.</summary>
+        public string Meaning { get; }
+
+        /// <summary>The channels of a picture: rgb, bgr, rgba, bgra, gray.</summary>
+        public string Colour { get; }
+
+        /// <summary>The least and the largest number, where they are known; else null.</summary>
+        public double[] Range { get; }
+    }
+
+    /// <summary>What model.json says, as far as the loader needs it.</summary>
+    internal sealed class Contract
+    {
+        public const string File = "model.json";
+        public const string Digest = "model.json.sha256";
+        private const long Format = 1;
+
+        private readonly Dictionary<string, Tuple<long, string>> _files = new Dictionary<string, Tuple<long, string>>();
+
+        /// <summary>Reads it, and holds it against the digest beside it.</summary>
+        public Contract(Func<string, byte[]> read)
+        {
+            byte[] raw = Bytes(read, File);
+            string said = Encoding.ASCII.GetString(Bytes(read, Digest));
+            using (SHA256 hash = SHA256.Create())
+                if (said != Hex(hash.ComputeHash(raw)) + "  " + File + "\n")
+                    throw new PackageDamagedException(File, "is not the one that " + Digest + " is about");
+            XElement document;
+            try
+            {
+                using (XmlDictionaryReader reader = JsonReaderWriterFactory.CreateJsonReader(raw, XmlDictionaryReaderQuotas.Max))
+                    document = XElement.Load(reader);
+            }
+            catch (XmlException)
+            {
+                throw new PackageDamagedException(File, "is no JSON");
+            }
+            if (Json.Number(Json.Needed(document, "format")) != Format)
+                throw new PackageDamagedException(File, "is of another format than this loader reads");
+            XElement model = Json.Needed(document, "model");
+            Model = Json.Text(model, "file");
+            Data = Json.Needed(model, "data").Elements().Select(one => one.Value).ToArray();
+            Inputs = Json.Needed(document, "inputs").Elements().Select(one => new TensorInfo(one)).ToArray();
+            Outputs = Json.Needed(document, "outputs").Elements().Select(one => new TensorInfo(one)).ToArray();
+            Denotations = Json.Needed(document, "denotations").Elements().Select(one => one.Value).ToArray();
+            Lowest = Json.Text(Json.Needed(document, "target"), "lowest_onnxruntime");
+            foreach (XElement entry in Json.Needed(document, "files").Elements())
+                _files[Json.Name(entry)] = Tuple.Create((long)Json.Number(Json.Needed(entry, "bytes")), Json.Text(entry, "sha256"));
+        }
+
+        public string Model { get; }
+        public string[] Data { get; }
+        public TensorInfo[] Inputs { get; }
+        public TensorInfo[] Outputs { get; }
+        public string[] Denotations { get; }
+        public string Lowest { get; }
+
+        /// <summary>Holds every file against the contract. A folder of null: only the model, from the app's own bytes.</summary>
+        /// <returns>The bytes of the model, which were checked.</returns>
+        public byte[] Checked(Func<string, byte[]> read, string folder)
+        {
+            byte[] model = null;
+            foreach (KeyValuePair<string, Tuple<long, string>> entry in _files)
+            {
+                string name = entry.Key;
+                bool needed = name == Model || Data.Contains(name);
+                if (!needed && (folder == null || !System.IO.File.Exists(Path.Combine(folder, name))))
+                    continue; // what an app need not ship: sources, the README
+                if (name == Model || folder == null)
+                {
+                    byte[] raw = Bytes(read, name);
+                    using (var stream = new MemoryStream(raw, false))
+                        Check(name, stream, entry.Value);
+                    if (name == Model)
+                        model = raw;
+                }
+                else
+                {
+                    using (Stream stream = Open(Path.Combine(folder, name), name))
+                        Check(name, stream, entry.Value);
+                }
+            }
+            if (model == null)
+                throw new PackageDamagedException(File, "does not say what " + Model + " is like");
+            return model;
+        }
+
+        private static void Check(string name, Stream stream, Tuple<long, string> entry)
+        {
+            if (stream.Length != entry.Item1)
+                throw new PackageDamagedException(name, "has " + stream.Length + " bytes, and " + File + " says " + entry.Item1);
+            using (SHA256 hash = SHA256.Create())
+                if (Hex(hash.ComputeHash(stream)) != entry.Item2)
+                    throw new PackageDamagedException(name, "was changed: its SHA-256 is not the one in " + File);
+        }
+
+        private static Stream Open(string path, string name)
+        {
+            try
+            {
+                return new FileStream(path, FileMode.Open, FileAccess.Read, FileShare.Read, 1 << 20);
+            }
+            catch (Exception error) when (error is IOException || error is UnauthorizedAccessException)
+            {
+                throw new PackageDamagedException(name, "is missing");
+            }
+        }
+
+        private static byte[] Bytes(Func<string, byte[]> read, string name)
+        {
+            byte[] raw;
+            try
+            {
+                raw = read(name);
+            }
+            catch (Exception error) when (error is IOException || error is UnauthorizedAccessException)
+            {
+                raw = null;
+            }
+            if (raw == null)
+                throw new PackageDamagedException(name, "is missing");
+            return raw;
+        }
+
+        private static string Hex(byte[] raw)
+        {
+            return BitConverter.ToString(raw).Replace("-", "").ToLowerInvariant();
+        }
+    }
+
+    /// <summary>JSON as .NET reads it into elements: a name that is none in XML is an attribute.</summary>
+    internal static class Json
+    {
+        public static string Name(XElement one)
+        {
+            return (string)one.Attribute("item") ?? one.Name.LocalName;
+        }
+
+        public static XElement Member(XElement one, string name)
+        {
+            return one.Elements().FirstOrDefault(member => Name(member) == name);
+        }
+
+        public static XElement Needed(XElement one, string name)
+        {
+            XElement found = Member(one, name);
+            if (found == null)
+                throw new PackageDamagedException(Contract.File, "has no " + name);
+            return found;
+        }
+
+        public static string Text(XElement one, string name)
+        {
+            return Needed(one, name).Value;
+        }
+
+        public static string TextOrEmpty(XElement one, string name)
+        {
+            XElement found = Member(one, name);
+            return found == null ? "" : found.Value;
+        }
+
+        public static double Number(XElement one)
+        {
+            double found;
+            if (!double.TryParse(one.Value, NumberStyles.Float, CultureInfo.InvariantCulture, out found))
+                throw new PackageDamagedException(Contract.File, "has '" + one.Value + "' where a number should be");
+            return found;
+        }
+    }
+}

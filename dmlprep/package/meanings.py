@@ -1,0 +1,156 @@
+"""What the numbers of an input or output mean: of a frame by its note, of others as far as the graph shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import onnx_ir as ir
+
+from dmlprep.framing import Detect, Frame, Picture, Result, frame_of
+from dmlprep.framing.frame import unfit
+from dmlprep.model import Model
+from dmlprep.package.contract import AppPicture, Meaning, Tensor
+from dmlprep.parity.roles import index_limit
+
+__all__ = ["TEXTS", "Known", "meanings", "sentence"]
+
+Side: TypeAlias = Literal["input", "output"]
+
+TEXTS: dict[Meaning, str] = {
+    "": "",
+    "picture": "a picture",
+    "indices": "indices into a table of the model",
+    "flags": "flags, 0 or 1",
+    "boxes": "left, top, right and bottom of each box; 0 where there is none",
+    "scores": "the score of each box, falling; 0 where there is none",
+    "classes": "the class of each box; -1 where there is none",
+    "count": "how many boxes there are",
+    "probabilities": "probabilities",
+    "largest index": "the index of the largest number",
+    "top values": "the largest numbers, falling",
+    "top indices": "the indices of the largest numbers",
+}
+"""By the contract's word."""
+
+_BYTE = (0.0, 255.0)
+_SHARE = (0.0, 1.0)
+
+
+@dataclass(frozen=True)
+class Known:
+    """What is known of one input or output; the fields are those of the contract's ``Tensor``."""
+
+    meaning: Meaning = ""
+    about: str = ""
+    range: tuple[float, float] | None = None
+    picture: AppPicture | None = None
+    layout: str = ""
+
+
+def meanings(model: Model) -> dict[tuple[Side, str], Known]:
+    """What is known of the inputs and outputs of a model, by side and name.
+
+    Raises:
+        ModelRefused: DP305, it has a note of a frame that cannot be read.
+    """
+    found: dict[tuple[Side, str], Known] = {}
+    for value in model.ir.graph.inputs:
+        if value.dtype == ir.DataType.BOOL:
+            found["input", value.name or ""] = Known("flags", range=_SHARE)
+        elif value.dtype is not None and value.dtype.is_integer() and (rows := index_limit(model, value)) is not None:
+            found["input", value.name or ""] = Known("indices", range=(0.0, float(rows - 1)))
+    frame = frame_of(model.ir)
+    if frame is not None:
+        found |= {("input", picture.name): _picture(picture, model) for picture in frame.pictures}
+        for result in frame.results:
+            found |= {("output", name): known for name, known in _result(result, model)}
+        if frame.detect is not None:
+            found |= {("output", name): known for name, known in _detect(frame.detect, frame)}
+    return found
+
+
+def sentence(one: Tensor) -> str:
+    """What an input or output is, for people; empty where that is not known."""
+    if not one.meaning:
+        return ""
+    text = TEXTS[one.meaning]
+    picture = one.picture
+    if one.meaning == "picture" and picture is not None:
+        text += f" of {picture.size[0]} x {picture.size[1]} (height x width), {one.layout}, {picture.colour.upper()}"
+    if one.meaning == "boxes" and picture is not None:
+        text += f", in pixels of `{one.about}` ({picture.size[0]} x {picture.size[1]})"
+    elif one.about:
+        text += f" of `{one.about}`"
+    if one.range is not None:
+        text += f", {one.range[0]:g} to {one.range[1]:g}"
+    if picture is not None and picture.model_size is not None:
+        height, width = picture.model_size
+        same = picture.model_size == picture.size
+        text += "; the model sees it as it is" if same else f"; the graph brings it to {height} x {width}"
+        text += "" if same else f" ({picture.fit}, {picture.resize})"
+    return text
+
+
+def _picture(picture: Picture, model: Model) -> Known:
+    shape = next((v.shape for v in model.ir.graph.inputs if v.name == picture.name), None)
+    if tuple(shape or ()) != picture.shape:
+        raise unfit(f"the note of the frame tells of another input than {picture.name!r}")
+    app = AppPicture(
+        size=picture.size,
+        colour=picture.colour,
+        white=picture.white,
+        fit=_fit(picture),
+        resize=picture.mode,
+        model_size=picture.model_size,
+    )
+    most = 255.0 if picture.bytes else picture.white
+    return Known("picture", range=(0.0, most), picture=app, layout=picture.layout.upper())
+
+
+def _fit(picture: Picture) -> Literal["stretch", "crop", "letterbox"]:
+    """How a picture comes to the model's size, from the numbers of the frame."""
+    rows, columns = picture.offset
+    inner, model = picture.resized, picture.model_size
+    if rows < 0 or columns < 0 or inner[0] > model[0] or inner[1] > model[1]:
+        return "crop"
+    return "letterbox" if inner != model else "stretch"
+
+
+def _result(result: Result, model: Model) -> Iterator[tuple[str, Known]]:
+    share = _SHARE if result.activation != "none" else None
+    about = result.name
+    known: tuple[Known, ...] = ()
+    if result.take == "picture":
+        app = AppPicture(size=_sides(model, result), colour=result.colour, white=255.0)
+        known = (Known("picture", range=_BYTE, picture=app, layout=result.layout.upper()),)
+    elif result.take == "argmax":
+        known = (Known("largest index"),)
+    elif result.take == "topk":
+        known = (Known("top values", about, share), Known("top indices", about))
+    elif share is not None:
+        known = (Known("probabilities", range=share),)
+    return zip(result.made, known, strict=False)
+
+
+def _sides(model: Model, result: Result) -> tuple[int, int]:
+    """Height and width of a picture that comes out."""
+    shape = next((v.shape for v in model.ir.graph.outputs if v.name in result.made), None)
+    sizes = [d if isinstance(d, int) else 0 for d in shape or ()]
+    if len(sizes) != 4:
+        raise unfit(f"the note of the frame tells of a picture, and {result.name!r} has {len(sizes)} dimensions")
+    return (sizes[1], sizes[2]) if result.layout == "nhwc" else (sizes[2], sizes[3])
+
+
+def _detect(detect: Detect, frame: Frame) -> Iterator[tuple[str, Known]]:
+    about = detect.table.picture or (frame.pictures[0].name if frame.pictures else "")
+    picture = frame.picture(about)
+    app = AppPicture(size=detect.size, colour=picture.colour, white=picture.white) if picture is not None else None
+    known = (
+        Known("boxes", about, (0.0, float(max(detect.size))), app),
+        Known("scores", range=_SHARE if detect.table.activation != "none" else None),
+        Known("classes"),
+        Known("count", range=(0.0, float(detect.table.count))),
+    )
+    return zip(detect.made, known, strict=False)

@@ -1,0 +1,107 @@
+"""A digest of all that a verdict of DirectML depends on: equal digests, equal verdicts.
+
+The files themselves, not where they lie: the original, the prepared model, their data; the feeds and what the original
+gave on them; how outputs are judged; the device with its driver and all libraries; and dmlprep's own code.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import numpy as np
+import onnx
+
+from dmlprep._version import __version__
+from dmlprep.model import Model
+from dmlprep.model.unchanged import data_files
+from dmlprep.parity import Reference
+from dmlprep.recipe import ParitySettings
+from dmlprep.record.own_code import code_digest
+
+if TYPE_CHECKING:
+    from dmlprep.runtime import SessionOptions
+
+__all__ = ["proof_key"]
+
+_NO_MATTER = ("time_limit", "memory_limit")
+"""Of a session's options: what passes within one limit passes within another."""
+
+
+def proof_key(reference: Reference, made: Model, settings: ParitySettings, session: SessionOptions | None) -> str:
+    """The key of the DirectML verdict on ``made``, as SHA-256 in hexadecimal; empty where it is not to be kept.
+
+    The original runs for it, as it does for any verdict.
+
+    Args:
+        reference: the original with its feeds.
+        made: the prepared model, as its file was opened.
+    """
+    from dmlprep.runtime import SessionFailure, SessionOptions
+    from dmlprep.runtime.identity import dml_identity
+
+    device = dml_identity(session) if reference.yardstick.metric is None else ""
+    if not device:
+        return ""
+    try:
+        count = reference.compute()
+    except SessionFailure:
+        return ""  # the verdict says so
+    options = {k: v for k, v in asdict(session or SessionOptions()).items() if k not in _NO_MATTER}
+    feeds = range(len(reference.feeds))
+    try:
+        facts = {
+            "dmlprep": [__version__, code_digest()],
+            "libraries": [sys.version, np.__version__, onnx.__version__],
+            "device": device,
+            "session": options,
+            "original": _files(reference.model),
+            "made": _files(made),
+            "feeds": [_digest(reference.feeds[index]) for index in feeds],
+            "expected": [count, *(_digest(reference.outputs(index)) for index in feeds)],
+            "reference": [str(reference.device), str(reference.lowered), reference.mended, reference.written_out],
+            "judged": [settings.tolerance, settings.measures, settings.noise],
+        }
+    except OSError:
+        return ""
+    return hashlib.sha256(msgspec.json.encode(facts, order="sorted")).hexdigest()
+
+
+def _files(model: Model) -> list[str]:
+    """SHA-256 of the model's file and of each of its data files, with the name that it has below the model."""
+    assert model.path is not None
+    found = []
+    for path in (model.path, *data_files(model)):
+        with path.open("rb") as file:
+            name = "" if path == model.path else path.name
+            found.append(f"{name} {hashlib.file_digest(file, 'sha256').hexdigest()}")
+    return found
+
+
+def _digest(values: Mapping[str, Any]) -> str:
+    """SHA-256 over names, element types, shapes and elements."""
+    digest = hashlib.sha256()
+    for name in sorted(values):
+        _add(digest, name, values[name])
+    return digest.hexdigest()
+
+
+def _add(digest: Any, name: str, value: Any) -> None:
+    if isinstance(value, Sequence):
+        digest.update(f"{name!r} {len(value)}\n".encode())
+        for item in value:
+            _add(digest, name, item)
+        return
+    if value is None:
+        digest.update(f"{name!r} none\n".encode())
+        return
+    array = np.asarray(value)
+    digest.update(f"{name!r} {array.dtype.str} {array.dtype.name} {array.shape}\n".encode("utf-8", "surrogatepass"))
+    if array.dtype.kind in "OUST":
+        digest.update(repr(array.tolist()).encode("utf-8", "surrogatepass"))
+    else:
+        digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)

@@ -1,0 +1,30 @@
+"""The project file: what ``prepare`` and its kin do by default in one folder, and for each of its models.
+
+``dmlprep.toml``, or the table ``[tool.dmlprep]`` of ``pyproject.toml``. ``file`` finds it, ``reading`` reads it,
+``defaults`` says what holds for a model and ``places`` where its result goes; ``beginning`` writes one for models that
+are there.
+"""
+
+from dmlprep.project.defaults import Defaults, defaults_for, in_words, merged, recipe_at
+from dmlprep.project.file import Entry, Project, find_project, read_project
+from dmlprep.project.places import own_models, result_places
+from dmlprep.project.reading import Reader
+from dmlprep.project.starting import Suggestion, project_text, suggest_for
+
+__all__ = [
+    "Defaults",
+    "Entry",
+    "Project",
+    "Reader",
+    "Suggestion",
+    "defaults_for",
+    "find_project",
+    "in_words",
+    "merged",
+    "own_models",
+    "project_text",
+    "read_project",
+    "recipe_at",
+    "result_places",
+    "suggest_for",
+]

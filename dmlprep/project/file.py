@@ -1,0 +1,125 @@
+"""Find and read the project file.
+
+It is looked for in the working folder and, inside a git repository, in the folders above up to the repository's root: a
+file that somebody else put into a folder above, such as the system's folder for temporary files, decides nothing.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from dmlprep.bounds import MOST_VALUE
+from dmlprep.errors import UsageError
+from dmlprep.files import Unfit, matching
+from dmlprep.model.pinned import Value
+from dmlprep.project.reading import Reader
+from dmlprep.record.documents import toml_key
+
+__all__ = ["NAME", "Entry", "Project", "find_project", "read_project"]
+
+NAME = "dmlprep.toml"
+_PYPROJECT = "pyproject.toml"
+_MATCHES = 10_000
+"""Files of one pattern."""
+
+
+class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
+    """What holds for a model, or for all of them. A field that is not there leaves what is above it.
+
+    Attributes:
+        recipe: a built-in recipe, or a file, relative to the project file.
+        target: a DirectML release.
+        pins: sizes by dimension, and under ``input:`` values, as ``--pin`` takes them.
+        settings: ``FIELD=VALUE``, as ``--set`` takes them.
+        feeds: inputs to prove with, relative to the project file; ``{name}`` stands for the model's name.
+        device: where to prove.
+        require_dml: whether DirectML must have run.
+        vram: memory that the device has, as ``--vram`` takes it.
+        metric: the user's own measure, ``FILE.py:FUNCTION``, relative to the project file.
+        metric_bound: the largest number of it that passes.
+        out: folder of the result; of all models, the folder in which each has one of its name.
+    """
+
+    recipe: str | None = None
+    target: str | None = None
+    pins: dict[str, Value] = {}
+    settings: list[str] = []
+    feeds: list[str] = []
+    device: Literal["auto", "cpu", "dml"] | None = None
+    require_dml: bool | None = None
+    vram: str | None = None
+    metric: str | None = None
+    metric_bound: Annotated[float, msgspec.Meta(ge=-MOST_VALUE, le=MOST_VALUE)] | None = None
+    out: str | None = None
+
+
+class Project(Entry, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
+    """A project file; its own fields hold for every model.
+
+    Attributes:
+        models: entries by path or pattern (``models/*.onnx``, ``**`` for any folders), relative to the file.
+        file: where it was read.
+    """
+
+    models: dict[str, Entry] = {}
+    file: str = ""
+
+    @property
+    def folder(self) -> Path:
+        return Path(self.file).absolute().parent
+
+    def files(self, pattern: str) -> list[Path]:
+        """The models that a pattern stands for, in the order of their names; relative to the working folder if below.
+
+        Raises:
+            UsageError: they are too many.
+        """
+        try:
+            found = matching(self.folder, pattern, most=_MATCHES)
+        except Unfit as error:
+            raise UsageError(str(error), where=self.file, fix=error.fix, code="DP904") from error
+        here = Path.cwd()
+        return [one.relative_to(here) if one.is_relative_to(here) else one for one in found]
+
+
+def find_project(folder: Path | None = None) -> Path | None:
+    """The project file that holds in a folder (the working folder), ``None`` where there is none."""
+    start = (folder or Path.cwd()).absolute()
+    above = [start, *start.parents]
+    root = next((number for number, one in enumerate(above) if (one / ".git").exists()), 0)
+    for one in above[: root + 1]:
+        if (one / NAME).is_file():
+            return one / NAME
+        if (one / _PYPROJECT).is_file() and _table(one / _PYPROJECT) is not None:
+            return one / _PYPROJECT
+    return None
+
+
+def read_project(path: Path) -> Project:
+    """Read ``dmlprep.toml``, or ``[tool.dmlprep]`` of a ``pyproject.toml``.
+
+    Raises:
+        UsageError: DP904, it cannot be read, belongs to another user, or has an unknown or ill-typed field.
+    """
+    reader = _reader(path)
+    reader.check_owner()
+    data = _table(path) if path.name == _PYPROJECT else reader.document()
+    if data is None:
+        raise reader.wrong("it has no table [tool.dmlprep]", "write one, or name another file")
+    models = data.get("models", {})
+    for pattern, table in models.items() if isinstance(models, dict) else ():  # first: they name the table
+        reader.table(table, Entry, f"models.{toml_key(pattern)}")
+    return reader.table(data, Project, file=str(path))
+
+
+def _reader(path: Path) -> Reader:
+    return Reader(path, "DP904", "docs/project-file.md", "project file", "leave it out with --no-project")
+
+
+def _table(path: Path) -> dict[str, Any] | None:
+    tool = _reader(path).document().get("tool")
+    table = tool.get("dmlprep") if isinstance(tool, dict) else None
+    return table if isinstance(table, dict) else None

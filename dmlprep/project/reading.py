@@ -1,0 +1,99 @@
+"""Read a file of settings (the project file, the file of a fleet), and say what in it is wrong and how to mend it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from dmlprep.errors import UsageError
+from dmlprep.files import NotToml, Unfit, check_document, explain, meant, parse_toml, read_text
+from dmlprep.passes.catalog import suggest, wrong_value
+
+__all__ = ["Reader"]
+
+_BYTES = 1 << 20
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+
+class Reader:
+    """Reads one kind of file.
+
+    Args:
+        path: the file.
+        code: of the errors.
+        page: where its fields are described.
+        kind: what errors call it.
+        without: how one does without it, where one can.
+    """
+
+    def __init__(self, path: Path, code: str, page: str, kind: str, without: str = "") -> None:
+        self.path, self._code, self._page, self._kind = path, code, page, kind
+        self._without = without
+
+    def wrong(self, what: str, fix: str) -> UsageError:
+        """The error."""
+        return UsageError(what, where=str(self.path), fix=fix, code=self._code)
+
+    def document(self) -> dict[str, Any]:
+        """What the file holds.
+
+        Raises:
+            UsageError: it cannot be read, or is no TOML.
+        """
+        try:
+            data = parse_toml(read_text(self.path, _BYTES))
+            check_document(data)
+        except OSError as error:
+            what, fix = explain(error, self.path)
+            what = what or f"cannot be read: {error.strerror or error}"
+            raise self.wrong(what, fix or meant(self.path, "check the path")) from error
+        except NotToml as error:
+            raise self.wrong(str(error), f"see {self._page}") from error
+        except Unfit as error:
+            raise self.wrong(str(error), error.fix) from error
+        return data
+
+    def table(self, data: object, kind: type[T], name: str = "", **more: object) -> T:
+        """A table of the file.
+
+        Args:
+            data: what the file has there.
+            name: of the table, as it is written; empty for the top.
+            more: fields that the file does not say.
+
+        Raises:
+            UsageError: it is no table, or has an unknown or ill-typed field.
+        """
+        if not isinstance(data, Mapping):
+            raise self.wrong(f"'{name}' is no table", f"write it as [{name}]; see {self._page}")
+        fields = [f.name for f in msgspec.structs.fields(kind) if f.name not in more]
+        prefix = f"{name}." if name else ""
+        for key in data:
+            if key not in fields:
+                raise self.wrong(f"unknown field '{prefix}{key}'", suggest(key, fields))
+        try:
+            return msgspec.convert({**data, **more}, kind)
+        except msgspec.ValidationError as error:
+            text, fix = wrong_value(error, kind)
+            text = text.replace("field '", f"field '{prefix}", 1) if prefix else text
+            raise self.wrong(text, fix if fix.startswith("one of") else f"see {self._page}") from error
+
+    def check_owner(self) -> None:
+        """Settings name files that are run (``metric``) and read: they come from you, or from nobody.
+
+        Raises:
+            UsageError: the file belongs to another user.
+        """
+        if os.name == "posix":
+            try:
+                owner = self.path.stat().st_uid
+            except OSError:
+                return  # reading it says why
+            if owner not in (os.getuid(), 0):
+                without = f", or {self._without}" if self._without else ""
+                raise self.wrong(f"the {self._kind} belongs to another user", f"own it{without}")

@@ -1,0 +1,125 @@
+"""What a fleet did: one row a job, as ``fleet.json`` holds them (docs/fleet.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Literal
+
+import msgspec
+
+from dmlprep.record.documents import to_json
+
+__all__ = ["OUTCOMES", "FleetRecord", "JobRecord", "Outcome", "outcome_of", "worst"]
+
+FORMAT = 1
+"""Version of the JSON form. Raised when a field changes its meaning or goes away."""
+
+Outcome = Literal["good", "failed", "wrong-input", "not-run", "internal-error"]
+
+OUTCOMES: dict[int, Outcome] = {
+    70: "internal-error",
+    2: "wrong-input",
+    1: "failed",
+    3: "not-run",
+    0: "good",
+}
+"""Outcome by exit code, the worst first: a bug of dmlprep; a model, recipe or feed that cannot be used; a model that
+fails; a check that could not run here, which says nothing against the model; all well."""
+
+
+class JobRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One job of a fleet.
+
+    Attributes:
+        name: of the job, which is its folder below the fleet's.
+        model: the model's path.
+        recipe: as the fleet's file names it.
+        target: name of the release; empty for the recipe's own.
+        size: name of the sizes; empty where there is no such axis.
+        pins: sizes by dimension, and values under ``input:``.
+        kept: whether it was done before, and nothing of what it depends on has changed.
+        seconds: that it took when it ran.
+        key: digest of all that it depends on (SHA-256), but for data files, which ``facts["digests"]`` of its record
+            has; empty where it has none.
+        record: of the run, relative to the fleet's folder; empty where there is none.
+        report: the run as HTML, relative to the fleet's folder; empty where there is none.
+        output: the prepared model, relative to the fleet's folder; empty where nothing was written.
+        level, summary: the headline of its record: ``good``, ``warn`` or ``bad``, and one to three sentences.
+        error: why it is not good; empty where it is.
+        nodes, dml_nodes: of the result, all and those on DirectML; ``None`` where it is not known.
+        worst_error: the largest relative error of all checks that decide; ``None`` where nothing was compared.
+        devices: which compared outputs.
+        bytes_before, bytes_after: of the tensors of the model and of the result.
+    """
+
+    name: str
+    model: str
+    recipe: str
+    exit_code: int
+    target: str = ""
+    size: str = ""
+    pins: dict[str, Any] = {}
+    kept: bool = False
+    seconds: float = 0.0
+    key: str = ""
+    record: str = ""
+    report: str = ""
+    output: str = ""
+    level: Literal["", "good", "warn", "bad"] = ""
+    summary: str = ""
+    error: str = ""
+    nodes: int | None = None
+    dml_nodes: int | None = None
+    worst_error: float | None = None
+    devices: list[str] = []
+    bytes_before: int | None = None
+    bytes_after: int | None = None
+
+    @property
+    def outcome(self) -> Outcome:
+        """The word for its exit code."""
+        return outcome_of(self.exit_code)
+
+
+class FleetRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """One run of a fleet.
+
+    Attributes:
+        file: the fleet's file.
+        shard: the part that was run, as it was given (``3/8``); empty for all.
+        only: patterns of jobs that were run; empty for all.
+        exit_code: the worst of the jobs' (``OUTCOMES``).
+        seconds: wall time.
+        jobs: in the order of the file.
+    """
+
+    file: str
+    format: int = FORMAT
+    version: str = ""
+    shard: str = ""
+    only: list[str] = []
+    exit_code: int = 0
+    seconds: float = 0.0
+    jobs: list[JobRecord] = []
+
+    def counts(self) -> dict[Outcome, int]:
+        """How many jobs have each outcome, the worst first; only outcomes that occur."""
+        every = [job.outcome for job in self.jobs]
+        return {outcome: every.count(outcome) for outcome in OUTCOMES.values() if outcome in every}
+
+    def to_json(self) -> bytes:
+        """``fleet.json``, UTF-8: the record, each job with its outcome as a word."""
+        data = msgspec.to_builtins(self)
+        data["jobs"] = [{"name": job.name, "outcome": job.outcome, **msgspec.to_builtins(job)} for job in self.jobs]
+        return to_json(data)
+
+
+def outcome_of(exit_code: int) -> Outcome:
+    """The word for an exit code; one that no command has is a bug's."""
+    return OUTCOMES.get(exit_code, "internal-error")
+
+
+def worst(exit_codes: Iterable[int]) -> int:
+    """The worst of exit codes, 0 for none."""
+    order = {code: place for place, code in enumerate(OUTCOMES)}
+    return min(exit_codes, key=lambda code: order.get(code, -1), default=0)

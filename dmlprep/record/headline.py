@@ -1,0 +1,163 @@
+"""What matters most of a run, in a sentence, as good as its worst news."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+import msgspec
+
+from dmlprep.record.facts import PlacementFacts, Which, placement_facts
+from dmlprep.record.findings import Finding
+from dmlprep.record.nodes import NodeTable, NodeTables, numbers
+from dmlprep.record.sizes import bytes_text
+
+__all__ = ["Check", "Headline", "Run", "headline", "node_tables"]
+
+Level = Literal["good", "warn", "bad"]
+
+_NAMED = 3
+"""Operators on the CPU that are named."""
+
+
+class Check(Protocol):
+    """A verdict, as far as a headline tells of it."""
+
+    @property
+    def check(self) -> str: ...
+    @property
+    def outcome(self) -> str: ...
+    @property
+    def decides(self) -> bool: ...
+
+
+class Run(Protocol):
+    """A run record, as far as a headline tells of it: ``RunRecord`` shows itself in notebooks by this module."""
+
+    @property
+    def command(self) -> str: ...
+    @property
+    def exit_code(self) -> int: ...
+    @property
+    def error(self) -> str: ...
+    @property
+    def verdicts(self) -> Sequence[Check]: ...
+    @property
+    def facts(self) -> Mapping[str, Any]: ...
+    def all_findings(self) -> list[Finding]: ...
+
+
+@dataclass(frozen=True)
+class Headline:
+    """The first line of a report.
+
+    Attributes:
+        level: ``bad`` the run failed; ``warn`` nodes are on the CPU, a check did not run, or there is a warning;
+            ``good`` none of these.
+        word: the level for readers who do not see its colour: ``failed``, ``look``, ``good``.
+        text: one to three sentences.
+    """
+
+    level: Level
+    word: str
+    text: str
+
+
+def headline(record: Run) -> Headline:
+    """The worst news of a record first."""
+    if record.exit_code or record.error:
+        return Headline("bad", "failed", f"Exit code {record.exit_code}: {record.error or 'see the findings'}")
+    findings = record.all_findings()
+    failed = [v.check for v in record.verdicts if v.outcome == "failed"]
+    errors = sum(f.severity == "error" for f in findings)
+    warnings = sum(f.severity == "warning" for f in findings)
+    placed = _placed(record)
+    said = [*_away(record, placed), *_proof(record)]
+    if errors:
+        said.append(f"{_count(errors, 'finding')} of severity error.")
+    if not said:
+        said.append(f"{record.command} is done.")
+    if warnings:
+        said.append(f"{_count(warnings, 'warning')} below.")
+    not_passed = any(v.outcome != "passed" for v in record.verdicts)
+    if errors or any(v.outcome == "failed" and v.decides for v in record.verdicts):
+        return Headline("bad", "failed", " ".join(said))
+    on_cpu = placed is not None and placed.dml_nodes < placed.nodes
+    unproved = record.command == "prepare" and not _dml_passed(record)
+    idle = any(one.get("not_run") for one in (record.facts.get("bench") or {}).get("models", []))
+    if on_cpu or failed or not_passed or unproved or warnings or idle:
+        return Headline("warn", "look", " ".join(said))
+    return Headline("good", "good", " ".join(said))
+
+
+def node_tables(run_facts: Mapping[str, Any]) -> NodeTables | None:
+    """The nodes that the facts of a run hold; ``None`` for a run of before they were recorded."""
+    facts = run_facts.get("nodes")
+    return None if facts is None else msgspec.convert(facts, NodeTables)
+
+
+def _placed(record: Run) -> PlacementFacts | None:
+    best: tuple[Which, ...] = ("placement_after", "placement", "placement_before")
+    found = (placement_facts(record.facts, which) for which in best)
+    return next((one for one in found if one is not None), None)
+
+
+def _away(record: Run, placed: PlacementFacts | None) -> list[str]:
+    """What runs on the CPU, and what that moves."""
+    if placed is None:
+        return []
+    nodes, on_dml = placed.nodes, placed.dml_nodes
+    if on_dml >= nodes:
+        return [f"All {nodes:,} nodes go to DirectML." if nodes > 1 else "The node goes to DirectML."] if nodes else []
+    verb = "stays" if nodes - on_dml == 1 else "stay"
+    text = f"{nodes - on_dml:,} of {_count(nodes, 'node')} {verb} on the CPU{_operators(record.facts)}"
+    if crossings := placed.crossings:
+        moved = placed.crossing_bytes
+        size = f", {bytes_text(moved)}{_unknown(record.facts, crossings)}" if moved else ""
+        text += f"; {_count(crossings, 'tensor')} cross{'es' if crossings == 1 else ''} in each run{size}"
+    return [f"{text}."]
+
+
+def _unknown(facts: Mapping[str, Any], crossings: int) -> str:
+    tables = node_tables(facts)
+    known = (
+        sum(size >= 0 for size in numbers((tables.after or tables.before).crossings.nbytes)) if tables else crossings
+    )
+    return f" and {crossings - known} of unknown size" if known < crossings else ""
+
+
+def _operators(facts: Mapping[str, Any]) -> str:
+    tables = node_tables(facts)
+    if tables is None:
+        return ""
+    table: NodeTable = tables.after or tables.before
+    names = [table.operators[place] for place in numbers(table.operator)]
+    away = Counter(name for name, provider in zip(names, table.providers, strict=True) if provider == "c")
+    said = [name if count == 1 else f"{count} {name}" for name, count in away.most_common(_NAMED)]
+    more = ["..."] if len(away) > _NAMED else []
+    return f" ({', '.join(said + more)})" if said else ""
+
+
+def _proof(record: Run) -> list[str]:
+    if record.command != "prepare":
+        return [f"{v.check}: {v.outcome}." for v in record.verdicts if v.outcome != "passed"]
+    passed = [v.check for v in record.verdicts if v.outcome == "passed"]
+    said = [f"Passed: {', '.join(passed)}."] if passed else ["Nothing was proved."]
+    said += [
+        f"{v.check}: {v.outcome.replace('-', ' ')}{'' if v.decides else ', for information'}."
+        for v in record.verdicts
+        if v.outcome != "passed"
+    ]
+    if not any(v.check.endswith("dml") for v in record.verdicts):
+        said.append("Not tried on DirectML.")
+    return said
+
+
+def _dml_passed(record: Run) -> bool:
+    return any(v.check.endswith("dml") and v.outcome == "passed" for v in record.verdicts)
+
+
+def _count(number: int, what: str) -> str:
+    return f"1 {what}" if number == 1 else f"{number:,} {what}s"

@@ -1,0 +1,84 @@
+"""How much memory of the device a model needs: what an estimate says, as records and contracts hold it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import msgspec
+
+__all__ = ["Held", "MemoryEstimate", "Way", "memory_of"]
+
+
+class Held(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One thing that lies in the device's memory at the peak.
+
+    Attributes:
+        name: of the tensor, or of the first node of a fused graph.
+        kind: ``weights`` are kept as long as the session; the others are of a run, ``scratch`` what a node computes in.
+        nbytes: in bytes, as the device counts them.
+        node: the node that makes or reads it, where one does.
+    """
+
+    name: str
+    kind: Literal["weights", "activation", "fused graph", "scratch", "input", "output"]
+    nbytes: int
+    node: str = ""
+
+
+class Way(msgspec.Struct, frozen=True):
+    """A way to need less.
+
+    Attributes:
+        how: ``batch 1``, ``FP16``, ``half the height and width``, ``INT4 weights``.
+        option: what to do for it.
+        peak: bytes of the device's own memory then.
+    """
+
+    how: str
+    option: str
+    peak: int
+
+
+class MemoryEstimate(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a DirectML session on a model holds, in bytes.
+
+    A GPU with memory of its own has two kinds: its own, which the fields without ``shared`` count, and the machine's,
+    which it reads over the bus. A GPU without takes both from the machine.
+
+    Attributes:
+        unknown: why nothing can be said; empty where it can. All numbers are 0 then.
+        peak: the most of the device's own memory, while it runs.
+        load: the same once the session is made, before the first run.
+        shared_peak, shared_load: of the machine's memory that the device reads: copies of the weights of fused graphs,
+            and what goes up and comes down.
+        weights: of ``load``, what DirectML keeps of the weights.
+        activations: of ``peak``, the tensors between nodes and inside fused graphs.
+        feeds: of ``peak``, inputs and outputs.
+        at: the node, or the first node of the fused graph, that runs when most is held.
+        largest: what is the largest there, largest first.
+        ways: to need less, the one that helps most first; where it is known that the device has less than ``peak``.
+    """
+
+    unknown: str = ""
+    peak: int = 0
+    load: int = 0
+    shared_peak: int = 0
+    shared_load: int = 0
+    weights: int = 0
+    activations: int = 0
+    feeds: int = 0
+    at: str = ""
+    largest: list[Held] = []
+    ways: list[Way] = []
+
+    @property
+    def known(self) -> bool:
+        """Whether the numbers say something."""
+        return not self.unknown
+
+
+def memory_of(facts: Mapping[str, Any]) -> MemoryEstimate | None:
+    """The estimate among the facts of a run, ``None`` where there is none."""
+    found = facts.get("memory")
+    return None if found is None else msgspec.convert(found, MemoryEstimate)

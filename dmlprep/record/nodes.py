@@ -1,0 +1,182 @@
+"""The nodes of a model as a record holds them, column by column: where each runs, why, and what it makes.
+
+A run record is JSON that people read: one text a column takes a line, where a list would take a line a node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+__all__ = ["CROSSINGS", "INPUTS", "NAME_LENGTH", "NODES", "CrossingTable", "NodeTable", "NodeTables", "numbers"]
+
+FORMAT = 1
+"""Version of the tables. Raised when a column changes its meaning."""
+
+NODES = 10_000
+"""Nodes that a table holds, so that a record stays a few megabytes whatever the model is."""
+
+CROSSINGS = 1_000
+"""Crossings that a table holds, those of most bytes first."""
+
+INPUTS = 16
+"""Inputs of one node that a table holds."""
+
+NAME_LENGTH = 200
+"""Characters of a name; a longer one loses its middle."""
+
+_CHARACTERS = 20
+"""Of one number of a column, with what stands before it."""
+
+_PROVIDERS, _FLOATS, _ROLES = frozenset("dc"), frozenset("hsmn"), frozenset("cskf")
+
+
+def numbers(column: str) -> list[int]:
+    """The numbers of a column.
+
+    Raises:
+        ValueError: there is something else in it.
+    """
+    if len(column) > _CHARACTERS * NODES:
+        raise ValueError("a column is longer than any table")
+    return [_number(one) for one in column.split()]
+
+
+def _bounded(texts: list[str], most: int) -> None:
+    if len(texts) > most or any(len(text) > NAME_LENGTH for text in texts):
+        raise ValueError(f"there are more than {most} texts, or one of more than {NAME_LENGTH} characters")
+
+
+def _number(text: str) -> int:
+    if len(text) > 19:
+        raise ValueError("a number has more than 64 bits")
+    return int(text)
+
+
+class CrossingTable(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Tensors that are made on one device and read on the other in each run, those of most bytes first.
+
+    Attributes:
+        total: how many there are; ``values`` may hold fewer.
+        values: name of each.
+        to: one letter each: ``d`` to DirectML, ``c`` to the CPU.
+        producer, consumer: numbers of the nodes in the table; ``-1`` for a graph input, or a node that was left out.
+        nbytes: of each; ``-1`` where it is not known.
+    """
+
+    total: int = 0
+    values: list[str] = []
+    to: str = ""
+    producer: str = ""
+    consumer: str = ""
+    nbytes: str = ""
+
+    def __post_init__(self) -> None:
+        count = len(self.values)
+        _bounded(self.values, CROSSINGS)
+        if count > self.total or len(self.to) != count or not set(self.to) <= _PROVIDERS:
+            raise ValueError("the crossings contradict each other")
+        for column in (self.producer, self.consumer, self.nbytes):
+            if len(numbers(column)) != count:
+                raise ValueError("a column of the crossings has another length")
+
+
+class NodeTable(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Where each node of a model runs on the target, in the order of the file; nodes of a body follow their owner.
+
+    Numbers in a text are separated by spaces, one a node.
+
+    Attributes:
+        total: nodes of the model, Constant nodes left out. ``names`` holds the first ``NODES`` of them.
+        cpu_left_out: how many of those that are left out run on the CPU.
+        providers: one letter a node: ``d`` DirectML, ``c`` CPU.
+        floats: one letter a node: ``h`` its floating values are FP16, ``s`` FP32 or FP64, ``m`` both, ``n`` none.
+        roles: one letter a node: ``c`` compute, ``s`` shape arithmetic, ``k`` control flow, ``f`` folded at load.
+        operators, reasons, types, graphs: texts that nodes share.
+        operator: of each node, its place in ``operators``.
+        reason: its place in ``reasons`` (``DP502: no DirectML kernel``).
+        not_fused: the same for what keeps it out of a fused graph; ``-1`` where nothing does.
+        type: place in ``types`` of what its first output is (``float16[1,64,56,56]``); ``-1`` where not known.
+        graph: place in ``graphs`` of the path of its graph; empty where all nodes are in the main graph.
+        partition: number of its fused partition in its graph, ``-1`` where it is not fused.
+        inputs: the nodes that it reads, ``,`` between them; ``-`` for none. At most ``INPUTS`` of a node.
+    """
+
+    total: int
+    names: list[str]
+    providers: str
+    floats: str
+    roles: str
+    operators: list[str]
+    operator: str
+    reasons: list[str]
+    reason: str
+    not_fused: str
+    types: list[str]
+    type: str
+    partition: str
+    inputs: str
+    graphs: list[str] = []
+    graph: str = ""
+    cpu_left_out: int = 0
+    crossings: CrossingTable = CrossingTable()
+
+    def __post_init__(self) -> None:
+        count = len(self.names)
+        if count > min(self.total, NODES) or not 0 <= self.cpu_left_out <= self.total - count:
+            raise ValueError("the nodes contradict their number")
+        for letters, known in ((self.providers, _PROVIDERS), (self.floats, _FLOATS), (self.roles, _ROLES)):
+            if len(letters) != count or not set(letters) <= known:
+                raise ValueError("a column of letters has another length, or letters that mean nothing")
+        texts = (
+            (self.operator, self.operators, 0),
+            (self.reason, self.reasons, 0),
+            (self.not_fused, self.reasons, -1),
+            (self.type, self.types, -1),
+        )
+        for column, table, least in texts:
+            _within(column, least, len(table), count)
+        for bounded in (self.names, self.operators, self.types, self.graphs):
+            _bounded(bounded, count)
+        _bounded(self.reasons, 2 * count)
+        if self.graph:
+            _within(self.graph, 0, len(self.graphs), count)
+        _within(self.partition, -1, self.total, count)
+        if len(self.inputs) > INPUTS * _CHARACTERS * NODES:
+            raise ValueError("a column is longer than any table")
+        rows = self.inputs.split()
+        if len(rows) != count or any(not 0 <= one < count for row in self.reads() for one in row):
+            raise ValueError("the inputs name nodes that are not there")
+        for column in (self.crossings.producer, self.crossings.consumer):
+            if any(not -1 <= one < count for one in numbers(column)):
+                raise ValueError("a crossing names a node that is not there")
+
+    def reads(self) -> Iterator[list[int]]:
+        """The nodes that each node reads."""
+        for row in self.inputs.split():
+            yield [] if row == "-" else [_number(one) for one in row.split(",")][:INPUTS]
+
+
+class NodeTables(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A model before and after its steps.
+
+    Attributes:
+        after: ``None`` where no step changed it.
+    """
+
+    before: NodeTable
+    after: NodeTable | None = None
+    format: int = FORMAT
+
+    def __post_init__(self) -> None:
+        if self.format != FORMAT:
+            raise ValueError(f"node tables of format {self.format}; this dmlprep reads {FORMAT}")
+
+
+def _within(column: str, least: int, end: int, count: int) -> None:
+    found = numbers(column)
+    if len(found) != count:
+        raise ValueError("a column has another length than there are nodes")
+    if any(not least <= one < end for one in found):
+        raise ValueError("a number leads beyond its table")

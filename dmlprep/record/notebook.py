@@ -1,0 +1,56 @@
+"""What a notebook shows of a run: the headline, the placement before and after, and the verdicts; no script.
+
+The HTML report (``dmlprep.render_record(record, "html")``) has the rest.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterator
+
+from dmlprep.record.facts import placement_facts
+from dmlprep.record.headline import Check, Run, headline
+from dmlprep.record.printable import printable, shortened
+
+__all__ = ["notebook_html"]
+
+_COLOURS = {"good": "#1a7f37", "warn": "#b07400", "bad": "#cf222e"}
+_OUTCOMES = {"passed": "good", "failed": "bad"}
+_VERDICTS = 20
+
+
+def notebook_html(run: Run, name: str) -> str:
+    """A few lines of HTML; every text is escaped.
+
+    Args:
+        name: of the model.
+    """
+    told = headline(run)
+    parts = [
+        f"<div><b>dmlprep {_text(run.command)}</b> <code>{_text(name)}</code><br>",
+        f'<b style="color:{_COLOURS[told.level]}">{told.word}</b> {_text(told.text)}',
+        *_placements(run),
+        *(_verdict(one) for one in run.verdicts[:_VERDICTS]),
+        "</div>",
+    ]
+    return "".join(parts)
+
+
+def _placements(run: Run) -> Iterator[str]:
+    before, after = placement_facts(run.facts, "placement_before"), placement_facts(run.facts, "placement_after")
+    if before is None or after is None:
+        return
+    yield "<table><tr><th></th><th>on DirectML</th><th>fused partitions</th><th>crossings</th></tr>"
+    for key, placed in (("before", before), ("after", after)):
+        cells = (f"{placed.dml_nodes} of {placed.nodes}", placed.partitions, placed.crossings)
+        yield f"<tr><td>{key}</td>{''.join(f'<td>{_text(str(cell))}</td>' for cell in cells)}</tr>"
+    yield "</table>"
+
+
+def _verdict(one: Check) -> str:
+    colour = _COLOURS[_OUTCOMES.get(one.outcome, "warn")]
+    return f'{_text(one.check)}: <b style="color:{colour}">{_text(one.outcome)}</b><br>'
+
+
+def _text(text: str) -> str:
+    return html.escape(shortened(printable(text)))

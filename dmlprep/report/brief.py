@@ -1,0 +1,67 @@
+"""What ``-q`` leaves: one line where all is well; where it is not, what is wrong and nothing else."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.text import Text
+
+from dmlprep.placement import Placement
+from dmlprep.record import RunRecord, Verdict
+from dmlprep.record.facts import PlacementFacts, placement_facts
+from dmlprep.record.printable import printable
+from dmlprep.report.text import show_findings, show_verdicts
+
+__all__ = ["checked_line", "prepared_line", "show_briefly"]
+
+
+def prepared_line(record: RunRecord) -> str:
+    """``out/model.onnx: 24 of 24 nodes on DirectML, proved on cpu and dml, worst relative error 0.0012``."""
+    parts = [_placed(placement_facts(record.facts, "placement_after"))]
+    # A session that was only loaded has compared nothing.
+    passed = [one for one in record.verdicts if one.decides and one.outcome == "passed" and one.outputs]
+    if passed:
+        checks = dict.fromkeys(_where(one) for one in passed)
+        inputs = " with made inputs" if all(one.on_made_inputs for one in passed) else ""
+        parts.append(f"proved on {' and '.join(checks)}{inputs}")
+        errors = [output.max_rel for one in passed for output in one.outputs]
+        parts += [f"worst relative error {max(errors):.2g}"] if errors else []
+    else:
+        parts.append("not proved")
+    if not any(one.check.startswith("parity on dml") for one in passed):
+        parts.append("no DirectML ran it")
+    return f"{printable(record.output)}: {', '.join(filter(None, parts))}"
+
+
+def _where(verdict: Verdict) -> str:
+    kept = f" (measured {verdict.measured[:10]}, kept)" if verdict.measured else ""
+    return verdict.check.removeprefix("parity on ").removesuffix(" (storage)") + kept
+
+
+def _placed(found: PlacementFacts | None) -> str:
+    return "" if found is None else f"{found.dml_nodes} of {found.nodes} nodes on DirectML"
+
+
+def checked_line(record: RunRecord, placement: Placement | None) -> str:
+    """``m.onnx: 31 of 32 nodes on DirectML (ort-1.30), 1 compute node on the CPU, 3 crossings, 2 errors``."""
+    parts = []
+    if placement is not None:
+        parts.append(f"{placement.dml_nodes} of {len(placement.nodes)} nodes on DirectML ({record.target})")
+        away = len(placement.compute_on_cpu)
+        parts += [f"{away} compute {'node' if away == 1 else 'nodes'} on the CPU"] if away else []
+        count = len(placement.crossings)
+        parts += [f"{count} {'crossing' if count == 1 else 'crossings'}"] if count else []
+    errors = [one for one in record.all_findings() if one.severity == "error"]
+    parts += [", ".join(dict.fromkeys(one.code for one in errors))] if errors else []
+    return f"{printable(record.input)}: {', '.join(parts) or record.error or 'nothing is known'}"
+
+
+def show_briefly(record: RunRecord, console: Console) -> None:
+    """A record of ``prepare``: one line, or what stands against the model."""
+    if record.exit_code == 0:
+        console.print(Text(prepared_line(record)))
+        return
+    show_findings([one for one in record.findings if one.severity == "error"], console)
+    for step in record.steps:
+        show_findings([one for one in step.findings if one.severity == "error"], console)
+    show_verdicts([one for one in record.verdicts if one.decides and one.outcome != "passed"], console)
+    console.print(Text(f"{printable(record.input)}: nothing was written"))

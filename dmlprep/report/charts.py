@@ -1,0 +1,256 @@
+"""Figures of the page in numbers: where dots, bars and lines stand on a scale of 0 to 100."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from dmlprep.record import RunRecord
+from dmlprep.record.bisected import Bisected
+from dmlprep.record.facts import Profile
+from dmlprep.record.nodes import NodeTable
+from dmlprep.record.sizes import bytes_text
+from dmlprep.report.half import FP16_MAX, HalfStep
+
+__all__ = [
+    "Along",
+    "ErrorRow",
+    "StepBar",
+    "Tickmark",
+    "blocks_along",
+    "error_rows",
+    "errors_along",
+    "profile_along",
+    "step_bars",
+]
+
+_ROWS = 24
+"""Outputs that the figure of errors has; the tables have all."""
+
+_FULL = 100.0
+"""Length of a scale."""
+
+_DECADES = (-8, 2)
+"""Of the scale of relative errors."""
+
+_BELOW = 100.0
+"""How far the scale of errors reaches at least below and above the bound."""
+
+_STRETCH = re.compile(r"the (?P<count>\d+) nodes from (?P<first>.+) to .+", re.DOTALL)
+"""How an island search names a block of several nodes (``precision.search.blocks``)."""
+
+
+@dataclass(frozen=True)
+class Tickmark:
+    """A line of a scale and what it stands for."""
+
+    at: float
+    text: str
+
+
+@dataclass(frozen=True)
+class ErrorRow:
+    """One output of one check: its error, the bound, and the original's own noise, from 0 to 100 on a log scale."""
+
+    check: str
+    output: str
+    passed: bool
+    text: str
+    error: float
+    bound: float | None
+    noise: float | None
+
+
+@dataclass(frozen=True)
+class StepBar:
+    """A step, its seconds and its weights as shares of the largest, and what it made of nodes and bytes."""
+
+    name: str
+    outcome: str
+    seconds: str
+    bar: float
+    nodes: str
+    size: str
+    weights: float
+
+
+@dataclass(frozen=True)
+class Along:
+    """Something along the model, on a log scale.
+
+    Attributes:
+        points: ``x`` from 0 to 1000, ``y`` from 0 (top) to 100.
+        bars: ``x``, ``y`` and width of a block.
+        limit: where the line stands that must not be crossed.
+        beyond: how many cross it.
+        marks: of the scale.
+        said: what the highest one is.
+        left_out: how many are not drawn.
+    """
+
+    points: tuple[tuple[float, float], ...]
+    bars: tuple[tuple[float, float, float], ...]
+    limit: float
+    limit_text: str
+    beyond: int
+    marks: tuple[Tickmark, ...]
+    said: str
+    left_out: int = 0
+
+
+def error_rows(record: RunRecord) -> tuple[list[ErrorRow], list[Tickmark], int]:
+    """Error and bound of each output of each check, the scale, and how many outputs are left out."""
+    rows = []
+    for verdict in record.verdicts:
+        for output in verdict.outputs:
+            error = output.error or output.max_rel
+            rows.append(
+                ErrorRow(
+                    verdict.check,
+                    output.output,
+                    output.passed,
+                    f"{error:.2g}",
+                    _log(error, _DECADES),
+                    _log(output.bound, _DECADES) if output.bound > 0 else None,
+                    _log(output.noise, _DECADES) if output.noise else None,
+                )
+            )
+    rows.sort(key=lambda row: (row.passed, -row.error))
+    marks = [Tickmark(_log(10.0**p, _DECADES), _power(p)) for p in range(_DECADES[0], _DECADES[1] + 1, 2)]
+    return rows[:_ROWS], marks, max(0, len(rows) - _ROWS)
+
+
+def step_bars(record: RunRecord) -> list[StepBar]:
+    """Seconds of each step, and of each check, as bars of one scale."""
+    timed: list[tuple[str, str, float, str, str, int]] = [
+        (
+            step.step,
+            step.outcome,
+            step.seconds,
+            _change(f"{step.nodes_before:,}", f"{step.nodes_after:,}"),
+            _change(bytes_text(step.bytes_before), bytes_text(step.bytes_after)),
+            step.bytes_after,
+        )
+        for step in record.steps
+    ]
+    timed += [(v.check, v.outcome, v.seconds, "", "", 0) for v in record.verdicts if v.seconds]
+    longest = max((row[2] for row in timed), default=0.0)
+    largest = max((max(step.bytes_before, step.bytes_after) for step in record.steps), default=0)
+    return [
+        StepBar(name, outcome, f"{seconds:.2f} s", _share(seconds, longest), nodes, size, _share(weights, largest))
+        for name, outcome, seconds, nodes, size, weights in timed
+    ]
+
+
+def _share(value: float, most: float) -> float:
+    # A record may say anything; a bar stays in its chart.
+    return min(max(_FULL * value / most, 0.0), _FULL) if most > 0 else 0.0
+
+
+def profile_along(profile: Profile) -> Along | None:
+    """The largest magnitude of what each node makes, in FP32, against FP16's largest number."""
+    peaks = [(place, name, peak) for place, (name, peak) in enumerate(zip(profile.nodes, profile.peaks, strict=True))]
+    found = [(place, name, peak) for place, name, peak in peaks if peak is not None and peak > 0]
+    if not found:
+        return None
+    decades = _range([FP16_MAX, 1.0, *(peak for _, _, peak in found)])
+    unit = 1000 / len(peaks)
+    _, name, highest = max(found, key=lambda row: row[2])
+    return Along(
+        points=tuple((round((at + 0.5) * unit, 1), round(100 - _log(peak, decades), 1)) for at, _, peak in found),
+        bars=(),
+        limit=100 - _log(FP16_MAX, decades),
+        limit_text="largest FP16 number, 65504",
+        beyond=sum(peak > FP16_MAX for _, _, peak in found),
+        marks=tuple(_marks(decades)),
+        said=f"The largest is {highest:.3g}, made by {name}.",
+        left_out=profile.left_out,
+    )
+
+
+def blocks_along(half: HalfStep, table: NodeTable | None, tolerance: float) -> Along | None:
+    """The error that each block causes in FP16 by itself, where it stands in the model, against the tolerance."""
+    if not half.blocks or table is None or tolerance <= 0:
+        return None
+    place = {name: index for index, name in reversed(list(enumerate(table.names)))}
+    found = []
+    for name, error in half.blocks:
+        stretch = _STRETCH.fullmatch(name)
+        first, count = (stretch["first"], int(stretch["count"][:9])) if stretch else (name, 1)
+        if first in place and error > 0:
+            found.append((place[first], min(count, len(place)), error, name))
+    if not found:
+        return None
+    decades = _range([tolerance, *(error for _, _, error, _ in found)])
+    unit = 1000 / len(table.names)
+    *_, highest, worst = max(found, key=lambda row: row[2])
+    return Along(
+        points=(),
+        bars=tuple(
+            (round(at * unit, 1), round(100 - _log(error, decades), 1), round(count * unit, 1))
+            for at, count, error, _ in found
+        ),
+        limit=100 - _log(tolerance, decades),
+        limit_text=f"tolerance of the search, {tolerance:g}",
+        beyond=sum(error > tolerance for _, _, error, _ in found),
+        marks=tuple(_marks(decades)),
+        said=f"The largest is {highest:.2g}, of {worst}.",
+        left_out=len(half.blocks) - len(found),
+    )
+
+
+def errors_along(said: Bisected) -> Along | None:
+    """The error of each value that a bisection compared, where its node stands in the model, against the bound."""
+    if not said.values or said.bound <= 0:
+        return None
+    found = [(place, name, error) for place, name, error in zip(said.places, said.values, said.errors, strict=True)]
+    measured = [error for *_, error in found if error is not None and error > 0]
+    decades = _range([said.bound / _BELOW, said.bound * _BELOW, *measured])
+    unit = 1000 / said.total_nodes
+    heights = [math.inf if error is None else error for *_, error in found]
+    worst = max(range(len(found)), key=heights.__getitem__)
+    text = "not finite" if found[worst][2] is None else f"{heights[worst]:.2g}"
+    return Along(
+        points=tuple(
+            (round((place + 0.5) * unit, 1), round(100 - _log(height, decades), 1))
+            for (place, *_), height in zip(found, heights, strict=True)
+        ),
+        bars=(),
+        limit=100 - _log(said.bound, decades),
+        limit_text=f"bound of the error, {said.bound:g}",
+        beyond=sum(height > said.bound for height in heights),
+        marks=tuple(_marks(decades)),
+        said=f"The largest is {text}, of {found[worst][1]}.",
+    )
+
+
+def _log(value: float, decades: tuple[int, int]) -> float:
+    """Where a value stands between two powers of ten, 0 to 100; what is beyond stands at the end."""
+    if math.isnan(value) or value <= 0:
+        return 0.0
+    low, high = decades
+    if math.isinf(value):
+        return 100.0
+    return round(min(max(_FULL * (math.log10(value) - low) / (high - low), 0.0), 100.0), 2)
+
+
+def _range(values: Iterable[float]) -> tuple[int, int]:
+    finite = [math.log10(value) for value in values if 0 < value < math.inf]
+    low, high = math.floor(min(finite)), math.ceil(max(finite))
+    return max(low, -12), min(max(high, low + 1), 40)
+
+
+def _marks(decades: tuple[int, int]) -> Iterable[Tickmark]:
+    low, high = decades
+    step = max(1, math.ceil((high - low) / 5))
+    return (Tickmark(100 - _log(10.0**p, decades), _power(p)) for p in range(low, high + 1, step))
+
+
+def _power(exponent: int) -> str:
+    return f"1e{exponent}" if abs(exponent) > 3 else f"{10.0**exponent:g}"
+
+
+def _change(before: str, after: str) -> str:
+    return after if before == after else f"{before} → {after}"

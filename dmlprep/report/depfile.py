@@ -1,0 +1,56 @@
+"""What the result of a run depends on, for build systems: files of the record, and the version of dmlprep."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from dmlprep import _version
+from dmlprep.errors import OutputError
+from dmlprep.record import RunRecord
+
+__all__ = ["lines", "make_rule"]
+
+
+def make_rule(record: RunRecord) -> bytes:
+    """A rule in the form that make and ninja read.
+
+    Raises:
+        OutputError: a file has a name that they cannot hold.
+    """
+    sources = " \\\n  ".join(_escaped(name) for name in _named(record))
+    return os.fsencode(f"{_escaped(str(Path(record.output).absolute()))}: \\\n  {sources}\n")
+
+
+def lines(record: RunRecord) -> bytes:
+    """A file a line, UTF-8, no folders: MSBuild takes a folder for a file that is missing.
+
+    Raises:
+        OutputError: a file has a name that a line cannot hold.
+    """
+    kept = [_whole(name, "a line holds") for name in _named(record) if not os.path.isdir(name)]
+    try:
+        return "".join(f"{name}\n" for name in kept).encode()
+    except UnicodeEncodeError:
+        raise OutputError("a file has a name that UTF-8 cannot hold", where=record.input, fix=_RENAME) from None
+
+
+_RENAME = "rename the file, or leave --depfile out"
+
+
+def _named(record: RunRecord) -> list[str]:
+    """Absolute paths. ``_version.py`` comes first: it is a new file where another dmlprep is installed."""
+    files = record.facts.get("files", [])
+    return list(dict.fromkeys([str(Path(_version.__file__).absolute()), *(str(Path(f).absolute()) for f in files)]))
+
+
+def _whole(name: str, who: str) -> str:
+    if any(character < " " for character in name):
+        # A line end would begin a rule of its own.
+        raise OutputError(f"{who} no such name: {name!r}", where=name, fix=_RENAME)
+    return name
+
+
+def _escaped(name: str) -> str:
+    whole = _whole(name, "make and ninja know")
+    return whole.replace("\\", "/").replace("$", "$$").replace("#", "\\#").replace(" ", "\\ ")

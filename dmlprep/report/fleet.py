@@ -1,0 +1,102 @@
+"""A fleet's record as text: a table of its jobs, or of those that need a look."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from dmlprep.record.fleet import OUTCOMES, FleetRecord, JobRecord, Outcome
+from dmlprep.record.printable import printable, shortened
+from dmlprep.record.sizes import bytes_text
+
+__all__ = ["counted", "show_fleet", "show_fleet_briefly", "show_jobs", "word_of"]
+
+_ROWS = 200
+"""Of the table; ``fleet.json`` and the index have all."""
+
+_REASON = 300
+"""Characters of a reason in the table."""
+
+_WORDS: dict[Outcome, str] = {
+    "good": "good",
+    "failed": "failed",
+    "wrong-input": "wrong input",
+    "not-run": "not run",
+    "internal-error": "internal error",
+}
+_STYLE = {"good": "green", "look": "yellow", "not run": "yellow"}
+
+
+def word_of(job: JobRecord) -> str:
+    """What a table says of a job: its outcome; ``look`` for a good one whose report says more."""
+    if job.outcome == "good" and job.level == "warn":
+        return "look"
+    return _WORDS[job.outcome]
+
+
+def counted(record: FleetRecord) -> str:
+    """``30 jobs: 1 failed, 29 good (20 known from before)``."""
+    jobs = len(record.jobs)
+    kept = sum(job.kept for job in record.jobs)
+    parts = ", ".join(f"{count} {_WORDS[outcome]}" for outcome, count in record.counts().items())
+    known = f" ({kept} known from before)" if kept else ""
+    return f"{jobs} {'job' if jobs == 1 else 'jobs'}{f': {parts}' if parts else ''}{known}"
+
+
+def show_fleet(record: FleetRecord, console: Console) -> None:
+    """The table of all jobs, why some are not good, and how many there are of each kind."""
+    shown = _worst_first(record.jobs) if len(record.jobs) > _ROWS else record.jobs
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("job", overflow="fold")
+    for name in ("verdict", "on DirectML", "worst error", "weights", "seconds"):
+        table.add_column(name, justify="left" if name == "verdict" else "right", no_wrap=True)
+    for job in shown[:_ROWS]:
+        word = word_of(job)
+        placed = "" if job.nodes is None else f"{job.dml_nodes or 0} of {job.nodes}"
+        error = "" if job.worst_error is None else f"{job.worst_error:.2g}"
+        size = "" if job.bytes_after is None else bytes_text(job.bytes_after)
+        taken = "kept" if job.kept else f"{job.seconds:.1f}"
+        table.add_row(job.name, Text(word, style=_STYLE.get(word, "red")), placed, error, size, taken)
+    console.print(table)
+    if len(shown) > _ROWS:
+        console.print(Text(f"{len(shown) - _ROWS} more are in fleet.json", style="dim"))
+    _show_reasons(record, console)
+    console.print()
+    console.print(Text(counted(record), style="bold"))
+
+
+def show_fleet_briefly(record: FleetRecord, console: Console) -> None:
+    """One line where all is well; else what is not good, and that line."""
+    _show_reasons(record, console, head=False)
+    console.print(Text(counted(record)))
+
+
+def show_jobs(jobs: Sequence[tuple[str, str, str, int, str]], console: Console) -> None:
+    """The matrix: name, recipe, target, bytes of memory and pins of each job."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("job", "recipe", "target", "memory", "pins"):
+        table.add_column(name, overflow="fold", justify="right" if name == "memory" else "left")
+    for name, recipe, target, memory, pins in jobs:
+        table.add_row(name, recipe, target, bytes_text(memory), pins)
+    console.print(table)
+    console.print()
+    console.print(Text(f"{len(jobs)} {'job' if len(jobs) == 1 else 'jobs'}", style="bold"))
+
+
+def _show_reasons(record: FleetRecord, console: Console, *, head: bool = True) -> None:
+    wrong = [job for job in _worst_first(record.jobs) if job.exit_code]
+    if wrong and head:
+        console.print()
+    for job in wrong[:_ROWS]:
+        why = shortened(printable(job.error), _REASON)
+        console.print(Text(f"{printable(job.name)}: {_WORDS[job.outcome]}: {why}"))
+    if len(wrong) > _ROWS:
+        console.print(Text(f"{len(wrong) - _ROWS} more are in fleet.json"))
+
+
+def _worst_first(jobs: Sequence[JobRecord]) -> list[JobRecord]:
+    order = {outcome: place for place, outcome in enumerate(OUTCOMES.values())}
+    return sorted(jobs, key=lambda job: (order[job.outcome], job.level != "warn"))

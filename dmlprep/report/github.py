@@ -1,0 +1,63 @@
+"""Findings as annotations of a GitHub Actions run.
+
+GitHub shows ten annotations of each kind a step, so that findings of one code are one annotation here.
+
+Source of the form: GitHub Docs, "Workflow commands for GitHub Actions"; the escapes are those of ``@actions/core``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from dmlprep.record import RunRecord
+from dmlprep.record.fleet import FleetRecord
+from dmlprep.record.printable import printable
+from dmlprep.report.grouping import grouped
+
+__all__ = ["annotation_lines", "job_lines"]
+
+_COMMAND = {"note": "notice", "warning": "warning", "error": "error"}
+
+
+def annotation_lines(record: RunRecord) -> Iterator[str]:
+    """A line for each code of findings, and one for what stopped the run or did not pass."""
+    for group in grouped(record.all_findings()):
+        text = "\n".join(filter(None, [group.head, *group.items, _more(group.left_out), _fix(group.remedy)]))
+        yield _line(_COMMAND[group.severity], record.input, group.code, text)
+    for verdict in record.verdicts:
+        if verdict.decides and verdict.outcome != "passed":
+            yield _line("error", record.input, f"{verdict.check}: {verdict.outcome}", verdict.reason)
+    if record.error:
+        yield _line("error", record.input, f"{record.command} failed", record.error)
+
+
+def job_lines(record: FleetRecord, inputs: Sequence[str]) -> Iterator[str]:
+    """A line for each job of a fleet that is not good.
+
+    Args:
+        inputs: path of each job's model, as seen from the working folder.
+    """
+    for job, path in zip(record.jobs, inputs, strict=True):
+        if job.exit_code:
+            yield _line("error", path, f"{job.name}: {job.outcome}", job.error)
+
+
+def _more(count: int) -> str:
+    return f"and {count} more" if count else ""
+
+
+def _fix(remedy: str) -> str:
+    return f"fix: {remedy}" if remedy else ""
+
+
+def _line(command: str, file: str, title: str, text: str) -> str:
+    shown = "\n".join(map(printable, text.split("\n")))
+    return f"::{command} file={_property(file)},title={_property(f'dmlprep {title}')}::{_data(shown)}"
+
+
+def _data(text: str) -> str:
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _property(text: str) -> str:
+    return _data(printable(text)).replace(":", "%3A").replace(",", "%2C")

@@ -1,0 +1,68 @@
+"""Findings for a reader: errors first, those of one code together, and a remedy that several share only once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from dmlprep.record import CODES, SEVERITIES, Finding
+from dmlprep.record.printable import printable
+
+__all__ = ["FindingGroup", "grouped"]
+
+_SHOWN = 8
+"""Findings of one code that are shown; the others are counted."""
+
+_NAMED = 4
+"""Nodes that are named where the same is said of more."""
+
+
+@dataclass(frozen=True)
+class FindingGroup:
+    """Findings of one severity, code and remedy.
+
+    Attributes:
+        head: what follows the code on the first line.
+        items: a line for each finding, where they say different things; ``left_out`` more are not shown.
+        remedy: empty for notes, which ask for nothing.
+    """
+
+    severity: str
+    code: str
+    head: str
+    items: tuple[str, ...] = ()
+    left_out: int = 0
+    remedy: str = ""
+
+
+def grouped(findings: Sequence[Finding]) -> Iterator[FindingGroup]:
+    """The groups, the severest first, else in the order in which they were found."""
+    groups: dict[tuple[str, str, str], list[Finding]] = {}
+    for finding in sorted(findings, key=lambda f: SEVERITIES.index(f.severity)):
+        remedy = "" if finding.severity == "note" else finding.remedy
+        groups.setdefault((finding.severity, finding.code, remedy), []).append(finding)
+    for (severity, code, remedy), found in groups.items():
+        messages = list(dict.fromkeys(one.message for one in found))
+        if len(messages) == 1:
+            yield FindingGroup(severity, code, _where(found) + messages[0], remedy=remedy)
+            continue
+        shown = found if len(found) <= _SHOWN else found[: _SHOWN - 1]
+        items = tuple(_item(one) for one in shown)
+        head = f"{CODES[code].title if code in CODES else code}, {len(found)} times:"
+        yield FindingGroup(severity, code, head, items, len(found) - len(items), remedy)
+
+
+def _item(finding: Finding) -> str:
+    """The message, with the node before it where it does not name it."""
+    node = printable(finding.node)
+    return f"{node}: {finding.message}" if node and node not in finding.message else finding.message
+
+
+def _where(findings: list[Finding]) -> str:
+    """``Conv_1, Conv_2 and 6 more: ``."""
+    names = list(dict.fromkeys(printable(one.node) for one in findings if one.node))
+    if not names:
+        return f"{len(findings)} times: " if len(findings) > 1 else ""
+    named = names if len(names) <= _NAMED else names[: _NAMED - 1]
+    rest = len(names) - len(named)
+    return ", ".join(named) + (f" and {rest} more: " if rest else ": ")

@@ -1,0 +1,49 @@
+"""Findings and errors in the form that MSBuild and Visual Studio read: ``file : error DP001: text``.
+
+Source of the form: Microsoft Learn, "MSBuild diagnostic format for tasks".
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+from dmlprep.errors import DmlprepError
+from dmlprep.record import Finding, RunRecord
+from dmlprep.record.printable import printable
+
+__all__ = ["error_line", "lines"]
+
+
+def lines(record: RunRecord) -> Iterator[str]:
+    """A line for each code of warnings and errors, and one that says what was written, or why nothing was."""
+    told = False
+    for found, more in _by_code(record.all_findings()):
+        if found.severity != "note":
+            told = told or found.severity == "error"
+            also = f" (and {more} more)" if more else ""
+            yield _line(record.input, found.severity, found.code, found.message + also, found.remedy)
+    if record.exit_code and not told:
+        yield _line(record.input, "error", "", record.error or f"{record.command} failed", "")
+    elif not record.exit_code:
+        yield printable(f"{record.input} -> {record.output}")
+
+
+def error_line(error: DmlprepError, model: str) -> str:
+    """An error that ended the run. It is about the file that it names, else about the model."""
+    named = bool(error.where) and os.path.isfile(error.where)
+    what = error.what if named or not error.where else f"{error.where}: {error.what}"
+    return _line(error.where if named else model, "error", error.code, what, error.fix)
+
+
+def _by_code(findings: list[Finding]) -> Iterator[tuple[Finding, int]]:
+    of: dict[str, list[Finding]] = {}
+    for found in findings:
+        of.setdefault(found.code, []).append(found)
+    for group in of.values():
+        yield group[0], len(group) - 1
+
+
+def _line(file: str, severity: str, code: str, text: str, fix: str) -> str:
+    kind = f"{severity} {code}" if code else severity
+    return printable(f"{file} : {kind}: {text}" + (f" (fix: {fix})" if fix else ""))

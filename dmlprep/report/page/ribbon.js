@@ -1,0 +1,87 @@
+// What follows the pointer and the keys over the ribbons: the node, where it runs, and why.
+
+const tip = document.createElement('div');
+tip.className = 'tip noprint';
+tip.hidden = true;
+
+function showTip(node, x, y) {
+  tip.replaceChildren();
+  const title = document.createElement('b');
+  title.textContent = node.name;
+  tip.append(title);
+  for (const [name, text] of facts(node)) {
+    if (name === 'role' && node.kind !== 'cpu') continue;
+    const line = document.createElement('div');
+    line.textContent = name === 'runs on' ? `on ${text}` : name === 'operator' ? text : `${name}: ${text}`;
+    tip.append(line);
+  }
+  tip.hidden = false;
+  const width = tip.offsetWidth;
+  tip.style.left = `${Math.max(4, Math.min(x - width / 2, document.documentElement.clientWidth - width - 4)) + scrollX}px`;
+  tip.style.top = `${y + 8 + scrollY}px`;
+}
+
+function readyRibbon(ribbon, table, openNode) {
+  const { nodes } = table;
+  if (!nodes.length) return;
+  const mark = document.createElement('div');
+  mark.className = 'mark';
+  mark.hidden = true;
+  ribbon.append(mark);
+  let at = 0;
+  const onCpu = nodes.filter((node) => node.kind === 'cpu').map((node) => node.at);
+  ribbon.tabIndex = 0;
+  ribbon.setAttribute('role', 'slider');
+  ribbon.setAttribute('aria-valuemin', '1');
+  ribbon.setAttribute('aria-valuemax', String(nodes.length));
+
+  const show = (to) => {
+    at = Math.max(0, Math.min(nodes.length - 1, to));
+    const node = nodes[at];
+    const box = ribbon.getBoundingClientRect();
+    const share = (at + 0.5) / nodes.length;
+    mark.hidden = false;
+    mark.style.left = `${100 * share}%`;
+    ribbon.setAttribute('aria-valuenow', String(at + 1));
+    ribbon.setAttribute('aria-valuetext', [node.name, ...facts(node).map((fact) => fact.join(' '))].join(', '));
+    showTip(node, box.left + share * box.width, box.bottom);
+  };
+  const hide = () => {
+    tip.hidden = true;
+    mark.hidden = true;
+  };
+  const under = (event) => {
+    const box = ribbon.getBoundingClientRect();
+    const share = Math.max(0, Math.min(0.999999, (event.clientX - box.left) / box.width));
+    const index = Math.floor(share * nodes.length);
+    // Several nodes lie below one pixel of a long ribbon: one on the CPU is never passed over.
+    const reach = Math.ceil((2 / box.width) * nodes.length);
+    if (event.clientY - box.top < 36) return index;
+    const near = onCpu.filter((one) => Math.abs(one - index) <= reach);
+    return near.length ? near.reduce((a, b) => (Math.abs(b - index) < Math.abs(a - index) ? b : a)) : index;
+  };
+  ribbon.addEventListener('pointermove', (event) => show(under(event)));
+  ribbon.addEventListener('pointerleave', () => { if (document.activeElement !== ribbon) hide(); });
+  ribbon.addEventListener('click', (event) => {
+    // A finger cannot point without pressing: its tap tells of the node and stays here.
+    if (event.pointerType === 'touch') show(under(event));
+    else openNode(nodes[under(event)]);
+  });
+  ribbon.addEventListener('focus', () => show(at));
+  ribbon.addEventListener('blur', hide);
+  ribbon.addEventListener('keydown', (event) => {
+    const page = Math.max(1, Math.round(nodes.length / 20));
+    const next = () => onCpu.find((one) => one > at) ?? onCpu[0] ?? at;
+    const to = {
+      ArrowRight: at + 1, ArrowDown: at + 1, ArrowLeft: at - 1, ArrowUp: at - 1,
+      PageDown: at + page, PageUp: at - page, Home: 0, End: nodes.length - 1,
+    }[event.key];
+    if (to !== undefined) show(to);
+    else if (event.key === 'c' && !event.ctrlKey && !event.metaKey) show(next());
+    else if (event.key === 'Enter') openNode(nodes[at]);
+    else if (event.key === 'Escape') hide();
+    else return;
+    event.preventDefault();
+  });
+  ribbon.setAttribute('aria-valuenow', '1');
+}

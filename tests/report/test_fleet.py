@@ -1,0 +1,150 @@
+"""The views of a fleet: table, index, SARIF, JUnit XML and annotations say the same of each job."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from xml.etree import ElementTree
+
+import msgspec
+import pytest
+
+from dmlprep.errors import OutputError
+from dmlprep.record import RunRecord, finding
+from dmlprep.record.fleet import OUTCOMES, FleetRecord, JobRecord, outcome_of, worst
+from dmlprep.report.console import PlainConsole
+from dmlprep.report.fleet import show_fleet, show_fleet_briefly
+from dmlprep.report.fleet_files import check_reports, report_names, write_reports
+from dmlprep.report.fleet_html import render_index
+from dmlprep.report.github import job_lines
+from dmlprep.report.junit import render_junit
+
+HOSTILE = "</script><b>x</b>\x1b[31m&\x00\ud800"
+
+
+def _job(name: str, exit_code: int = 0, **more: object) -> JobRecord:
+    said = {"error": f"{name} is wrong"} if exit_code else {"level": "good", "report": f"{name}/report.html"}
+    return JobRecord(**{"name": name, "model": "m.onnx", "recipe": "@x", "exit_code": exit_code, **said, **more})
+
+
+RECORD = FleetRecord(
+    file="fleet.toml",
+    version="1",
+    exit_code=2,
+    seconds=3.0,
+    jobs=[
+        _job("a", nodes=10, dml_nodes=9, level="warn", worst_error=0.5, bytes_after=2000, size="small"),
+        _job("b", nodes=4, dml_nodes=4, worst_error=1e-9, bytes_after=999_999, kept=True, pins={"batch": 1}),
+        _job("c", 1, report="c/report.html"),
+        _job("d", 2),
+        _job("e", 3),
+        _job("f", 70),
+    ],
+)
+
+
+def test_the_worst_exit_code_is_not_the_largest() -> None:
+    assert list(OUTCOMES) == [70, 2, 1, 3, 0]
+    assert worst([0, 3, 0]) == 3
+    assert worst([0, 3, 1]) == 1
+    assert worst([1, 2, 3]) == 2
+    assert worst([70, 2]) == 70
+    assert worst([]) == 0
+    assert worst([0, 99]) == 99  # that of no command
+    assert outcome_of(99) == "internal-error"
+
+
+def test_fleet_json_reads_back() -> None:
+    data = json.loads(RECORD.to_json())
+    assert [job["outcome"] for job in data["jobs"]] == [
+        "good",
+        "good",
+        "failed",
+        "wrong-input",
+        "not-run",
+        "internal-error",
+    ]
+    assert msgspec.convert(data, FleetRecord) == RECORD
+
+
+def _text(record: FleetRecord, brief: bool = False) -> str:
+    stream = io.StringIO()
+    console = PlainConsole(file=stream, width=120)
+    (show_fleet_briefly if brief else show_fleet)(record, console)
+    return stream.getvalue()
+
+
+def test_the_table() -> None:
+    text = _text(RECORD)
+    assert "a look 9 of 10 0.5 2.0 kB 0.0" in " ".join(text.split())
+    assert text.index("f: internal error: f is wrong") < text.index("c: failed: c is wrong") < text.index("e: not run")
+    last = "6 jobs: 1 internal error, 1 wrong input, 1 failed, 1 not run, 2 good (1 known from before)"
+    assert text.rstrip().endswith(last)
+    assert _text(RECORD, brief=True).splitlines()[-1] == last
+    good = msgspec.structs.replace(RECORD, jobs=RECORD.jobs[:2])
+    assert _text(good, brief=True) == "2 jobs: 2 good (1 known from before)\n"
+
+
+def test_a_table_of_thousands_shows_the_worst() -> None:
+    jobs = [*(_job(f"good{number}") for number in range(3000)), _job("bad", 1)]
+    text = _text(msgspec.structs.replace(RECORD, jobs=jobs))
+    assert len(text.splitlines()) < 220
+    assert text.splitlines()[1].startswith("bad")
+    assert "2801 more are in fleet.json" in text
+
+
+def test_the_index_has_every_job_and_loads_nothing() -> None:
+    page = render_index(RECORD)
+    assert [name for name in "abcdef" if f">{name}</" not in page] == []
+    assert page.count("<tr data-word=") == 6
+    assert 'href="./a/report.html"' in page
+    assert 'data-value="0.9"' in page
+    assert '<p class="headline bad"' in page
+    assert "http" not in page.replace("http-equiv", "")
+    assert "default-src &#39;none&#39;" in page
+
+
+def test_names_of_strangers_stay_text() -> None:
+    job = _job(HOSTILE, 1, model=HOSTILE, report=f"javascript:alert(1)/{HOSTILE}/report.html", error=HOSTILE)
+    above = _job("up", report="../../secret.html")
+    script = _job("s", report="javascript:alert(1)/x.html")
+    record = msgspec.structs.replace(RECORD, file=HOSTILE, jobs=[job, above, script])
+    page = render_index(record)
+    assert "<b>x</b>" not in page
+    assert "\x1b" not in page
+    assert 'href="./javascript%3Aalert' in page
+    assert "secret" not in page
+    xml = render_junit(record)
+    assert ElementTree.fromstring(xml)[0].find("testcase").get("name", "").startswith("</script>")
+    assert "\x1b" not in _text(record)
+
+
+def test_junit_counts_what_did_not_run_as_an_error() -> None:
+    top = ElementTree.fromstring(render_junit(RECORD))
+    assert (top.get("tests"), top.get("failures"), top.get("errors")) == ("6", "1", "3")
+    kinds = {case.get("name"): [child.tag for child in case] for case in top.iter("testcase")}
+    assert kinds == {"a": [], "b": [], "c": ["failure"], "d": ["error"], "e": ["error"], "f": ["error"]}
+    assert [case.get("time") for case in top.iter("testcase")][1] == "0.000"  # kept: it took nothing now
+
+
+def test_annotations_are_of_what_is_not_good() -> None:
+    lines = list(job_lines(RECORD, ["models/m.onnx"] * 6))
+    assert len(lines) == 4
+    assert lines[0] == "::error file=models/m.onnx,title=dmlprep c%3A failed::c is wrong"
+
+
+def test_all_files_are_written_and_those_of_nobody_are_not(tmp_path: Path) -> None:
+    findings = [RunRecord(command="prepare", input="m.onnx", findings=[finding("DP201", "x")]) for _ in RECORD.jobs]
+    check_reports(tmp_path, "", ".own")
+    write_reports(tmp_path, RECORD, findings)
+    assert {path.name for path in tmp_path.iterdir()} == set(report_names())
+    assert len(json.loads((tmp_path / "fleet.sarif").read_text())["runs"][0]["results"]) == 6
+    with pytest.raises(OutputError, match="no fleet wrote it"):
+        check_reports(tmp_path, "", ".own")
+    check_reports(tmp_path, "3/8", ".own")
+    check_reports(tmp_path, "", ".own", force=True)
+    (tmp_path / ".own").mkdir()
+    check_reports(tmp_path, "", ".own")
+    with pytest.raises(OutputError, match="no folder"):
+        check_reports(tmp_path / "fleet.json", "", ".own")
