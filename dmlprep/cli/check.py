@@ -67,7 +67,7 @@ def command(
     dmlprep check models/*.onnx --fail-on-cpu --format sarif > placement.sarif
 
     Exit codes: 0 good; 1 a finding is an error, or what an option asks for does not hold; 2 bad input; 3 DirectML did
-    not answer. Of several models, the highest; each is checked.
+    not answer. Of several models the worst, in this order: 70, 2, 1, 3, 0; each is checked.
     """
     from dmlprep.compiled import door
 
@@ -75,6 +75,7 @@ def command(
     from dmlprep.errors import DmlprepError, UsageError
     from dmlprep.memory import vram_bytes
     from dmlprep.pipeline.check import check_model
+    from dmlprep.record.fleet import worst
     from dmlprep.runtime import SessionOptions, choose_adapter, choose_gpu
     from dmlprep.targets import find_target, target_names
 
@@ -98,11 +99,11 @@ def command(
             if len(paths) == 1:
                 raise
             print_error(error)
-            code = max(code, error.exit_code)
+            code = worst((code, error.exit_code))
         else:
             checked.append(rows)
             newest = rows[-1].record
-            code = max(code, newest.exit_code)
+            code = worst((code, newest.exit_code))
             if newest.error:
                 echo(f"{printable(newest.input)}: {newest.error}", err=True)
     if quiet and output_format == "text":

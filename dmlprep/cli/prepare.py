@@ -109,13 +109,14 @@ def command(
 
     Exit codes: 0 written and proved; 1 a step refused the model or parity failed, nothing written;
     2 bad command, recipe or input; 3 a demanded check could not run, or its inputs prove nothing; nothing written.
-    Of several models, the highest; each is prepared.
+    Of several models the worst, in this order: 70, 2, 1, 3, 0; each is prepared.
     """
     from dmlprep import api
     from dmlprep.cli.console import ProgressObserver
     from dmlprep.errors import DmlprepError
     from dmlprep.files import check_output
     from dmlprep.project import result_places
+    from dmlprep.record.fleet import worst
     from dmlprep.record.hints import command_line
 
     given = read_pins(pins)
@@ -147,7 +148,7 @@ def command(
                 raise
             else:
                 print_error(error)
-            code = max(code, error.exit_code)
+            code = worst((code, error.exit_code))
             continue
         if record_to is not None:
             api.write_record(record, record_to)
@@ -157,7 +158,7 @@ def command(
             write_html(record, html, force=True)
         if depfile is not None and record.exit_code == 0:
             api.write_depfile(record, depfile, depfile_format)
-        code = max(code, record.exit_code)
+        code = worst((code, record.exit_code))
         records.append(record)
         _show(record, quiet, output_format)
     if output_format == "json":

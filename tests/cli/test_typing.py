@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from dmlprep import api
+from dmlprep.errors import CheckNotRun, ModelRefused
 from dmlprep.record.printable import apart
 from tests.fixtures_index import fixture
 from tests.in_process import Run
@@ -81,6 +83,19 @@ def test_several_models_by_a_pattern(models: Path, tmp_path: Path, run: Run) -> 
     )
     assert [Path(one["output"]).parent.name for one in json.loads(both.out)] == ["a", "b"]
     assert run("check", models / "[ab].onnx", "-q").out.count("nodes on DirectML") == 2
+
+
+def test_a_failure_counts_more_than_what_could_not_run(
+    models: Path, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pipeline that lets 3 pass must not miss a model that fails."""
+    ends = iter((ModelRefused("it differs"), CheckNotRun("no device")))
+
+    def fail(*_: object, **__: object) -> None:
+        raise next(ends)
+
+    monkeypatch.setattr(api, "prepare", fail)
+    assert run("prepare", models / "*.onnx", "-o", tmp_path / "out").code == 1
 
 
 def test_what_several_models_cannot_have(models: Path, tmp_path: Path, run: Run) -> None:
