@@ -17,7 +17,7 @@ from dmlprep.report.text import PIPED
 
 __all__ = ["above", "bars", "err", "out", "words"]
 
-_NARROWEST = 80
+_NARROWEST = 60
 """Characters a line of the narrowest table that says what it must."""
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from dmlprep.record.fleet import OUTCOMES, FleetRecord, JobRecord, Outcome
 from dmlprep.record.printable import printable, shortened
 from dmlprep.record.sizes import bytes_text
+from dmlprep.report.tables import show_table
 
 __all__ = ["counted", "show_fleet", "show_fleet_briefly", "show_jobs", "word_of"]
 
@@ -49,18 +49,16 @@ def counted(record: FleetRecord) -> str:
 def show_fleet(record: FleetRecord, console: Console) -> None:
     """The table of all jobs, why some are not good, and how many there are of each kind."""
     shown = _worst_first(record.jobs) if len(record.jobs) > _ROWS else record.jobs
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("job", overflow="fold")
-    for name in ("verdict", "on DirectML", "worst error", "weights", "seconds"):
-        table.add_column(name, justify="left" if name == "verdict" else "right", no_wrap=True)
+    rows = []
     for job in shown[:_ROWS]:
         word = word_of(job)
         placed = "" if job.nodes is None else f"{job.dml_nodes or 0} of {job.nodes}"
         error = "" if job.worst_error is None else f"{job.worst_error:.2g}"
         size = "" if job.bytes_after is None else bytes_text(job.bytes_after)
         taken = "kept" if job.kept else f"{job.seconds:.1f}"
-        table.add_row(job.name, Text(word, style=_STYLE.get(word, "red")), placed, error, size, taken)
-    console.print(table)
+        rows.append((job.name, Text(word, style=_STYLE.get(word, "red")), placed, error, size, taken))
+    columns = ("job", "verdict", "on DirectML", "worst error", "weights", "seconds")
+    show_table(console, columns, rows, left=("verdict",))
     if len(shown) > _ROWS:
         console.print(Text(f"{len(shown) - _ROWS} more are in fleet.json", style="dim"))
     _show_reasons(record, console)
@@ -76,12 +74,8 @@ def show_fleet_briefly(record: FleetRecord, console: Console) -> None:
 
 def show_jobs(jobs: Sequence[tuple[str, str, str, int, str]], console: Console) -> None:
     """The matrix: name, recipe, target, bytes of memory and pins of each job."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("job", "recipe", "target", "memory", "pins"):
-        table.add_column(name, overflow="fold", justify="right" if name == "memory" else "left")
-    for name, recipe, target, memory, pins in jobs:
-        table.add_row(name, recipe, target, bytes_text(memory), pins)
-    console.print(table)
+    rows = [(name, recipe, target, bytes_text(memory), pins) for name, recipe, target, memory, pins in jobs]
+    show_table(console, ("job", "recipe", "target", "memory", "pins"), rows, left=("recipe", "target", "pins"))
     console.print()
     console.print(Text(f"{len(jobs)} {'job' if len(jobs) == 1 else 'jobs'}", style="bold"))
 

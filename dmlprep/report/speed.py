@@ -8,13 +8,13 @@ from typing import Any
 
 import msgspec
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from dmlprep.record import RunRecord
 from dmlprep.record.printable import printable
 from dmlprep.record.sizes import bytes_text
 from dmlprep.record.speed import Bench, Ratio, Timed, Times
+from dmlprep.report.tables import show_table
 
 __all__ = ["SpeedRow", "bench_of", "brief_lines", "ratio_text", "seconds_text", "show_bench", "speed_rows"]
 
@@ -69,9 +69,9 @@ def show_bench(found: Bench, console: Console) -> None:
         console.print(Text(f"by {found.device}", style="dim"))
     ran = [one for one in found.models if one.times is not None]
     if ran:
-        console.print(_times(ran))
+        _show_times(ran, console)
         console.print()
-        console.print(_rest(ran))
+        _show_rest(ran, console)
     for one in found.models:
         if one.not_run:
             line = Text(f"{printable(one.name)}: ")
@@ -100,19 +100,7 @@ def brief_lines(found: Bench) -> list[str]:
     return [*said, found.note] if found.note else said
 
 
-def _table(columns: list[str], rows: list[tuple[str, ...]]) -> Table:
-    """Columns that say something in some row."""
-    said = [index for index in range(len(columns)) if any(row[index] for row in rows)]
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for index in said:
-        table.add_column(columns[index], justify="right" if index else "left", overflow="fold")
-    for row in rows:
-        # As text: in a plain string, rich takes what stands in brackets for a style.
-        table.add_row(*(Text(printable(row[index])) for index in said))
-    return table
-
-
-def _times(ran: list[Timed]) -> Table:
+def _show_times(ran: list[Timed], console: Console) -> None:
     rows = []
     for one in ran:
         assert one.times is not None
@@ -120,7 +108,7 @@ def _times(ran: list[Timed]) -> Table:
         rows.append((one.name, *_quantiles(one.times), *ratios))
         if one.on_device is not None:
             rows.append(("  without copies", *_quantiles(one.on_device), "", ""))
-    return _table(["", "median", "p10", "p90", "runs/s", "runs", "ratio", "ratio of p10"], rows)
+    show_table(console, ["", "median", "p10", "p90", "runs/s", "runs", "ratio", "ratio of p10"], rows)
 
 
 def _quantiles(times: Times) -> tuple[str, ...]:
@@ -128,7 +116,7 @@ def _quantiles(times: Times) -> tuple[str, ...]:
     return (*spread, f"{times.per_second:.4g}", str(times.runs))
 
 
-def _rest(ran: list[Timed]) -> Table:
+def _show_rest(ran: list[Timed], console: Console) -> None:
     columns = [
         "",
         "load",
@@ -140,7 +128,7 @@ def _rest(ran: list[Timed]) -> Table:
         "fused partitions",
         "nodes on the CPU",
     ]
-    return _table(columns, [_facts(one) for one in ran])
+    show_table(console, columns, [_facts(one) for one in ran])
 
 
 def _facts(one: Timed) -> tuple[str, ...]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from dmlprep.record import Finding, RunRecord, StepRecord, Verdict
@@ -19,6 +18,7 @@ from dmlprep.report.console import PlainConsole
 from dmlprep.report.grouping import grouped
 from dmlprep.report.memory_text import memory_line
 from dmlprep.report.speed import bench_of, show_bench
+from dmlprep.report.tables import show_table
 
 __all__ = ["PIPED", "render_text", "show_findings", "show_record", "show_verdicts"]
 
@@ -37,17 +37,8 @@ def render_text(record: RunRecord) -> str:
     return written.getvalue()
 
 
-def _steps(steps: list[StepRecord]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name, right in (
-        ("step", False),
-        ("outcome", False),
-        ("seconds", True),
-        ("nodes", True),
-        ("weights", True),
-        ("findings", True),
-    ):
-        table.add_column(name, justify="right" if right else "left", no_wrap=True)
+def _show_steps(steps: list[StepRecord], console: Console) -> None:
+    rows = []
     for step in steps:
         nodes = f"{step.nodes_before}"
         if step.nodes_after != step.nodes_before:
@@ -55,9 +46,8 @@ def _steps(steps: list[StepRecord]) -> Table:
         size = bytes_text(step.bytes_before)
         if bytes_text(step.bytes_after) != bytes_text(step.bytes_before):
             size += f" -> {bytes_text(step.bytes_after)}"
-        # As text: in a plain string, rich takes what stands in brackets for a style.
-        table.add_row(Text(step.step), step.outcome, f"{step.seconds:.2f}", nodes, size, str(len(step.findings) or ""))
-    return table
+        rows.append((step.step, step.outcome, f"{step.seconds:.2f}", nodes, size, str(len(step.findings) or "")))
+    show_table(console, ("step", "outcome", "seconds", "nodes", "weights", "findings"), rows, left=("outcome",))
 
 
 def show_findings(findings: list[Finding], console: Console) -> None:
@@ -121,7 +111,7 @@ def show_verdicts(verdicts: list[Verdict], console: Console, *, brief: bool = Fa
 def show_record(record: RunRecord, console: Console) -> None:
     """The whole record: what was done, what was found, what was proved, where the result is."""
     if record.steps:
-        console.print(_steps(record.steps))
+        _show_steps(record.steps, console)
     if (bisected := bisected_of(record)) is not None:
         show_bisected(bisected, console)
     versions = (record.opset_before, record.opset_after)
@@ -185,15 +175,14 @@ def show_half(record: RunRecord, console: Console) -> None:
 
 def show_placement(before: PlacementFacts, after: PlacementFacts, console: Console) -> None:
     """The share of nodes and of operations on DirectML, before and after."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("", "on DirectML", "of operations", "fused partitions", "crossings"):
-        table.add_column(name, justify="right" if name else "left")
-    for name, placed in (("before", before), ("after", after)):
-        table.add_row(
+    rows = [
+        (
             name,
             f"{placed.dml_nodes} of {placed.nodes} nodes",
             "not known" if placed.flop_share is None else percent(placed.flop_share),
             str(placed.partitions),
             str(placed.crossings),
         )
-    console.print(table)
+        for name, placed in (("before", before), ("after", after))
+    ]
+    show_table(console, ("", "on DirectML", "of operations", "fused partitions", "crossings"), rows)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from dmlprep.record.printable import printable
 from dmlprep.record.sizes import bytes_text
 from dmlprep.record.tuning import TIME, Candidate, Figures, Tuned
 from dmlprep.report.speed import ratio_text
+from dmlprep.report.tables import show_table
 
 __all__ = ["show_tuned"]
 
@@ -30,7 +30,7 @@ def show_tuned(found: Tuned, console: Console, *, with_recipe: bool, brief: bool
         return
     rows = [("as it came", *_cells(found.before), "", "")]
     rows += [_row(one, chosen=one.name == found.chosen) for one in found.candidates if one.figures is not None]
-    console.print(_table(rows))
+    show_table(console, ("", *_COLUMNS), rows, left=(_COLUMNS[-1],))
     for one in found.candidates:
         if one.reason:
             line = Text(f"{printable(one.name)}: ")
@@ -87,15 +87,3 @@ def _cells(made: Figures) -> tuple[str, ...]:
         bytes_text(made.moved_bytes),
         str(made.nodes),
     )
-
-
-def _table(rows: list[tuple[str, ...]]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    shown = [i for i in range(len(_COLUMNS) + 1) if any(row[i] for row in rows)]
-    for index in shown:
-        name = _COLUMNS[index - 1] if index else ""
-        table.add_column(name, justify="right" if 0 < index < len(_COLUMNS) else "left", overflow="fold")
-    for row in rows:
-        # As text: in a plain string, rich takes what stands in brackets for a style.
-        table.add_row(*(Text(printable(row[index])) for index in shown))
-    return table

@@ -1,0 +1,72 @@
+"""Tables in a text: on a narrow terminal cells go on in a next line, and columns in a next table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from dmlprep.record.printable import printable, shortened
+
+__all__ = ["show_table"]
+
+_WHOLE = 24
+"""Characters of the longest piece that is not broken; a path may be longer than a terminal is wide."""
+
+_BETWEEN = 2
+"""Characters between two columns."""
+
+
+def show_table(
+    console: Console, columns: Sequence[str], rows: Iterable[Sequence[str | Text]], left: Sequence[str] = ()
+) -> None:
+    """Print rows below bold heads; columns that say nothing in any row are left out.
+
+    Args:
+        columns: the heads. The first column and those of ``left`` begin at the left, all others end at the right.
+        rows: cells, one for each column. The first one names the row.
+    """
+    # As text: in a plain string, rich takes what stands in brackets for a style.
+    cells = [[Text(shortened(printable(cell))) if isinstance(cell, str) else cell for cell in row] for row in rows]
+    said = [index for index in range(len(columns)) if any(row[index] for row in cells)]
+    texts = {index: [row[index].plain for row in cells] for index in said}
+    least = {index: _least(columns[index], texts[index]) for index in said}
+    most = {index: max(map(len, (columns[index], *texts[index]))) for index in said}
+    for part in _parts(said, least, console.width):
+        widths = _widths({index: most[index] for index in part}, least, console.width)
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        for index, width in widths.items():
+            starts = index == said[0] or columns[index] in left
+            table.add_column(columns[index], justify="left" if starts else "right", overflow="fold", width=width)
+        for row in cells:
+            table.add_row(*(row[index] for index in part))
+        console.print(table)
+
+
+def _least(name: str, cells: Sequence[str]) -> int:
+    """Characters of a column at least: a head is broken between words, a cell after an arrow."""
+    pieces = [*name.split(), *(piece.strip() for cell in cells for piece in cell.replace("-> ", "->\n").split("\n"))]
+    return min(max(map(len, pieces), default=0), _WHOLE)
+
+
+def _parts(said: Sequence[int], least: Mapping[int, int], width: int) -> Iterator[list[int]]:
+    """Columns by table: the first one stands in each."""
+    part = [*said[:1]]
+    for index in said[1:]:
+        if len(part) > 1 and sum(least[one] + _BETWEEN for one in part) + least[index] > width:
+            yield part
+            part = [*said[:1]]
+        part.append(index)
+    yield part
+
+
+def _widths(widths: dict[int, int], least: Mapping[int, int], width: int) -> dict[int, int]:
+    """Characters of each column: those that can spare most are narrowed until all fit."""
+    while sum(widths.values()) + _BETWEEN * (len(widths) - 1) > width:
+        index = max(widths, key=lambda one: widths[one] - least[one])
+        if widths[index] <= least[index]:
+            break
+        widths[index] -= 1
+    return widths
