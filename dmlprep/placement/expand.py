@@ -16,6 +16,7 @@ from dmlprep.analysis.schemas import schema_of
 from dmlprep.compiled import calls
 from dmlprep.compiled.door import OnnxError
 from dmlprep.model import protos
+from dmlprep.model.budget import Budget
 from dmlprep.targets.facts import GraphFacts, NodeFacts
 
 __all__ = ["expand", "expand_local", "schema_body"]
@@ -44,9 +45,17 @@ def expand_local(model: onnx.ModelProto, origins: dict[str, str]) -> None:
 
 
 def expand(
-    model: onnx.ModelProto, graph: GraphFacts, wanted: Callable[[NodeFacts], bool], origins: dict[str, str]
+    model: onnx.ModelProto,
+    graph: GraphFacts,
+    wanted: Callable[[NodeFacts], bool],
+    origins: dict[str, str],
+    budget: Budget,
 ) -> bool:
-    """Inline the nodes of ``graph`` (built from ``model``) that are ``wanted``, in place; whether there were any."""
+    """Inline the nodes of ``graph`` (built from ``model``) that are ``wanted``, in place; whether there were any.
+
+    Raises:
+        ModelRefused: DP014, they would be more nodes than ``budget`` has left.
+    """
     bodies: dict[str, onnx.FunctionProto] = {}
     for inner in graph.all_graphs():
         for node in inner.nodes:
@@ -54,6 +63,8 @@ def expand(
             if first and wanted(node):
                 body = schema_body(node)
                 if body is not None:
+                    what = f"{node.domain or 'ai.onnx'}:{node.op} and others like it, as ONNX Runtime inlines them,"
+                    budget.spend(nodes=_count(body.node), what=what, where=node.name)
                     bodies[first] = body
     if not bodies:
         return False
@@ -62,6 +73,11 @@ def expand(
         return bodies.get(next((o for o in node.output if o), ""))
 
     return _expand_graph(model.graph, body_of, origins)
+
+
+def _count(nodes: Iterable[onnx.NodeProto]) -> int:
+    """Nodes, those of their subgraphs included; onnx's own bodies nest a graph or two."""
+    return sum(1 + sum(_count(graph.node) for graph in protos.bodies(node)) for node in nodes)
 
 
 def schema_body(node: NodeFacts) -> onnx.FunctionProto | None:

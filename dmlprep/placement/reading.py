@@ -12,6 +12,7 @@ from dmlprep.analysis.knowledge import Knowledge
 from dmlprep.analysis.shapes import Inference
 from dmlprep.errors import ModelRefused
 from dmlprep.model import Model, freeze, thaw
+from dmlprep.model.budget import Budget
 from dmlprep.model.frozen import Frozen
 from dmlprep.placement.expand import expand, expand_local
 from dmlprep.targets.building import build, set_type
@@ -43,7 +44,7 @@ class FactsReader:
         if read.functions:
             expand_local(first.proto, origins)
             read = thaw(first)
-        self._plain = _Reading(_built(read, first, origins), first, origins)
+        self._plain = _Reading(_built(read, first, origins), first, origins, model.budget)
 
     def facts(self, tables: Tables | None = None) -> GraphFacts:
         """``read_facts`` for one target's tables; not to be changed."""
@@ -61,8 +62,9 @@ class FactsReader:
 class _Reading:
     """The facts of one model, and of what it becomes where some of its nodes are inlined."""
 
-    def __init__(self, graph: GraphFacts, frozen: Frozen, origins: dict[str, str]) -> None:
+    def __init__(self, graph: GraphFacts, frozen: Frozen, origins: dict[str, str], budget: Budget) -> None:
         self.graph = graph
+        self._budget = budget
         self._frozen = frozen
         self._origins = origins
         self._known: dict[frozenset[int], _Reading | None] = {}
@@ -81,9 +83,10 @@ class _Reading:
         proto = onnx.ModelProto()
         proto.CopyFrom(self._frozen.proto)
         frozen, origins = Frozen(proto, self._frozen.tensors), dict(self._origins)
-        if not expand(proto, self.graph, lambda node: id(node) in chosen, origins):
+        budget = self._budget.fork()  # what is only read does not count against what is made
+        if not expand(proto, self.graph, lambda node: id(node) in chosen, origins, budget):
             return None
-        return _Reading(_built(thaw(frozen), frozen, origins), frozen, origins)
+        return _Reading(_built(thaw(frozen), frozen, origins), frozen, origins, budget)
 
 
 def read_facts(model: Model, tables: Tables | None = None, frozen: Frozen | None = None) -> GraphFacts:
