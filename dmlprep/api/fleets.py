@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from dmlprep.errors import UsageError
 
 if TYPE_CHECKING:
-    from dmlprep.fleet import FleetObserver, Job
+    from dmlprep.fleet import Engine, FleetObserver, Job
     from dmlprep.record.fleet import FleetRecord
 
 __all__ = ["plan_fleet", "prepare_fleet"]
@@ -43,6 +43,7 @@ def prepare_fleet(
     shard: str = "",
     fresh: bool = False,
     force: bool = False,
+    scheduler: str = "",
     observer: FleetObserver | None = None,
 ) -> FleetRecord:
     """Prepare many models, each in a process of its own. What was done before, and still holds, is not done again.
@@ -55,6 +56,8 @@ def prepare_fleet(
         only, shard: as in ``plan_fleet``.
         fresh: do everything again, and measure on DirectML anew.
         force: replace files that no fleet wrote.
+        scheduler: address of a Dask scheduler whose workers run the jobs; they see the same folders. This machine where
+            there is none.
         observer: told of each job as it starts, goes on and ends.
 
     Returns:
@@ -63,25 +66,32 @@ def prepare_fleet(
     Raises:
         UsageError: as ``plan_fleet``; or a recipe, setting, target or pin is wrong, or ``out`` cannot be written.
             Nothing has run then.
+        CheckNotRun: no scheduler answers, or it has no worker.
     """
     from dmlprep.fleet import STATE_FOLDER, FleetObserver, FleetRequest, LocalEngine, read_fleet, read_shard, room
     from dmlprep.fleet import run_fleet as run
     from dmlprep.report.fleet_files import check_reports, write_reports
 
-    read = read_fleet(Path(file))
+    # Workers have another working folder.
+    path = Path(file).absolute() if scheduler else Path(file)
+    read = read_fleet(path)
     folder = Path(out) if out is not None else read.out
     if folder is None:
         fix = "write out under [defaults], or give it"
         raise UsageError("nothing says where the results go", where=str(file), fix=fix, code="DP905")
     part = read_shard(shard)
     check_reports(folder, str(part), STATE_FOLDER, force=force)
+    if scheduler:
+        if jobs is not None:
+            raise UsageError("--jobs is of this machine, and the workers run the jobs", fix="leave one of the two out")
+        folder = folder.absolute()
     space = room(jobs)
     request = FleetRequest(
         file=str(file),
         base=read.folder,
         out=folder,
-        jobs=plan_fleet(file, only=only, shard=shard),
-        engine=lambda: LocalEngine(space),
+        jobs=plan_fleet(path, only=only, shard=shard),
+        engine=lambda: _cluster(scheduler) if scheduler else LocalEngine(space),
         shard=part,
         only=only,
         fresh=fresh,
@@ -91,3 +101,9 @@ def prepare_fleet(
     ran = run(request)
     write_reports(folder, ran.record, ran.findings)
     return ran.record
+
+
+def _cluster(scheduler: str) -> Engine:
+    from dmlprep.fleet.cluster import ClusterEngine
+
+    return ClusterEngine(scheduler)

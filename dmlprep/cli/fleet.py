@@ -31,6 +31,12 @@ _MOST_JOBS = 1024
     metavar="N",
     help="Jobs at once; by default one a processor, as far as memory allows.",
 )
+@click.option(
+    "--scheduler",
+    default="",
+    metavar="ADDRESS",
+    help="A Dask scheduler (tcp://HOST:PORT) whose workers run the jobs; they see the same folders.",
+)
 @click.option("--only", multiple=True, metavar="PATTERN", help="Jobs, by name or model; may be given several times.")
 @click.option("--shard", default="", metavar="PART/PARTS", help="One part of the jobs, such as 3/8, for CI.")
 @click.option("--dry-run", is_flag=True, help="Show the jobs, and run none.")
@@ -42,6 +48,7 @@ def command(
     file: Path,
     out: Path | None,
     jobs: int | None,
+    scheduler: str,
     only: tuple[str, ...],
     shard: str,
     dry_run: bool,
@@ -57,6 +64,7 @@ def command(
     dmlprep fleet                           those that were not done before, or of which something has changed
     dmlprep fleet --only 'detector/*' --fresh
     dmlprep fleet --shard 3/8 --format github
+    dmlprep fleet --scheduler tcp://10.0.0.1:8786
 
     Each job has a folder of its name. Beside them are fleet.json, index.html, fleet.sarif and junit.xml.
 
@@ -71,7 +79,15 @@ def command(
         return 0
     with FleetProgress(quiet) as observer:
         record = api.prepare_fleet(
-            file, out=out, jobs=jobs, only=only, shard=shard, fresh=fresh, force=force, observer=observer
+            file,
+            out=out,
+            jobs=jobs,
+            only=only,
+            shard=shard,
+            fresh=fresh,
+            force=force,
+            scheduler=scheduler,
+            observer=observer,
         )
     _show(record, file, quiet, output_format)
     return record.exit_code

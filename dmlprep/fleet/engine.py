@@ -6,9 +6,11 @@ engine's business.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from dmlprep.fleet.matrix import Job
 
 __all__ = ["Ended", "Engine", "Event", "Progress", "Started", "Task"]
 
@@ -21,11 +23,15 @@ class Task:
         name: of the job.
         arguments: of the command line, without the program.
         memory: bytes that it needs (``needs.memory_needed``).
+        job: that it is of; ``None`` for one that only its command line describes.
+        facts: what the job depends on (``keys.Keys.facts``), so that another machine can tell whether it has the same.
     """
 
     name: str
     arguments: tuple[str, ...]
     memory: int = 0
+    job: Job | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -74,11 +80,11 @@ class Engine(Protocol):
         """Run a task, when its turn comes."""
         ...
 
-    def results(self, *, wait: bool) -> Iterator[Event]:
+    def results(self, *, wait: bool | float) -> Iterator[Event]:
         """What happened since.
 
         Args:
-            wait: for the next event, where there is none yet and a task has not ended.
+            wait: for the next event, where there is none yet and a task has not ended; so many seconds at most.
         """
         ...
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +25,7 @@ from dmlprep.record.own_code import code_digest
 if TYPE_CHECKING:
     from dmlprep.runtime import SessionOptions
 
-__all__ = ["Keys"]
+__all__ = ["Keys", "key_of"]
 
 _MOST_FEED_FILES = 20_000
 """Files of one folder of feeds."""
@@ -65,6 +65,15 @@ class Keys:
             OSError: a file cannot be read.
             UsageError: as ``plan``.
         """
+        return key_of(self.facts(job))
+
+    def facts(self, job: Job) -> dict[str, Any]:
+        """What the job depends on, by kind, as plain values.
+
+        Raises:
+            OSError: a file cannot be read.
+            UsageError: as ``plan``.
+        """
         plan = self.plan(job)
         recipe = plan.recipe
         facts = {
@@ -79,7 +88,8 @@ class Keys:
             "feeds": [[name, self._digests.of(path)] for name, path in _feed_files(job.given.get("feeds", ()))],
             "device": self._device(plan),
         }
-        return hashlib.sha256(msgspec.json.encode(facts, order="sorted")).hexdigest()
+        plain: dict[str, Any] = msgspec.to_builtins(facts, order="sorted")
+        return plain
 
     def _versions(self) -> list[Any]:
         if self._here is None:
@@ -112,6 +122,11 @@ class Keys:
                 found = f"available: {status.device}" if status.available else "none"
             self._devices[release] = found
         return self._devices[release]
+
+
+def key_of(facts: Mapping[str, Any]) -> str:
+    """The key that ``facts`` make: SHA-256 in hexadecimal."""
+    return hashlib.sha256(msgspec.json.encode(facts, order="sorted")).hexdigest()
 
 
 def _asked(job: Job) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import queue
 import re
 import subprocess
@@ -73,10 +74,11 @@ class LocalEngine:
             self._waiting.append(task)
         self._dispatch()
 
-    def results(self, *, wait: bool) -> Iterator[Event]:
-        while wait and self._unheard:
+    def results(self, *, wait: bool | float) -> Iterator[Event]:
+        until = math.inf if wait is True else time.monotonic() + wait
+        while self._unheard and (left := until - time.monotonic()) > 0:
             with contextlib.suppress(queue.Empty):
-                yield self._heard(self._events.get(timeout=_WAIT))
+                yield self._heard(self._events.get(timeout=min(left, _WAIT)))
                 break
         with contextlib.suppress(queue.Empty):
             while True:

@@ -20,7 +20,7 @@ from dmlprep.files import remove, unreadable, unwritable
 from dmlprep.files.locks import held
 from dmlprep.fleet.digests import Digests
 from dmlprep.fleet.engine import Ended, Engine, Event, Progress, Started, Task
-from dmlprep.fleet.keys import Keys
+from dmlprep.fleet.keys import Keys, key_of
 from dmlprep.fleet.matrix import Job, Shard
 from dmlprep.fleet.needs import job_memory
 from dmlprep.fleet.outcome import Done, done, read_record, without_record
@@ -185,7 +185,8 @@ class _Run:
         """The task of a job; ``None`` where it is known from before, or cannot be begun."""
         key, lock = "", contextlib.ExitStack()
         try:
-            key = self._keys.key(job)
+            facts = self._keys.facts(job)
+            key = key_of(facts)
             place = Place(self._request.out / job.name, self._request.base)
             if not lock.enter_context(held(self._lock(job))):
                 raise OutputError("another run works on this job", where=str(place.folder), fix="wait, and run again")
@@ -205,7 +206,7 @@ class _Run:
             return None
         self._active[job.name] = _Active(job, key, place, state, lock)
         arguments = arguments_of(job, place.folder, self._record(job), fresh=self._request.fresh)
-        return Task(job.name, arguments, job_memory(job))
+        return Task(job.name, arguments, job_memory(job), job, facts)
 
     def _hear(self, engine: Engine, *, wait: bool) -> None:
         for event in engine.results(wait=wait):

@@ -1,0 +1,189 @@
+"""Fleets on a Dask cluster: the same results, workers that are lost, models that end their worker."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+import dmlprep
+from dmlprep.errors import CheckNotRun, UsageError
+from dmlprep.fleet import FleetObserver, FleetRequest, Ran, Task, jobs_of, read_fleet, run_fleet
+from dmlprep.fleet.at_worker import Host, run_task
+from tests.fixtures_index import fixture
+from tests.fleet.at_worker import run as stand_in
+
+pytest.importorskip("distributed")
+from dmlprep.fleet.cluster import ClusterEngine
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="clusters are tried on Linux")
+
+ROOT = Path(__file__).parents[2]
+
+FLEET = """
+[defaults]
+out = "build"
+device = "cpu"
+[models."m/*.onnx"]
+"""
+
+
+@contextmanager
+def _cluster(folder: Path, workers: int, *options: str, failures: int = 3) -> Iterator[str]:
+    """A scheduler and workers as processes of their own; its address."""
+    file = folder / "scheduler.json"
+    variables = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        "DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": str(failures),
+        "DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED": "false",
+    }
+
+    def start(*arguments: str) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            [sys.executable, "-m", "dask", *arguments, "--scheduler-file", str(file), "--no-dashboard"],
+            cwd=folder,
+            env=variables,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+
+    started = [start("scheduler", "--host", "127.0.0.1", "--port", "0")]
+    try:
+        started += [start("worker", "--nthreads", "1", "--name", f"w{i}", *options) for i in range(workers)]
+        while not file.exists():
+            time.sleep(0.05)
+        yield json.loads(file.read_text())["address"]
+    finally:
+        for process in started:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+class Listener(FleetObserver):
+    """Calls a function with each line of a job."""
+
+    def __init__(self, heard: Callable[[str, str], None]) -> None:
+        self.heard = heard
+
+    def job_progress(self, name: str, text: str) -> None:
+        self.heard(name, text)
+
+
+def _run(folder: Path, address: str, observer: FleetObserver | None = None) -> Ran:
+    """The fleet of ``folder`` with the stand-in of ``prepare``."""
+    (folder / "fleet.toml").write_text(FLEET)
+    fleet = read_fleet(folder / "fleet.toml")
+    request = FleetRequest(
+        file=fleet.file,
+        base=fleet.folder,
+        out=folder / "build",
+        jobs=jobs_of(fleet),
+        engine=lambda: ClusterEngine(address, stand_in),
+        observer=observer or FleetObserver(),
+    )
+    return run_fleet(request)
+
+
+def _models(folder: Path, **texts: str) -> None:
+    (folder / "m").mkdir()
+    for name, text in texts.items():
+        (folder / "m" / f"{name}.onnx").write_text(text)
+
+
+def test_the_same_results_as_beside_us(tmp_path: Path) -> None:
+    """Real jobs in processes of the workers; one model is none."""
+    from distributed import LocalCluster
+
+    (tmp_path / "m").mkdir()
+    shutil.copy(fixture("residual_cnn").path, tmp_path / "m/cnn.onnx")
+    (tmp_path / "m/none.onnx").write_bytes(b"no model")
+    text = '[defaults]\ndevice = "cpu"\npins = { batch = 1 }\n[models."m/*.onnx"]\nrecipe = "@vision-fp16"\n'
+    (tmp_path / "fleet.toml").write_text(text)
+    here = dmlprep.prepare_fleet(tmp_path / "fleet.toml", out=tmp_path / "here")
+    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
+        there = dmlprep.prepare_fleet(
+            tmp_path / "fleet.toml", out=tmp_path / "there", scheduler=cluster.scheduler_address
+        )
+    assert [(one.name, one.exit_code, one.key, one.error) for one in there.jobs] == [
+        (one.name, one.exit_code, one.key, one.error) for one in here.jobs
+    ]
+    assert (there.exit_code, there.counts()) == (2, {"wrong-input": 1, "good": 1})
+    for name in ("cnn/model.onnx", "cnn/model.onnx.data"):
+        assert (tmp_path / "here" / name).exists() == (tmp_path / "there" / name).exists()
+    assert (tmp_path / "here/cnn/model.onnx").read_bytes() == (tmp_path / "there/cnn/model.onnx").read_bytes()
+    again = dmlprep.prepare_fleet(tmp_path / "fleet.toml", out=tmp_path / "there")
+    assert all(one.kept for one in again.jobs)
+
+
+def test_the_jobs_of_a_worker_that_is_lost_run_elsewhere(tmp_path: Path) -> None:
+    _models(tmp_path, a="waits", b="waits", c="good", d="refused")
+    heard: list[tuple[str, str]] = []
+
+    def hear(name: str, text: str) -> None:
+        heard.append((name, text))
+        told = [int(said.removeprefix("pid ")) for _, said in heard if said.startswith("pid ")]
+        if len(told) == 2 and text.startswith("pid "):
+            os.kill(told[0], signal.SIGKILL)
+            (tmp_path / "m/go").touch()
+
+    with _cluster(tmp_path, 2, "--no-nanny") as address:
+        ran = _run(tmp_path, address, Listener(hear))
+    assert {row.name: row.exit_code for row in ran.record.jobs} == {"a": 0, "b": 0, "c": 0, "d": 1}
+    assert sum(text.startswith("its worker was lost") for _, text in heard) == 1
+    assert sum(text == "save: 0 MB" for name, text in heard if name == "d") == 1  # what is refused is not tried again
+
+
+def test_a_model_that_ends_its_workers_is_named(tmp_path: Path) -> None:
+    _models(tmp_path, bad="kills", good="good")
+    with _cluster(tmp_path, 2, failures=1) as address:
+        ran = _run(tmp_path, address)
+    rows = {row.name: row for row in ran.record.jobs}
+    assert (rows["good"].exit_code, rows["bad"].exit_code) == (0, 3)
+    assert rows["bad"].error.startswith("2 workers were lost while they ran this job")
+    assert ran.record.exit_code == 3
+
+
+def test_a_fleet_that_is_stopped_ends_the_jobs_of_its_workers(tmp_path: Path) -> None:
+    _models(tmp_path, a="waits")
+
+    def stop(name: str, text: str) -> None:
+        if text.startswith("pid "):
+            raise KeyboardInterrupt
+
+    with _cluster(tmp_path, 1, "--no-nanny") as address:
+        with pytest.raises(KeyboardInterrupt):
+            _run(tmp_path, address, Listener(stop))
+        assert not (tmp_path / "build/a").exists()
+        (tmp_path / "m/a.onnx").write_text("good")  # the one worker must be free for it
+        assert _run(tmp_path, address).record.exit_code == 0
+
+
+def test_what_is_no_cluster(tmp_path: Path) -> None:
+    _models(tmp_path, a="good")
+    with pytest.raises(CheckNotRun, match="no Dask scheduler answers"):
+        _run(tmp_path, "nonsense://1")
+    with pytest.raises(UsageError, match="--jobs is of this machine"):
+        dmlprep.prepare_fleet(tmp_path / "fleet.toml", jobs=2, scheduler="tcp://127.0.0.1:1")
+
+
+def test_a_worker_that_has_something_else_does_not_run_the_job(tmp_path: Path) -> None:
+    _models(tmp_path, a="good")
+    (tmp_path / "fleet.toml").write_text(FLEET)
+    job = jobs_of(read_fleet(tmp_path / "fleet.toml"))[0]
+    host = Host("the worker w0", 1, 0, lambda: True, lambda _: None)
+    found = run_task(Task("a", (), job=job, facts={"here": ["another"]}), host)
+    assert found.exit_code == 3
+    assert "other versions of dmlprep" in found.error
+    job.model.unlink()
+    assert "must see the same folders" in run_task(Task("a", (), job=job), host).error
