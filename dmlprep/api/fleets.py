@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -72,25 +73,26 @@ def prepare_fleet(
     from dmlprep.fleet import run_fleet as run
     from dmlprep.report.fleet_files import check_reports, write_reports
 
-    # Workers have another working folder.
-    path = Path(file).absolute() if scheduler else Path(file)
-    read = read_fleet(path)
+    read = read_fleet(Path(file))
     folder = Path(out) if out is not None else read.out
     if folder is None:
         fix = "write out under [defaults], or give it"
         raise UsageError("nothing says where the results go", where=str(file), fix=fix, code="DP905")
     part = read_shard(shard)
     check_reports(folder, str(part), STATE_FOLDER, force=force)
+    planned = plan_fleet(file, only=only, shard=shard)
     if scheduler:
         if jobs is not None:
             raise UsageError("--jobs is of this machine, and the workers run the jobs", fix="leave one of the two out")
+        # Workers have another working folder.
         folder = folder.absolute()
+        planned = [replace(job, model=job.model.absolute()) for job in planned]
     space = room(jobs)
     request = FleetRequest(
         file=str(file),
         base=read.folder,
         out=folder,
-        jobs=plan_fleet(path, only=only, shard=shard),
+        jobs=planned,
         engine=lambda: _cluster(scheduler) if scheduler else LocalEngine(space),
         shard=part,
         only=only,

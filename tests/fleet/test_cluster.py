@@ -101,7 +101,7 @@ def _models(folder: Path, **texts: str) -> None:
         (folder / "m" / f"{name}.onnx").write_text(text)
 
 
-def test_the_same_results_as_beside_us(tmp_path: Path) -> None:
+def test_the_same_results_as_beside_us(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Real jobs in processes of the workers; one model is none."""
     from distributed import LocalCluster
 
@@ -110,19 +110,18 @@ def test_the_same_results_as_beside_us(tmp_path: Path) -> None:
     (tmp_path / "m/none.onnx").write_bytes(b"no model")
     text = '[defaults]\ndevice = "cpu"\npins = { batch = 1 }\n[models."m/*.onnx"]\nrecipe = "@vision-fp16"\n'
     (tmp_path / "fleet.toml").write_text(text)
-    here = dmlprep.prepare_fleet(tmp_path / "fleet.toml", out=tmp_path / "here")
-    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
-        there = dmlprep.prepare_fleet(
-            tmp_path / "fleet.toml", out=tmp_path / "there", scheduler=cluster.scheduler_address
-        )
-    assert [(one.name, one.exit_code, one.key, one.error) for one in there.jobs] == [
-        (one.name, one.exit_code, one.key, one.error) for one in here.jobs
+    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster:
+        monkeypatch.chdir(tmp_path)  # which is not the workers'
+        here = dmlprep.prepare_fleet(out="here")
+        there = dmlprep.prepare_fleet(out="there", scheduler=cluster.scheduler_address)
+    assert [(one.name, one.exit_code, one.key) for one in there.jobs] == [
+        (one.name, one.exit_code, one.key) for one in here.jobs
     ]
     assert (there.exit_code, there.counts()) == (2, {"wrong-input": 1, "good": 1})
     for name in ("cnn/model.onnx", "cnn/model.onnx.data"):
         assert (tmp_path / "here" / name).exists() == (tmp_path / "there" / name).exists()
     assert (tmp_path / "here/cnn/model.onnx").read_bytes() == (tmp_path / "there/cnn/model.onnx").read_bytes()
-    again = dmlprep.prepare_fleet(tmp_path / "fleet.toml", out=tmp_path / "there")
+    again = dmlprep.prepare_fleet(out="there")
     assert all(one.kept for one in again.jobs)
 
 
@@ -161,7 +160,8 @@ def test_a_fleet_that_is_stopped_ends_the_jobs_of_its_workers(tmp_path: Path) ->
         if text.startswith("pid "):
             raise KeyboardInterrupt
 
-    with _cluster(tmp_path, 1, "--no-nanny") as address:
+    # A job needs more memory than the worker declares: it asks for all of it.
+    with _cluster(tmp_path, 1, "--no-nanny", "--resources", "memory=1e6") as address:
         with pytest.raises(KeyboardInterrupt):
             _run(tmp_path, address, Listener(stop))
         assert not (tmp_path / "build/a").exists()
