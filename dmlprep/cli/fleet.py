@@ -37,7 +37,7 @@ _MOST_JOBS = 1024
 @click.option("--fresh", is_flag=True, help="Do again what was done before, and measure on DirectML anew.")
 @click.option("--force", is_flag=True, help="Replace files that no fleet wrote.")
 @quiet_option
-@format_option("text", "json", "github")
+@format_option("text", "json", "github", "azure")
 def command(
     file: Path,
     out: Path | None,
@@ -58,7 +58,8 @@ def command(
     dmlprep fleet --only 'detector/*' --fresh
     dmlprep fleet --shard 3/8 --format github
 
-    Each job has a folder of its name. Beside them are fleet.json, index.html, fleet.sarif and junit.xml.
+    Each job has a folder of its name. Beside them are fleet.json, fleet.md, index.html, fleet.sarif and
+    junit.xml.
 
     Exit codes: the worst of all jobs, in this order: 70 a bug; 2 bad command, recipe or input; 1 a model was refused
     or its parity failed; 3 a demanded check could not run; 0 good. 130 after Ctrl-C: the next run goes on.
@@ -80,11 +81,13 @@ def command(
 def _show(record: FleetRecord, file: Path, quiet: bool, output_format: str) -> None:
     if output_format == "json":
         print_json_text(record.to_json())
-    elif output_format == "github":
+    elif output_format in ("github", "azure"):
+        from dmlprep.report.azure import job_issues
         from dmlprep.report.fleet import counted
         from dmlprep.report.github import job_lines
 
-        echo_commands(job_lines(record, [(file.parent / job.model).as_posix() for job in record.jobs]))
+        lines = job_lines if output_format == "github" else job_issues
+        echo_commands(lines(record, [(file.parent / job.model).as_posix() for job in record.jobs]))
         echo(counted(record), err=True)
     else:
         from dmlprep.cli.bars import out
