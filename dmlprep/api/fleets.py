@@ -49,8 +49,8 @@ def prepare_fleet(
 
     Args:
         file: the fleet's (docs/fleet.md).
-        out: folder of all results; the file's where there is none. It also gets ``fleet.json``, an index, SARIF and
-            JUnit XML.
+        out: folder of all results; the file's where there is none. It also gets ``fleet.json``, an index, a table
+            in Markdown, SARIF and JUnit XML.
         jobs: at once; as many as there are processors where there is none. Memory may allow fewer.
         only, shard: as in ``plan_fleet``.
         fresh: do everything again, and measure on DirectML anew.

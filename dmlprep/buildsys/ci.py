@@ -155,7 +155,9 @@ def _run(inputs: _Inputs, system: System, work: Path) -> int:
         system.error(str(error))
         code = error.exit_code
     if _stamp(record) == before:  # of an earlier run
-        system.summarize(None, f"### dmlprep\n\nIt ended with exit code {code}, and no table was made. The log says why.\n")
+        system.summarize(
+            None, f"### dmlprep\n\nIt ended with exit code {code}, and no table was made. The log says why.\n"
+        )
         system.output({"exit-code": str(code)})
         return 0
     read = msgspec.json.decode(record.read_bytes(), type=FleetRecord)
@@ -178,7 +180,10 @@ def _written(inputs: _Inputs, work: Path) -> Path:
         fields["pins"] = pins
     if feeds := [str(here / line.strip()) for line in inputs.feeds.splitlines() if line.strip()]:
         fields["feeds"] = feeds
-    lines = [f"[models.{toml_key(str(Path(glob.escape(str(here))) / inputs.model))}]", *(f"{k} = {toml_value(v)}" for k, v in fields.items())]
+    lines = [
+        f"[models.{toml_key(str(Path(glob.escape(str(here))) / inputs.model))}]",
+        *(f"{k} = {toml_value(v)}" for k, v in fields.items()),
+    ]
     path = work / "dmlprep-fleet.toml"
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return path

@@ -1,4 +1,4 @@
-"""What a fleet leaves in its folder for all jobs: ``fleet.json``, an index, a table in Markdown, SARIF and JUnit XML."""
+"""What a fleet leaves in its folder for all jobs: ``fleet.json``, an index, SARIF, JUnit XML, and a table."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["check_reports", "report_names", "write_reports"]
 
 
 def report_names(shard: str = "") -> tuple[str, str, str, str, str]:
-    """Names of the record, the index, SARIF, JUnit XML and the table in Markdown; those of a part (``3/8``) bear its number."""
+    """Names of the record, the index, SARIF, JUnit XML and the table in Markdown; a part (``3/8``) has its number."""
     part = f"-{shard.replace('/', '-of-')}" if shard else ""
     return f"fleet{part}.json", f"index{part}.html", f"fleet{part}.sarif", f"junit{part}.xml", f"fleet{part}.md"
 

@@ -176,8 +176,10 @@ class Azure:
     def run(self, **parameters: str | bool) -> Ended:
         known = {row["name"]: row.get("default", "") for row in self.template["parameters"]}
         assert set(parameters) <= set(known)
-        # An object of the template language is written as text where text holds it: True, False.
         given = {name: str(value) for name, value in {**known, "folder": str(self._folder), **parameters}.items()}
+        for row in self.template["parameters"]:
+            if row["type"] == "boolean":  # which text holds as True or False
+                given[row["name"]] = given[row["name"]].capitalize()
         variables = {"Agent.OS": "Linux", "Build.BuildId": "7"}
         temporary = self._work / "temp"
         temporary.mkdir(parents=True, exist_ok=True)

@@ -99,6 +99,23 @@ def test_a_part_has_files_and_a_cache_of_its_own(github: GitHub) -> None:
     assert "replace one another" in refused.steps[-1].out
 
 
+def test_the_last_run_knows_what_the_parts_did(folder: Path, tmp_path: Path) -> None:
+    """Each on a machine of its own; what is carried has new times, and no hidden files."""
+    results = tmp_path / "results"
+    for index in (1, 2):
+        machine = tmp_path / f"machine{index}" / "work space"
+        shutil.copytree(folder, machine)
+        GitHub(machine, tmp_path / f"runner{index}", python_in(tmp_path / "bin")).run(shard=f"{index}/2")
+        made = machine / "build/dmlprep"
+        shutil.copytree(
+            made, results, ignore=shutil.ignore_patterns(".*"), copy_function=shutil.copyfile, dirs_exist_ok=True
+        )
+    shutil.copytree(results, folder / "build/dmlprep")
+    whole = GitHub(folder, tmp_path / "runner", python_in(tmp_path / "bin")).run(cache="false", sarif="true")
+    assert (whole.code, whole.outputs["counts"]) == (1, '{"failed":1,"good":1}')
+    assert "(2 known from before)" in whole.summary
+
+
 def test_what_is_wrong_ends_with_2_and_tells_no_older_table(github: GitHub, folder: Path) -> None:
     github.run(options="--only=residual_cnn")
     (folder / "fleet.toml").write_text("models = 1")
@@ -127,12 +144,14 @@ def test_options_are_no_words_of_a_shell(github: GitHub, folder: Path) -> None:
     assert (done.code, done.outputs["counts"]) == (1, '{"failed":1}')
 
 
+_NOWHERE = "http://127.0.0.1:9/"  # the port of nobody
 _HOSTILE = ("$(touch pwned)", '"; touch pwned; "', "`touch pwned`", "a\nb=1\n::error::forged")
 
 
 @pytest.mark.parametrize("text", _HOSTILE)
 @pytest.mark.parametrize(
-    "names", [("file", "shard", "options", "runtime", "cache", "sarif"), ("out",), ("model", "recipe", "feeds"), ("pins",)]
+    "names",
+    [("file", "shard", "options", "runtime", "cache", "sarif"), ("out",), ("model", "recipe", "feeds"), ("pins",)],
 )
 def test_no_input_is_run(github: GitHub, folder: Path, names: tuple[str, ...], text: str) -> None:
     given = dict.fromkeys(names, text) | ({"model": "m.onnx"} if names == ("pins",) else {})
@@ -147,8 +166,8 @@ def test_no_input_is_run(github: GitHub, folder: Path, names: tuple[str, ...], t
 
 @pytest.mark.parametrize("text", _HOSTILE[:2])
 def test_no_input_of_the_runtime_is_run(github: GitHub, folder: Path, text: str) -> None:
-    done = github.run(runtime="true", releases=text, mirror=text)
-    assert done.code == 2
+    done = github.run(runtime="true", releases=text, mirror=f"{_NOWHERE}{text}")
+    assert done.code not in (0, 70)
     assert not list(folder.rglob("pwned"))
 
 
@@ -159,10 +178,10 @@ def test_scripts_hold_no_expressions() -> None:
 
 
 def test_a_runtime_that_cannot_be_had_ends_the_job(github: GitHub) -> None:
-    done = github.run(runtime="true", releases="no-release")
-    assert done.code == 2
+    done = github.run(runtime="true", releases="no-release", mirror=_NOWHERE)
+    assert done.code not in (0, 70)
     assert done.names[-3:] == ["The runtime of earlier runs", "Install the runtime", "Keep the jobs"]
-    assert "no-release" in done.step("Install the runtime").out
+    assert "error: " in done.step("Install the runtime").out
 
 
 def test_inputs_of_both_systems_are_the_same() -> None:
@@ -187,7 +206,7 @@ def test_the_template_for_azure(azure: Azure, folder: Path, tmp_path: Path) -> N
     issue = "##vso[task.logissue type=error;sourcepath=models/wrong type.onnx]dmlprep wrong type: failed: "
     assert done.step("dmlprep fleet").out.count(issue) == 1
     assert done.summary.startswith("### 2 jobs: 1 failed, 1 good\n")
-    assert done.step("Findings").given["pathToPublish"] == str(folder / "build/dmlprep/fleet.sarif")
+    assert done.step("Findings").given["PathtoPublish"] == str(folder / "build/dmlprep/fleet.sarif")
     assert Path(done.step("The jobs as tests").given["testResultsFiles"]).is_file()
     assert done.step("The jobs of earlier runs").given["path"] == str(folder / "build/dmlprep")
     again = azure.run(source="a/checkout", cache=False, pythonVersion="")

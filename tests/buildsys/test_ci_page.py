@@ -156,7 +156,7 @@ def test_actionlint_finds_nothing(tmp_path: Path) -> None:
         if "run" in step
     ]
     for step in steps:
-        step["env"] = {name: "${{ github.head_ref }}" for name in step["env"]}
+        step["env"] = dict.fromkeys(step["env"], "${{ github.head_ref }}")
     job = {"on": "push", "jobs": {"a": {"runs-on": "ubuntu-latest", "steps": steps}}}
     assert found(yaml.safe_dump(job, sort_keys=False)) == []
 
@@ -177,4 +177,5 @@ def test_the_action_as_it_installs_itself(tmp_path: Path, monkeypatch: pytest.Mo
     (folder / "fleet.toml").write_text(_FLEET)
     done = GitHub(folder, tmp_path / "runner").run()
     assert done.code == 0, [step.out for step in done.steps]
-    assert (folder / json.loads((folder / done.outputs["fleet-json"]).read_text())["jobs"][0]["output"]).is_file()
+    (job,) = json.loads((folder / done.outputs["fleet-json"]).read_text())["jobs"]
+    assert (folder / "build/dmlprep" / job["output"]).is_file()
