@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dmlprep.cli.options import format_option, quiet_option
-from dmlprep.cli.output import echo, echo_commands, print_json, print_json_text
+from dmlprep.cli.output import echo, echo_commands, echo_lines, print_json, print_json_text
 
 if TYPE_CHECKING:
     from dmlprep.fleet import Job
@@ -36,6 +36,11 @@ _MOST_JOBS = 1024
 @click.option("--dry-run", is_flag=True, help="Show the jobs, and run none.")
 @click.option("--fresh", is_flag=True, help="Do again what was done before, and measure on DirectML anew.")
 @click.option("--force", is_flag=True, help="Replace files that no fleet wrote.")
+@click.option(
+    "--prune",
+    is_flag=True,
+    help="Then remove what was written for jobs that FILE no longer names; --dry-run lists them.",
+)
 @quiet_option
 @format_option("text", "json", "github", "azure")
 def command(
@@ -47,6 +52,7 @@ def command(
     dry_run: bool,
     fresh: bool,
     force: bool,
+    prune: bool,
     quiet: bool,
     output_format: str,
 ) -> int:
@@ -67,12 +73,18 @@ def command(
     from dmlprep import api
     from dmlprep.cli.fleet_progress import FleetProgress
 
+    if prune and (only or shard):
+        raise click.UsageError("--prune is for all jobs of FILE; it goes with neither --only nor --shard.")
+
+    if dry_run and prune:
+        _show_gone(api.gone_fleet_jobs(file, out=out), quiet, output_format)
+        return 0
     if dry_run:
         _show_jobs(api.plan_fleet(file, only=only, shard=shard), quiet, output_format)
         return 0
     with FleetProgress(quiet) as observer:
         record = api.prepare_fleet(
-            file, out=out, jobs=jobs, only=only, shard=shard, fresh=fresh, force=force, observer=observer
+            file, out=out, jobs=jobs, only=only, shard=shard, fresh=fresh, force=force, prune=prune, observer=observer
         )
     _show(record, file, quiet, output_format)
     return record.exit_code
@@ -114,6 +126,16 @@ def _show_jobs(jobs: list[Job], quiet: bool, output_format: str) -> None:
         pins = " ".join(f"{name}={toml_value(value)}" for name, value in job.pins.items())
         rows.append((job.name, job.written, job.target, job_memory(job), pins))
     show_jobs(rows, out())
+
+
+def _show_gone(names: list[str], quiet: bool, output_format: str) -> None:
+    """Jobs that the file no longer names; ``quiet``: how many they are."""
+    if output_format == "json":
+        print_json({"gone": names})
+    elif quiet:
+        echo(f"{len(names)} {'job' if len(names) == 1 else 'jobs'}")
+    else:
+        echo_lines([*names, f"{len(names)} {'job' if len(names) == 1 else 'jobs'} that FILE no longer names"])
 
 
 def _as_json(job: Job) -> dict[str, Any]:

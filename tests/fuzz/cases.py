@@ -135,15 +135,16 @@ def _memory(rng: random.Random, corpus: Corpus) -> _Made:
 
 def _fleet(rng: random.Random, corpus: Corpus) -> _Made:
     """A fleet of two small models; most are only planned."""
+    planned = rng.random() < 0.7
     files = {
-        "fleet.toml": fleet_file(rng),
+        "fleet.toml": fleet_file(rng, few=not planned),
         "m/a.onnx": rng.choice(corpus.models[:20]),
         "m/b.onnx": mutated(rng, parent(rng, corpus.models), rng.choice(corpus.models)),
         "r.toml": rng.choice(corpus.recipes),
     }
     options = ["--only", rng.choice((*TEXTS, "a", "b/*", "[", "m/a.onnx"))[:400]] if rng.random() < 0.1 else []
     options += ["--shard", rng.choice((*TEXTS, "1/2", "2/2", "1/1", "3/2", "0/0"))[:400]] if rng.random() < 0.1 else []
-    if rng.random() < 0.7:
+    if planned:
         return files, ["fleet", "--dry-run", *options, *_form(rng, "json")]
     # -o, as the file may name any folder of this machine.
     return files, ["fleet", "-o", "out", "--jobs", "1", *options, *_form(rng, "json")]
