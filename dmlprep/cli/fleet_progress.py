@@ -68,3 +68,7 @@ class FleetProgress(FleetObserver):
         if self._plain and not row.kept:
             outcome = row.outcome.replace("-", " ")
             self._console.print(f"{self._ended}/{self._total} {row.name}: {outcome}, {row.seconds:.1f} s")
+
+    def job_removed(self, name: str, whole: bool) -> None:
+        said = "removed" if whole else "not removed as a whole: files that are not of the fleet, or another run"
+        self._console.print(f"{printable(name)}: {said}")

@@ -9,6 +9,7 @@ from dmlprep.fleet.file import FleetEntry, FleetFile, Rule, read_fleet
 from dmlprep.fleet.local import LocalEngine
 from dmlprep.fleet.matrix import MOST_JOBS, Job, Shard, jobs_of, read_shard, selected, sharded
 from dmlprep.fleet.needs import job_memory, memory_needed, model_bytes, room
+from dmlprep.fleet.pruning import gone_jobs, prune
 from dmlprep.fleet.run import STATE_FOLDER, FleetObserver, FleetRequest, Ran, run_fleet
 
 __all__ = [
@@ -29,10 +30,12 @@ __all__ = [
     "Shard",
     "Started",
     "Task",
+    "gone_jobs",
     "job_memory",
     "jobs_of",
     "memory_needed",
     "model_bytes",
+    "prune",
     "read_fleet",
     "read_shard",
     "room",

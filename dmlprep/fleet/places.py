@@ -17,7 +17,7 @@ from dmlprep.files import Unfit, read_given, remove, replace, unwritable
 from dmlprep.fleet.digests import Digests
 from dmlprep.model.saving import write_file
 
-__all__ = ["FILES", "MODEL", "RECORD", "REPORT", "Place", "State", "is_result"]
+__all__ = ["FILES", "MODEL", "RECORD", "REPORT", "STATE", "Place", "State", "is_result"]
 
 MODEL, RECORD, REPORT, STATE = "model.onnx", "run.json", "report.html", "job.json"
 FILES = (MODEL, f"{MODEL}.data", RECORD, REPORT)

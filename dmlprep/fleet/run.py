@@ -29,7 +29,7 @@ from dmlprep.record import RunRecord
 from dmlprep.record.documents import toml_value
 from dmlprep.record.fleet import FleetRecord, JobRecord, worst
 
-__all__ = ["STATE_FOLDER", "FleetObserver", "FleetRequest", "Ran", "arguments_of", "run_fleet"]
+__all__ = ["STATE_FOLDER", "FleetObserver", "FleetRequest", "Ran", "arguments_of", "lock_of", "run_fleet"]
 
 STATE_FOLDER = ".dmlprep-fleet"
 """Below the folder of results, which it makes a fleet's: digests that are kept, locks, records on their way."""
@@ -49,6 +49,9 @@ class FleetObserver:
 
     def job_ended(self, row: JobRecord) -> None:
         """A job has ended, or is known from before."""
+
+    def job_removed(self, name: str, whole: bool) -> None:
+        """What was written for a job that the file no longer names is gone; ``whole``: with its folder."""
 
 
 @dataclass(frozen=True)
@@ -270,9 +273,18 @@ class _Run:
         return self._own / "records" / f"{_short(job.name)}.json"
 
     def _lock(self, job: Job) -> Path:
-        folder = self._own / "locks" / _short(job.name)
-        folder.mkdir(parents=True, exist_ok=True)
-        return folder
+        return lock_of(self._own, job.name)
+
+
+def lock_of(own: Path, name: str) -> Path:
+    """The folder that is held while somebody works on a job.
+
+    Args:
+        own: ``STATE_FOLDER`` below the fleet's folder.
+    """
+    folder = own / "locks" / _short(name)
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
 
 
 def _short(name: str) -> str:

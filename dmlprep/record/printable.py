@@ -35,6 +35,7 @@ _HIDDEN = re.compile(
 )
 _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 _WORD = re.compile(rf"\S{{{_LONGEST_WORD + 1},}}")
+_COMMAND = re.compile(r"##(vso)?\[", re.IGNORECASE)
 
 
 def printable(text: str) -> str:
@@ -66,10 +67,11 @@ def paragraph(text: str) -> str:
 def apart(line: str) -> str:
     """A line that may begin with a name: with ``INDENT`` where it would begin like one of ``OURS``.
 
-    GitHub's runner takes ``::`` at the start of a line, after spaces too, and ``##[`` anywhere for a command.
+    GitHub's runner takes ``::`` at the start of a line, after spaces too, and ``##[`` anywhere for a command; the agent
+    of Azure Pipelines takes ``##[`` and ``##vso[`` anywhere.
     """
-    if "##[" in line:
-        line = line.replace("##[", "#\\x23[")
+    if "##" in line:
+        line = _COMMAND.sub(r"#\\x23\1[", line)
     start = line.lstrip()
     if start.startswith("::"):
         line = f"{line[: len(line) - len(start)]}\\x3a{start[1:]}"

@@ -12,7 +12,7 @@ from dmlprep.record.printable import printable, shortened
 from dmlprep.record.sizes import bytes_text
 from dmlprep.report.tables import show_table
 
-__all__ = ["counted", "show_fleet", "show_fleet_briefly", "show_jobs", "word_of"]
+__all__ = ["counted", "show_fleet", "show_fleet_briefly", "show_jobs", "word_of", "worst_first"]
 
 _ROWS = 200
 """Of the table; ``fleet.json`` and the index have all."""
@@ -48,7 +48,7 @@ def counted(record: FleetRecord) -> str:
 
 def show_fleet(record: FleetRecord, console: Console) -> None:
     """The table of all jobs, why some are not good, and how many there are of each kind."""
-    shown = _worst_first(record.jobs) if len(record.jobs) > _ROWS else record.jobs
+    shown = worst_first(record.jobs) if len(record.jobs) > _ROWS else record.jobs
     rows = []
     for job in shown[:_ROWS]:
         word = word_of(job)
@@ -81,7 +81,7 @@ def show_jobs(jobs: Sequence[tuple[str, str, str, int, str]], console: Console) 
 
 
 def _show_reasons(record: FleetRecord, console: Console, *, head: bool = True) -> None:
-    wrong = [job for job in _worst_first(record.jobs) if job.exit_code]
+    wrong = [job for job in worst_first(record.jobs) if job.exit_code]
     if wrong and head:
         console.print()
     for job in wrong[:_ROWS]:
@@ -91,6 +91,7 @@ def _show_reasons(record: FleetRecord, console: Console, *, head: bool = True) -
         console.print(Text(f"{len(wrong) - _ROWS} more are in fleet.json"))
 
 
-def _worst_first(jobs: Sequence[JobRecord]) -> list[JobRecord]:
+def worst_first(jobs: Sequence[JobRecord]) -> list[JobRecord]:
+    """Those that need a look before the others."""
     order = {outcome: place for place, outcome in enumerate(OUTCOMES.values())}
     return sorted(jobs, key=lambda job: (order[job.outcome], job.level != "warn"))

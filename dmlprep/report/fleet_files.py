@@ -1,4 +1,4 @@
-"""What a fleet leaves in its folder for all jobs: ``fleet.json``, an index, SARIF and JUnit XML."""
+"""What a fleet leaves in its folder for all jobs: ``fleet.json``, an index, SARIF, JUnit XML, and a table."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from dmlprep.record.fleet import FleetRecord
 __all__ = ["check_reports", "report_names", "write_reports"]
 
 
-def report_names(shard: str = "") -> tuple[str, str, str, str]:
-    """Names of the record, the index, SARIF and JUnit XML; those of a part (``3/8``) bear its number."""
+def report_names(shard: str = "") -> tuple[str, str, str, str, str]:
+    """Names of the record, the index, SARIF, JUnit XML and the table in Markdown; a part (``3/8``) has its number."""
     part = f"-{shard.replace('/', '-of-')}" if shard else ""
-    return f"fleet{part}.json", f"index{part}.html", f"fleet{part}.sarif", f"junit{part}.xml"
+    return f"fleet{part}.json", f"index{part}.html", f"fleet{part}.sarif", f"junit{part}.xml", f"fleet{part}.md"
 
 
 def check_reports(out: Path, shard: str, own: str, *, force: bool = False) -> None:
@@ -40,7 +40,7 @@ def check_reports(out: Path, shard: str, own: str, *, force: bool = False) -> No
 
 
 def write_reports(out: Path, record: FleetRecord, findings: Sequence[RunRecord]) -> None:
-    """Write all four, each whole or not at all.
+    """Write all five, each whole or not at all.
 
     Args:
         findings: of each job, its record with its findings.
@@ -50,10 +50,12 @@ def write_reports(out: Path, record: FleetRecord, findings: Sequence[RunRecord])
     """
     from dmlprep.report import sarif
     from dmlprep.report.fleet_html import render_index
+    from dmlprep.report.fleet_markdown import render_markdown
     from dmlprep.report.junit import render_junit
 
-    json, html, log, junit = (out / name for name in report_names(record.shard))
+    json, html, log, junit, table = (out / name for name in report_names(record.shard))
     write_file(html, render_index(record).encode())
     write_file(log, sarif.render(list(findings)))
     write_file(junit, render_junit(record))
+    write_file(table, render_markdown(record).encode())
     write_file(json, record.to_json())  # the last: who finds it finds the others

@@ -14,7 +14,7 @@ from dmlprep.record.fleet import FleetRecord
 from dmlprep.record.printable import printable
 from dmlprep.report.grouping import grouped
 
-__all__ = ["annotation_lines", "job_lines"]
+__all__ = ["annotation_lines", "error_line", "job_lines"]
 
 _COMMAND = {"note": "notice", "warning": "warning", "error": "error"}
 
@@ -40,6 +40,12 @@ def job_lines(record: FleetRecord, inputs: Sequence[str]) -> Iterator[str]:
     for job, path in zip(record.jobs, inputs, strict=True):
         if job.exit_code:
             yield _line("error", path, f"{job.name}: {job.outcome}", job.error)
+
+
+def error_line(title: str, text: str) -> str:
+    """An error that is of no file."""
+    shown = "\n".join(map(printable, text.split("\n")))
+    return f"::error title={_property(f'dmlprep {title}')}::{_data(shown)}"
 
 
 def _more(count: int) -> str:

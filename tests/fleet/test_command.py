@@ -118,3 +118,23 @@ def test_nothing_says_where(folder: Path) -> None:
     (folder / "fleet.toml").write_text('[models."models/*.onnx"]')
     with pytest.raises(UsageError, match="nothing says where"):
         dmlprep.prepare_fleet()
+
+
+def test_jobs_that_left_the_file(folder: Path, run: Run) -> None:
+    run("fleet")
+    (folder / "fleet.toml").write_text(_TEXT.replace("one = {", "two = {"), encoding="utf-8")
+    assert run("fleet", "--prune", "--dry-run", "-q").out == "1 job\n"
+    assert run("fleet", "--prune", "--dry-run").out.splitlines()[0] == "residual_cnn/one"
+    assert json.loads(run("fleet", "--prune", "--dry-run", "--format", "json").out) == {"gone": ["residual_cnn/one"]}
+    assert dmlprep.gone_fleet_jobs() == ["residual_cnn/one"]
+    for part in (("--only", "residual_cnn"), ("--shard", "1/2")):
+        done = run("fleet", "--prune", *part)
+        assert (done.code, "neither --only nor --shard" in done.err) == (2, True)
+    with pytest.raises(UsageError, match="all jobs"):
+        dmlprep.prepare_fleet(prune=True, only=["residual_cnn"])
+    assert (folder / "build/residual_cnn/one").is_dir()
+    done = run("fleet", "--prune")
+    assert done.code == 1
+    assert "residual_cnn/one: removed" in done.err
+    assert sorted(path.name for path in (folder / "build/residual_cnn").iterdir()) == ["two"]
+    assert (folder / "build/wrong_type/job.json").is_file()

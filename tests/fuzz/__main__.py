@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from tests.fuzz.cases import make
+from tests.fuzz.cases import KINDS, make
 from tests.fuzz.corpus import Corpus, standard
 from tests.fuzz.running import MEMORY, SECONDS, Outcome, found, run_all, runners, save
 
@@ -38,6 +38,7 @@ def main() -> int:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
     parser.add_argument("--seed", type=int, default=1, help="the same seed makes the same cases")
+    parser.add_argument("--only", action="append", choices=KINDS, help="cases of this kind; may be given several times")
     parser.add_argument("--inputs", type=int, default=2000, help="how many cases")
     parser.add_argument("--jobs", type=int, default=1, help="processes side by side")
     parser.add_argument("--corpus", type=Path, help="a folder that grows: cases that said something new are kept there")
@@ -67,7 +68,7 @@ def _run(options: argparse.Namespace, corpus: Corpus, work: Path) -> int:
     with runners(work, options.jobs) as ready:
         for first in range(0, options.inputs, _ROUND):
             numbers = range(first, min(first + _ROUND, options.inputs))
-            outcomes = run_all((make(options.seed, n, corpus) for n in numbers), ready, told)
+            outcomes = run_all((make(options.seed, n, corpus, options.only or ()) for n in numbers), ready, told)
             for outcome in outcomes:
                 codes[f"{outcome.case.kind} exit {outcome.code}"] += 1
                 spent[outcome.case.kind] += round(1000 * outcome.seconds)

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tests.fuzz.archives import mutated_archive
 from tests.fuzz.corpus import Corpus, parent
+from tests.fuzz.fleets import VRAM, fleet_file
 from tests.fuzz.frames import framed_recipe, preprocessor, takes_pictures
 from tests.fuzz.models import mutated
 from tests.fuzz.texts import mutated_json, mutated_text
 from tests.fuzz.values import TEXTS, integer, spoiled, text
 
-__all__ = ["Case", "make"]
+__all__ = ["KINDS", "Case", "make"]
 
 _UNPROVED = ("--set", "parity.cpu=false", "--set", "parity.fp16_emulation=off", "--device", "cpu", "-q")
 """No session is opened: the steps are what is tried."""
@@ -39,10 +40,11 @@ class Case:
     command: tuple[str, ...]
 
 
-def make(seed: int, number: int, corpus: Corpus) -> Case:
-    """The case of that number."""
+def make(seed: int, number: int, corpus: Corpus, only: Sequence[str] = ()) -> Case:
+    """The case of that number; of these kinds, where they are named."""
     rng = random.Random(f"{seed}:{number}")
-    kind = rng.choices(list(_KINDS), [weight for weight, _ in _KINDS.values()])[0]
+    among = [kind for kind in _KINDS if not only or kind in only]
+    kind = rng.choices(among, [_KINDS[name][0] for name in among])[0]
     files, command = _KINDS[kind][1](rng, corpus)
     return Case(number, kind, files, tuple(a.replace("\0", "").encode("utf-8", "replace").decode() for a in command))
 
@@ -114,6 +116,38 @@ def _record(rng: random.Random, corpus: Corpus) -> _Made:
     html = ["--html", "r.html"] if rng.random() < 0.5 else []
     files = {"run.json": mutated_json(rng, parent(rng, corpus.records))}
     return files, ["report", "run.json", *html, *_form(rng, "json")]
+
+
+def _bisection(rng: random.Random, corpus: Corpus) -> _Made:
+    """The record of a bisection, which has a view of its own."""
+    html = ["--html", "r.html"] if rng.random() < 0.7 else []
+    return {"run.json": mutated_json(rng, corpus.bisection)}, ["report", "run.json", *html, *_form(rng, "json")]
+
+
+def _memory(rng: random.Random, corpus: Corpus) -> _Made:
+    """How much memory of a device there is, said in many ways, and models whose sizes are no sizes."""
+    known = (*VRAM, rng.choice(TEXTS)[:400], str(integer(rng, 80)))
+    vram = ["--vram", rng.choice(("1MB", "4GB") if rng.random() < 0.5 else known)]
+    if rng.random() < 0.7:
+        return _model(rng, corpus), ["check", "m.onnx", *vram, *_form(rng, "json", "sarif")]
+    return _model(rng, corpus), ["prepare", "m.onnx", "-o", "out", *_UNPROVED, *vram, *_pins(rng)]
+
+
+def _fleet(rng: random.Random, corpus: Corpus) -> _Made:
+    """A fleet of two small models; most are only planned."""
+    planned = rng.random() < 0.7
+    files = {
+        "fleet.toml": fleet_file(rng, few=not planned),
+        "m/a.onnx": rng.choice(corpus.models[:20]),
+        "m/b.onnx": mutated(rng, parent(rng, corpus.models), rng.choice(corpus.models)),
+        "r.toml": rng.choice(corpus.recipes),
+    }
+    options = ["--only", rng.choice((*TEXTS, "a", "b/*", "[", "m/a.onnx"))[:400]] if rng.random() < 0.1 else []
+    options += ["--shard", rng.choice((*TEXTS, "1/2", "2/2", "1/1", "3/2", "0/0"))[:400]] if rng.random() < 0.1 else []
+    if planned:
+        return files, ["fleet", "--dry-run", *options, *_form(rng, "json")]
+    # -o, as the file may name any folder of this machine.
+    return files, ["fleet", "-o", "out", "--jobs", "1", *options, *_form(rng, "json")]
 
 
 def _kit(rng: random.Random, corpus: Corpus) -> _Made:
@@ -201,6 +235,9 @@ _KINDS: dict[str, tuple[float, Callable[[random.Random, Corpus], _Made]]] = {
     "compare": (1, _compared),
     "recipe": (5, _recipe),
     "record": (4, _record),
+    "bisection": (1, _bisection),
+    "memory": (4, _memory),
+    "fleet": (4, _fleet),
     "kit": (3, _kit),
     "feeds": (1, _feeds),
     "options": (3, _options),
@@ -209,3 +246,6 @@ _KINDS: dict[str, tuple[float, Callable[[random.Random, Corpus], _Made]]] = {
     "folder": (2, _run_folder),
     "package": (3, _package),
 }
+
+KINDS = tuple(_KINDS)
+"""What may be tried."""

@@ -8,10 +8,13 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import onnx
 
 from dmlprep import api
+from dmlprep.record import RunRecord, Verdict, finding
+from dmlprep.record.bisected import Bisected
 from tests.package.images import put_image, put_libraries
 
 __all__ = ["Corpus", "standard"]
@@ -30,6 +33,8 @@ class Corpus:
     records: list[bytes] = field(default_factory=list)
     kits: list[bytes] = field(default_factory=list)
     results: list[bytes] = field(default_factory=list)
+    bisection: bytes = b""
+    """The record of a bisection."""
     feeds: list[bytes] = field(default_factory=list)
     result: bytes = b""
     """The model of the run whose record is the first one."""
@@ -98,10 +103,41 @@ def _prepared(work: Path) -> tuple[bytes, bytes, bytes, dict[str, bytes]]:
     )
 
 
+def _bisection() -> bytes:
+    """A record with all that a bisection can tell."""
+    values = ["h1", "h2", "y"]
+    said = Bisected(
+        reference="o.onnx",
+        candidate="m.onnx",
+        nodes=["conv", "relu"],
+        op_types=["Conv", "Relu"],
+        values=values,
+        places=[0, 3, 7],
+        errors=[1e-7, 0.5, None],
+        total_nodes=9,
+        bound=1e-3,
+        settings=[("basic", "passed", "0.0001"), ("all", "failed", "0.5")],
+        files=["repro/model.onnx"],
+        runs=12,
+    )
+    verdict = Verdict("the models agree", "failed", reason="parts")
+    record = RunRecord(
+        command="bisect",
+        input="m.onnx",
+        exit_code=1,
+        error="the models part at conv",
+        verdicts=[verdict],
+        findings=[finding("DP706", "parts", node="conv")],
+        facts={"bisection": msgspec.to_builtins(said)},
+    )
+    return record.to_json()
+
+
 def _records(corpus: Corpus, work: Path) -> None:
     record, kit, corpus.result, corpus.package = _prepared(work)
     corpus.records.append(record)
     corpus.kits.append(kit)
+    corpus.bisection = _bisection()
     made = io.BytesIO()
     np.savez(made, x=np.zeros((1, 64), np.float32), y=np.arange(6, dtype=np.int64).reshape(2, 3))
     corpus.feeds.append(made.getvalue())

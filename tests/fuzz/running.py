@@ -22,6 +22,7 @@ from typing import Any
 
 from dmlprep.runtime.memory import Family
 from tests.fuzz.cases import Case
+from tests.fuzz.fleets import fleet_left
 
 __all__ = ["MEMORY", "SECONDS", "Outcome", "Runner", "found", "run_all", "runners", "save"]
 
@@ -215,8 +216,12 @@ def _left(case: Case, place: Path, code: int) -> str:
     """What is wrong with the files that a command left."""
     given = {str(parent) for name in case.files for parent in (Path(name), *Path(name).parents)}
     left = {str(p.relative_to(place)) for p in place.rglob("*")} - given
+    if case.command[0] == "fleet":
+        left = {name for name in left if not name.startswith("out/.dmlprep-fleet")}
     if hidden := [name for name in left if ".dmlprep" in name]:
         return f"left {_plain(hidden[0])}"
+    if case.command[0] == "fleet":
+        return _of_fleet(case, place, code, left)
     if case.command[0] == "prepare" and "-o" in case.command and case.command[case.command.index("-o") + 1] == "out":
         whole = {"out/model.onnx", "out/run.json"} <= left
         if code == 0 and not whole:
@@ -224,6 +229,14 @@ def _left(case: Case, place: Path, code: int) -> str:
         if code and "out/model.onnx" in left:
             return f"exit code {code} with a result"
     return ""
+
+
+def _of_fleet(case: Case, place: Path, code: int, left: set[str]) -> str:
+    if outside := [name for name in left if name.partition("/")[0] != "out"]:
+        return f"left {_plain(outside[0])}"
+    if "--dry-run" in case.command:
+        return f"left {_plain(min(left))}" if left else ""
+    return "" if "--shard" in case.command or "--only" in case.command else fleet_left(place / "out", code)
 
 
 def _last_frame(raised: str) -> str:

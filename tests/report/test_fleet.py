@@ -1,22 +1,28 @@
-"""The views of a fleet: table, index, SARIF, JUnit XML and annotations say the same of each job."""
+"""The views of a fleet: tables, index, SARIF, JUnit XML, annotations and issues say the same of each job."""
 
 from __future__ import annotations
 
 import io
 import json
+import re
+from html import unescape
 from pathlib import Path
 from xml.etree import ElementTree
 
 import msgspec
 import pytest
+from markdown_it import MarkdownIt
 
 from dmlprep.errors import OutputError
 from dmlprep.record import RunRecord, finding
 from dmlprep.record.fleet import OUTCOMES, FleetRecord, JobRecord, outcome_of, worst
+from dmlprep.record.printable import printable
+from dmlprep.report.azure import job_issues
 from dmlprep.report.console import PlainConsole
 from dmlprep.report.fleet import show_fleet, show_fleet_briefly
 from dmlprep.report.fleet_files import check_reports, report_names, write_reports
 from dmlprep.report.fleet_html import render_index
+from dmlprep.report.fleet_markdown import render_markdown
 from dmlprep.report.github import job_lines
 from dmlprep.report.junit import render_junit
 
@@ -148,3 +154,54 @@ def test_all_files_are_written_and_those_of_nobody_are_not(tmp_path: Path) -> No
     check_reports(tmp_path, "", ".own")
     with pytest.raises(OutputError, match="no folder"):
         check_reports(tmp_path / "fleet.json", "", ".own")
+
+
+def test_the_table_in_markdown() -> None:
+    html = _rendered(render_markdown(RECORD))
+    assert html.startswith("<h3>6 jobs: ")
+    rows = re.findall(r"<tr>(.*?)</tr>", html, re.DOTALL)
+    cells = [[re.sub("<.*?>", "", cell) for cell in re.findall(r"<td.*?>(.*?)</td>", row)] for row in rows[1:]]
+    assert cells[0] == ["a", "look", "9 of 10", "0.5", "2.0 kB", "0.0"]
+    assert [row[:2] for row in cells[2:]] == [
+        ["c", "failed"],
+        ["d", "wrong input"],
+        ["e", "not run"],
+        ["f", "internal error"],
+    ]
+    assert "<li><strong>c</strong>: c is wrong</li>" in html
+    assert html.index("<strong>f</strong>: ") < html.index("<strong>c</strong>: ")  # the worst first
+
+
+@pytest.mark.parametrize(
+    "text",
+    [HOSTILE, "![x](http://x/y.png)", "<img src=x>", "a | b", "**b** `c` ~~d~~", "https://x.y www.x.y #1 @you", "&lt;"],
+)
+def test_names_are_no_markdown(text: str) -> None:
+    table = render_markdown(FleetRecord(file="f", exit_code=1, jobs=[_job(text, 1, error=f"{text}\n# {text}")]))
+    html = _rendered(table)
+    assert set(re.findall(r"<(\w+)", html)) <= {"h3", "table", "thead", "tbody", "tr", "th", "td", "ul", "li", "strong"}
+    said = " ".join(re.findall(r"<td>(.*?)</td>", html)[0].split())
+    assert unescape(said) == " ".join(printable(text).split())
+
+
+def test_the_table_is_bounded() -> None:
+    record = FleetRecord(file="f", jobs=[_job("|" * 5000 + str(n), 1, error="*" * 9000) for n in range(3000)])
+    text = render_markdown(record)
+    assert len(text.encode()) < 1 << 20  # GitHub's limit
+    assert text.count("2800 more are in fleet.json") == 2
+
+
+def _rendered(text: str) -> str:
+    return str(MarkdownIt("commonmark", {"linkify": False}).enable(["table", "strikethrough"]).render(text))
+
+
+def test_issues_of_azure() -> None:
+    lines = list(job_issues(RECORD, [f"m/{job.model}" for job in RECORD.jobs]))
+    assert lines[0] == "##vso[task.logissue type=error;sourcepath=m/m.onnx]dmlprep c: failed: c is wrong"
+    assert len(lines) == 4
+    hostile = FleetRecord(file="f", jobs=[_job("a]b", 1, error="100 %\n##vso[task.setvariable variable=x]y\x1b")])
+    (line,) = job_issues(hostile, ["a;type=warning]\n##vso[x]"])
+    assert line == (
+        "##vso[task.logissue type=error;sourcepath=a%3Btype=warning%5D%0A#\\x23vso[x%5D]dmlprep a]b: failed: "
+        "100 %AZP25%0A#\\x23vso[task.setvariable variable=x]y\\x1b"
+    )

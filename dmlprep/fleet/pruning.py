@@ -1,0 +1,125 @@
+"""Folders of jobs that the fleet's file no longer names: found, and emptied of what a fleet wrote, and of nothing else.
+
+``job.json`` goes last: a removal that was interrupted is gone on with by the next one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import stat
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from dmlprep.errors import OutputError
+from dmlprep.files import remove, unwritable
+from dmlprep.files.locks import held
+from dmlprep.fleet.digests import Digests
+from dmlprep.fleet.places import FILES, STATE, Place, State
+from dmlprep.fleet.run import STATE_FOLDER, FleetObserver, lock_of
+
+__all__ = ["gone_jobs", "prune"]
+
+_MOST = 1_000_000
+"""Names below the fleet's folder that are looked at."""
+
+_KEY = re.compile(r"[0-9a-f]{64}")
+
+
+def gone_jobs(out: Path, names: Iterable[str]) -> list[str]:
+    """Jobs that have a folder below ``out`` and are not among ``names``, in the order of their names.
+
+    A folder is a job's where a ``job.json`` lies in it that a fleet wrote. Links are not followed.
+
+    Args:
+        out: the fleet's folder; one that no fleet has used has no jobs.
+        names: of all jobs of the file.
+
+    Raises:
+        OutputError: there is too much below ``out``, or a folder cannot be read.
+    """
+    if not os.path.isdir(out / STATE_FOLDER):
+        return []
+    # Where the system does not tell the cases apart, both are one folder.
+    known = {name.casefold() for name in names}
+    found = (path.relative_to(out).as_posix() for path in _folders(out) if _state(path) is not None)
+    return sorted(name for name in found if name != "." and name.casefold() not in known)
+
+
+def prune(out: Path, names: Iterable[str], observer: FleetObserver) -> None:
+    """Remove what a fleet wrote for jobs that are gone, and the folders that are empty then.
+
+    A file of another content than the fleet wrote, a link, and whatever else lies there stay; so does a job that
+    another run works on.
+
+    Args:
+        names: of all jobs of the file, as for ``gone_jobs``.
+        observer: told of each job.
+
+    Raises:
+        OutputError: a file cannot be read or removed.
+    """
+    digests = Digests(out / STATE_FOLDER / "digests.json")
+    for name in gone_jobs(out, names):
+        observer.job_removed(name, _pruned(out, name, digests))
+
+
+def _pruned(out: Path, name: str, digests: Digests) -> bool:
+    """Whether the folder is gone."""
+    folder = out / name
+    with held(lock_of(out / STATE_FOLDER, name)) as ours:
+        state = _state(folder)
+        here = os.path.join(os.path.realpath(out), *name.split("/"))
+        if not ours or state is None or os.path.realpath(folder) != here:
+            return False
+        try:
+            for file in FILES:
+                path = folder / file
+                if _plain(path) and _written(state, path, digests):
+                    remove(path)
+            remove(folder / STATE)
+        except OSError as error:
+            raise unwritable(error, folder, "close what has it open, and run again") from error
+    for path in (folder, *folder.parents):
+        if path == out:
+            break
+        with contextlib.suppress(OSError):  # what is not empty stays
+            path.rmdir()
+    return not os.path.lexists(folder)
+
+
+def _written(state: State, path: Path, digests: Digests) -> bool:
+    """Whether a file is what the fleet wrote; of a job that did not end, any of its names is."""
+    return state.exit_code is None or state.files.get(path.name) == digests.of(path)
+
+
+def _state(folder: Path) -> State | None:
+    """What ``job.json`` says, where it is a plain file that a fleet wrote."""
+    if not _plain(folder / STATE):
+        return None
+    state = Place(folder, folder).state()
+    return state if state is not None and _KEY.fullmatch(state.key) else None
+
+
+def _plain(path: Path) -> bool:
+    try:
+        return stat.S_ISREG(path.lstat().st_mode)
+    except OSError:
+        return False
+
+
+def _folders(out: Path) -> Iterator[Path]:
+    """Folders below ``out`` that hold a ``job.json``; no link is followed."""
+
+    def unreadable(error: OSError) -> None:
+        raise unwritable(error, out, "choose another folder with -o") from error
+
+    count = 0
+    for name, folders, files in os.walk(out, onerror=unreadable):
+        folders[:] = [folder for folder in folders if folder != STATE_FOLDER]
+        count += len(folders) + len(files)
+        if count > _MOST:
+            raise OutputError(f"more than {_MOST:,} names are below this folder", where=str(out), fix="remove by hand")
+        if STATE in files:
+            yield Path(name)

@@ -1,0 +1,40 @@
+"""Jobs of a fleet as issues of an Azure Pipelines run.
+
+Source of the form: Microsoft, "Logging commands" of Azure Pipelines; the escapes are those of its agent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from dmlprep.record.fleet import FleetRecord
+from dmlprep.record.printable import printable
+
+__all__ = ["command_line", "job_issues"]
+
+
+def job_issues(record: FleetRecord, inputs: Sequence[str]) -> Iterator[str]:
+    """A line for each job of a fleet that is not good.
+
+    Args:
+        inputs: path of each job's model, as seen from the working folder.
+    """
+    for job, path in zip(record.jobs, inputs, strict=True):
+        if job.exit_code:
+            said = f"dmlprep {job.name}: {job.outcome}: {job.error}"
+            yield command_line("task.logissue", {"type": "error", "sourcepath": path}, said)
+
+
+def command_line(command: str, properties: dict[str, str], text: str) -> str:
+    """One command for the agent; whatever the texts hold, it is no other command."""
+    said = ";".join(f"{name}={_property(value)}" for name, value in properties.items())
+    return f"##vso[{command} {said}]{_data(text)}"
+
+
+def _data(text: str) -> str:
+    shown = "\n".join(map(printable, text.split("\n")))
+    return shown.replace("%", "%AZP25").replace("\r", "%0D").replace("\n", "%0A").replace("##", "#\\x23")
+
+
+def _property(text: str) -> str:
+    return _data(text).replace("]", "%5D").replace(";", "%3B")
