@@ -111,7 +111,7 @@ def test_the_same_results_as_beside_us(tmp_path: Path) -> None:
     text = '[defaults]\ndevice = "cpu"\npins = { batch = 1 }\n[models."m/*.onnx"]\nrecipe = "@vision-fp16"\n'
     (tmp_path / "fleet.toml").write_text(text)
     here = dmlprep.prepare_fleet(tmp_path / "fleet.toml", out=tmp_path / "here")
-    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
+    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address="127.0.0.1:0") as cluster:
         there = dmlprep.prepare_fleet(
             tmp_path / "fleet.toml", out=tmp_path / "there", scheduler=cluster.scheduler_address
         )
@@ -182,8 +182,9 @@ def test_a_worker_that_has_something_else_does_not_run_the_job(tmp_path: Path) -
     (tmp_path / "fleet.toml").write_text(FLEET)
     job = jobs_of(read_fleet(tmp_path / "fleet.toml"))[0]
     host = Host("the worker w0", 1, 0, lambda: True, lambda _: None)
-    found = run_task(Task("a", (), job=job, facts={"here": ["another"]}), host)
+    found = run_task(Task("a", (), job=job, facts={"here": ["x", "Linux", "x86_64", {"onnx": "0.1"}]}), host)
     assert found.exit_code == 3
-    assert "other versions of dmlprep" in found.error
+    assert "other versions" in found.error
+    assert " for 0.1" in found.error
     job.model.unlink()
     assert "must see the same folders" in run_task(Task("a", (), job=job), host).error
