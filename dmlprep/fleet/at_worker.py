@@ -20,7 +20,7 @@ from dmlprep.fleet.needs import Room
 from dmlprep.fleet.places import Place
 from dmlprep.runtime.starting import allowed_memory
 
-__all__ = ["Host", "other_versions", "run_task"]
+__all__ = ["Gate", "Host", "other_versions", "run_task"]
 
 _LOOK = 0.1
 """Seconds between two looks at whether the job is still wanted."""
@@ -77,8 +77,12 @@ def run_task(task: Task, host: Host) -> Ended:
     return Ended(task.name, CheckNotRun.exit_code, "the job was stopped")
 
 
-class _Gate:
-    """Lets jobs in as far as there is memory for all of them; one alone in any case."""
+class Gate:
+    """Lets jobs in as far as there is memory for all of them; one alone in any case.
+
+    Args:
+        memory: bytes; 0 for no limit.
+    """
 
     def __init__(self, memory: int) -> None:
         self._memory = memory
@@ -88,32 +92,30 @@ class _Gate:
     @contextmanager
     def held(self, nbytes: int, wanted: Callable[[], bool]) -> Iterator[bool]:
         """Wait for room; whether there was some before the job was no longer wanted."""
-        with self._change:
-            while self._held and self._memory and sum(self._held) + nbytes > self._memory:
-                if not wanted():
-                    break
-                self._change.wait(_LOOK)
-            else:
-                self._held.append(nbytes)
-        if not (let_in := wanted()):
-            self._leave(nbytes)
+        if not (let_in := self._enter(nbytes, wanted)):
+            yield False
+            return
         try:
             yield let_in
         finally:
-            if let_in:
-                self._leave(nbytes)
-
-    def _leave(self, nbytes: int) -> None:
-        with self._change:
-            if nbytes in self._held:
+            with self._change:
                 self._held.remove(nbytes)
-            self._change.notify_all()
+                self._change.notify_all()
+
+    def _enter(self, nbytes: int, wanted: Callable[[], bool]) -> bool:
+        with self._change:
+            while self._held and self._memory and sum(self._held) + nbytes > self._memory:
+                if not wanted():
+                    return False
+                self._change.wait(_LOOK)
+            self._held.append(nbytes)
+            return True
 
 
 @cache
-def _gate(_worker: str, memory: int) -> _Gate:
+def _gate(_worker: str, memory: int) -> Gate:
     # By the worker: a process may hold several.
-    return _Gate(memory)
+    return Gate(memory)
 
 
 class _Here:

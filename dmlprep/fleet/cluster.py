@@ -7,9 +7,12 @@ import logging
 import math
 import pickle
 import queue
+import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -49,7 +52,18 @@ _AT_WORK = ("running", "paused", "closing_gracefully")
 _BEGUN, _STOPPED = 0, 1
 """What a worker says of a job, besides its lines."""
 
+_BLAMELESS = 5
+"""How often a job is handed over again that Dask gave up though it had hardly begun: Dask counts every worker that was
+lost with the job, also where the job was only waiting there."""
+
 Run = Callable[[Task, Host], Ended]
+
+
+@dataclass(frozen=True)
+class _Again:
+    """A task is to be handed over again."""
+
+    name: str
 
 
 class ClusterEngine:
@@ -79,33 +93,34 @@ class ClusterEngine:
         self._run = run
         self._patience = patience
         self._topic = f"dmlprep-{uuid.uuid4().hex}"
-        self._events: queue.Queue[Event] = queue.Queue()
+        self._events: queue.Queue[Event | _Again] = queue.Queue()
+        self._tasks: dict[str, Task] = {}
+        self._given: Counter[str] = Counter()
+        self._begun: Counter[str] = Counter()
         self._futures: dict[str, Any] = {}
         self._started: set[str] = set()
         self._stopped: set[str] = set()
         self._threads, self._counted, self._manned = 0, -math.inf, time.monotonic()
         self._declared: dict[str, float] = {}
-        # What Dask logs of a connection that fails, or is lost, is said by us in a line.
-        self._log = logging.getLogger("distributed")
-        self._level = self._log.level
-        self._log.setLevel(logging.CRITICAL)
+        self._levels = _silenced()
         self._client = self._connect(address)
         self._client.subscribe_topic(self._topic, self._hear)
 
     def _connect(self, address: str) -> Any:
         try:
-            if address.endswith(".json"):
-                if not Path(address).is_file():  # Dask would wait for it
-                    raise FileNotFoundError("there is no such file")
-                where = {"scheduler_file": address}
-            else:
-                where = {"address": address}
-            return self._distributed.Client(**where, timeout=_CONNECT, set_as_default=False, name="dmlprep")
+            if not address.endswith(".json"):
+                return _bounded(partial(self._open, address=address))
+            if Path(address).is_file():
+                return _bounded(partial(self._open, scheduler_file=address))
+            raise FileNotFoundError("there is no such file")  # Dask would wait for it
         except (OSError, ValueError, TypeError, RuntimeError) as error:  # the last three: an address that is none
-            self._log.setLevel(self._level)
+            _heard_again(self._levels)
             what = f"no Dask scheduler answers: {str(error).splitlines()[0] if str(error) else type(error).__name__}"
             fix = "start one (dask scheduler), or give its address as it prints it"
             raise CheckNotRun(what, where=address, fix=fix) from error
+
+    def _open(self, **where: str) -> Any:
+        return self._distributed.Client(**where, timeout=_CONNECT, set_as_default=False, name="dmlprep")
 
     @property
     def room(self) -> int:
@@ -139,15 +154,16 @@ class ClusterEngine:
         if self._client.status != "running":
             self._events.put(Ended(task.name, CheckNotRun.exit_code, "the scheduler is gone"))
             return
-        # As bytes: a worker of another version must be able to say so before it reads what only this one writes.
-        order = pickle.dumps((self._run, task))
+        self._tasks[task.name] = task
+        self._given[task.name] += 1
         future = self._client.submit(
             _at_worker,
             self._topic,
             task.name,
             task.facts.get("here"),
-            order,
-            key=f"{self._topic}-{task.name}",
+            # As bytes: a worker of another version must be able to say so before it reads what only this one writes.
+            pickle.dumps((self._run, task)),
+            key=f"{self._topic}-{self._given[task.name]}-{task.name}",
             pure=False,
             retries=0,
             resources=self._asked(task) or None,
@@ -179,14 +195,19 @@ class ClusterEngine:
         """End all jobs where there has been no worker for too long."""
         if self.threads or time.monotonic() - self._manned < self._patience:
             return
-        error = f"the cluster has had no worker for {self._patience:.0f} s"
+        error = f"the cluster has had no worker for {self._patience:g} s"
         for name in self._futures:
             self._events.put(Ended(name, CheckNotRun.exit_code, error))
 
-    def _heard(self, event: Event) -> Iterator[Event]:
+    def _heard(self, event: Event | _Again) -> Iterator[Event]:
         if event.name not in self._futures:
             return  # a line that comes after the end
+        if isinstance(event, _Again):
+            self.submit(self._tasks[event.name])
+            return
         if isinstance(event, Ended):
+            del self._begun[event.name], self._given[event.name]
+            self._tasks.pop(event.name, None)
             future = self._futures.pop(event.name)
             if future is not None:
                 future.release()
@@ -202,6 +223,7 @@ class ClusterEngine:
         if text == _STOPPED:
             self._stopped.add(name)
         else:
+            self._begun[name] += text == _BEGUN
             self._events.put(Started(name) if text == _BEGUN else Progress(name, text))
 
     def _ended(self, name: str, future: Any) -> None:
@@ -212,7 +234,7 @@ class ClusterEngine:
             what = f"what came of the job cannot be told: {type(wrong).__name__}: {wrong}"
             self._events.put(Ended(name, InternalError.exit_code, what))
 
-    def _outcome(self, name: str, future: Any) -> Ended:
+    def _outcome(self, name: str, future: Any) -> Ended | _Again:
         code = CheckNotRun.exit_code
         if future.status == "finished":
             ended, error, seconds = future.result()
@@ -222,6 +244,8 @@ class ClusterEngine:
         error = future.exception()
         if isinstance(error, self._distributed.KilledWorker):
             times = error.allowed_failures + 1
+            if self._begun[name] < times and self._given[name] <= _BLAMELESS:
+                return _Again(name)
             text = f"{times} workers were lost while they ran this job, the last one {error.last_worker.address}"
             return Ended(name, code, f"{text}: it is not tried again (their logs say why; memory is the usual reason)")
         if isinstance(error, ImportError):
@@ -240,7 +264,46 @@ class ClusterEngine:
         self._futures.clear()
         with contextlib.suppress(Exception):
             self._client.close(_LEAVE)
-        self._log.setLevel(self._level)
+        _heard_again(self._levels)
+
+
+def _bounded(connect: Callable[[], Any]) -> Any:
+    """Connect in bounded time: Dask waits for ever for the first word of a server that is no scheduler.
+
+    Raises:
+        TimeoutError: nobody answered.
+    """
+    found: queue.Queue[Any] = queue.Queue()
+
+    def run() -> None:
+        try:
+            found.put(connect())
+        except BaseException as wrong:
+            found.put(wrong)
+
+    threading.Thread(target=run, name="dmlprep-connect", daemon=True).start()
+    end = time.monotonic() + _CONNECT + _LEAVE
+    while time.monotonic() < end:
+        with contextlib.suppress(queue.Empty):
+            got = found.get(timeout=_WAIT)
+            if isinstance(got, BaseException):
+                raise got
+            return got
+    raise TimeoutError("somebody listens there who does not speak as Dask does")
+
+
+def _silenced() -> dict[str, int]:
+    """Silence what Dask logs of a connection that fails or is lost, which we say in a line; the levels before."""
+    names = [name for name in logging.root.manager.loggerDict if name.partition(".")[0] == "distributed"]
+    levels = {name: logging.getLogger(name).level for name in names}
+    for name in names:
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    return levels
+
+
+def _heard_again(levels: Mapping[str, int]) -> None:
+    for name, level in levels.items():
+        logging.getLogger(name).setLevel(level)
 
 
 def _at_worker(topic: str, name: str, here: list[Any] | None, order: bytes) -> tuple[int, str, float]:
@@ -249,7 +312,7 @@ def _at_worker(topic: str, name: str, here: list[Any] | None, order: bytes) -> t
 
     began = time.monotonic()
     worker: Any = get_worker()
-    key = f"{topic}-{name}"
+    key = worker.get_current_task()
     title = f"the worker {worker.name or worker.address}"
     if here is not None and (wrong := other_versions(here)):
         return CheckNotRun.exit_code, f"{title} {wrong}", 0.0
