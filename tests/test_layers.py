@@ -84,6 +84,8 @@ DOORS: dict[str, set[str]] = {
     **{f"onnx.{part}": {"compiled"} for part in COMPILED},
     "PIL": {"engines"},
     "cryptography": {"package"},
+    "dask": {"fleet"},
+    "distributed": {"fleet"},
     "soundfile": {"engines"},
     "tokenizers": {"engines"},
 }

@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from dmlprep.errors import CheckNotRun, DmlprepError
 from dmlprep.fleet.digests import Digests
 from dmlprep.fleet.engine import Ended, Progress, Task
-from dmlprep.fleet.keys import Keys
+from dmlprep.fleet.keys import Keys, key_of, versions_here
 from dmlprep.fleet.local import LocalEngine
 from dmlprep.fleet.needs import Room
+from dmlprep.fleet.places import Place
 from dmlprep.runtime.starting import allowed_memory
 
-__all__ = ["Host", "run_task"]
+__all__ = ["Gate", "Host", "other_versions", "run_task"]
 
-_LOOK = 0.3
+_LOOK = 0.1
 """Seconds between two looks at whether the job is still wanted."""
 
-_LOOKED_AT = Keys(Digests())
-"""What jobs share is looked at once by a worker: files, versions, devices."""
-_LOCK = threading.Lock()
+_APPEARS = 5.0
+"""Seconds for what the fleet has just written to be seen here: network file systems keep what they looked up."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +49,7 @@ class Host:
 
 
 def run_task(task: Task, host: Host) -> Ended:
-    """Run a job here, to its end.
+    """Run a job here, to its end, once there is memory for it beside the others of this worker.
 
     A job that is no longer wanted is ended with all that it began. What the job depends on must be here what it is
     where the fleet was started: else the result would be kept under a name that says something else.
@@ -54,47 +57,139 @@ def run_task(task: Task, host: Host) -> Ended:
     Returns:
         how it ended; exit code 3 where it cannot be run here.
     """
-    if task.job is not None:
-        wrong = _other(task, host)
-        if wrong:
-            return Ended(task.name, CheckNotRun.exit_code, wrong)
-    engine = LocalEngine(Room(max(1, host.threads), host.memory or allowed_memory().nbytes))
-    try:
-        engine.submit(task)
-        while host.wanted():
-            for event in engine.results(wait=_LOOK):
-                if isinstance(event, Ended):
-                    return event
-                if isinstance(event, Progress):
-                    host.say(event.text)
-    finally:
-        engine.close()
+    if task.job is not None and (wrong := _other(task, host)):
+        return Ended(task.name, CheckNotRun.exit_code, f"{host.name} {wrong}")
+    memory = host.memory or allowed_memory().nbytes
+    with _gate(host.name, memory).held(task.memory, host.wanted) as let_in:
+        if let_in:
+            room = Room(max(1, host.threads), memory)
+            engine = LocalEngine(room, remedy="fewer threads of the worker leave more for each")
+            try:
+                engine.submit(task)
+                while host.wanted():
+                    for event in engine.results(wait=_LOOK):
+                        if isinstance(event, Ended):
+                            return event
+                        if isinstance(event, Progress):
+                            host.say(event.text)
+            finally:
+                engine.close()
     return Ended(task.name, CheckNotRun.exit_code, "the job was stopped")
+
+
+class Gate:
+    """Lets jobs in as far as there is memory for all of them; one alone in any case.
+
+    Args:
+        memory: bytes; 0 for no limit.
+    """
+
+    def __init__(self, memory: int) -> None:
+        self._memory = memory
+        self._held: list[int] = []
+        self._change = threading.Condition()
+
+    @contextmanager
+    def held(self, nbytes: int, wanted: Callable[[], bool]) -> Iterator[bool]:
+        """Wait for room; whether there was some before the job was no longer wanted."""
+        if not (let_in := self._enter(nbytes, wanted)):
+            yield False
+            return
+        try:
+            yield let_in
+        finally:
+            with self._change:
+                self._held.remove(nbytes)
+                self._change.notify_all()
+
+    def _enter(self, nbytes: int, wanted: Callable[[], bool]) -> bool:
+        with self._change:
+            while self._held and self._memory and sum(self._held) + nbytes > self._memory:
+                if not wanted():
+                    return False
+                self._change.wait(_LOOK)
+            self._held.append(nbytes)
+            return True
+
+
+@cache
+def _gate(_worker: str, memory: int) -> Gate:
+    # By the worker: a process may hold several.
+    return Gate(memory)
+
+
+class _Here:
+    """What this process has looked at: files, versions, devices."""
+
+    def __init__(self) -> None:
+        self._keys = Keys(Digests())
+        self._lock = threading.Lock()
+        self.versions = versions_here()
+
+    def facts(self, task: Task) -> dict[str, Any]:
+        assert task.job is not None
+        with self._lock:
+            return self._keys.facts(task.job)
+
+
+@cache
+def _here() -> _Here:
+    return _Here()
+
+
+def other_versions(there: Sequence[Any]) -> str:
+    """What of ``versions_here`` is not what it is where the fleet was started, for a sentence on this worker."""
+    here = _here().versions
+    if list(there) == here:
+        return ""
+    theirs, ours = dict(there[3]), dict(here[3])
+    differ = [
+        f"{name} {ours.get(name, 'missing')} for {theirs.get(name, 'none')}"
+        for name in sorted({*theirs, *ours})
+        if theirs.get(name) != ours.get(name)
+    ]
+    differ += [f"{mine} for {other}" for mine, other in zip(here[1:3], there[1:3], strict=True) if mine != other]
+    what = ", ".join(differ) or f"other code of dmlprep {ours.get('dmlprep', '')}"
+    return f"has other versions ({what}), which another result may come of; install the same on all machines"
 
 
 def _other(task: Task, host: Host) -> str:
     """Why the job would be another one on this worker; empty where it is the same."""
     assert task.job is not None
     if not Path(task.job.model).is_file():
-        return f"{host.name} has no {task.job.model} (workers and this machine must see the same folders)"
+        return f"sees no file {task.job.model}: workers and the machine of the fleet must see the same folders"
     try:
-        with _LOCK:
-            here = _LOOKED_AT.facts(task.job)
+        here = _here().facts(task)
     except (DmlprepError, OSError) as error:
-        return f"{host.name} cannot run the job: {error}"
-    return _said(task.facts, here, host)
-
-
-def _said(there: Mapping[str, Any], here: Mapping[str, Any], host: Host) -> str:
-    parts = [name for name in here if here[name] != there.get(name)]
-    if not parts:
+        return f"cannot run the job: {error}"
+    if list(task.facts.get("here", ())) != here["here"]:
+        return other_versions(task.facts["here"])
+    if wrong := _differ(task.facts, here):
+        return wrong
+    folder = Path(task.arguments[task.arguments.index("-o") + 1])
+    if _begun(folder, key_of(here), host):
         return ""
+    return f"does not see what the fleet wrote to {folder}: the folder of results must be the same on all machines"
+
+
+def _differ(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
     named = {
-        "here": "other versions of dmlprep, Python's packages or the system",
-        "device": "another DirectML",
+        "device": "another DirectML (or has none)",
         "model": "another file under the model's name",
         "feeds": "other feeds",
         "metric": "another measure",
     }
-    what = ", ".join(named.get(part, f"another {part}") for part in parts)
-    return f"{host.name} has {what}: the job would not be the same there (install the same on all machines)"
+    parts = [named.get(name, f"another {name}") for name in here if here[name] != there.get(name)]
+    return f"has {', '.join(parts)} than the machine of the fleet" if parts else ""
+
+
+def _begun(folder: Path, key: str, host: Host) -> bool:
+    """Whether the fleet's word that the job begins is to be read here."""
+    end = time.monotonic() + _APPEARS
+    while True:
+        state = Place(folder, Path()).state()
+        if state is not None and state.key == key:
+            return True
+        if time.monotonic() > end or not host.wanted():
+            return False
+        time.sleep(_LOOK)

@@ -4,41 +4,66 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
+import pickle
 import queue
+import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from dmlprep.errors import CheckNotRun, InternalError, UsageError
-from dmlprep.fleet.at_worker import Host, run_task
+from dmlprep.fleet.at_worker import Host, other_versions, run_task
 from dmlprep.fleet.engine import Ended, Event, Progress, Started, Task
-
-if TYPE_CHECKING:
-    from distributed import Client, Future
 
 __all__ = ["ClusterEngine"]
 
 _CONNECT = 15.0
-"""Seconds for the scheduler to answer, and again for it to have a worker."""
+"""Seconds for the scheduler to answer."""
+
+_PATIENCE = 120.0
+"""Seconds without any worker after which jobs are given up: a pod or a node takes a while to start."""
 
 _AHEAD = 3
 """Jobs for each thread of all workers that are handed over before their turn."""
 
 _RECOUNT = 10.0
-"""Seconds after which the workers are counted anew."""
+"""Seconds after which the workers are counted anew; a tenth of it while there are none."""
 
 _WAIT = 0.2
 """Seconds after which a wait looks up, so that Ctrl-C is heard on Windows."""
 
-_LEAVE = 2.0
-"""Seconds for the scheduler to be told that jobs are not wanted any more."""
+_LEAVE, _GONE = 2.0, 0.4
+"""Seconds for the connection to be closed, and before that for workers to say that stopped jobs are gone. Half a second
+is what Ctrl-C leaves."""
 
-_DML, _MEMORY = "dml", "memory"
-"""Resources that workers may declare: DirectML jobs at once, and bytes for all jobs."""
+_MEMORY = "memory"
+_ON_DML = ("dml", "gpu")
+"""Resources that workers may declare: bytes for all jobs; jobs on DirectML at once, under either name."""
+
+_AT_WORK = ("running", "paused", "closing_gracefully")
+"""States of a worker in which it may bring its jobs to their end."""
+
+_BEGUN, _STOPPED = 0, 1
+"""What a worker says of a job, besides its lines."""
+
+_BLAMELESS = 5
+"""How often a job is handed over again that Dask gave up though it had hardly begun: Dask counts every worker that was
+lost with the job, also where the job was only waiting there."""
 
 Run = Callable[[Task, Host], Ended]
+
+
+@dataclass(frozen=True)
+class _Again:
+    """A task is to be handed over again."""
+
+    name: str
 
 
 class ClusterEngine:
@@ -51,71 +76,94 @@ class ClusterEngine:
         address: of the scheduler, such as ``tcp://10.0.0.1:8786`` or ``tls://...``, or the ``.json`` file that it
             wrote.
         run: what a worker does; importable there.
+        patience: seconds without any worker after which jobs are given up.
 
     Raises:
         UsageError: ``distributed`` is not installed.
-        CheckNotRun: no scheduler answers, or it has no worker.
+        CheckNotRun: no scheduler answers.
     """
 
-    def __init__(self, address: str, run: Run = run_task) -> None:
+    def __init__(self, address: str, run: Run = run_task, *, patience: float = _PATIENCE) -> None:
         try:
             import distributed
         except ImportError as error:
             what = f"a cluster needs the package distributed: {error}"
             raise UsageError(what, fix='pip install "dmlprep[dask]"') from error
-        self._distributed = distributed
+        self._distributed: Any = distributed
         self._run = run
+        self._patience = patience
         self._topic = f"dmlprep-{uuid.uuid4().hex}"
-        self._events: queue.Queue[Event] = queue.Queue()
-        self._futures: dict[str, Future] = {}
+        self._events: queue.Queue[Event | _Again] = queue.Queue()
+        self._tasks: dict[str, Task] = {}
+        self._given: Counter[str] = Counter()
+        self._begun: Counter[str] = Counter()
+        self._futures: dict[str, Any] = {}
         self._started: set[str] = set()
-        self._threads, self._counted = 0, -_RECOUNT
+        self._stopped: set[str] = set()
+        self._threads, self._counted, self._manned = 0, -math.inf, time.monotonic()
         self._declared: dict[str, float] = {}
+        self._levels = _silenced()
         self._client = self._connect(address)
         self._client.subscribe_topic(self._topic, self._hear)
 
-    def _connect(self, address: str) -> Client:
-        # What it logs of a connection that fails is said below, in a line.
-        logging.getLogger("distributed").setLevel(logging.CRITICAL)
-        fix = "start one (dask scheduler), or give its address as it prints it"
+    def _connect(self, address: str) -> Any:
         try:
-            where = {"scheduler_file": address} if address.endswith(".json") else {"address": address}
-            client = self._distributed.Client(**where, timeout=_CONNECT, set_as_default=False, name="dmlprep")
-        except (OSError, ValueError, TypeError) as error:  # TypeError, ValueError: an address that is none
+            if not address.endswith(".json"):
+                return _bounded(partial(self._open, address=address))
+            if Path(address).is_file():
+                return _bounded(partial(self._open, scheduler_file=address))
+            raise FileNotFoundError("there is no such file")  # Dask would wait for it
+        except (OSError, ValueError, TypeError, RuntimeError) as error:  # the last three: an address that is none
+            _heard_again(self._levels)
             what = f"no Dask scheduler answers: {str(error).splitlines()[0] if str(error) else type(error).__name__}"
+            fix = "start one (dask scheduler), or give its address as it prints it"
             raise CheckNotRun(what, where=address, fix=fix) from error
-        try:
-            client.wait_for_workers(1, timeout=_CONNECT)
-        except (OSError, self._distributed.TimeoutError) as error:
-            client.close(_LEAVE)
-            what = f"the cluster has no worker after {_CONNECT:.0f} s"
-            raise CheckNotRun(what, where=address, fix=f"start some: dask worker {address}") from error
-        return client
+
+    def _open(self, **where: str) -> Any:
+        return self._distributed.Client(**where, timeout=_CONNECT, set_as_default=False, name="dmlprep")
 
     @property
     def room(self) -> int:
-        return _AHEAD * max(1, self._count()) - len(self._futures)
+        return _AHEAD * max(1, self.threads) - len(self._futures)
 
-    def _count(self) -> int:
-        """Threads of all workers, now and then asked for: workers come and go."""
-        if time.monotonic() - self._counted > _RECOUNT:
-            with contextlib.suppress(OSError):
-                info = self._client.scheduler_info(n_workers=-1)
-                workers = info["workers"].values()
-                self._threads = sum(one["nthreads"] for one in workers)
-                self._declared = {}
-                for one in workers:
-                    for name, most in one.get("resources", {}).items():
-                        self._declared[name] = max(most, self._declared.get(name, 0.0))
-            self._counted = time.monotonic()
+    @property
+    def threads(self) -> int:
+        """Of all workers, as of the last seconds."""
+        self._recount()
         return self._threads
 
+    def _recount(self) -> None:
+        """Look now and then what workers there are: they come and go."""
+        now = time.monotonic()
+        if now - self._counted < (_RECOUNT if self._threads else _RECOUNT / 10):
+            return
+        with contextlib.suppress(OSError):
+            workers = self._client.scheduler_info(n_workers=-1)["workers"].values()
+            self._threads = sum(one["nthreads"] for one in workers)
+            self._declared = {}
+            for one in workers:
+                for name, most in one.get("resources", {}).items():
+                    self._declared[name] = max(most, self._declared.get(name, 0.0))
+        self._counted = now
+        if self._threads:
+            self._manned = now
+
     def submit(self, task: Task) -> None:
-        self._count()
+        self._recount()
+        self._futures[task.name] = None
+        if self._client.status != "running":
+            self._events.put(Ended(task.name, CheckNotRun.exit_code, "the scheduler is gone"))
+            return
+        self._tasks[task.name] = task
+        self._given[task.name] += 1
         future = self._client.submit(
-            partial(_at_worker, self._run, self._topic),
-            task,
-            key=f"{self._topic}-{task.name}",
+            _at_worker,
+            self._topic,
+            task.name,
+            task.facts.get("here"),
+            # As bytes: a worker of another version must be able to say so before it reads what only this one writes.
+            pickle.dumps((self._run, task)),
+            key=f"{self._topic}-{self._given[task.name]}-{task.name}",
             pure=False,
             retries=0,
             resources=self._asked(task) or None,
@@ -126,29 +174,43 @@ class ClusterEngine:
     def _asked(self, task: Task) -> dict[str, float]:
         """Of what workers declare, what this job takes: never more than one of them has."""
         asked: dict[str, float] = {}
-        on_dml = task.job is not None and task.job.given.get("device") != "cpu"
-        if on_dml and self._declared.get(_DML):
-            asked[_DML] = 1
+        if task.job is not None and task.job.given.get("device") != "cpu":
+            asked = {name: 1.0 for name in _ON_DML if self._declared.get(name)}
         if self._declared.get(_MEMORY):
             asked[_MEMORY] = min(float(task.memory), self._declared[_MEMORY])
         return asked
 
     def results(self, *, wait: bool | float) -> Iterator[Event]:
-        while wait and self._futures:
+        until = math.inf if wait is True else time.monotonic() + wait
+        while self._futures and (left := until - time.monotonic()) > 0:
             with contextlib.suppress(queue.Empty):
-                yield from self._heard(self._events.get(timeout=_WAIT))
+                yield from self._heard(self._events.get(timeout=min(left, _WAIT)))
                 break
-            if wait is not True:
-                break
+            self._give_up()
         with contextlib.suppress(queue.Empty):
             while True:
                 yield from self._heard(self._events.get_nowait())
 
-    def _heard(self, event: Event) -> Iterator[Event]:
+    def _give_up(self) -> None:
+        """End all jobs where there has been no worker for too long."""
+        if self.threads or time.monotonic() - self._manned < self._patience:
+            return
+        error = f"the cluster has had no worker for {self._patience:g} s"
+        for name in self._futures:
+            self._events.put(Ended(name, CheckNotRun.exit_code, error))
+
+    def _heard(self, event: Event | _Again) -> Iterator[Event]:
         if event.name not in self._futures:
             return  # a line that comes after the end
+        if isinstance(event, _Again):
+            self.submit(self._tasks[event.name])
+            return
         if isinstance(event, Ended):
-            self._futures.pop(event.name).release()
+            del self._begun[event.name], self._given[event.name]
+            self._tasks.pop(event.name, None)
+            future = self._futures.pop(event.name)
+            if future is not None:
+                future.release()
         elif isinstance(event, Started):
             if event.name in self._started:
                 event = Progress(event.name, "its worker was lost: begun again on another one")
@@ -158,56 +220,117 @@ class ClusterEngine:
     def _hear(self, said: tuple[float, Any]) -> None:
         """An event of a worker, in Dask's own thread."""
         _, (name, text) = said
-        self._events.put(Started(name) if text is None else Progress(name, text))
+        if text == _STOPPED:
+            self._stopped.add(name)
+        else:
+            self._begun[name] += text == _BEGUN
+            self._events.put(Started(name) if text == _BEGUN else Progress(name, text))
 
-    def _ended(self, name: str, future: Future) -> None:
+    def _ended(self, name: str, future: Any) -> None:
         """A task has come to its end, in a thread of Dask's."""
-        if future.status == "finished":
-            found = future.result()
-            self._events.put(found)
-            return
+        try:
+            self._events.put(self._outcome(name, future))
+        except Exception as wrong:  # whatever it is, the fleet hears of it and goes on
+            what = f"what came of the job cannot be told: {type(wrong).__name__}: {wrong}"
+            self._events.put(Ended(name, InternalError.exit_code, what))
+
+    def _outcome(self, name: str, future: Any) -> Ended | _Again:
         code = CheckNotRun.exit_code
+        if future.status == "finished":
+            ended, error, seconds = future.result()
+            return Ended(name, ended, error, seconds)
         if future.status == "cancelled":
-            self._events.put(Ended(name, code, "the scheduler is gone, or has forgotten the job"))
-            return
+            return Ended(name, code, "the scheduler is gone, or has forgotten the job")
         error = future.exception()
         if isinstance(error, self._distributed.KilledWorker):
             times = error.allowed_failures + 1
+            if self._begun[name] < times and self._given[name] <= _BLAMELESS:
+                return _Again(name)
             text = f"{times} workers were lost while they ran this job, the last one {error.last_worker.address}"
-            what = f"{text}: it is not tried again (their logs say why; memory is the usual reason)"
-        elif isinstance(error, ImportError):
-            what = f"a worker has no dmlprep: {error} (install the same version on all workers)"
-        else:
-            code, what = InternalError.exit_code, f"the worker failed: {type(error).__name__}: {error}"
-        self._events.put(Ended(name, code, what))
+            return Ended(name, code, f"{text}: it is not tried again (their logs say why; memory is the usual reason)")
+        if isinstance(error, ImportError):
+            what = f"a worker has no dmlprep, or another version: {error} (install the same on all machines)"
+            return Ended(name, code, what)
+        return Ended(name, InternalError.exit_code, f"the worker failed: {type(error).__name__}: {error}")
 
     def close(self) -> None:
+        running = self._started & self._futures.keys()
         with contextlib.suppress(Exception):  # the scheduler may be what is gone
-            if self._futures:
-                self._client.cancel([*self._futures.values()], force=True)
+            if left := [future for future in self._futures.values() if future is not None]:
+                self._client.cancel(left, force=True)
+            end = time.monotonic() + _GONE
+            while not running <= self._stopped and self._client.status == "running" and time.monotonic() < end:
+                time.sleep(_WAIT / 10)
         self._futures.clear()
         with contextlib.suppress(Exception):
             self._client.close(_LEAVE)
+        _heard_again(self._levels)
 
 
-def _at_worker(run: Run, topic: str, task: Task) -> Ended:
-    """Run a task in this process, which is a worker's."""
+def _bounded(connect: Callable[[], Any]) -> Any:
+    """Connect in bounded time: Dask waits for ever for the first word of a server that is no scheduler.
+
+    Raises:
+        TimeoutError: nobody answered.
+    """
+    found: queue.Queue[Any] = queue.Queue()
+
+    def run() -> None:
+        try:
+            found.put(connect())
+        except BaseException as wrong:
+            found.put(wrong)
+
+    threading.Thread(target=run, name="dmlprep-connect", daemon=True).start()
+    end = time.monotonic() + _CONNECT + _LEAVE
+    while time.monotonic() < end:
+        with contextlib.suppress(queue.Empty):
+            got = found.get(timeout=_WAIT)
+            if isinstance(got, BaseException):
+                raise got
+            return got
+    raise TimeoutError("somebody listens there who does not speak as Dask does")
+
+
+def _silenced() -> dict[str, int]:
+    """Silence what Dask logs of a connection that fails or is lost, which we say in a line; the levels before."""
+    names = [name for name in logging.root.manager.loggerDict if name.partition(".")[0] == "distributed"]
+    levels = {name: logging.getLogger(name).level for name in names}
+    for name in names:
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    return levels
+
+
+def _heard_again(levels: Mapping[str, int]) -> None:
+    for name, level in levels.items():
+        logging.getLogger(name).setLevel(level)
+
+
+def _at_worker(topic: str, name: str, here: list[Any] | None, order: bytes) -> tuple[int, str, float]:
+    """Run a task in this process, which is a worker's: exit code, what was wrong, seconds."""
     from distributed import get_worker
 
-    worker = get_worker()
-    key = f"{topic}-{task.name}"
-    worker.log_event(topic, (task.name, None))
-    held = getattr(worker.memory_manager, "memory_limit", None)
+    began = time.monotonic()
+    worker: Any = get_worker()
+    key = worker.get_current_task()
+    title = f"the worker {worker.name or worker.address}"
+    if here is not None and (wrong := other_versions(here)):
+        return CheckNotRun.exit_code, f"{title} {wrong}", 0.0
+    run, task = pickle.loads(order)
 
     def wanted() -> bool:
         known = worker.state.tasks.get(key)
-        return known is not None and known.state != "cancelled" and worker.status.name == "running"
+        return known is not None and known.state != "cancelled" and worker.status.name in _AT_WORK
 
+    worker.log_event(topic, (name, _BEGUN))
     host = Host(
-        name=f"the worker {worker.name or worker.address}",
+        name=title,
         threads=worker.state.nthreads,
-        memory=int(held or 0),
+        memory=int(getattr(worker.memory_manager, "memory_limit", None) or 0),
         wanted=wanted,
-        say=lambda text: worker.log_event(topic, (task.name, text)),
+        say=lambda text: worker.log_event(topic, (name, text)),
     )
-    return run(task, host)
+    ended = run(task, host)
+    if not wanted():
+        worker.log_event(topic, (name, _STOPPED))
+    return ended.exit_code, ended.error, ended.seconds or round(time.monotonic() - began, 3)

@@ -25,7 +25,7 @@ from dmlprep.record.own_code import code_digest
 if TYPE_CHECKING:
     from dmlprep.runtime import SessionOptions
 
-__all__ = ["Keys", "key_of"]
+__all__ = ["Keys", "key_of", "versions_here"]
 
 _MOST_FEED_FILES = 20_000
 """Files of one folder of feeds."""
@@ -93,7 +93,7 @@ class Keys:
 
     def _versions(self) -> list[Any]:
         if self._here is None:
-            self._here = [code_digest(), platform.system(), platform.machine(), origin().versions]
+            self._here = versions_here()
         return self._here
 
     def _metric(self, job: Job, plan: Plan) -> list[Any]:
@@ -127,6 +127,11 @@ class Keys:
 def key_of(facts: Mapping[str, Any]) -> str:
     """The key that ``facts`` make: SHA-256 in hexadecimal."""
     return hashlib.sha256(msgspec.json.encode(facts, order="sorted")).hexdigest()
+
+
+def versions_here() -> list[Any]:
+    """Digest of dmlprep's code, system, processor, and the versions of Python and its packages by name."""
+    return [code_digest(), platform.system(), platform.machine(), origin().versions]
 
 
 def _asked(job: Job) -> list[str]:

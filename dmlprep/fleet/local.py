@@ -49,10 +49,18 @@ class LocalEngine:
     Args:
         room: how many at once, and with how much memory.
         command: makes the command line of a process from the task's arguments: dmlprep's own.
+        remedy: what leaves more memory for a job, for the error text.
     """
 
-    def __init__(self, room: Room, command: Callable[[tuple[str, ...]], list[str]] | None = None) -> None:
+    def __init__(
+        self,
+        room: Room,
+        command: Callable[[tuple[str, ...]], list[str]] | None = None,
+        *,
+        remedy: str = "fewer --jobs leave more for each",
+    ) -> None:
         self._space = room
+        self._remedy = remedy
         self._command = command or (lambda arguments: module_command("dmlprep", arguments))
         self._waiting: deque[Task] = deque()
         self._running: dict[str, Task] = {}
@@ -171,7 +179,7 @@ class LocalEngine:
                 code = process.process.wait(_LOOK)
                 break
             if limit.nbytes and (held := process.private_bytes()) > limit.nbytes:
-                return CheckNotRun.exit_code, f"the job {limit.exceeded(held)} (fewer --jobs leave more for each)"
+                return CheckNotRun.exit_code, f"the job {limit.exceeded(held)} ({self._remedy})"
         reader.join(_LOOK)  # a process that it left behind may hold the pipe
         if code == 0:
             return 0, ""
@@ -180,7 +188,8 @@ class LocalEngine:
             return code, said
         how = f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code:#x}"
         if code == -_KILLED:  # from outside
-            return CheckNotRun.exit_code, f"the job {how}: the system does that when memory runs out (fewer --jobs)"
+            what = f"the job {how}: the system does that when memory runs out ({self._remedy})"
+            return CheckNotRun.exit_code, what
         return InternalError.exit_code, f"the job {how}{f': {said}' if said else ''}"
 
     def _read(self, name: str, process: Process, lines: deque[str]) -> None:

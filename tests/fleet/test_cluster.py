@@ -11,16 +11,20 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import dmlprep
 from dmlprep.errors import CheckNotRun, UsageError
-from dmlprep.fleet import FleetObserver, FleetRequest, Ran, Task, jobs_of, read_fleet, run_fleet
-from dmlprep.fleet.at_worker import Host, run_task
+from dmlprep.fleet import Ended, FleetObserver, FleetRequest, Ran, Task, jobs_of, read_fleet, run_fleet
+from dmlprep.fleet.at_worker import Gate, Host, run_task
+from dmlprep.fleet.digests import Digests
+from dmlprep.fleet.keys import Keys
 from tests.fixtures_index import fixture
 from tests.fleet.at_worker import run as stand_in
+from tests.fleet.at_worker import where
 
 pytest.importorskip("distributed")
 from dmlprep.fleet.cluster import ClusterEngine
@@ -110,7 +114,7 @@ def test_the_same_results_as_beside_us(tmp_path: Path, monkeypatch: pytest.Monke
     (tmp_path / "m/none.onnx").write_bytes(b"no model")
     text = '[defaults]\ndevice = "cpu"\npins = { batch = 1 }\n[models."m/*.onnx"]\nrecipe = "@vision-fp16"\n'
     (tmp_path / "fleet.toml").write_text(text)
-    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster:
+    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address="127.0.0.1:0") as cluster:
         monkeypatch.chdir(tmp_path)  # which is not the workers'
         here = dmlprep.prepare_fleet(out="here")
         there = dmlprep.prepare_fleet(out="there", scheduler=cluster.scheduler_address)
@@ -144,11 +148,11 @@ def test_the_jobs_of_a_worker_that_is_lost_run_elsewhere(tmp_path: Path) -> None
 
 
 def test_a_model_that_ends_its_workers_is_named(tmp_path: Path) -> None:
-    _models(tmp_path, bad="kills", good="good")
+    _models(tmp_path, bad="kills", **{f"good{i}": "good" for i in range(4)})
     with _cluster(tmp_path, 2, failures=1) as address:
         ran = _run(tmp_path, address)
     rows = {row.name: row for row in ran.record.jobs}
-    assert (rows["good"].exit_code, rows["bad"].exit_code) == (0, 3)
+    assert {name: row.exit_code for name, row in rows.items()} == {"bad": 3, **{f"good{i}": 0 for i in range(4)}}
     assert rows["bad"].error.startswith("2 workers were lost while they ran this job")
     assert ran.record.exit_code == 3
 
@@ -182,8 +186,63 @@ def test_a_worker_that_has_something_else_does_not_run_the_job(tmp_path: Path) -
     (tmp_path / "fleet.toml").write_text(FLEET)
     job = jobs_of(read_fleet(tmp_path / "fleet.toml"))[0]
     host = Host("the worker w0", 1, 0, lambda: True, lambda _: None)
-    found = run_task(Task("a", (), job=job, facts={"here": ["another"]}), host)
+    found = run_task(Task("a", (), job=job, facts={"here": ["x", "Linux", "x86_64", {"onnx": "0.1"}]}), host)
     assert found.exit_code == 3
-    assert "other versions of dmlprep" in found.error
+    assert "other versions" in found.error
+    assert " for 0.1" in found.error
+    # The same in everything, but the folder of results is another one: no fleet began a job there.
+    there = tmp_path / "elsewhere"
+    task = Task("a", ("prepare", "-o", str(there)), job=job, facts=Keys(Digests()).facts(job))
+    gone = Host("the worker w0", 1, 0, lambda: False, lambda _: None)
+    assert f"does not see what the fleet wrote to {there}" in run_task(task, gone).error
     job.model.unlink()
     assert "must see the same folders" in run_task(Task("a", (), job=job), host).error
+
+
+def test_a_cluster_without_workers_is_given_up(tmp_path: Path) -> None:
+    _models(tmp_path, a="good", b="good")
+    (tmp_path / "fleet.toml").write_text(FLEET)
+    fleet = read_fleet(tmp_path / "fleet.toml")
+    with _cluster(tmp_path, 0) as address:
+        request = FleetRequest(
+            file=fleet.file,
+            base=fleet.folder,
+            out=tmp_path / "build",
+            jobs=jobs_of(fleet),
+            engine=lambda: ClusterEngine(address, stand_in, patience=0.5),
+        )
+        rows = run_fleet(request).record.jobs
+    assert [(row.exit_code, row.error) for row in rows] == [(3, "the cluster has had no worker for 0.5 s")] * 2
+
+
+def test_jobs_wait_for_the_memory_of_their_worker() -> None:
+    gate = Gate(10)
+    with gate.held(6, lambda: True) as first, gate.held(4, lambda: True) as second:
+        assert first
+        assert second
+        with gate.held(4, lambda: False) as third:  # there is none, and nobody wants it any more
+            assert not third
+    with gate.held(100, lambda: True) as alone:
+        assert alone
+
+
+def test_jobs_ask_for_what_workers_declare(tmp_path: Path) -> None:
+    """One that is proved on DirectML runs where a worker has it, one on the CPU wherever there is memory."""
+    _models(tmp_path, a="good")
+    (tmp_path / "fleet.toml").write_text(FLEET)
+    on_cpu = jobs_of(read_fleet(tmp_path / "fleet.toml"))[0]
+    on_dml = replace(on_cpu, given={})
+    with _cluster(tmp_path, 1, "--resources", "dml=1 memory=1000", "--nthreads", "2") as address:
+        engine = ClusterEngine(address, where)
+        try:
+            end = time.monotonic() + 60
+            while not engine.threads and time.monotonic() < end:
+                time.sleep(0.1)
+            for name, job in (("cpu", on_cpu), ("dml", on_dml)):
+                engine.submit(Task(name, (), 1 << 30, job))
+            found: dict[str, str] = {}
+            while events := list(engine.results(wait=True)):
+                found |= {event.name: event.error for event in events if isinstance(event, Ended)}
+        finally:
+            engine.close()
+    assert found == {"cpu": "memory=1000.0", "dml": "dml=1.0 memory=1000.0"}
