@@ -1,15 +1,15 @@
 """The whole public surface: what the command line does to models, records, recipes and projects, from Python.
 
 ``check``, ``check_releases``, ``verify_placement`` and ``explain`` look at a model; ``plan_model`` says what
-``prepare`` would do to it; ``prepare`` makes it ready, and ``tune`` finds the recipe for that; ``compare`` and
-``bisect`` hold two models against each other, ``bench`` times them, and ``make_feeds`` makes inputs for that;
-``pack_kit``, ``verify_kit`` and ``choose_kit`` do so on another machine; ``package_model``, ``verify_package`` and
-``write_nupkg`` hand a model to an app, and ``inspect_app`` looks at what an app has; ``init_project``,
-``build_snippet``, ``read_project`` and ``prepare_project`` are for project files, ``plan_fleet`` and ``prepare_fleet``
-for fleets; ``list_recipes``, ``recipe_text``,
-``validate_recipe`` and ``plan`` for recipes; ``read_record``, ``render_record``, ``write_record`` and
-``write_depfile`` for records; ``list_targets`` and ``find_target`` for releases; ``adapters`` and, on Linux, ``gpus``
-list the GPUs; ``limits`` says how much may be made of a model.
+``prepare`` would do to it; ``prepare`` makes it ready, ``prepare_buckets`` at several sizes, and ``tune`` finds the
+recipe for that; ``compare`` and ``bisect`` hold two models against each other, ``bench`` times them, and
+``make_feeds`` makes inputs for that; ``pack_kit``, ``verify_kit`` and ``choose_kit`` do so on another machine;
+``package_model``, ``verify_package`` and ``write_nupkg`` hand a model to an app, and ``inspect_app`` looks at what an
+app has; ``init_project``, ``build_snippet``, ``read_project`` and ``prepare_project`` are for project files,
+``plan_fleet`` and ``prepare_fleet`` for fleets; ``list_recipes``, ``recipe_text``, ``validate_recipe`` and ``plan``
+for recipes; ``read_record``, ``render_record``, ``write_record`` and ``write_depfile`` for records; ``list_targets``
+and ``find_target`` for releases; ``adapters`` and, on Linux, ``gpus`` list the GPUs; ``limits`` says how much may be
+made of a model.
 
     import dmlprep
 
@@ -28,7 +28,7 @@ from dmlprep.api.feeding import make_feeds
 from dmlprep.api.fleets import plan_fleet, prepare_fleet
 from dmlprep.api.kits import pack_kit, verify_kit
 from dmlprep.api.packages import inspect_app, package_model, verify_package, write_nupkg
-from dmlprep.api.preparing import prepare
+from dmlprep.api.preparing import prepare, prepare_buckets
 from dmlprep.api.projects import ProjectRun, build_snippet, init_project, prepare_project, read_project
 from dmlprep.api.recipes import list_recipes, plan, recipe_text, validate_recipe
 from dmlprep.api.records import read_record, render_record, write_depfile, write_record
@@ -63,6 +63,7 @@ __all__ = [
     "plan_fleet",
     "plan_model",
     "prepare",
+    "prepare_buckets",
     "prepare_fleet",
     "prepare_project",
     "read_project",
