@@ -1,15 +1,15 @@
 """The whole public surface: what the command line does to models, records, recipes and projects, from Python.
 
 ``check``, ``check_releases``, ``verify_placement`` and ``explain`` look at a model; ``plan_model`` says what
-``prepare`` would do to it; ``prepare`` makes it ready, ``prepare_buckets`` at several sizes, and ``tune`` finds the
-recipe for that; ``compare`` and ``bisect`` hold two models against each other, ``bench`` times them, and
-``make_feeds`` makes inputs for that; ``pack_kit``, ``verify_kit`` and ``choose_kit`` do so on another machine;
-``package_model``, ``verify_package`` and ``write_nupkg`` hand a model to an app, and ``inspect_app`` looks at what an
-app has; ``init_project``, ``build_snippet``, ``read_project`` and ``prepare_project`` are for project files,
-``plan_fleet`` and ``prepare_fleet`` for fleets; ``list_recipes``, ``recipe_text``, ``validate_recipe`` and ``plan``
-for recipes; ``read_record``, ``render_record``, ``write_record`` and ``write_depfile`` for records; ``list_targets``
-and ``find_target`` for releases; ``adapters`` and, on Linux, ``gpus`` list the GPUs; ``limits`` says how much may be
-made of a model.
+``prepare`` would do to it; ``prepare`` makes it ready, ``prepare_buckets`` at several sizes, which ``read_sizes`` and
+``cover_sizes`` find in a log, and ``tune`` finds the recipe for that; ``compare`` and ``bisect`` hold two models
+against each other, ``bench`` times them, and ``make_feeds`` makes inputs for that; ``pack_kit``, ``verify_kit`` and
+``choose_kit`` do so on another machine; ``package_model``, ``verify_package`` and ``write_nupkg`` hand a model to an
+app, and ``inspect_app`` looks at what an app has; ``init_project``, ``build_snippet``, ``read_project`` and
+``prepare_project`` are for project files, ``plan_fleet`` and ``prepare_fleet`` for fleets; ``list_recipes``,
+``recipe_text``, ``validate_recipe`` and ``plan`` for recipes; ``read_record``, ``render_record``, ``write_record`` and
+``write_depfile`` for records; ``list_targets`` and ``find_target`` for releases; ``adapters`` and, on Linux, ``gpus``
+list the GPUs; ``limits`` says how much may be made of a model.
 
     import dmlprep
 
@@ -23,6 +23,7 @@ Paths may be strings or ``pathlib.Path``. Errors are ``dmlprep.errors.DmlprepErr
 from dmlprep.api.arguments import Device, Feeds, Metric, Progress
 from dmlprep.api.checking import check, check_releases, explain, limits, plan_model, verify_placement
 from dmlprep.api.comparing import bench, bisect, compare
+from dmlprep.api.covering import cover_sizes, read_sizes
 from dmlprep.api.devices import adapters, find_target, gpus, list_targets
 from dmlprep.api.feeding import make_feeds
 from dmlprep.api.fleets import plan_fleet, prepare_fleet
@@ -48,6 +49,7 @@ __all__ = [
     "check_releases",
     "choose_kit",
     "compare",
+    "cover_sizes",
     "explain",
     "find_target",
     "gpus",
@@ -68,6 +70,7 @@ __all__ = [
     "prepare_project",
     "read_project",
     "read_record",
+    "read_sizes",
     "recipe_text",
     "render_record",
     "tune",

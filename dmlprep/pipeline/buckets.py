@@ -19,6 +19,7 @@ import numpy as np
 import onnx_ir as ir
 
 from dmlprep._version import __version__
+from dmlprep.bounds import MOST_BUCKETS
 from dmlprep.errors import DmlprepError, InputError, InternalError, OutputError, UsageError
 from dmlprep.files import FileSet, check_path, unwritable
 from dmlprep.files.outputs import check_replaceable, windows_name_problem
@@ -33,12 +34,9 @@ from dmlprep.record import RunRecord
 from dmlprep.record.buckets import BUCKETS, BucketEntry, BucketsFile, DataEntry, bucket_of
 from dmlprep.record.fleet import worst
 
-__all__ = ["DATA", "MOST_BUCKETS", "BucketRun", "bucket_name", "check_buckets", "prepare_buckets"]
+__all__ = ["DATA", "BucketRun", "bucket_name", "check_buckets", "prepare_buckets"]
 
 DATA = "buckets.data"
-
-MOST_BUCKETS = 64
-"""Each is a whole run, and a session of its own in the app."""
 
 
 @dataclass(frozen=True)
