@@ -21,6 +21,9 @@ def read_sizes(log: str | Path, *, dims: Sequence[str] = ()) -> Sizes:
         log: a request a line: ``height=480 width=640``, a JSON object, or CSV with a first line of names.
         dims: names to read; then whatever else a line holds is left out.
 
+    Returns:
+        the names of the dimensions, and how often each size was asked for.
+
     Raises:
         InputError: the file cannot be read, or a line is wrong; the message says which.
     """
@@ -43,7 +46,7 @@ def cover_sizes(sizes: Sizes, *, waste: float | None = None, count: int | None =
         the buckets, the smallest first, with their waste, and whether it is proved that no set does better.
 
     Raises:
-        UsageError: both or neither of the numbers can be, or no set of 64 buckets wastes so little.
+        UsageError: both are given, one is out of range, or no set of 64 buckets wastes so little.
     """
     from dmlprep.covering import cover, cover_within
 
