@@ -219,7 +219,7 @@ def _check_out(source: Path, out: Path, buckets: Mapping[str, object], *, force:
     names = [DATA, *(f"{name}{suffix}" for name in buckets for suffix in (".onnx", ".run.json"))]
     FileSet(out, BUCKETS, tuple(names)).recover()
     with suppress(InputError):  # what is no list of buckets says of no file that it is ours
-        names += [name for name in BucketsFile.read(out / BUCKETS).files if name not in names]
+        names += [name for name in _ours(BucketsFile.read(out / BUCKETS)) if name not in names]
     for name in names:
         path = out / name
         check_path(path, aside=PurePath(f"{PREFIX}12345678abcd") / name)
@@ -236,6 +236,12 @@ def _check_out(source: Path, out: Path, buckets: Mapping[str, object], *, force:
         check_replaceable(path)
     clear_staging(out)
     return FileSet(out, BUCKETS, tuple(names))
+
+
+def _ours(old: BucketsFile) -> list[str]:
+    """Names of the models and records of earlier buckets. A list can name any file; only what we name so counts."""
+    named = [bucket_name(one.sizes) for one in old.buckets]
+    return [f"{name}{suffix}" for name in named for suffix in (".onnx", ".run.json") if name]
 
 
 def _listed(records: Mapping[str, RunRecord], staging: Path, data: SharedData) -> BucketsFile:

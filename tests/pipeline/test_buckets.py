@@ -156,3 +156,10 @@ def test_a_list_from_outside_removes_nothing_else(model: Path, tmp_path: Path) -
         done = dmlprep.prepare_buckets(model, out=out, buckets=[SMALL], device="cpu", force=True)
         assert done.exit_code == 0
         assert model.exists()
+    said["buckets"][0] |= {"file": "mine.onnx", "record": "mine.txt"}
+    for name in ("mine.onnx", "mine.txt"):
+        (out / name).write_text("kept")
+    (out / "buckets.json").write_text(json.dumps(said))
+    assert dmlprep.prepare_buckets(model, out=out, buckets=[LARGE], device="cpu", force=True).exit_code == 0
+    assert {"mine.onnx", "mine.txt"} <= {p.name for p in out.iterdir()}
+    assert not (out / "batch1-rows2.onnx").exists()
