@@ -7,6 +7,7 @@ from __future__ import annotations
 
 __all__ = [
     "MOST_ADAPTERS",
+    "MOST_BUCKETS",
     "MOST_FEEDS",
     "MOST_KIB",
     "MOST_RUNS",
@@ -39,3 +40,6 @@ MOST_RUNS = 1_000_000
 
 MOST_ADAPTERS = 1024
 """Graphics adapters of one machine."""
+
+MOST_BUCKETS = 64
+"""Buckets of one model: each is a whole run, and a session of its own in the app."""

@@ -22,6 +22,7 @@ FLOORS: dict[str, int] = {
     "compiled": 2,
     "model": 2,
     "analysis": 2,
+    "covering": 2,
     "targets": 2,
     "rewriting": 3,
     "quirks": 3,

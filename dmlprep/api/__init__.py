@@ -1,13 +1,13 @@
 """The whole public surface: what the command line does to models, records, recipes and projects, from Python.
 
 ``check``, ``check_releases``, ``verify_placement`` and ``explain`` look at a model; ``plan_model`` says what
-``prepare`` would do to it; ``prepare`` makes it ready, and ``tune`` finds the recipe for that; ``compare`` and
-``bisect`` hold two models against each other, ``bench`` times them, and ``make_feeds`` makes inputs for that;
-``pack_kit``, ``verify_kit`` and ``choose_kit`` do so on another machine; ``package_model``, ``verify_package`` and
-``write_nupkg`` hand a model to an app, and ``inspect_app`` looks at what an app has; ``init_project``,
-``build_snippet``, ``read_project`` and ``prepare_project`` are for project files, ``plan_fleet``, ``prepare_fleet`` and
-``gone_fleet_jobs`` for fleets; ``list_recipes``, ``recipe_text``,
-``validate_recipe`` and ``plan`` for recipes; ``read_record``, ``render_record``, ``write_record`` and
+``prepare`` would do to it; ``prepare`` makes it ready, ``prepare_buckets`` at several sizes, which ``read_sizes`` and
+``cover_sizes`` find in a log, and ``tune`` finds the recipe for that; ``compare`` and ``bisect`` hold two models
+against each other, ``bench`` times them, and ``make_feeds`` makes inputs for that; ``pack_kit``, ``verify_kit`` and
+``choose_kit`` do so on another machine; ``package_model``, ``verify_package`` and ``write_nupkg`` hand a model to an
+app, and ``inspect_app`` looks at what an app has; ``init_project``, ``build_snippet``, ``read_project`` and
+``prepare_project`` are for project files, ``plan_fleet``, ``prepare_fleet`` and ``gone_fleet_jobs`` for fleets;
+``list_recipes``, ``recipe_text``, ``validate_recipe`` and ``plan`` for recipes; ``read_record``, ``render_record``, ``write_record`` and
 ``write_depfile`` for records; ``list_targets`` and ``find_target`` for releases; ``adapters`` and, on Linux, ``gpus``
 list the GPUs; ``limits`` says how much may be made of a model.
 
@@ -23,12 +23,13 @@ Paths may be strings or ``pathlib.Path``. Errors are ``dmlprep.errors.DmlprepErr
 from dmlprep.api.arguments import Device, Feeds, Metric, Progress
 from dmlprep.api.checking import check, check_releases, explain, limits, plan_model, verify_placement
 from dmlprep.api.comparing import bench, bisect, compare
+from dmlprep.api.covering import cover_sizes, read_sizes
 from dmlprep.api.devices import adapters, find_target, gpus, list_targets
 from dmlprep.api.feeding import make_feeds
 from dmlprep.api.fleets import gone_fleet_jobs, plan_fleet, prepare_fleet
 from dmlprep.api.kits import pack_kit, verify_kit
 from dmlprep.api.packages import inspect_app, package_model, verify_package, write_nupkg
-from dmlprep.api.preparing import prepare
+from dmlprep.api.preparing import prepare, prepare_buckets
 from dmlprep.api.projects import ProjectRun, build_snippet, init_project, prepare_project, read_project
 from dmlprep.api.recipes import list_recipes, plan, recipe_text, validate_recipe
 from dmlprep.api.records import read_record, render_record, write_depfile, write_record
@@ -48,6 +49,7 @@ __all__ = [
     "check_releases",
     "choose_kit",
     "compare",
+    "cover_sizes",
     "explain",
     "find_target",
     "gone_fleet_jobs",
@@ -64,10 +66,12 @@ __all__ = [
     "plan_fleet",
     "plan_model",
     "prepare",
+    "prepare_buckets",
     "prepare_fleet",
     "prepare_project",
     "read_project",
     "read_record",
+    "read_sizes",
     "recipe_text",
     "render_record",
     "tune",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict
 
 from dmlprep.errors import UsageError
 
@@ -12,10 +12,11 @@ if TYPE_CHECKING:
     import numpy as np
 
     from dmlprep.metrics import UserMetric
+    from dmlprep.pipeline import Observer
     from dmlprep.recipe import Plan
     from dmlprep.runtime import SessionOptions
 
-__all__ = ["Device", "Feeds", "Metric", "Progress", "dml_session", "user_metric"]
+__all__ = ["Device", "Feeds", "Metric", "PrepareOptions", "Progress", "dml_session", "user_metric"]
 
 Device = Literal["auto", "cpu", "dml"]
 
@@ -27,6 +28,30 @@ Metric = Callable[[dict[str, Any], dict[str, Any]], object]
 
 Progress = Callable[[float, str], None]
 """Is told the share done, 0 to 1, and what is done."""
+
+
+class PrepareOptions(TypedDict, total=False):
+    """Arguments of ``prepare`` that ``prepare_buckets`` takes as well, by their names there."""
+
+    recipe: str | Path
+    target: str | None
+    settings: Sequence[str]
+    feeds: Feeds
+    device: Device
+    device_id: int | None
+    adapter: str | None
+    gpu: str | None
+    require_dml: bool
+    metric: str | Metric | None
+    metric_bound: float | None
+    bench: bool
+    bench_seconds: float
+    fresh: bool
+    external_data: bool
+    vram: str | int | None
+    force: bool
+    observer: Observer | None
+    command_line: str
 
 
 def dml_session(

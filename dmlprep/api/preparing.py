@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
-from dmlprep.api.arguments import Device, Feeds, Metric, dml_session, user_metric
+from dmlprep.api.arguments import Device, Feeds, Metric, PrepareOptions, dml_session, user_metric
 from dmlprep.api.recipes import plan
 from dmlprep.record import RunRecord
 
 if TYPE_CHECKING:
     from dmlprep.model.pinned import Value
-    from dmlprep.pipeline import Observer
+    from dmlprep.pipeline import Observer, PrepareRequest
+    from dmlprep.pipeline.buckets import BucketRun
 
-__all__ = ["prepare"]
+__all__ = ["prepare", "prepare_buckets"]
 
 
 def prepare(
@@ -87,11 +88,88 @@ def prepare(
     from dmlprep.compiled import door
 
     door.start()  # it gets ready while modules are imported here
+    from dmlprep.pipeline import prepare as run
+
+    return run(
+        _request(
+            path, out, pins, recipe=recipe, target=target, settings=settings, feeds=feeds, device=device,
+            device_id=device_id, adapter=adapter, gpu=gpu, require_dml=require_dml, metric=metric,
+            metric_bound=metric_bound, bench=bench, bench_seconds=bench_seconds, fresh=fresh,
+            external_data=external_data, vram=vram, force=force, observer=observer, command_line=command_line,
+        )
+    )  # fmt: skip
+
+
+def prepare_buckets(
+    path: str | Path,
+    *,
+    out: str | Path,
+    buckets: Sequence[Mapping[str, int]],
+    pins: Mapping[str, Value] | None = None,
+    **options: Unpack[PrepareOptions],
+) -> BucketRun:
+    """Prepare a model at several sizes: a static graph a bucket, each proved, all with one data file (docs/buckets.md).
+
+    Args:
+        path: the model; never modified.
+        out: folder for the models, their records, ``buckets.data`` and ``buckets.json``.
+        buckets: sizes by dimension, the same dimensions in each.
+        pins: what holds for all of them.
+        options: every other argument of ``prepare``; ``external_data`` is always so.
+
+    Returns:
+        the record of each bucket by its name, and what was written. ``exit_code`` is the worst of all: where it is not
+        0, nothing was written.
+
+    Raises:
+        UsageError: as ``prepare``, naming the bucket; or the buckets contradict each other.
+        CheckNotRun: as ``prepare``.
+    """
+    from dmlprep.compiled import door
+
+    door.start()
+    from dmlprep.pipeline.buckets import check_buckets
+    from dmlprep.pipeline.buckets import prepare_buckets as run
+
+    common = dict(pins or {})
+    named = check_buckets(buckets, common)
+
+    def pinned(sizes: Mapping[str, int]) -> PrepareRequest:
+        return _request(path, out, {**common, **sizes}, **options)
+
+    return run(Path(path), Path(out), named, pinned, force=options.get("force", False))
+
+
+def _request(
+    path: str | Path,
+    out: str | Path,
+    pins: Mapping[str, Value] | None,
+    *,
+    recipe: str | Path = "@static-fp32",
+    target: str | None = None,
+    settings: Sequence[str] = (),
+    feeds: Feeds = (),
+    device: Device = "auto",
+    device_id: int | None = None,
+    adapter: str | None = None,
+    gpu: str | None = None,
+    require_dml: bool = False,
+    metric: str | Metric | None = None,
+    metric_bound: float | None = None,
+    bench: bool = False,
+    bench_seconds: float = 10.0,
+    fresh: bool = False,
+    external_data: bool = False,
+    vram: str | int | None = None,
+    force: bool = False,
+    observer: Observer | None = None,
+    command_line: str = "",
+) -> PrepareRequest:
+    """What a run is asked for, by the arguments of ``prepare``."""
     from dmlprep.memory import vram_bytes
     from dmlprep.model import EXTERNAL_OVER
     from dmlprep.parity import feed_files, load_feeds
     from dmlprep.pipeline import Observer, PrepareRequest
-    from dmlprep.pipeline import prepare as run
 
     session, overrides = dml_session(device, device_id, adapter, gpu, require_dml)
     overrides = [*settings, *overrides]
@@ -99,7 +177,7 @@ def prepare(
     if metric is None and (theirs := made.recipe.parity.metric):
         (observer or Observer()).told(f"the recipe names the metric {theirs}: its code runs now")
     chosen = user_metric(metric, metric_bound, made)
-    request = PrepareRequest(
+    return PrepareRequest(
         source=Path(path),
         out=Path(out),
         plan=made,
@@ -115,4 +193,3 @@ def prepare(
         external_over=-1 if external_data else EXTERNAL_OVER,
         observer=observer or Observer(),
     )
-    return run(request)

@@ -28,6 +28,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "init": ("dmlprep.cli.init", "Write a project file for models: recipe, sizes, where results go."),
     "prepare": ("dmlprep.cli.prepare", "Make a model ready for DirectML, prove it, and write it."),
     "fleet": ("dmlprep.cli.fleet", "Prepare many models, at many sizes, for many targets: one file, one command."),
+    "buckets": ("dmlprep.cli.buckets", "Find the few sizes for prepare --bucket that cover those in a log."),
     "check": ("dmlprep.cli.check", "Say what of a model DirectML runs, and why not the rest. Edits nothing."),
     "plan": ("dmlprep.cli.plan", "Show the steps that prepare would run."),
     "tune": ("dmlprep.cli.tune", "Find the recipe that suits a model best: ranked, proved, timed."),

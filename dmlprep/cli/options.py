@@ -30,6 +30,7 @@ __all__ = [
     "models_argument",
     "optimization_option",
     "quiet_option",
+    "read_bucket",
     "read_pins",
     "read_sizes",
     "recipe_options",
@@ -277,8 +278,23 @@ def read_pins(pins: tuple[str, ...]) -> dict[str, Value]:
     return {**read_sizes(tuple(pin for pin in pins if ":=" not in pin)), **values}
 
 
-def read_sizes(pins: tuple[str, ...]) -> dict[str, int]:
+def read_bucket(text: str) -> dict[str, int]:
+    """``batch=1,height=512`` -> ``{"batch": 1, "height": 512}``.
+
+    Raises:
+        UsageError: a part is not NAME=SIZE, or a size is 0.
+    """
+    sizes = read_sizes(tuple(part.strip() for part in text.split(",")), "--bucket")
+    if empty := next((name for name, size in sizes.items() if not size), ""):
+        raise UsageError(f"{empty!r} has size 0, which holds nothing", where="--bucket", fix="give sizes from 1")
+    return sizes
+
+
+def read_sizes(pins: tuple[str, ...], option: str = "--pin") -> dict[str, int]:
     """``batch=1`` -> ``{"batch": 1}``.
+
+    Args:
+        option: by which they were given, for errors.
 
     Raises:
         UsageError: not NAME=SIZE, or one name with two sizes.
@@ -292,17 +308,19 @@ def read_sizes(pins: tuple[str, ...]) -> dict[str, int]:
             size = -1
         if size > MOST_SIZE:
             fix = f"give a whole number from 0 to {MOST_SIZE}"
-            raise UsageError(f"{size} is no size of a dimension", where=f"--pin {name.strip()}", fix=fix)
+            raise UsageError(f"{size} is no size of a dimension", where=f"{option} {name.strip()}", fix=fix)
         if not equals or not name.strip() or size < 0:
             raise UsageError(
-                f"{pin!r} is no pin",
-                where="--pin",
-                fix="write NAME=SIZE (batch=1), INPUT:AXIS=SIZE (x:0=1), or INPUT:=VALUE (sr:=16000)",
+                f"{pin!r} is no {option.lstrip('-')}",
+                where=option,
+                fix="write NAME=SIZE (batch=1), INPUT:AXIS=SIZE (x:0=1), or INPUT:=VALUE (sr:=16000)"
+                if option == "--pin"
+                else "write NAME=SIZE,NAME=SIZE (batch=1,height=512)",
             )
         if sizes.setdefault(name.strip(), size) != size:
             raise UsageError(
                 f"{name!r} is given two sizes, {sizes[name.strip()]} and {size}",
-                where="--pin",
+                where=option,
                 fix="give each dimension one size",
                 code="DP204",
             )

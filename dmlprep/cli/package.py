@@ -63,7 +63,9 @@ def pack(run: Path, out: Path, language: str, quiet: bool, output_format: str, *
         print_json({"path": str(made.folder), "sha256": made.digest, **signed, "contract": made.contract})
         return 0
     target = made.contract.target
-    echo(f"wrote {made.folder}: {made.contract.model.file} for {language}, contract {made.digest[:12]}")
+    buckets = made.contract.buckets
+    what = f"{len(buckets)} buckets" if buckets else made.contract.model.file
+    echo(f"wrote {made.folder}: {what} for {language}, contract {made.digest[:12]}")
     for text in made.contract.unproven:
         echo(f"  UNPROVEN: {text}")
     if quiet:

@@ -15,6 +15,7 @@ from dmlprep.cli.options import (
     given_models,
     metric_options,
     quiet_option,
+    read_bucket,
     read_pins,
     recipe_options,
     seconds_option,
@@ -24,6 +25,8 @@ from dmlprep.cli.output import echo, echo_commands, print_error, print_json_text
 from dmlprep.cli.project import completed, project_options, the_project
 
 if TYPE_CHECKING:
+    from dmlprep.model.pinned import Value
+    from dmlprep.pipeline.buckets import BucketRun
     from dmlprep.project import Project
     from dmlprep.record import RunRecord
 
@@ -41,6 +44,14 @@ __all__ = ["command"]
 )
 @project_options
 @recipe_options
+@click.option(
+    "--bucket",
+    "buckets",
+    multiple=True,
+    metavar="DIM=SIZE,...",
+    help="Make a static graph of these sizes, beside those of the other buckets and with one data file for all of them "
+    "(docs/buckets.md). --pin holds for each; dmlprep buckets finds the sizes in a log.",
+)
 @feeds_option
 @device_options
 @metric_options
@@ -89,6 +100,7 @@ def command(
     models: tuple[Path, ...],
     out: Path | None,
     pins: tuple[str, ...],
+    buckets: tuple[str, ...],
     project_file: Path | None,
     no_project: bool,
     record_to: Path | None,
@@ -105,28 +117,26 @@ def command(
     dmlprep prepare model.onnx -o out/ --pin batch=1
     dmlprep prepare model.onnx -o out/ --recipe @transformer-fp16 --pin batch=1 --pin sequence=128
     dmlprep prepare models/*.onnx -o out/ --pin batch=1
+    dmlprep prepare model.onnx -o out/ --bucket height=512,width=512 --bucket height=768,width=512
     dmlprep prepare                                         the models of the project file (dmlprep init)
 
     Exit codes: 0 written and proved; 1 a step refused the model or parity failed, nothing written;
     2 bad command, recipe or input; 3 a demanded check could not run, or its inputs prove nothing; nothing written.
-    Of several models the worst, in this order: 70, 2, 1, 3, 0; each is prepared.
+    Of several models or buckets the worst, in this order: 70, 2, 1, 3, 0; each is prepared. Where one bucket fails,
+    none is written.
     """
     from dmlprep import api
     from dmlprep.cli.console import ProgressObserver
     from dmlprep.errors import DmlprepError
-    from dmlprep.files import check_output
     from dmlprep.project import result_places
     from dmlprep.record.fleet import worst
     from dmlprep.record.hints import command_line
 
     given = read_pins(pins)
+    wanted_buckets = [read_bucket(text) for text in buckets]
     project = the_project(project_file, no_project)
     places = result_places(_models(models, project), out, project)
-    single = {"--record": record_to, "--html": html, "--depfile": depfile}
-    if len(places) > 1 and (named := next((option for option, path in single.items() if path is not None), "")):
-        raise click.UsageError(f"{named} takes one model: each record is beside its result.")
-    for path in filter(None, single.values()):
-        check_output(path, force=True)
+    _check_views({"--record": record_to, "--html": html, "--depfile": depfile}, len(places) > 1, bool(buckets))
     typed = command_line("dmlprep", *sys.argv[1:])
     records: list[RunRecord] = []
     code = 0
@@ -138,7 +148,11 @@ def command(
         try:
             with ProgressObserver(quiet) as observer:
                 wanted, sizes = completed(project, model, options, given, quiet=quiet)
-                record = api.prepare(model, out=place, pins=sizes, observer=observer, command_line=typed, **wanted)
+                wanted |= {"observer": observer, "command_line": typed}
+                if buckets:
+                    run = _prepared_buckets(model, place, wanted_buckets, given, sizes, wanted)
+                else:
+                    record = api.prepare(model, out=place, pins=sizes, **wanted)
         except DmlprepError as error:
             if output_format == "msbuild":
                 from dmlprep.report import msbuild
@@ -150,22 +164,84 @@ def command(
                 print_error(error)
             code = worst((code, error.exit_code))
             continue
-        if record_to is not None:
-            api.write_record(record, record_to)
-        if html is not None:
-            from dmlprep.report.html import write_html
-
-            write_html(record, html, force=True)
-        if depfile is not None and record.exit_code == 0:
-            api.write_depfile(record, depfile, depfile_format)
+        if buckets:
+            code = worst((code, run.exit_code))
+            records += run.records.values()
+            _show_buckets(run, place, quiet, output_format)
+            continue
+        _write_views(record, record_to, html, depfile, depfile_format)
         code = worst((code, record.exit_code))
         records.append(record)
         _show(record, quiet, output_format)
     if output_format == "json":
-        _print_json(records, several=len(places) > 1)
-    elif len(places) > 1 and not quiet and output_format == "text":
+        _print_json(records, several=len(places) > 1 or bool(buckets))
+    elif len(places) > 1 and not buckets and not quiet and output_format == "text":
         _summarize(records, len(places))
     return code
+
+
+def _check_views(single: dict[str, Path | None], several: bool, buckets: bool) -> None:
+    from dmlprep.files import check_output
+
+    given = {option: path for option, path in single.items() if path is not None}
+    if given and (several or buckets):
+        what = "model" if several else "bucket"
+        raise click.UsageError(f"{next(iter(given))} takes one {what}: each record is beside its result.")
+    for path in given.values():
+        check_output(path, force=True)
+
+
+def _write_views(
+    record: RunRecord, to: Path | None, html: Path | None, depfile: Path | None, form: Literal["make", "lines"]
+) -> None:
+    from dmlprep import api
+
+    if to is not None:
+        api.write_record(record, to)
+    if html is not None:
+        from dmlprep.report.html import write_html
+
+        write_html(record, html, force=True)
+    if depfile is not None and record.exit_code == 0:
+        api.write_depfile(record, depfile, form)
+
+
+def _prepared_buckets(
+    model: Path,
+    out: Path,
+    buckets: list[dict[str, int]],
+    typed: dict[str, Value],
+    pins: dict[str, Value],
+    options: dict[str, Any],
+) -> BucketRun:
+    """Buckets, which go before what the project file pins."""
+    from dmlprep import api
+
+    named = {name for sizes in buckets for name in sizes}
+    common = {name: value for name, value in pins.items() if name in typed or name not in named}
+    return api.prepare_buckets(model, out=out, buckets=buckets, pins=common, **options)
+
+
+def _show_buckets(run: BucketRun, out: Path, quiet: bool, output_format: str) -> None:
+    from dmlprep.record.sizes import bytes_text
+
+    for index, (name, record) in enumerate(run.records.items()):
+        if output_format == "text" and not quiet:
+            if index:
+                echo()
+            echo(f"bucket {name}:")
+        _show(record, quiet, output_format)
+    if output_format != "text":
+        return
+    if not quiet:
+        echo()
+    if run.written is None:
+        echo(f"no bucket is written, because {', '.join(run.failed)} failed")
+        return
+    data, count = run.written.data, len(run.written.buckets)
+    each = sum(one.data_bytes for one in run.written.buckets)
+    text = f", their {bytes_text(each)} of weights in {data.file} of {bytes_text(data.bytes)}" if data else ""
+    echo(f"wrote {out}: {count} {'bucket' if count == 1 else 'buckets'}{text}")
 
 
 def _models(given: tuple[Path, ...], project: Project | None) -> list[Path]:

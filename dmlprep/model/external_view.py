@@ -15,8 +15,7 @@ import onnx_ir as ir
 
 from dmlprep.model import protos
 from dmlprep.model.frozen import freeze, stub_index
-from dmlprep.model.saving import append_aligned
-from dmlprep.model.tensors import as_mapped
+from dmlprep.model.tensors import append_aligned, as_mapped
 
 __all__ = ["write_external_view"]
 

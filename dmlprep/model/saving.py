@@ -6,7 +6,7 @@ import contextlib
 import hashlib
 import os
 import shutil
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -20,15 +20,14 @@ from dmlprep.files import FileSet, remove, replace, unreadable, unwritable
 from dmlprep.files.run_folder import noted, run_name
 from dmlprep.model import protos
 from dmlprep.model.frozen import Frozen, freeze, stub_index
-from dmlprep.model.tensors import as_mapped, write_to
+from dmlprep.model.shared_data import SharedData
+from dmlprep.model.tensors import append_aligned, as_mapped, write_tensor
 from dmlprep.model.wire import varint
 
-__all__ = ["EXTERNAL_OVER", "Saved", "Writer", "append_aligned", "write", "write_file"]
+__all__ = ["EXTERNAL_OVER", "Saved", "Writer", "write", "write_file", "write_sharing"]
 
 EXTERNAL_OVER = 1 << 30
 """Models with more tensor bytes than this get a data file: protobuf stops at 2 GiB, and some readers earlier."""
-
-_ALIGN_BIG, _ALIGN_SMALL, _BIG = 4096, 64, 1 << 20
 
 Progress = Callable[[int], None]
 
@@ -152,13 +151,7 @@ def write(
     with _plain_errors(target, {m.path for m in map(as_mapped, frozen.tensors) if m is not None}):
         target.parent.mkdir(parents=True, exist_ok=True)
         _check_targets(targets, frozen, force)
-        needed = sum(t.nbytes for t in frozen.tensors) + frozen.proto.ByteSize()
-        if shutil.disk_usage(target.parent).free < needed:
-            raise OutputError(
-                f"the disk is full: {needed / 1e6:.1f} MB are needed",
-                where=str(target),
-                fix="free some space, or write elsewhere with -o",
-            )
+        _check_room(target, frozen)
         with Writer() as writer:
             if external:
                 _data_file(frozen, data_target.name, writer.open(data_target), progress)
@@ -176,6 +169,39 @@ def write(
         return Saved(tuple(targets), sum(t.stat().st_size for t in targets), sha)
 
 
+def write_sharing(model: ir.Model, target: Path, shared: SharedData, *, progress: Progress | None = None) -> Saved:
+    """Write ``model`` to ``target``, its tensors into a data file beside it that other models have too.
+
+    Args:
+        shared: the file; it gets what it does not have.
+        progress: as in ``write``.
+
+    Raises:
+        OutputError: the disk is full, or the files cannot be written.
+    """
+    frozen = freeze(model, attributes=False)
+    with _plain_errors(target, {m.path for m in map(as_mapped, frozen.tensors) if m is not None}):
+        if not shared.nbytes:
+            _check_room(target, frozen)  # how much of a later model is there already shows while it is written
+        used = [frozen.tensors[stub_index(proto) or 0] for proto in _stubs(frozen.proto)]
+        _refer(frozen, shared.path.name, shared.add(used, progress))
+        payload = frozen.proto.SerializeToString()
+        with Writer() as writer:
+            writer.open(target).write(payload)
+            writer.commit()
+    return Saved((target,), len(payload), hashlib.sha256(payload).hexdigest())
+
+
+def _check_room(target: Path, frozen: Frozen) -> None:
+    needed = sum(t.nbytes for t in frozen.tensors) + frozen.proto.ByteSize()
+    if shutil.disk_usage(target.parent).free < needed:
+        raise OutputError(
+            f"the disk is full: {needed / 1e6:.1f} MB are needed",
+            where=str(target),
+            fix="free some space, or write elsewhere with -o",
+        )
+
+
 def _check_targets(targets: list[Path], frozen: Frozen, force: bool) -> None:
     sources = {m.path.resolve() for m in map(as_mapped, frozen.tensors) if m is not None}
     for target in targets:
@@ -191,26 +217,6 @@ def _check_targets(targets: list[Path], frozen: Frozen, force: bool) -> None:
             raise OutputError("the file exists", where=str(target), fix="pass --force to replace it")
 
 
-def _write_tensor(tensor: ir.TensorProtocol, file: BinaryIO, progress: Progress | None) -> None:
-    before = file.tell()
-    write_to(tensor, file)
-    file.flush()
-    # copy_file_range moves the descriptor behind the buffer's back: ask the descriptor where it is
-    file.seek(os.lseek(file.fileno(), 0, os.SEEK_CUR))
-    if file.tell() - before != tensor.nbytes:
-        raise OSError(f"tensor {tensor.name!r} wrote {file.tell() - before} bytes instead of {tensor.nbytes}")
-    if progress:
-        progress(tensor.nbytes)
-
-
-def append_aligned(tensor: ir.TensorProtocol, file: BinaryIO, progress: Progress | None = None) -> int:
-    """Append a tensor at an aligned offset, by which ONNX Runtime can map it; returns the offset in bytes."""
-    file.write(b"\0" * (-file.tell() % (_ALIGN_BIG if tensor.nbytes >= _BIG else _ALIGN_SMALL)))
-    offset = file.tell()
-    _write_tensor(tensor, file, progress)
-    return offset
-
-
 def _data_file(frozen: Frozen, location: str, file: BinaryIO, progress: Progress | None) -> None:
     """Write all tensors to the data file and point the proto at it."""
     offsets: dict[int, int] = {}  # one copy for a tensor that several initializers share
@@ -218,6 +224,13 @@ def _data_file(frozen: Frozen, location: str, file: BinaryIO, progress: Progress
         tensor = frozen.tensors[stub_index(proto) or 0]
         if id(tensor) not in offsets:
             offsets[id(tensor)] = append_aligned(tensor, file, progress)
+    _refer(frozen, location, offsets)
+
+
+def _refer(frozen: Frozen, location: str, offsets: Mapping[int, int]) -> None:
+    """Point the proto's initializers at a data file."""
+    for proto in _stubs(frozen.proto):
+        tensor = frozen.tensors[stub_index(proto) or 0]
         del proto.external_data[:]
         for key, value in (("location", location), ("offset", offsets[id(tensor)]), ("length", tensor.nbytes)):
             proto.external_data.add(key=key, value=str(value))
@@ -271,4 +284,4 @@ def _inline(frozen: Frozen, file: BinaryIO, progress: Progress | None) -> None:
     for head, held in heads:
         file.write(head)
         if held is not None:
-            _write_tensor(held, file, progress)
+            write_tensor(held, file, progress)

@@ -6,7 +6,7 @@ import math
 import mmap
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -21,12 +21,16 @@ __all__ = [
     "AsArray",
     "MappedTensor",
     "ReshapedTensor",
+    "append_aligned",
     "as_mapped",
     "chunks",
     "copy_range",
     "cut_short",
+    "write_tensor",
     "write_to",
 ]
+
+_ALIGN_BIG, _ALIGN_SMALL, _BIG = 4096, 64, 1 << 20
 
 CHUNK_BYTES = 16 << 20
 """How much of a tensor is read at once where values stream, in bytes."""
@@ -239,3 +243,28 @@ def write_to(tensor: ir.TensorProtocol, file: BinaryIO) -> None:
         file.write(tensor.tobytes())
     else:
         stream(file)
+
+
+def append_aligned(tensor: ir.TensorProtocol, file: BinaryIO, progress: Callable[[int], None] | None = None) -> int:
+    """Append a tensor at an aligned offset, by which ONNX Runtime can map it; returns the offset in bytes."""
+    file.write(b"\0" * (-file.tell() % (_ALIGN_BIG if tensor.nbytes >= _BIG else _ALIGN_SMALL)))
+    offset = file.tell()
+    write_tensor(tensor, file, progress)
+    return offset
+
+
+def write_tensor(tensor: ir.TensorProtocol, file: BinaryIO, progress: Callable[[int], None] | None = None) -> None:
+    """Append a tensor's bytes.
+
+    Raises:
+        OSError: they are not as many as it says.
+    """
+    before = file.tell()
+    write_to(tensor, file)
+    file.flush()
+    # copy_file_range moves the descriptor behind the buffer's back: ask the descriptor where it is
+    file.seek(os.lseek(file.fileno(), 0, os.SEEK_CUR))
+    if file.tell() - before != tensor.nbytes:
+        raise OSError(f"tensor {tensor.name!r} wrote {file.tell() - before} bytes instead of {tensor.nbytes}")
+    if progress:
+        progress(tensor.nbytes)

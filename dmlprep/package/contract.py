@@ -15,6 +15,7 @@ __all__ = [
     "SCHEMA",
     "SIGNATURE",
     "AppPicture",
+    "Bucket",
     "Contract",
     "FileEntry",
     "Meaning",
@@ -192,8 +193,31 @@ class Memory(msgspec.Struct, frozen=True):
     shared: Count
 
 
+class Bucket(msgspec.Struct, frozen=True):
+    """One of several models of the same weights, each of fixed sizes of its own.
+
+    Attributes:
+        name: of it.
+        sizes: by dimension: what it takes, and nothing else.
+        model, inputs, outputs, target, proof, unproven, memory: as of a contract, for this one.
+    """
+
+    name: str
+    sizes: dict[str, Count]
+    model: PackagedModel
+    inputs: list[Tensor]
+    outputs: list[Tensor]
+    target: TargetVersions
+    proof: list[Proof]
+    unproven: list[str]
+    memory: Memory | None = None
+
+
 class Contract(msgspec.Struct, frozen=True):
     """The contract.
+
+    Of a package with buckets, ``model``, ``inputs``, ``outputs``, ``fixed``, ``target``, ``proof`` and ``memory`` are
+    those of the first one, which is what an app gets that asks for no sizes.
 
     Attributes:
         made_by: dmlprep and its version.
@@ -204,6 +228,7 @@ class Contract(msgspec.Struct, frozen=True):
         unproven: what was not proved, if the package was made all the same; empty for a run that passed.
         files: every file of the package but this one, its digest and its signature.
         memory: what a session needs; ``None`` where that is not known, as where sizes are free.
+        buckets: all of them; empty for a package of one model.
     """
 
     format: Literal[1]
@@ -220,6 +245,13 @@ class Contract(msgspec.Struct, frozen=True):
     unproven: list[str]
     files: dict[FileName, FileEntry]
     memory: Memory | None = None
+    buckets: list[Bucket] = []
+
+    @property
+    def model_files(self) -> list[str]:
+        """The models and their data files, each once."""
+        models = [self.model, *(bucket.model for bucket in self.buckets)]
+        return list(dict.fromkeys(name for one in models for name in (one.file, *one.data)))
 
     def to_json(self) -> bytes:
         """The document; the same contract gives the same bytes."""

@@ -11,6 +11,8 @@ __all__ = ["LANGUAGES", "Language", "find_language", "read_part"]
 
 _PYTHON = {
     "dmlprep_loader.py": "runtime/offsite/loader",
+    "dmlprep_app_errors.py": "runtime/offsite/app_errors",
+    "dmlprep_buckets.py": "runtime/offsite/buckets",
     "dmlprep_device.py": "runtime/offsite/device",
     "dmlprep_dxgi.py": "runtime/offsite/dxgi",
     "dmlprep_hresult.py": "runtime/hresult",

@@ -12,10 +12,10 @@ from typing import BinaryIO
 
 import msgspec
 
-from dmlprep.errors import CheckNotRun, InputError, ModelRefused, OutputError, UsageError
+from dmlprep.errors import CheckNotRun, DmlprepError, InputError, ModelRefused, OutputError, UsageError
 from dmlprep.files import check_path, unreadable, unwritable
 from dmlprep.model.saving import Writer
-from dmlprep.package.building import build_contract, data_files, not_proved, open_run
+from dmlprep.package.buckets import Runs, joined, open_runs
 from dmlprep.package.contract import CONTRACT, DIGEST, SCHEMA, SIGNATURE, Contract, FileEntry, schema
 from dmlprep.package.languages import Language, find_language, read_part
 from dmlprep.package.meanings import sentence
@@ -81,24 +81,17 @@ def package(request: PackageRequest) -> Package:
     language = find_language(request.language)
     gone = _check_out(request)
     key = _key(request)
-    model, path, record = open_run(request.run)
-    wrong = not_proved(record)
+    runs = open_runs(request.run, request.language)
+    wrong = runs.unproven
     if wrong and not request.unproven:
-        failed = record.exit_code == 1 or any(v.outcome == "failed" and v.decides for v in record.verdicts)
-        raise (ModelRefused if failed else CheckNotRun)(
-            f"not packaged, because this run did not pass: {wrong[0]}",
-            where=str(request.run),
-            code="DP821",
-            fix="prepare it with --device dml --require-dml, or prove it on Windows with a kit; --unproven packages it "
-            "all the same, and says so in the contract",
-        )
-    sources = [path, *data_files(model, path)]
-    draft = build_contract(model, path, record, request.language, {}, wrong)
+        raise _refused(request, runs)
+    sources = runs.sources
+    draft = joined(runs, request.language)
     texts = _texts(language, draft)
     taken = {name.casefold() for name in (*texts, CONTRACT, DIGEST, SIGNATURE)}
-    if clash := next((file.name for file in sources if file.name.casefold() in taken), ""):
-        what = f"its file {clash!r} has the name of another file of the package"
-        raise ModelRefused(what, where=str(path), code="DP820", fix="rename the model, or prepare it again")
+    if clash := next((file for file in sources if file.name.casefold() in taken), None):
+        what = f"its file {clash.name!r} has the name of another file of the package"
+        raise ModelRefused(what, where=str(clash), code="DP820", fix="rename the model, or prepare it again")
     files: dict[str, FileEntry] = {}
     try:
         request.out.mkdir(exist_ok=True)
@@ -106,9 +99,9 @@ def package(request: PackageRequest) -> Package:
             total, done = max(sum(file.stat().st_size for file in sources), 1), 0
             for file in sources:
                 done = _copy(file, writer.open(request.out / file.name), files, done, total, request.progress)
-            if record.output_sha256 != files[path.name].sha256:
-                what = "the model was changed while it was packaged"
-                raise InputError(what, where=str(path), code="DP820", fix="package it again")
+            if changed := next((name for name, sha in runs.digests.items() if files[name].sha256 != sha), ""):
+                what = f"{changed} was changed since it was prepared"
+                raise InputError(what, where=str(sources[0].parent / changed), code="DP820", fix="prepare it again")
             for name, content in texts.items():
                 writer.open(request.out / name).write(content)
                 files[name] = FileEntry(len(content), hashlib.sha256(content).hexdigest())
@@ -126,6 +119,19 @@ def package(request: PackageRequest) -> Package:
             raise unreadable(error, Path(error.filename)) from error
         raise unwritable(error, request.out) from error
     return Package(request.out, contract, digest, key.public if key is not None else None)
+
+
+def _refused(request: PackageRequest, runs: Runs) -> DmlprepError:
+    """Why runs that did not pass are not packaged."""
+    records = [run.record for run in runs.all]
+    failed = any(r.exit_code == 1 or any(v.outcome == "failed" and v.decides for v in r.verdicts) for r in records)
+    return (ModelRefused if failed else CheckNotRun)(
+        f"not packaged, because this run did not pass: {runs.unproven[0]}",
+        where=str(request.run),
+        code="DP821",
+        fix="prepare it with --device dml --require-dml, or prove it on Windows with a kit; --unproven packages it "
+        "all the same, and says so in the contract",
+    )
 
 
 def _key(request: PackageRequest) -> SigningKey | None:
@@ -201,13 +207,16 @@ def _texts(language: Language, contract: Contract) -> dict[str, bytes]:
 
 def _readme(language: Language, contract: Contract) -> Iterator[str]:
     target, model = contract.target, contract.model
-    yield f"# {model.file} for {language.title}\n"
+    named = f"{len(contract.buckets)} buckets of one model" if contract.buckets else model.file
+    yield f"# {named} for {language.title}\n"
     yield f"Made by {contract.made_by}. `{CONTRACT}` is the contract: what is said here and more, for programs."
     yield f"`{SCHEMA}` is its JSON Schema.\n"
     if contract.unproven:
         yield "**This model was packaged though its run did not pass:**\n"
         yield from (f"- {text}" for text in contract.unproven)
         yield ""
+    if contract.buckets:
+        yield from _buckets(contract)
     yield "## Inputs and outputs\n"
     yield "| | name | type | shape | layout | bytes | bytes of a GPU buffer |\n|---|---|---|---|---|---|---|"
     for kind, values in (("in", contract.inputs), ("out", contract.outputs)):
@@ -219,7 +228,7 @@ def _readme(language: Language, contract: Contract) -> Iterator[str]:
     told = [f"- `{one.name}`: {text}." for one in (*contract.inputs, *contract.outputs) if (text := sentence(one))]
     if told:
         yield from (*told, "")
-    if contract.fixed:
+    if contract.fixed and not contract.buckets:
         fixed = ", ".join(f"`{name}` = {size}" for name, size in contract.fixed.items())
         yield f"Fixed when the model was prepared: {fixed}. Other sizes need another preparation.\n"
     yield "## What it needs\n"
@@ -236,3 +245,14 @@ def _readme(language: Language, contract: Contract) -> Iterator[str]:
     yield ""
     yield language.usage()
     yield read_part("rules.md")
+
+
+def _buckets(contract: Contract) -> Iterator[str]:
+    yield "## Buckets\n"
+    yield "Each is a model of fixed sizes; all read the same weights. What follows below is about the first one.\n"
+    yield "| bucket | file | shapes of the inputs | worst relative error |\n|---|---|---|---|"
+    for one in contract.buckets:
+        shapes = ", ".join(f"`{value.name}` {' x '.join(map(str, value.shape)) or 'scalar'}" for value in one.inputs)
+        worst = max((proof.worst for proof in one.proof if proof.worst is not None), default=None)
+        yield f"| {one.name} | `{one.model.file}` | {shapes} | {'' if worst is None else f'{worst:.2g}'} |"
+    yield ""

@@ -21,7 +21,7 @@ _SPECIAL = "%$@';?*()"
 
 def shipped_files(contract: Contract) -> list[str]:
     """Names of the files without which no loader loads the model."""
-    return [CONTRACT, DIGEST, contract.model.file, *contract.model.data]
+    return [CONTRACT, DIGEST, *contract.model_files]
 
 
 def nuget_version(contract: Contract) -> str:

@@ -78,7 +78,7 @@ def read_contract(folder: Path) -> tuple[Contract, bytes]:
         what = "it is nested too deep" if isinstance(error, RecursionError) else str(error)
         _refuse(folder / CONTRACT, f"no contract of a package: {what}")
     names: Mapping[str, object] = contract.files
-    for name in (*names, contract.model.file, *contract.model.data):
+    for name in (*names, *contract.model_files):
         if wrong := windows_name_problem(name):
             _refuse(folder / CONTRACT, f"it names a file {name!r}, which {wrong}")
         if name not in names:
@@ -92,7 +92,7 @@ def _check_digest(folder: Path, digest: str) -> None:
 
 
 def _check_files(folder: Path, contract: Contract, whole: bool) -> None:
-    needed = contract.files if whole else (contract.model.file, *contract.model.data)
+    needed = contract.files if whole else contract.model_files
     for name, entry in contract.files.items():
         path = folder / name
         if path.is_symlink():

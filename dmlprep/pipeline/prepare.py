@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
@@ -29,11 +30,13 @@ from dmlprep.model.opening import check_name
 from dmlprep.model.saving import Saved
 from dmlprep.model.unchanged import Unchanged, data_files
 from dmlprep.parity import RunFeeds, feeds_of
+from dmlprep.pipeline.exit_code import DML_HERE, judge
 from dmlprep.pipeline.kept_verdicts import KeptVerdicts, verdict_folder
 from dmlprep.pipeline.observer import Observer
 from dmlprep.pipeline.placing import context_for, note_after, note_before
 from dmlprep.pipeline.proof import missing_device, prove
 from dmlprep.pipeline.runner import CpuRunner
+from dmlprep.pipeline.sharing import Sharing, save_sharing
 from dmlprep.pipeline.transaction import Transactions
 from dmlprep.pipeline.zero_sizes import refuse_nothing
 from dmlprep.recipe import Plan
@@ -48,7 +51,7 @@ if TYPE_CHECKING:
     from dmlprep.precision import Rounding
     from dmlprep.runtime import SessionHost, SessionOptions
 
-__all__ = ["PrepareRequest", "prepare"]
+__all__ = ["PrepareRequest", "check_out", "prepare"]
 
 
 @dataclass(frozen=True)
@@ -69,6 +72,7 @@ class PrepareRequest:
         read: files and folders besides model and recipe that the result depends on: those of feeds and metric.
         vram: bytes of memory that the device has: a result that needs more is refused.
         external_over: bytes of weights from which they go into ``model.onnx.data``.
+        sharing: for one of several buckets; ``out`` is a path that ends in ``.onnx``, and was checked.
     """
 
     source: Path
@@ -84,6 +88,7 @@ class PrepareRequest:
     read: Sequence[Path] = ()
     vram: int | None = None
     external_over: int = EXTERNAL_OVER
+    sharing: Sharing | None = None
     observer: Observer = field(default_factory=Observer)
 
     @property
@@ -122,7 +127,8 @@ def prepare(request: PrepareRequest) -> RunRecord:
         InternalError: a pass broke its contract.
     """
     began = time.perf_counter()
-    _check_out(request)
+    if request.sharing is None:
+        check_out(request)
     record = RunRecord(
         command="prepare",
         input=str(request.source),
@@ -186,9 +192,9 @@ def _run(request: PrepareRequest, record: RunRecord, source: Unchanged, began: f
 def _check_device(request: PrepareRequest, record: RunRecord) -> None:
     """End the run before the steps where DirectML is demanded and cannot answer."""
     if request.plan.recipe.parity.dml == "require" and (reason := missing_device(request.on_target)):
-        found = finding("DP803", f"parity on dml did not run: {reason}", remedy=_DML_HERE)
+        found = finding("DP803", f"parity on dml did not run: {reason}", remedy=DML_HERE)
         record.verdicts.append(Verdict(check="parity on dml", outcome="not-run", reason=reason, findings=[found]))
-        _judge(record, request.plan)
+        judge(record, request.plan)
 
 
 def _check_memory(request: PrepareRequest, record: RunRecord) -> None:
@@ -206,7 +212,7 @@ def _check_memory(request: PrepareRequest, record: RunRecord) -> None:
     raise kind(wrong.message, where=str(request.source), fix=wrong.remedy, code=wrong.code)
 
 
-def _check_out(request: PrepareRequest) -> None:
+def check_out(request: PrepareRequest) -> None:
     """Fail before the work, not after it."""
     check_name(request.out, OutputError)
     check_path(request.model_path, aside=PurePath(f"{PREFIX}12345678abcd") / f"{request.model_path.name}.data")
@@ -307,9 +313,13 @@ def _save_and_prove(
         done += count
         request.observer.saving(done, total)
 
-    with staging_folder(target.parent) as staging:
+    sharing = request.sharing
+    with staging_folder(target.parent) if sharing is None else nullcontext(sharing.folder) as staging:
         try:
-            saved = model.save(staging / target.name, external_over=request.external_over, progress=progress)
+            if sharing is not None:
+                saved = save_sharing(model, staging / target.name, sharing, record, progress)
+            else:
+                saved = model.save(staging / target.name, external_over=request.external_over, progress=progress)
         except OutputError as error:
             error.where = str(target)  # the user knows of no staging folder
             raise
@@ -328,7 +338,7 @@ def _save_and_prove(
             metric=request.metric,
             kept=KeptVerdicts(verdict_folder(), fresh=request.fresh),
         )
-        _judge(record, request.plan)
+        judge(record, request.plan)
         if record.exit_code:
             return
         if request.bench_seconds is not None:
@@ -367,7 +377,8 @@ def _appear(saved: Saved, record: RunRecord, staging: Path, request: PrepareRequ
         written.write_bytes(record.to_json())
     except OSError as error:
         raise unwritable(error, request.record_path) from error
-    request.files.exchange({path.name: path for path in (*saved.files, written)})
+    if request.sharing is None:
+        request.files.exchange({path.name: path for path in (*saved.files, written)})
 
 
 def _rounding(plan: Plan, record: RunRecord) -> Rounding | None:
@@ -377,54 +388,6 @@ def _rounding(plan: Plan, record: RunRecord) -> Rounding | None:
             rounding: Rounding = step.pass_.options.rounding
             return rounding
     return None
-
-
-def _judge(record: RunRecord, plan: Plan) -> None:
-    """The exit code of the run, and why, by the verdict that keeps the result from appearing, where one does."""
-    on_wish = plan.recipe.parity.dml != "require"
-    deciding = [v for v in record.verdicts if v.decides and v.outcome != "passed"]
-    # One that failed says more than one that did not run.
-    for verdict in sorted(deciding, key=lambda v: v.exit_code):
-        on_dml = verdict.check.endswith("dml")
-        if verdict.outcome == "failed":
-            # A model that does not run says more than that its outputs differ.
-            code = next((f.code for f in verdict.findings if f.severity == "error"), "")
-            what, fix = "failed", _HOW_TO_MEND.get(code, "dmlprep bisect finds the first node that differs")
-        elif verdict.outcome == "not-proven":
-            record.exit_code = verdict.exit_code
-            record.error = f"{verdict.check} is not proven by these inputs: {verdict.reason} [DP709]"
-            return
-        elif on_dml and on_wish:
-            continue
-        else:
-            code = next((f.code for f in verdict.findings), "")
-            what, fix = "was demanded and did not run" if on_dml else "did not run", _how_to_run(verdict)
-        record.exit_code = verdict.exit_code
-        record.error = f"{verdict.check} {what}: {verdict.reason} [{code}] ({fix})"
-        return
-
-
-_HOW_TO_MEND = {
-    "DP407": 'set step.fp16.islands="auto", or keep the nodes that lose digits in FP32 (step.fp16.keep_operators); '
-    "parity.tolerance accepts more",
-    "DP713": "leave out the step that changed the model last, and report the model's structure",
-}
-
-
-_DML_HERE = "dmlprep runtime install (Linux), or run on Windows with a GPU; dmlprep doctor tells"
-
-
-def _how_to_run(verdict: Verdict) -> str:
-    if verdict.reason.startswith("out of memory"):
-        return "take smaller sizes or a machine with more memory, or allow more: DMLPREP_MEMORY_LIMIT"
-    if verdict.reason.startswith("out of time"):
-        return "raise parity.time_limit (seconds), or take smaller sizes or a machine with less to do"
-    if verdict.check.endswith("dml"):
-        return _DML_HERE
-    if verdict.check.endswith("cpu"):
-        inputs = "give real inputs with --feeds (dmlprep feeds makes them), or sizes with --pin"
-        return f"{inputs}; --set parity.cpu=false writes the result without this proof"
-    return '--set parity.fp16_emulation="off" writes the result without this proof'
 
 
 def _as_finding(error: DmlprepError) -> Finding:

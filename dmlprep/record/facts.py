@@ -12,6 +12,7 @@ from typing import Any, Literal
 import msgspec
 
 from dmlprep.record.bisected import Bisected
+from dmlprep.record.buckets import BucketFacts
 from dmlprep.record.memory import MemoryEstimate
 from dmlprep.record.nodes import NodeTables
 from dmlprep.record.origin import Origin
@@ -52,6 +53,7 @@ class _Run(msgspec.Struct):
     memory: MemoryEstimate | None = None
     origin: Origin | None = None
     bisection: Bisected | None = None
+    bucket: BucketFacts | None = None
 
 
 class Trial(msgspec.Struct):

@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.text import Text
 
 from dmlprep.record import Finding, RunRecord, StepRecord, Verdict
+from dmlprep.record.buckets import bucket_of
 from dmlprep.record.facts import PlacementFacts, placement_facts
 from dmlprep.record.memory import memory_of
 from dmlprep.record.printable import printable
@@ -138,6 +139,10 @@ def show_record(record: RunRecord, console: Console) -> None:
     if (bench := bench_of(record)) is not None:
         console.print()
         show_bench(bench, console)
+    if (bucket := bucket_of(record.facts)) is not None and bucket.data:
+        console.print()
+        shared = f", {bytes_text(bucket.shared_bytes)} of them also of buckets before it" if bucket.shared_bytes else ""
+        console.print(Text(printable(f"bucket {bucket.name}: weights of {bytes_text(bucket.data_bytes)}{shared}")))
     if record.output:
         console.print()
         console.print(Text(f"wrote {printable(record.output)}", style="bold"))

@@ -12,7 +12,8 @@ from dmlprep.runtime.offsite.loader import Model, PackageDamaged
 from tests.in_process import Run
 
 NAMES = (
-    "README.md", "dmlprep_device.py", "dmlprep_dxgi.py", "dmlprep_hresult.py", "dmlprep_loader.py",
+    "README.md", "dmlprep_app_errors.py", "dmlprep_buckets.py", "dmlprep_device.py", "dmlprep_dxgi.py",
+    "dmlprep_hresult.py", "dmlprep_loader.py",
     "dmlprep_ortoptions.py", "model.json", "model.json.sha256", "model.onnx", "model.schema.json", "requirements.txt",
     "sample.py",
 )  # fmt: skip

@@ -6,8 +6,9 @@
 Needs numpy and one of onnxruntime-directml and onnxruntime-windowsml; nothing of dmlprep. ``README.md`` says more.
 
 What it takes care of: the files are those of ``model.json``, the contract; memory pattern off and sequential execution;
-the adapter by number, preference, vendor or name; sizes for dimensions that are free; one run at a time in the whole
-process; a first run before the app's own; errors that say what the app should do.
+the adapter by number, preference, vendor or name; sizes for dimensions that are free; of several models of fixed sizes
+the one that has room for the app's; one run at a time in the whole process; a first run before the app's own; errors
+that say what the app should do.
 """
 
 from __future__ import annotations
@@ -22,12 +23,23 @@ from typing import Any
 
 import numpy as np
 
-from dmlprep.runtime.hresult import diagnose, error_text
+from dmlprep.runtime.offsite.app_errors import (
+    AdapterMissing,
+    BadInput,
+    DeviceRemoved,
+    ModelError,
+    OutOfMemory,
+    PackageDamaged,
+    RuntimeMissing,
+    translated,
+)
+from dmlprep.runtime.offsite.buckets import Choice, choose
 from dmlprep.runtime.offsite.device import adapters, find_adapter, listed
 
 __all__ = [
     "AdapterMissing",
     "BadInput",
+    "Choice",
     "DeviceRemoved",
     "Model",
     "ModelError",
@@ -46,49 +58,8 @@ _LOG = logging.getLogger("dmlprep_loader")
 _ONE_AT_A_TIME = threading.RLock()
 """Sessions of DirectML are neither made nor run side by side: some drivers crash, even for two different sessions."""
 
-_REMOVED = (
-    "close other programs that use the GPU, wait a second and call reopen(); if it happens again, use smaller inputs, "
-    "disable_metacommands=True or another driver, or run on the CPU with reopen(device='cpu')"
-)
-_MEMORY = (
-    "free other models and GPU programs, use a smaller batch or smaller inputs, then call reopen(); or run on the CPU "
-    "with reopen(device='cpu')"
-)
-
 Array = np.ndarray
 Read = Callable[[str], bytes]
-
-
-class ModelError(RuntimeError):
-    """Base of all errors of this module."""
-
-
-class PackageDamaged(ModelError):
-    """A file is not the one of the contract. ``file`` names it."""
-
-    def __init__(self, file: str, what: str) -> None:
-        super().__init__(f"{file} {what}: copy the package again, whole")
-        self.file = file
-
-
-class RuntimeMissing(ModelError):
-    """There is no ONNX Runtime with DirectML here, or it is older than the model needs."""
-
-
-class AdapterMissing(ModelError):
-    """No adapter, or more than one, is what was asked for."""
-
-
-class BadInput(ModelError):
-    """An input is missing, or not of the type and shape of the contract."""
-
-
-class DeviceRemoved(ModelError):
-    """The GPU went away, hung or was reset (887A0005, 887A0006, 887A0007, 887A0020). ``reopen`` makes a new session."""
-
-
-class OutOfMemory(ModelError):
-    """The GPU, or the machine, has no memory left (8007000E)."""
 
 
 def read_contract(read: Read) -> dict[str, Any]:
@@ -126,7 +97,9 @@ class Model:
             ``minimum_power``, a vendor (``NVIDIA``, ``AMD``, ``Intel``, ``Qualcomm``) or a part of its name.
         device: ``dml``; ``cpu`` for the CPU alone; ``dml-or-cpu`` for the CPU where DirectML cannot be had. Then
             ``notice`` says why.
-        sizes: sizes of dimensions that the contract leaves free, by name; or by denotation, as ``DATA_BATCH``.
+        sizes: sizes of dimensions that the contract leaves free, by name; or by denotation, as ``DATA_BATCH``. Of a
+            package with buckets, the sizes of the app's inputs: ``padding`` says what they lack to those of the bucket
+            that was chosen. Without any it is the first bucket.
         disable_metacommands: DirectML's own shaders in place of the vendor's kernels.
         warm_up: run once with zeros now, so that the first run of the app is as fast as the others.
         read: gives a file's bytes by its name, in place of ``folder``: for apps that keep the model encrypted. What
@@ -136,6 +109,9 @@ class Model:
         contract: ``model.json``.
         device: ``dml`` or ``cpu``: what runs it.
         notice: why it runs on the CPU though DirectML was asked for; empty where it does not.
+        bucket: name of the bucket that is loaded; empty for a package without buckets.
+        padding: by dimension, how many elements the app has to add to its inputs for that bucket. Nothing is added
+            here: what they must hold depends on the model.
 
     Raises:
         ModelError: one of the errors above.
@@ -161,29 +137,52 @@ class Model:
         self._session: Any = None
         self._lost: ModelError | None = None
         self.contract = read_contract(self._read)
+        self._part: Mapping[str, Any] = self.contract
+        self._free: dict[str, int] = {}
         self.device = ""
         self.notice = ""
+        self.bucket = ""
+        self.padding: dict[str, int] = {}
         self.reopen(device)
 
     @property
     def inputs(self) -> list[dict[str, Any]]:
-        """Inputs as the contract describes them: name, type, shape, bytes."""
-        return list(self.contract["inputs"])
+        """Inputs of the loaded model, as the contract describes them: name, type, shape, bytes."""
+        return list(self._part["inputs"])
 
     @property
     def outputs(self) -> list[dict[str, Any]]:
         """Outputs as the contract describes them."""
-        return list(self.contract["outputs"])
+        return list(self._part["outputs"])
 
-    def reopen(self, device: str = "dml") -> None:
-        """Make the session anew: after ``DeviceRemoved`` or ``OutOfMemory``.
+    def choose(self, sizes: Mapping[str, int]) -> Choice:
+        """Which bucket these sizes would take, and with what padding. Nothing is loaded.
+
+        Raises:
+            BadInput: no bucket has room for them, the package has none, or a dimension is unknown or missing.
+        """
+        if not self._buckets:
+            raise BadInput("the package has no buckets: its model takes the sizes of its contract")
+        try:
+            return choose(self._buckets, sizes)
+        except ValueError as error:
+            raise BadInput(str(error)) from error
+
+    @property
+    def _buckets(self) -> list[dict[str, Any]]:
+        return list(self.contract.get("buckets") or ())
+
+    def reopen(self, device: str = "dml", *, sizes: Mapping[str, int] | None = None) -> None:
+        """Make the session anew: after ``DeviceRemoved`` or ``OutOfMemory``, or for other sizes.
 
         Args:
             device: as for ``Model``.
+            sizes: as for ``Model``; those that were given last where there are none.
         """
         if device not in ("dml", "cpu", "dml-or-cpu"):
             raise ValueError(f"unknown device {device!r}: dml, cpu or dml-or-cpu")
         with _ONE_AT_A_TIME:
+            self._take(self._sizes if sizes is None else dict(sizes))
             self.close()
             raw = self._checked()
             self.notice = ""
@@ -198,6 +197,19 @@ class Model:
                 self.notice = f"DirectML cannot be used, so the model runs on the CPU, which is slower: {error}"
                 _LOG.warning(self.notice)
             self._open(raw, CPU)
+
+    def _take(self, sizes: dict[str, int]) -> None:
+        """Choose what these sizes ask for; the rest of them are for dimensions that are free."""
+        part: Mapping[str, Any] = self.contract
+        own: dict[str, int] = {}
+        choice = None
+        if self._buckets:
+            own = {name: size for name, size in sizes.items() if name in self._buckets[0]["sizes"]}
+            choice = self.choose(own) if own else Choice(self._buckets[0])
+            part = choice.bucket
+        self._sizes, self._part = sizes, part
+        self._free = {name: size for name, size in sizes.items() if name not in own}
+        self.bucket, self.padding = (choice.name, dict(choice.padding)) if choice is not None else ("", {})
 
     def close(self) -> None:
         """Give the session's memory back."""
@@ -227,14 +239,14 @@ class Model:
             try:
                 return dict(zip(names, self._session.run(names, feeds)))  # noqa: B905 - Python 3.9 has no strict
             except Exception as error:
-                found = _translated(error)
+                found = translated(error)
                 if isinstance(found, (DeviceRemoved, OutOfMemory)):
                     self._session, self._lost = None, found
                 raise found from error
 
     def _checked(self) -> dict[str, bytes]:
         """Every file as the contract has it; the bytes of the model's own, unless it has data files in a folder."""
-        model, data = self.contract["model"]["file"], self.contract["model"]["data"]
+        model, data = self._part["model"]["file"], self._part["model"]["data"]
         kept: dict[str, bytes] = {}
         for name, entry in self.contract["files"].items():
             needed = name in (model, *data)
@@ -275,14 +287,14 @@ class Model:
         settings.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
         settings.enable_mem_pattern = provider != DML
         known = {d for one in self.inputs for d in one["shape"] if isinstance(d, str)}
-        for name, size in self._sizes.items():
+        for name, size in self._free.items():
             if name in known:
                 settings.add_free_dimension_override_by_name(name, size)
             elif name in self.contract["denotations"]:
                 settings.add_free_dimension_override_by_denotation(name, size)
             else:
                 raise BadInput(f"no free dimension {name!r}; there are: {', '.join(sorted(known)) or 'none'}")
-        model, data = self.contract["model"]["file"], self.contract["model"]["data"]
+        model, data = self._part["model"]["file"], self._part["model"]["data"]
         source: bytes | str = raw[model]
         if data and self._folder is not None:
             source = str(self._folder / model)
@@ -295,7 +307,7 @@ class Model:
             # Without this, the package would try the CPU after a failure, and hide the error.
             session = onnxruntime.InferenceSession(source, settings, providers=providers, enable_fallback=False)
         except Exception as error:
-            raise _translated(error) from error
+            raise translated(error) from error
         if provider not in session.get_providers():
             raise RuntimeMissing(f"the session has no {provider}; it has {', '.join(session.get_providers())}")
         self._session, self.device = session, "dml" if provider == DML else "cpu"
@@ -323,7 +335,7 @@ class Model:
         return chosen[0]
 
     def _shape(self, one: Mapping[str, Any]) -> list[int | str]:
-        return [self._sizes.get(d, d) if isinstance(d, str) else d for d in one["shape"]]
+        return [self._free.get(d, d) if isinstance(d, str) else d for d in one["shape"]]
 
     def _zeros(self) -> dict[str, Array] | None:
         """Feeds of zeros; ``None`` where a size is not known."""
@@ -343,7 +355,8 @@ class Model:
         fits = len(shape) == len(wanted)
         fits = fits and all(isinstance(size, str) or size == shape[axis] for axis, size in enumerate(wanted))
         if not fits:
-            raise BadInput(f"input {name!r} is {list(shape)}, and the model takes {wanted}")
+            why = f"; the bucket {self.bucket} takes no other sizes: pad the input" if self.bucket else ""
+            raise BadInput(f"input {name!r} is {list(shape)}, and the model takes {wanted}{why}")
         return array
 
 
@@ -368,17 +381,3 @@ def _check_release(onnxruntime: Any, provider: str, lowest: str) -> None:
 
 def _numbers(version: str) -> list[int]:
     return [int(part) for part in version.split(".")[:2] if part.isdigit()]
-
-
-def _translated(error: Exception) -> ModelError:
-    """An error of ONNX Runtime in the words of this module."""
-    text = error_text(error)
-    found = diagnose(text)
-    if found is not None and found.removed:
-        return DeviceRemoved(f"the GPU stopped answering ({found}): {_REMOVED}")
-    memory = isinstance(error, MemoryError) or "bad allocation" in text or "Failed to allocate memory" in text
-    if memory or (found is not None and found.code == "8007000E"):
-        return OutOfMemory(f"no memory is left ({found or 'on the machine'}): {_MEMORY}")
-    if found is not None and found.code in ("887A0002", "887A0004", "C0262002"):
-        return AdapterMissing(f"the adapter cannot be used ({found}): choose another, or install its driver")
-    return ModelError(f"{found}: {text}" if found is not None else text)

@@ -1,4 +1,7 @@
-"""Runs the packaged model once: python sample.py [dml|cpu|dml-or-cpu] [adapter]. ``example`` is for your own data."""
+"""Runs the packaged model once: python sample.py [dml|cpu|dml-or-cpu] [adapter] [DIM=SIZE ...].
+
+``example`` is for your own data. Sizes choose among the buckets of a package that has some.
+"""
 
 from __future__ import annotations
 
@@ -30,12 +33,17 @@ def example(one: dict[str, Any]) -> np.ndarray[Any, Any]:
 
 def main() -> int:
     """Load, run, print."""
-    device = sys.argv[1] if len(sys.argv) > 1 else "dml"
-    wanted = sys.argv[2] if len(sys.argv) > 2 else "0"
+    plain = [word for word in sys.argv[1:] if "=" not in word]
+    sizes = dict(word.split("=", 1) for word in sys.argv[1:] if "=" in word)
+    device = plain[0] if plain else "dml"
+    wanted = plain[1] if len(plain) > 1 else "0"
     try:
         adapter = int(wanted) if wanted.isdigit() else wanted
-        model = Model(Path(__file__).parent, device=device, adapter=adapter)
+        given = {name: int(size) for name, size in sizes.items()}
+        model = Model(Path(__file__).parent, device=device, adapter=adapter, sizes=given)
         print(f"device {model.device}")
+        if model.bucket:
+            print(f"bucket {model.bucket}, padding {model.padding or 'none'}")
         if model.notice:
             print(model.notice)
         answers = model.run({one["name"]: example(one) for one in model.inputs})

@@ -1,0 +1,98 @@
+"""``dmlprep buckets``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from dmlprep.bounds import MOST_BUCKETS, MOST_SIZE
+from dmlprep.cli.options import Number, format_option, quiet_option
+from dmlprep.cli.output import echo, print_json
+
+if TYPE_CHECKING:
+    from dmlprep.covering import Cover, Sizes
+
+__all__ = ["command"]
+
+_MOST_WASTE = 1e6
+
+
+@click.command("buckets")
+@click.argument("log", type=click.Path(path_type=Path))
+@click.option(
+    "--waste",
+    type=Number(1, _MOST_WASTE),
+    metavar="RATIO",
+    help="The fewest buckets that pad to at most this, elements padded over elements asked for.  [default: 1.3]",
+)
+@click.option(
+    "--count",
+    type=click.IntRange(1, MOST_BUCKETS),
+    metavar="N",
+    help="In its place: the buckets, at most so many, that pad least.",
+)
+@click.option(
+    "--multiple",
+    type=click.IntRange(1, MOST_SIZE),
+    default=1,
+    metavar="N",
+    help="Sizes of buckets are multiples of N, as models that halve their input demand it.",
+)
+@click.option("--dim", "dims", multiple=True, metavar="NAME", help="Read this from each line, and leave the rest out.")
+@quiet_option
+@format_option("text", "json")
+def command(
+    log: Path,
+    waste: float | None,
+    count: int | None,
+    multiple: int,
+    dims: tuple[str, ...],
+    quiet: bool,
+    output_format: str,
+) -> int:
+    """Find the few sizes for prepare --bucket that cover all sizes in LOG (docs/buckets.md).
+
+    LOG has a request a line: height=480 width=640, or a JSON object, or CSV with a first line of names.
+
+    \b
+    dmlprep buckets sizes.log                       the fewest that pad to at most 1.3 times
+    dmlprep buckets sizes.log --count 3             the three that pad least
+    dmlprep buckets sizes.log --count 3 --multiple 64
+
+    Exit codes: 0 found; 2 bad log, or no 64 buckets pad so little.
+    """
+    from dmlprep import api
+
+    sizes = api.read_sizes(log, dims=dims)
+    found = api.cover_sizes(sizes, waste=waste, count=count, multiple=multiple)
+    options = [",".join(f"{n}={s}" for n, s in zip(sizes.names, one.sizes, strict=True)) for one in found.buckets]
+    if output_format == "json":
+        print_json(
+            {"dimensions": sizes.names, "requests": sizes.requests, "distinct": len(sizes.counts), "cover": found}
+        )
+        return 0
+    if not quiet:
+        _show(sizes, found, options)
+    from dmlprep.record.hints import word
+
+    echo(" ".join(f"--bucket {word(one)}" for one in options))
+    return 0
+
+
+def _show(sizes: Sizes, found: Cover, options: list[str]) -> None:
+    different = len(sizes.counts)
+    echo(f"{sizes.requests} requests of {different} {'size' if different == 1 else 'sizes'}")
+    echo()
+    width = max(len("bucket"), *map(len, options))
+    echo(f"{'bucket':{width}}  requests  padded to")
+    for text, one in zip(options, found.buckets, strict=True):
+        echo(f"{text:{width}}  {one.requests:8}  {one.waste:9.2f}")
+    echo()
+    count = len(options)
+    proved = "no set does better" if found.least else "a better set may exist: there are too many sizes to try all"
+    echo(
+        f"{count} {'bucket' if count == 1 else 'buckets'}: {found.waste:.3f} elements for each that was asked for, "
+        f"{found.worst:.2f} at worst; {proved}"
+    )

@@ -1,0 +1,114 @@
+"""The runs that a package is made of: one, or one for each bucket; and their contracts as one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from dmlprep.errors import InputError, UsageError
+from dmlprep.model import Model
+from dmlprep.package.building import build_contract, data_files, not_proved, open_run
+from dmlprep.package.contract import Bucket, Contract
+from dmlprep.record import RunRecord
+from dmlprep.record.buckets import BUCKETS, BucketsFile
+from dmlprep.record.hints import command_line
+
+__all__ = ["Runs", "joined", "open_runs"]
+
+_WITH_BUCKETS = ("python",)
+"""Languages whose loader chooses among buckets."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run: its model, and where that lies.
+
+    Attributes:
+        name: of the bucket; empty for a run without.
+        unproven: why it did not pass, one sentence each.
+    """
+
+    name: str
+    sizes: dict[str, int]
+    model: Model
+    path: Path
+    record: RunRecord
+    unproven: list[str]
+
+
+@dataclass(frozen=True)
+class Runs:
+    """All runs of a package.
+
+    Attributes:
+        all: at least one.
+        digests: SHA-256 that a file must have, by its name.
+    """
+
+    all: list[Run]
+    digests: dict[str, str]
+
+    @property
+    def sources(self) -> list[Path]:
+        """The models and their data files, each once."""
+        return list(dict.fromkeys(file for run in self.all for file in (run.path, *data_files(run.model, run.path))))
+
+    @property
+    def unproven(self) -> list[str]:
+        """What was not proved; nothing for runs that passed."""
+        return [f"{run.name}: {text}" if run.name else text for run in self.all for text in run.unproven]
+
+
+def open_runs(folder: Path, language: str) -> Runs:
+    """The runs in a folder that ``prepare`` wrote.
+
+    Args:
+        folder: or the model in it, for that one alone; or ``buckets.json``.
+        language: of the app.
+
+    Raises:
+        InputError: what is there is no run, or its files do not belong together.
+        UsageError: there are buckets, and the loader of this language does not choose among them.
+    """
+    listed = folder if folder.name == BUCKETS else folder / BUCKETS
+    if not listed.is_file():
+        model, path, record = open_run(folder)
+        return Runs([Run("", {}, model, path, record, not_proved(record))], {path.name: record.output_sha256})
+    if folder.is_dir() and (folder / "model.onnx").is_file():
+        what, fix = "a model and buckets are in this folder", f"name one of them: model.onnx, or {BUCKETS}"
+        raise InputError(what, where=str(folder), code="DP820", fix=fix)
+    found = BucketsFile.read(listed)
+    if language not in _WITH_BUCKETS:
+        alone = command_line("dmlprep", "package", listed.parent / found.buckets[0].file)
+        raise UsageError(
+            f"the loader for {language} does not choose among buckets yet",
+            where=str(folder),
+            fix=f"package one bucket: {alone}; or use --for {' or '.join(_WITH_BUCKETS)}",
+        )
+    runs = []
+    digests = {found.data.file: found.data.sha256} if found.data is not None else {}
+    for one in found.buckets:
+        model, path, record = open_run(listed.parent / one.file)
+        if record.output_sha256 != one.sha256:
+            what = f"{BUCKETS} is about another {one.file} than the one beside it"
+            raise InputError(what, where=str(listed), code="DP820", fix="prepare the buckets again")
+        runs.append(Run(one.name, one.sizes, model, path, record, not_proved(record)))
+        digests[one.file] = one.sha256
+    return Runs(runs, digests)
+
+
+def joined(runs: Runs, language: str) -> Contract:
+    """The contract of all runs, without its files."""
+    contracts = [build_contract(one.model, one.path, one.record, language, {}, one.unproven) for one in runs.all]
+    if not runs.all[0].name:
+        return contracts[0]
+    buckets = [_bucket(run, contract) for run, contract in zip(runs.all, contracts, strict=True)]
+    return msgspec.structs.replace(contracts[0], buckets=buckets, unproven=runs.unproven)
+
+
+def _bucket(run: Run, contract: Contract) -> Bucket:
+    same: Sequence[str] = [name for name in Bucket.__struct_fields__ if name not in ("name", "sizes")]
+    return Bucket(name=run.name, sizes=run.sizes, **{name: getattr(contract, name) for name in same})

@@ -1,0 +1,56 @@
+"""What the verdicts of a run amount to: its exit code, and why."""
+
+from __future__ import annotations
+
+from dmlprep.recipe import Plan
+from dmlprep.record import RunRecord, Verdict
+
+__all__ = ["DML_HERE", "judge"]
+
+
+def judge(record: RunRecord, plan: Plan) -> None:
+    """The exit code of the run, and why, by the verdict that keeps the result from appearing, where one does."""
+    on_wish = plan.recipe.parity.dml != "require"
+    deciding = [v for v in record.verdicts if v.decides and v.outcome != "passed"]
+    # One that failed says more than one that did not run.
+    for verdict in sorted(deciding, key=lambda v: v.exit_code):
+        on_dml = verdict.check.endswith("dml")
+        if verdict.outcome == "failed":
+            # A model that does not run says more than that its outputs differ.
+            code = next((f.code for f in verdict.findings if f.severity == "error"), "")
+            what, fix = "failed", _HOW_TO_MEND.get(code, "dmlprep bisect finds the first node that differs")
+        elif verdict.outcome == "not-proven":
+            record.exit_code = verdict.exit_code
+            record.error = f"{verdict.check} is not proven by these inputs: {verdict.reason} [DP709]"
+            return
+        elif on_dml and on_wish:
+            continue
+        else:
+            code = next((f.code for f in verdict.findings), "")
+            what, fix = "was demanded and did not run" if on_dml else "did not run", _how_to_run(verdict)
+        record.exit_code = verdict.exit_code
+        record.error = f"{verdict.check} {what}: {verdict.reason} [{code}] ({fix})"
+        return
+
+
+_HOW_TO_MEND = {
+    "DP407": 'set step.fp16.islands="auto", or keep the nodes that lose digits in FP32 (step.fp16.keep_operators); '
+    "parity.tolerance accepts more",
+    "DP713": "leave out the step that changed the model last, and report the model's structure",
+}
+
+
+DML_HERE = "dmlprep runtime install (Linux), or run on Windows with a GPU; dmlprep doctor tells"
+
+
+def _how_to_run(verdict: Verdict) -> str:
+    if verdict.reason.startswith("out of memory"):
+        return "take smaller sizes or a machine with more memory, or allow more: DMLPREP_MEMORY_LIMIT"
+    if verdict.reason.startswith("out of time"):
+        return "raise parity.time_limit (seconds), or take smaller sizes or a machine with less to do"
+    if verdict.check.endswith("dml"):
+        return DML_HERE
+    if verdict.check.endswith("cpu"):
+        inputs = "give real inputs with --feeds (dmlprep feeds makes them), or sizes with --pin"
+        return f"{inputs}; --set parity.cpu=false writes the result without this proof"
+    return '--set parity.fp16_emulation="off" writes the result without this proof'

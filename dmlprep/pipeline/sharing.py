@@ -1,0 +1,46 @@
+"""A run that makes one of several models with one data file: where it writes, and what its record says of that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from dmlprep.model import Model
+from dmlprep.model.saving import Saved, write_sharing
+from dmlprep.model.shared_data import SharedData
+from dmlprep.record import RunRecord
+from dmlprep.record.buckets import BucketFacts
+
+__all__ = ["Sharing", "save_sharing"]
+
+
+@dataclass(frozen=True)
+class Sharing:
+    """A run whose result is one of several that share a data file, and appear together.
+
+    Attributes:
+        name: of the bucket.
+        sizes: by dimension.
+        folder: where the results of all runs are made; who made it lets them appear, or removes it.
+        data: the shared file, in that folder.
+    """
+
+    name: str
+    sizes: Mapping[str, int]
+    folder: Path
+    data: SharedData
+
+
+def save_sharing(
+    model: Model, target: Path, sharing: Sharing, record: RunRecord, progress: Callable[[int], None]
+) -> Saved:
+    """Save one of several buckets, and note what it shares with those before it."""
+    saved = write_sharing(model.ir, target, sharing.data, progress=progress)
+    total = sharing.data.written + sharing.data.shared
+    name = sharing.data.path.name if total else ""
+    facts = BucketFacts(sharing.name, dict(sharing.sizes), name, total, sharing.data.shared)
+    record.facts["bucket"] = msgspec.to_builtins(facts)
+    return saved

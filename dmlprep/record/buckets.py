@@ -1,0 +1,141 @@
+"""Buckets of sizes: ``buckets.json``, which says what models a folder has and which sizes each one takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from dmlprep.errors import InputError
+from dmlprep.files import Unfit, check_document, read_text, unreadable
+from dmlprep.files.outputs import windows_name_problem
+from dmlprep.record.documents import to_json
+
+__all__ = ["BUCKETS", "BucketEntry", "BucketFacts", "BucketsFile", "DataEntry", "bucket_of", "schema"]
+
+BUCKETS = "buckets.json"
+
+Count = Annotated[int, msgspec.Meta(ge=0)]
+Digest = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
+FileName = Annotated[str, msgspec.Meta(pattern=r"^[^/\\:*?\"<>|]+$", max_length=255)]
+
+
+class BucketFacts(msgspec.Struct, frozen=True):
+    """What a run's record says of the bucket that it made.
+
+    Attributes:
+        name: of the bucket.
+        sizes: by dimension.
+        data: name of the file that holds the weights of all buckets; empty where they have none.
+        data_bytes: of this bucket's weights in it.
+        shared_bytes: of them, those that an earlier bucket has too.
+    """
+
+    name: str
+    sizes: dict[str, Count]
+    data: str = ""
+    data_bytes: Count = 0
+    shared_bytes: Count = 0
+
+
+class DataEntry(msgspec.Struct, frozen=True):
+    """The file of weights that all buckets share; it lies beside them."""
+
+    file: FileName
+    bytes: Count
+    sha256: Digest
+
+
+class BucketEntry(msgspec.Struct, frozen=True):
+    """One bucket.
+
+    Attributes:
+        name: of it.
+        sizes: by dimension: what it takes, and nothing else.
+        file, sha256: its model, in the same folder.
+        record: the record of its run, in the same folder.
+        inputs, outputs: shape of each; the name of a dimension that is still free.
+        data_bytes: of its weights in the data file.
+        shared_bytes: of them, those that an earlier bucket of the list has too.
+    """
+
+    name: str
+    sizes: dict[str, Count]
+    file: FileName
+    sha256: Digest
+    record: FileName
+    inputs: dict[str, list[Count | str]]
+    outputs: dict[str, list[Count | str]]
+    data_bytes: Count
+    shared_bytes: Count
+
+
+class BucketsFile(msgspec.Struct, frozen=True):
+    """The document.
+
+    Attributes:
+        made_by: dmlprep and its version.
+        original_sha256: of the model that all buckets were made of.
+        dimensions: those that the buckets differ in.
+        data: the file of weights; ``None`` where the models hold them, because they are small.
+    """
+
+    format: Literal[1]
+    made_by: str
+    original_sha256: Digest
+    dimensions: list[str]
+    data: DataEntry | None
+    buckets: Annotated[list[BucketEntry], msgspec.Meta(min_length=1)]
+
+    @property
+    def files(self) -> Iterator[str]:
+        """Names of all files that belong to it, but for itself."""
+        if self.data is not None:
+            yield self.data.file
+        for bucket in self.buckets:
+            yield bucket.file
+            yield bucket.record
+
+    def to_json(self) -> bytes:
+        """The document as indented JSON, UTF-8."""
+        return to_json(self)
+
+    @classmethod
+    def read(cls, path: Path) -> BucketsFile:
+        """Read the document.
+
+        Raises:
+            InputError: it is not there, or is no such document; the message says what is wrong.
+        """
+        fix = "prepare the buckets again"
+        try:
+            raw = read_text(path)
+            check_document(msgspec.json.decode(raw))
+            found = msgspec.json.decode(raw, type=cls)
+        except OSError as error:
+            raise unreadable(error, path) from error
+        except (RecursionError, UnicodeError, Unfit, msgspec.DecodeError) as error:
+            what = "it is nested too deep" if isinstance(error, RecursionError) else str(error)
+            raise InputError(f"no list of buckets: {what}", where=str(path), fix=fix) from error
+        for name in found.files:
+            if wrong := windows_name_problem(name):
+                raise InputError(f"it names a file {name!r}, which {wrong}", where=str(path), fix=fix)
+        for bucket in found.buckets:
+            if set(bucket.sizes) != set(found.dimensions):
+                what = f"the bucket {bucket.name!r} does not say the size of each of {', '.join(found.dimensions)}"
+                raise InputError(what, where=str(path), fix=fix)
+        return found
+
+
+def bucket_of(facts: Mapping[str, Any]) -> BucketFacts | None:
+    """The bucket that a run made; ``None`` for a run without buckets."""
+    found = facts.get("bucket")
+    return msgspec.convert(found, BucketFacts) if found else None
+
+
+def schema() -> dict[str, Any]:
+    """The document as JSON Schema, version 2020-12."""
+    found = msgspec.json.schema(BucketsFile)
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "dmlprep buckets", **found}
