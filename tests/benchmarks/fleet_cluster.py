@@ -29,8 +29,15 @@ from dmlprep.fleet.cluster import ClusterEngine
 from tests.fleet.standin import prepare
 
 _ROOT = Path(__file__).parents[2]
-_LINES = 20
+_LINES = 10
 """Lines of progress that a job writes, about as many as a recipe has steps."""
+
+_CALM = {
+    "DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED": "false",
+    "DASK_DISTRIBUTED__ADMIN__TICK__INTERVAL": "10s",
+    "DASK_DISTRIBUTED__ADMIN__SYSTEM_MONITOR__INTERVAL": "10s",
+}
+"""What a worker looks at 50 times a second to watch itself would, for 100 in a process, be all that this measures."""
 
 
 def stand_in(task: Task, host: Host) -> Ended:
@@ -63,7 +70,7 @@ def cluster(workers: int, processes: int) -> Iterator[tuple[str, int]]:
     """A scheduler and workers; its address and the id of its process."""
     with tempfile.TemporaryDirectory(prefix="fleet-cluster-") as name:
         file = Path(name, "scheduler.json")
-        variables = {**os.environ, "PYTHONPATH": str(_ROOT), "DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED": "false"}
+        variables = {**os.environ, **_CALM, "PYTHONPATH": str(_ROOT)}
 
         def start(*command: str) -> subprocess.Popen[bytes]:
             return subprocess.Popen(
