@@ -173,6 +173,14 @@ def test_a_fleet_that_is_stopped_ends_the_jobs_of_its_workers(tmp_path: Path) ->
         assert _run(tmp_path, address).record.exit_code == 0
 
 
+def test_without_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _models(tmp_path, a="good")
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    with pytest.raises(UsageError, match="a cluster needs the package distributed") as wrong:
+        _run(tmp_path, "tcp://127.0.0.1:1")
+    assert wrong.value.fix == 'pip install "dmlprep[dask]"'
+
+
 def test_what_is_no_cluster(tmp_path: Path) -> None:
     _models(tmp_path, a="good")
     with pytest.raises(CheckNotRun, match="no Dask scheduler answers"):
