@@ -87,6 +87,7 @@ def test_one_model_is_refused(github: GitHub, folder: Path, tmp_path: Path) -> N
     assert "Findings for code scanning" not in again.names
 
 
+@pytest.mark.builds
 def test_a_part_has_files_and_a_cache_of_its_own(github: GitHub) -> None:
     part = github.run(shard="1/1000")
     whole = github.run(options="--only=residual_cnn")
@@ -99,6 +100,7 @@ def test_a_part_has_files_and_a_cache_of_its_own(github: GitHub) -> None:
     assert "replace one another" in refused.steps[-1].out
 
 
+@pytest.mark.builds
 def test_the_last_run_knows_what_the_parts_did(folder: Path, tmp_path: Path) -> None:
     """Each on a machine of its own; what is carried has new times, and no hidden files."""
     results = tmp_path / "results"
@@ -116,6 +118,7 @@ def test_the_last_run_knows_what_the_parts_did(folder: Path, tmp_path: Path) -> 
     assert "(2 known from before)" in whole.summary
 
 
+@pytest.mark.builds
 def test_what_is_wrong_ends_with_2_and_tells_no_older_table(github: GitHub, folder: Path) -> None:
     github.run(options="--only=residual_cnn")
     (folder / "fleet.toml").write_text("models = 1")
@@ -126,6 +129,7 @@ def test_what_is_wrong_ends_with_2_and_tells_no_older_table(github: GitHub, fold
     assert "Findings for code scanning" not in done.names
 
 
+@pytest.mark.builds
 def test_a_model_without_a_file(github: GitHub, folder: Path) -> None:
     (folder / "models/residual_cnn.onnx").rename(folder / "models/my model.onnx")
     given = {"model": "models/my *.onnx", "pins": "batch=1\n", "options": "--jobs=1\n--fresh"}
@@ -190,6 +194,7 @@ def test_inputs_of_both_systems_are_the_same() -> None:
     assert parameters - {"source", "folder"} == {name.replace("-v", "V") for name in inputs}
 
 
+@pytest.mark.builds
 def test_the_template_for_azure(azure: Azure, folder: Path, tmp_path: Path) -> None:
     done = azure.run(source="a/checkout", sarif=True, options="--jobs=1")
     assert done.code == 1
