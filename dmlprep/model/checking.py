@@ -18,7 +18,7 @@ from dmlprep.errors import InputError, ToolFailed
 from dmlprep.model import protos
 from dmlprep.model.frozen import Frozen, freeze, stub_index
 
-__all__ = ["check", "demand_valid", "infer_shapes", "is_own", "weightless"]
+__all__ = ["call_by_their_owner", "check", "demand_valid", "infer_shapes", "is_own", "weightless"]
 
 _OWNER = "com.microsoft"
 
@@ -66,7 +66,7 @@ def check(model: ir.Model, *, full: bool = True, frozen: Frozen | None = None) -
     """
     proto = _own_copy(frozen) if frozen is not None and frozen.complete else weightless(model)
     try:
-        _call_by_their_owner(proto)
+        call_by_their_owner(proto)
         _spell_out(proto)
         typed = [v for v in proto.graph.input if v.type.tensor_type.elem_type]
         if shapeless := [v for v in chain(typed, proto.graph.output) if not _has_shape(v.type)]:
@@ -128,7 +128,7 @@ def is_own(domain: str, op_type: str, opset: int) -> bool:
     return below and domain in ("", "ai.onnx")
 
 
-def _call_by_their_owner(proto: onnx.ModelProto) -> None:
+def call_by_their_owner(proto: onnx.ModelProto) -> None:
     """Put ONNX Runtime's own operators into its domain, which onnx's checker does not look into."""
     opset = next((entry.version for entry in proto.opset_import if entry.domain in ("", "ai.onnx")), 1)
     own = [n for graph in protos.graphs(proto) for n in graph.node if is_own(n.domain, n.op_type, opset)]

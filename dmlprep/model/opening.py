@@ -22,6 +22,7 @@ from dmlprep.errors import DmlprepError, InputError, ModelRefused
 from dmlprep.files import FileSet, nearest, unreadable
 from dmlprep.files.outputs import windows_name_problem
 from dmlprep.model import protos
+from dmlprep.model.annotations import drop_wrong_shapes
 from dmlprep.model.attribute_types import check_attributes
 from dmlprep.model.bounds import MAX_NESTING, check_bounds
 from dmlprep.model.budget import Budget
@@ -116,6 +117,9 @@ def _read(path: Path) -> Opened:
     whole = all(value.type is not None and value.shape is not None for value in model.graph.outputs)
     notes += describe_ends(model)
     if not whole:  # the outputs may have been given types
+        frozen = freeze(model)
+    if dropped := drop_wrong_shapes(model, frozen):
+        notes += dropped
         frozen = freeze(model)
     return Opened(model, frozen, [*notes, *own_operators(model), *random_nodes(model)], budget)
 

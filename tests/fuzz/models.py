@@ -25,13 +25,16 @@ def mutated(rng: random.Random, data: bytes, donor: bytes) -> bytes:
         data: a model; bytes that are none are edited as bytes.
         donor: another model, of which parts are taken.
     """
-    model, other = _parsed(data), _parsed(donor)
+    model = _parsed(data)
     if model is None or rng.random() < 0.04:
         return spoiled(rng, data)
+    # Never the model itself: a message that is copied from one around it grows while it is copied, and for ever.
+    other = _parsed(donor) or _parsed(data)
+    assert other is not None
     for _ in range(rng.choice((1, 1, 1, 1, 1, 2, 2, 3, 8))):
         mutation = rng.choice(_GRAPH) if rng.random() < 0.8 else _any_field
         with contextlib.suppress(ValueError, TypeError, DecodeError):  # protobuf takes no such value: go on without it
-            mutation(rng, model, other or model)
+            mutation(rng, model, other)
     try:
         made = model.SerializeToString()
     except ValueError:  # more than 2 GiB

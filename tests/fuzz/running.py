@@ -129,7 +129,7 @@ class Runner:
             return {}, "crash: the process was gone", 0
         while True:
             with contextlib.suppress(queue.Empty):
-                line = self._answers.get(timeout=0.25)
+                line = self._answers.get(timeout=min(0.25, self._seconds))
                 if not line:
                     status = process.wait()
                     self.end()

@@ -245,3 +245,40 @@ def test_what_is_drawn_alike_by_chance_is_random_all_the_same(tmp_path: Path) ->
     path = saved(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8), tmp_path)
     seen = {dmlprep.prepare(path, out=tmp_path / f"out{n}", device="cpu").exit_code for n in range(4)}
     assert seen <= {0, 3}, "one of sixteen outputs: two runs may draw alike, but that is never the model's fault"
+
+
+# Shapes that the file notes inside its graph
+
+
+def noted(*values: onnx.ValueInfoProto) -> onnx.ModelProto:
+    model = built(node("Relu", "x", "a"), node("Add", "a w", "c"), node("Neg", "c", "y"))
+    model.graph.value_info.extend(values)
+    return model
+
+
+@pytest.mark.parametrize("shape", [(), (8,), (2, 5), (2, 4, 1)])
+def test_a_noted_shape_that_contradicts_is_dropped_as_onnx_runtime_does(tmp_path: Path, shape: tuple[int, ...]) -> None:
+    wrong, right = end("a", shape=shape), end("c")
+    path = saved(noted(wrong, right), tmp_path)
+    model = Model.open(path)
+    (note,) = [f for f in model.notes if f.code == "DP018"]
+    assert "(a)" in note.message
+    assert check(model.ir) == ""
+    shapes = {v.name: v.shape for n in model.ir.graph for v in n.outputs}
+    assert shapes["a"] is None
+    assert shapes["c"] == (2, 4)
+    assert ort.InferenceSession(path, providers=["CPUExecutionProvider"]).get_outputs()[0].shape == [2, 4]
+
+
+def test_noted_shapes_that_agree_or_name_a_size_stay(tmp_path: Path) -> None:
+    path = saved(noted(helper.make_tensor_value_info("a", TensorProto.FLOAT, ["rows", 4]), end("c")), tmp_path)
+    model = Model.open(path)
+    assert not [f for f in model.notes if f.code == "DP018"]
+    assert all(v.shape is not None for n in model.ir.graph for v in n.outputs)
+
+
+def test_a_noted_type_that_contradicts_stays_wrong(tmp_path: Path) -> None:
+    path = saved(noted(end("a", TensorProto.FLOAT16)), tmp_path)
+    with pytest.raises(Exception, match=r"Type Error"):
+        ort.InferenceSession(path, providers=["CPUExecutionProvider"])
+    assert check(Model.open(path).ir) != ""

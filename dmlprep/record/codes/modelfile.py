@@ -40,5 +40,6 @@ ROWS: dict[str, Code] = {
         "raise the limit where the model is to be trusted: --made-bytes, --made-nodes, or [limits] in a recipe",
     ),
     "DP015": Code("an input was changed while it was used", "error", "run again when nothing writes to it any more"),
+    "DP018": Code("a shape noted inside the graph contradicts its nodes", "note"),
     "DP003": Code("the model is invalid", "error", "export the model again; onnx.checker names the fault"),
 }
