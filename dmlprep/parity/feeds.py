@@ -19,7 +19,7 @@ from dmlprep.model.pinned import pinned_values
 from dmlprep.parity.feedfiles import GivenFeed, load_feeds
 from dmlprep.parity.legal import batch_count, compared_with, region_extent, reshape_target
 from dmlprep.parity.roles import index_limit, role
-from dmlprep.parity.sizes import Input, graph_inputs, is_signal, resolve_shapes
+from dmlprep.parity.sizes import Input, caches, graph_inputs, is_signal, resolve_shapes
 
 __all__ = ["Array", "Feed", "fit_feeds", "fit_shapes", "load_feeds", "make_feeds", "make_image", "static_sizes"]
 
@@ -176,7 +176,7 @@ def _fill(
         return np.asarray(np.concatenate([starts, starts + sizes], 1) * np.tile(extent, 2), dtype=kind)
     match role(one, limit):
         case "mask":
-            filled: Array = _mask(shape, seed)
+            filled: Array = np.ones(shape) if any(map(caches, inputs)) else _mask(shape, seed)
         case "flag":
             filled = np.full(shape, seed % 2 == 0) if not shape or shape == (1,) else rng.random(shape) < 0.5
         case "positions":

@@ -15,6 +15,7 @@ from dmlprep.model import Model
 __all__ = [
     "Input",
     "batch_axis",
+    "caches",
     "evaluate",
     "free_dimensions",
     "graph_inputs",
@@ -200,8 +201,34 @@ def batch_axis(one: Input) -> int:
     return int(len(dims) == 3 and isinstance(dims[0], int) and isinstance(dims[2], int) and dims[1] is None)
 
 
+def caches(one: Input) -> bool:
+    """Whether this is a cache of GroupQueryAttention, whose results at padded tokens mean nothing and differ."""
+    return bool(_cache_sizes(one))
+
+
+def _cache_sizes(one: Input) -> dict[int, int]:
+    """Axis -> size of a cache [batch, heads, past, head size] that GroupQueryAttention reads, as its attributes and
+    its query say: onnxruntime-genai's models leave the last one free."""
+    for node, position in one.value.uses() if len(one.dims or ()) == 4 else ():
+        if (node.domain, node.op_type) != ("com.microsoft", "GroupQueryAttention") or position not in (3, 4):
+            continue
+        heads, own = (node.attributes.get(name) for name in ("num_heads", "kv_num_heads"))
+        query = node.inputs[0].shape if node.inputs[0] is not None else None
+        if heads is None or own is None or query is None or not isinstance(query[-1], int):
+            continue
+        packed = len(node.inputs) < 3 or node.inputs[1] is None
+        count = heads.as_int() + (2 * own.as_int() if packed else 0)
+        if count > 0 and query[-1] % count == 0:
+            # With a cache that holds something, the CPU takes one token or a batch of one, and DirectML reads it
+            # only where past and present are one memory (DP649): the first tokens of a text are what both compute.
+            return {1: own.as_int(), 2: 0, 3: query[-1] // count}
+    return {}
+
+
 def _default(one: Input, axis: int, dim: Dim) -> int:
     dims = one.dims or ()
+    if (size := _cache_sizes(one).get(axis)) is not None:
+        return size
     name = dim.lower() if isinstance(dim, str) else ""
     for pattern, size in _BY_NAME:
         if name and re.search(pattern, name):

@@ -37,6 +37,9 @@ from dmlprep.targets.facts import GraphFacts
 __all__ = ["Fate", "Half", "Outlook", "look_ahead", "step_ahead"]
 
 
+_CACHED = 4
+"""Tokens in a cache, where an example of its size is wanted."""
+
 _LARGER = (64, 224, 512)
 
 
@@ -316,6 +319,11 @@ def _example_sizes(model: Model, free_dimensions: Mapping[str, list[str]], sizes
     known = {**batches, **sizes}
     given = {name: size for name, size in known.items() if isinstance(name, str)}
     shapes = resolve_shapes(inputs, given)
+    empty = {
+        d: _CACHED for one in inputs for d, size in zip(one.dims or (), shapes[one.name], strict=False) if not size
+    }
+    # Seeded feeds begin a text; a model for one size is for a cache that holds something.
+    shapes = resolve_shapes(inputs, {**given, **{name: size for name, size in empty.items() if isinstance(name, str)}})
     found: dict[str, int] = {}
     free = {place for places in free_dimensions.values() for place in places}
     for one in inputs:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import subprocess
 import sys
+import warnings
 from dataclasses import replace
 from pathlib import Path
 
@@ -339,6 +340,10 @@ def test_a_mask_equals_what_fp16_has_for_it() -> None:
     for low in (-65504.0, -np.inf):
         assert differ("m", reference, np.array([0.5, low, 1.0], np.float16), tolerance).passed
     assert not differ("m", reference, np.array([0.5, 0.0, 1.0], np.float16), tolerance).passed
+    half = np.array([0.5, -np.inf, 1.0], np.float16)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert differ("m", half, half, tolerance).passed
     assert not differ("m", np.array([0.5, -5.0], np.float32), np.array([0.5, -np.inf], np.float16), tolerance).passed
 
 

@@ -55,6 +55,43 @@ def test_a_decoder_with_its_cache() -> None:
     assert feed["past_key_values.1.value"].shape == (1, 4, 6, 8)
 
 
+def test_a_cache_of_grouped_heads_begins_empty_and_has_their_size(tmp_path: Path) -> None:
+    """DirectML reads what a cache holds only where past and present are one memory; padded tokens mean nothing."""
+    half, heads, size = onnx.TensorProto.FLOAT16, 2, 16
+    cache: list[int | str] = ["batch_size", heads, "past_sequence_length", "kv_cache_dim"]
+    flat: list[int | str] = ["batch_size", "sequence_length", heads * size]
+    inputs = [helper.make_tensor_value_info(name, half, flat) for name in ("q", "k", "v")]
+    inputs += [helper.make_tensor_value_info(f"past_key_values.0.{name}", half, cache) for name in ("key", "value")]
+    mask = helper.make_tensor_value_info("attention_mask", onnx.TensorProto.INT64, ["batch_size", "total"])
+    nodes = [
+        helper.make_node("ReduceSum", ["attention_mask", "axis"], ["sum"], keepdims=0),
+        helper.make_node("Cast", ["sum"], ["count"], to=onnx.TensorProto.INT32),
+        helper.make_node("Sub", ["count", "one"], ["lengths"]),
+        helper.make_node("Shape", ["attention_mask"], ["shape"], start=1, end=2),
+        helper.make_node("Cast", ["shape"], ["long"], to=onnx.TensorProto.INT32),
+        helper.make_node("Squeeze", ["long"], ["total_length"]),
+        helper.make_node(
+            "GroupQueryAttention",
+            [i.name for i in inputs] + ["lengths", "total_length"],
+            ["y", "present_key", "present_value"],
+            domain="com.microsoft",
+            num_heads=heads,
+            kv_num_heads=heads,
+        ),
+    ]
+    constants = [numpy_helper.from_array(np.array([1], np.int64), "axis")]
+    constants += [numpy_helper.from_array(np.array([1], np.int32), "one")]
+    graph = helper.make_graph(nodes, "g", [*inputs, mask], [helper.make_tensor_value_info("y", half, flat)], constants)
+    imports = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    path = tmp_path / "m.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=imports, ir_version=8), path)
+    model = Model.open(path)
+    for feed in make_feeds(model, count=2):
+        assert feed["past_key_values.0.key"].shape == (2, heads, 0, size)
+        assert feed["attention_mask"].tolist() == [[1] * 8] * 2
+    assert compare(path, path).outcome == "passed"
+
+
 def test_sizes_by_input_and_axis_reach_the_dimension_of_that_name() -> None:
     feed = make_feeds(Model.open(fixture("bert_encoder").path), {"input_ids:0": 5, "input_ids:1": 9}, count=1)[0]
     assert {a.shape for a in feed.values()} == {(5, 9)}
