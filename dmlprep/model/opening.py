@@ -32,7 +32,7 @@ from dmlprep.model.frozen import Frozen, freeze
 from dmlprep.model.mending import describe_ends, mend, own_operators, random_nodes
 from dmlprep.model.sparse import SpreadTensor, densify
 from dmlprep.model.tensors import MappedTensor
-from dmlprep.model.walk import map_tensors
+from dmlprep.model.walk import map_tensors, nodes
 from dmlprep.model.wire import SELF, SPARSE, skeleton
 from dmlprep.record import Finding
 
@@ -106,6 +106,7 @@ def _read(path: Path) -> Opened:
         raise InputError(
             f"the model is invalid: {_first_line(error)}", where=str(path), code="DP003", fix="export the model again"
         ) from error
+    _forget_undefined(model)
     budget.stands_on(file_bytes=_map_external(model, path, spread) + size)
     try:
         # What cannot be written back (text that is not UTF-8, attributes without a type) must not get past the door.
@@ -122,6 +123,15 @@ def _read(path: Path) -> Opened:
         notes += dropped
         frozen = freeze(model)
     return Opened(model, frozen, [*notes, *own_operators(model), *random_nodes(model)], budget)
+
+
+def _forget_undefined(model: ir.Model) -> None:
+    """Let a value whose element type is UNDEFINED be one without a type, as which the rest of dmlprep knows it."""
+    graph = model.graph
+    for value in (*graph.inputs, *graph.outputs, *(v for node in nodes(model) for v in node.outputs)):
+        if isinstance(value.type, ir.TensorType) and value.type.dtype == ir.DataType.UNDEFINED:
+            value.type = None
+            value.shape = None  # ONNX writes no shape without a type
 
 
 def check_name(path: Path, error: type[DmlprepError]) -> None:
