@@ -26,9 +26,9 @@ from tests.fixtures_index import fixture as fixture_of
 
 Array = np.ndarray[Any, Any]
 
-TOLERANCE: dict[Bound, str] = {"exact": "exact", "rounding": "fp32-cpu", "fp16": "fp16-cpu"}
+TOLERANCE: dict[Bound, str] = {"exact": "exact", "rounding": "fp32-cpu", "fp16": "fp16-cpu", "few-bits": "few-bits"}
 
-READS_VALUES = {"simplify", "fp16"}
+READS_VALUES = {"simplify", "fp16", "weights"}
 """Passes whose work is on values: constants to fold, weights to round. Every other one gets by on shapes."""
 
 SMALL = 4096

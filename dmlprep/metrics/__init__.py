@@ -8,7 +8,7 @@ from dmlprep.metrics.groups import output_groups
 from dmlprep.metrics.integer_images import integer_images
 from dmlprep.metrics.measure import NOISE_FACTOR, Tolerance, measure, tells_something
 from dmlprep.metrics.noise import LAST_BITS, noise_of, nudged, stretched
-from dmlprep.metrics.precision_traits import holds_fp16, holds_rare_floats, quantizes
+from dmlprep.metrics.precision_traits import has_few_bits, holds_fp16, holds_rare_floats, quantizes
 from dmlprep.metrics.proof_rules import ProofRules, SearchJudge
 from dmlprep.metrics.tolerances import TOLERANCES, choose_tolerance, find_tolerance, proves
 from dmlprep.metrics.user_metric import UserMetric, load_metric
@@ -30,6 +30,7 @@ __all__ = [
     "degenerate",
     "describe",
     "find_tolerance",
+    "has_few_bits",
     "holds_fp16",
     "holds_rare_floats",
     "integer_images",

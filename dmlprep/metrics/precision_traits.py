@@ -8,7 +8,7 @@ from dmlprep.model import Model
 from dmlprep.model.casts import cast_target
 from dmlprep.model.walk import nodes, tensors
 
-__all__ = ["holds_fp16", "holds_rare_floats", "quantizes"]
+__all__ = ["has_few_bits", "holds_fp16", "holds_rare_floats", "quantizes"]
 
 
 def holds_fp16(model: Model) -> bool:
@@ -34,3 +34,8 @@ def quantizes(model: Model) -> bool:
     """Whether a model quantizes activations: a last bit can then become a step of 1/255."""
     kinds = ("QuantizeLinear", "DynamicQuantizeLinear", "QLinearConv", "QLinearMatMul", "MatMulInteger", "ConvInteger")
     return any(n.op_type in kinds for n in nodes(model.ir))
+
+
+def has_few_bits(model: Model) -> bool:
+    """Whether products have weights of a few bits."""
+    return any(n.op_type == "MatMulNBits" for n in nodes(model.ir))

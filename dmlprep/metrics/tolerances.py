@@ -100,6 +100,15 @@ TOLERANCES: dict[str, Tolerance] = {
             **_WIDE,
         ),
         Tolerance(
+            "few-bits",
+            0.5,
+            0.95,
+            0.9,
+            0.8,
+            "weights of 4 bits in blocks of 32 move the trained minilm by 0.2; says that outputs are alike, not equal",
+            **_LOOSE,
+        ),
+        Tolerance(
             "loose",
             0.1,
             0.99,
@@ -160,13 +169,16 @@ def _with_bounds(tolerance: Tolerance, name: str, bounds: list[str]) -> Toleranc
     return replace(tolerance, name=name, **given) if given else tolerance
 
 
-def choose_tolerance(name: str, *, fp16: bool, quantized: bool, device: str) -> Tolerance:
+def choose_tolerance(
+    name: str, *, fp16: bool, quantized: bool, device: str, few_bits: bool = False
+) -> Tolerance:
     """The tolerance of a name; ``auto`` goes by what the candidate is.
 
     Args:
         fp16: whether the candidate holds FP16 tensors.
         quantized: whether it quantizes activations.
         device: ``cpu``, ``dml``, or ``fp16-emulation`` for the FP16 emulation.
+        few_bits: whether its weights were rounded to a few bits, and those of the reference were not.
 
     Raises:
         UsageError: there is no such tolerance.
@@ -174,7 +186,9 @@ def choose_tolerance(name: str, *, fp16: bool, quantized: bool, device: str) -> 
     base, comma, bounds = name.partition(",")
     if base != "auto":
         return find_tolerance(name)
-    if quantized:
+    if few_bits:
+        chosen = "few-bits"
+    elif quantized:
         chosen = "quantized"
     elif device == "fp16-emulation":
         chosen = device

@@ -16,7 +16,7 @@ import numpy as np
 
 from dmlprep.errors import CheckNotRun, InputError
 from dmlprep.framing import between
-from dmlprep.metrics import Tolerance, choose_tolerance, holds_fp16, quantizes
+from dmlprep.metrics import Tolerance, choose_tolerance, has_few_bits, holds_fp16, quantizes
 from dmlprep.model import Model
 from dmlprep.model.unchanged import Unchanged, data_files
 from dmlprep.model.walk import label
@@ -125,7 +125,9 @@ def bisect(
             failing = [s.options for s in tried if s.verdict.outcome == "failed"]
             if failing and tried[0].verdict.outcome == "passed":
                 session = failing[0]
-        chosen = choose_tolerance(tolerance, fp16=holds_fp16(opened), quantized=quantizes(opened), device=device)
+        few_bits = has_few_bits(opened) and not has_few_bits(made.model)
+        fp16, quantized = holds_fp16(opened), quantizes(opened)
+        chosen = choose_tolerance(tolerance, fp16=fp16, quantized=quantized, device=device, few_bits=few_bits)
         found = _bisect(made, opened, device, chosen, session, progress, along)
     files.check()
     found.settings = tried

@@ -18,6 +18,7 @@ from dmlprep.metrics import (
     Tolerance,
     choose_tolerance,
     degenerate,
+    has_few_bits,
     holds_fp16,
     proves,
     quantizes,
@@ -115,7 +116,9 @@ def compare_candidate(
 
     began = time.perf_counter()
     fp16 = candidate.kind == "fp16-emulation" or holds_fp16(candidate.model)
-    chosen = choose_tolerance(tolerance, fp16=fp16, quantized=quantizes(candidate.model), device=candidate.kind)
+    few_bits = has_few_bits(candidate.model) and not has_few_bits(reference.model)
+    quantized = quantizes(candidate.model)
+    chosen = choose_tolerance(tolerance, fp16=fp16, quantized=quantized, device=candidate.kind, few_bits=few_bits)
     fit_shapes(candidate.model, reference.feeds, candidate.where)
 
     def unsaid(reason: str, info: DeviceInfo | None = None) -> Verdict:

@@ -24,12 +24,13 @@ if TYPE_CHECKING:
 
 __all__ = ["Bound", "Context", "Fact", "OnCpu", "Options", "Pass"]
 
-Fact = Literal["opset", "static", "simplified", "fp16", "denoted"]
+Fact = Literal["opset", "static", "simplified", "fp16", "denoted", "few-bits"]
 """What a step may promise of a model: its opset is within the target's, its shapes are fixed, constants are folded,
-weights are FP16, dimensions carry denotations."""
+weights are FP16, dimensions carry denotations, weights have few bits."""
 
-Bound = Literal["exact", "rounding", "fp16"]
-"""How far the outputs on the CPU may move: not at all, by FP32 reordering (1e-5 of the largest value), or by FP16."""
+Bound = Literal["exact", "rounding", "fp16", "few-bits"]
+"""How far the outputs on the CPU may move: not at all, by FP32 reordering (1e-5 of the largest value), by FP16, or by
+weights of few bits."""
 
 
 class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -21,6 +21,7 @@ CATALOG: dict[str, str] = {
     "fp16": "dmlprep.passes.fp16:Fp16Pass",
     "fuse": "dmlprep.passes.fuse:FusePass",
     "frame": "dmlprep.passes.frame:FramePass",
+    "weights": "dmlprep.passes.weights:WeightsPass",
 }
 """Name -> ``module:class``. A test holds it equal to the modules in this room and to ``docs/passes``."""
 

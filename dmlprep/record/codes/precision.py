@@ -27,6 +27,9 @@ ROWS: dict[str, Code] = {
     "DP409": Code(
         "most of the model stays in FP32", "warning", "raise the tolerance, or use an FP32 recipe such as @static-fp32"
     ),
+    "DP415": Code("a weight that cannot be rounded to few bits", "error", "keep its node, or mend the weight"),
+    "DP416": Code("weights rounded to few bits", "note"),
+    "DP417": Code("weight not rounded to few bits", "note"),
     "DP406": Code(
         "the model stays in FP32", "warning", "raise the tolerance, or use an FP32 recipe such as @static-fp32"
     ),

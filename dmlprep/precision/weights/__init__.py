@@ -1,0 +1,7 @@
+"""Weights in few bits: numbers of 4 or 8 bits in blocks that share a scale, as com.microsoft::MatMulNBits has them."""
+
+from dmlprep.precision.weights.blocks import Blocks
+from dmlprep.precision.weights.matmuls import Choice, Done, write_matmuls
+from dmlprep.precision.weights.rows import write_rows
+
+__all__ = ["Blocks", "Choice", "Done", "write_matmuls", "write_rows"]
