@@ -169,9 +169,7 @@ def _with_bounds(tolerance: Tolerance, name: str, bounds: list[str]) -> Toleranc
     return replace(tolerance, name=name, **given) if given else tolerance
 
 
-def choose_tolerance(
-    name: str, *, fp16: bool, quantized: bool, device: str, few_bits: bool = False
-) -> Tolerance:
+def choose_tolerance(name: str, *, fp16: bool, quantized: bool, device: str, few_bits: bool = False) -> Tolerance:
     """The tolerance of a name; ``auto`` goes by what the candidate is.
 
     Args:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import onnx
 import onnx_ir as ir
 
+from dmlprep.errors import DmlprepError
 from dmlprep.model.walk import map_tensors
 
 __all__ = ["Frozen", "freeze", "stub_index", "thaw"]
@@ -68,6 +69,9 @@ def freeze(model: ir.Model, threshold: int = 1024, *, attributes: bool = True) -
 
     Args:
         attributes: whether tensor attributes (of Constant) are taken out too, not only initializers.
+
+    Raises:
+        ModelRefused: a small tensor that is computed now cannot be.
     """
     held: list[ir.TensorProtocol] = []
 
@@ -80,6 +84,11 @@ def freeze(model: ir.Model, threshold: int = 1024, *, attributes: bool = True) -
     taken = map_tensors(model, out, attributes=attributes)
     try:
         proto = ir.to_proto(model)
+    except ir.serde.SerdeError as error:
+        cause: BaseException | None = error
+        while cause is not None and not isinstance(cause, DmlprepError):
+            cause = cause.__cause__
+        raise cause or error from error  # a tensor that is computed only now may refuse the model
     finally:
         for replaced in taken:
             replaced.undo()

@@ -97,12 +97,11 @@ def cases() -> Iterator[tuple[str, Case]]:
         yield f"{dtype}, {bits} bits, zero points {zero}, one column", case(dtype, bits, 32, zero, (3,), 64, 1)
         yield f"{dtype}, {bits} bits, zero points {zero}, large", case(dtype, bits, 32, zero, (7,), 2048, 1500)
         for extra in ("bias", "g_idx"):
-            yield f"{dtype}, {bits} bits, zero points {zero}, {extra}", case(
-                dtype, bits, 32, zero, (3,), 64, 16, extra
-            )
+            yield f"{dtype}, {bits} bits, zero points {zero}, {extra}", case(dtype, bits, 32, zero, (3,), 64, 16, extra)
         for level in (1, 2, 4):
-            yield f"{dtype}, {bits} bits, zero points {zero}, accuracy level {level}", case(
-                dtype, bits, 32, zero, (3,), 64, 16, level=level
+            yield (
+                f"{dtype}, {bits} bits, zero points {zero}, accuracy level {level}",
+                case(dtype, bits, 32, zero, (3,), 64, 16, level=level),
             )
 
 

@@ -1,7 +1,7 @@
 """Round to nearest: numbers of a few bits in blocks along the depth of a weight, each with a scale of its own.
 
-The layout is MatMulNBits' (ONNX Runtime, docs/ContribOperators.md): numbers [columns, blocks, block * bits / 8] with the
-first of two in the low bits, scales [columns, blocks], zero points [columns, blocks * bits / 8] packed alike.
+The layout is MatMulNBits' (ONNX Runtime, docs/ContribOperators.md): numbers [columns, blocks, block * bits / 8] with
+the first of two in the low bits, scales [columns, blocks], zero points [columns, blocks * bits / 8] packed alike.
 """
 
 from __future__ import annotations

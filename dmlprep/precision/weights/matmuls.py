@@ -167,9 +167,7 @@ def _is_last(node: ir.Node) -> bool:
     return False
 
 
-def _parts(
-    model: ir.Model, found: _Found, blocks: Blocks, names: Names, budget: Budget | None
-) -> tuple[ir.Value, ...]:
+def _parts(model: ir.Model, found: _Found, blocks: Blocks, names: Names, budget: Budget | None) -> tuple[ir.Value, ...]:
     """Numbers, scales and, where they are not in the middle, zero points, as initializers of the main graph."""
     whole = Quantised(found.tensor, found.turned, blocks, found.tensor.dtype)
     edit = Edit(model.graph, found.node, names, budget)
@@ -209,10 +207,9 @@ def drop_unused(values: list[ir.Value]) -> None:
     """Remove weights that nothing reads any more, and the nodes that only turned them or held them."""
     for value in values:
         for user, _ in list(value.uses()):
-            graph = user.graph
-            if graph is not None and user.op_type == "Transpose" and not any(o.uses() for o in user.outputs):
-                if not any(o.is_graph_output() for o in user.outputs):
-                    graph.remove(user, safe=True)
+            idle = not any(o.uses() or o.is_graph_output() for o in user.outputs)
+            if user.op_type == "Transpose" and idle and user.graph is not None:
+                user.graph.remove(user, safe=True)
         if value.uses() or value.is_graph_output() or value.is_graph_input():
             continue
         holder, held = value.producer(), value.graph

@@ -25,6 +25,8 @@ Array = np.ndarray[Any, Any]
 _BAND = 1 << 18
 _FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16)
 _TOP = 127
+_NARROWEST = 16
+"""Columns of a table: the scale of a narrower row takes as much as is saved."""
 
 
 class _Rows:
@@ -120,7 +122,8 @@ def write_rows(model: ir.Model, least: int, done: Done, budget: Budget | None = 
             tensor = constant_of(table, model.ir_version)
             if table is None or tensor is None or tensor.dtype not in _FLOATS or len(tensor.shape) != 2:
                 continue
-            if node.attributes.get_int("axis", 0) not in (0, -2) or int(tensor.size) < least:
+            narrow = int(tensor.shape.numpy()[1]) < _NARROWEST
+            if node.attributes.get_int("axis", 0) not in (0, -2) or int(tensor.size) < least or narrow:
                 continue
             edit = Edit(graph, node, names, budget)
             if id(tensor) not in made:
