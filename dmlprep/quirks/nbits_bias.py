@@ -51,7 +51,6 @@ QUIRK = Quirk(
     title="MatMulNBits with a bias or indices of groups",
     ops=("com.microsoft::MatMulNBits",),
     outcome="create fails",
-    measured_on=("1.24.4", "1.30.0"),
     sources=(
         "measured on 1.24.4 and 1.30.0 by tests/benchmarks/matmul_nbits.py: 80070057 with either, whatever else it has",
         f"{ORT_SOURCE}onnxruntime/core/providers/dml/DmlExecutionProvider/src/Operators/DmlOperatorMatMulNBits.cpp",

@@ -59,8 +59,8 @@ def _rewrite(facts: NodeFacts, edit: Edit) -> str:
         return "its zero points are an odd number, and not the middle of the numbers"
     made = whole.astype(np.uint8)
     if bits == 4:
-        made = np.concatenate([made, np.zeros((columns, count % 2), np.uint8)], 1)
-        made = made[:, 0::2] | made[:, 1::2] << 4
+        even = np.concatenate([made, np.zeros((columns, count % 2), np.uint8)], 1)
+        made = np.asarray(even[:, 0::2] | even[:, 1::2] << 4, np.uint8)
     edit.set_input(_ZEROS, edit.constant(made, "zero_points"))
     return ""
 
@@ -76,7 +76,6 @@ QUIRK = Quirk(
     title="MatMulNBits with zero points that DirectML reads wrongly",
     ops=("com.microsoft::MatMulNBits",),
     outcome="wrong numbers",
-    measured_on=("1.24.4", "1.30.0"),
     sources=(
         "measured on 1.24.4 and 1.30.0 by tests/benchmarks/matmul_nbits.py: floats in place of packed numbers, of all "
         "sizes of blocks; 8 bits and an odd number of blocks",
