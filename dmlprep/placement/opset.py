@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import onnx_ir as ir
 
 from dmlprep.analysis.schemas import schema_of
 from dmlprep.model import Frozen, Model
 from dmlprep.model.collector import paused_collector
 from dmlprep.placement.reading import read_facts
-from dmlprep.placement.roles import roles
+from dmlprep.placement.roles import Role, roles
 from dmlprep.quirks.gelu import GELU_OPSET, gelu_trap
 from dmlprep.targets import Target
 from dmlprep.targets.facts import GraphFacts, NodeFacts, since_version
@@ -44,9 +46,9 @@ def choose_opset(model: Model, target: Target, frozen: Frozen | None = None) -> 
         return best_opset(graph, model.opset, target)
 
 
-def best_opset(graph: GraphFacts, own: int, target: Target) -> int:
-    """``choose_opset`` for facts that were read already; ``own`` is the model's opset."""
-    found = _by_opset(graph, own, target)
+def best_opset(graph: GraphFacts, own: int, target: Target, kind: Mapping[int, Role] | None = None) -> int:
+    """``choose_opset`` for facts that were read already; ``own`` is the model's opset, ``kind`` their ``roles``."""
+    found = _by_opset(graph, own, target, kind)
     return min(found, key=lambda opset: (*found[opset], abs(opset - own), opset))
 
 
@@ -60,10 +62,12 @@ def off_directml(model: Model, target: Target) -> dict[int, int]:
         return {opset: count for opset, (count, _) in _by_opset(read_facts(model), model.opset, target).items()}
 
 
-def _by_opset(graph: GraphFacts, own: int, target: Target) -> dict[int, tuple[int, int]]:
+def _by_opset(
+    graph: GraphFacts, own: int, target: Target, kind: Mapping[int, Role] | None = None
+) -> dict[int, tuple[int, int]]:
     """Nodes, and floating-point operations, that leave DirectML at each opset."""
     top = target.max_opset
-    kind = roles(graph)
+    kind = roles(graph) if kind is None else kind
     nodes = [n for inner in graph.all_graphs() for n in inner.nodes if kind[id(n)] in ("compute", "control")]
     ours = [n for n in nodes if not n.domain]
     trap_size = len(gelu_trap(graph)) if target.release >= (1, 20) else 0

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from dmlprep.model import Frozen, Model
 from dmlprep.model.collector import paused_collector
 from dmlprep.placement.crossings import crossings, feed_bytes
 from dmlprep.placement.placement import PlacedNode, Placement, ProviderName
 from dmlprep.placement.reading import read_facts
-from dmlprep.placement.roles import roles
+from dmlprep.placement.roles import Role, roles
 from dmlprep.targets import Target
 from dmlprep.targets.facts import GraphFacts
 from dmlprep.targets.flops import flops
@@ -36,9 +38,9 @@ def place(model: Model, target: Target, frozen: Frozen | None = None) -> Placeme
         return place_facts(read_facts(model, target.tables, frozen), target, model.opset)
 
 
-def place_facts(graph: GraphFacts, target: Target, opset: int) -> Placement:
-    """``place`` for facts that ``read_facts`` gave for this target's tables."""
-    kind = roles(graph)
+def place_facts(graph: GraphFacts, target: Target, opset: int, kind: Mapping[int, Role] | None = None) -> Placement:
+    """``place`` for facts that ``read_facts`` gave for this target's tables; ``kind`` are its ``roles``."""
+    kind = roles(graph) if kind is None else kind
     placed: list[PlacedNode] = []
     on_dml: set[int] = set()
     kernels: dict[int, Kernel] = {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,6 +24,7 @@ from dmlprep.placement.opset import best_opset
 from dmlprep.placement.place import place_facts
 from dmlprep.placement.placement import PlacedNode, Placement
 from dmlprep.placement.reading import FactsReader
+from dmlprep.placement.roles import Role, roles
 from dmlprep.placement.table import node_table
 from dmlprep.quirks import find_quirks
 from dmlprep.record import CODES, Finding, RunRecord, finding
@@ -35,6 +36,9 @@ from dmlprep.targets.facts import GraphFacts
 __all__ = ["Examined", "examine", "examine_for", "placement_findings", "version_findings"]
 
 _NAMES_SHOWN = 20
+
+Kinds = dict[int, tuple[GraphFacts, dict[int, Role]]]
+"""``id`` of a graph -> the graph, and the roles of its nodes."""
 
 _BROKEN = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError)
 """What a rule raises on a node that its operator does not allow: too few inputs, an axis beyond the rank."""
@@ -90,17 +94,18 @@ def examine_for(model: Model, targets: Sequence[Target]) -> list[Examined]:
     files = _file_findings(model)
     refused = any(f.code == "DP003" for f in files) and bool(check(model.ir, full=False))
     reader: FactsReader | None = None
+    kinds: Kinds = {}
     found = []
     for target in targets:
         try:
             if not target.opset_only and reader is None:
                 with paused_collector():
                     reader = FactsReader(model)
-            one = _examined(model, target, files, reader)
+            one = _examined(model, target, files, reader, kinds)
         except _BROKEN:
             if not any(f.code == "DP003" for f in files):
                 raise
-            one = _examined(model, target, files, None)  # the rules suppose what the checker says is not so
+            one = _examined(model, target, files, None, {})  # the rules suppose what the checker says is not so
         if refused:
             one.record.exit_code = InputError.exit_code  # as every command that is given such a file
         one.record.seconds = round(time.perf_counter() - began, 3)
@@ -109,7 +114,7 @@ def examine_for(model: Model, targets: Sequence[Target]) -> list[Examined]:
     return found
 
 
-def _examined(model: Model, target: Target, files: list[Finding], reader: FactsReader | None) -> Examined:
+def _examined(model: Model, target: Target, files: list[Finding], reader: FactsReader | None, kinds: Kinds) -> Examined:
     record = RunRecord(
         command="check",
         input=str(model.path or ""),
@@ -125,14 +130,18 @@ def _examined(model: Model, target: Target, files: list[Finding], reader: FactsR
     if not target.opset_only and reader is not None:
         with paused_collector():
             graph = reader.facts(target.tables)
-            placement = _place(model, target, graph, record)
+            # Targets that inline the same nodes, mostly none, have one graph, and so the same roles.
+            if id(graph) not in kinds:
+                kinds[id(graph)] = graph, roles(graph)
+            kind = kinds[id(graph)][1]
+            placement = _place(model, target, graph, kind, record)
     record.exit_code = int(any(f.severity == "error" for f in record.findings))
     return Examined(target, record, placement, graph)
 
 
-def _place(model: Model, target: Target, graph: GraphFacts, record: RunRecord) -> Placement:
-    placement = place_facts(graph, target, model.opset)
-    best = best_opset(graph, model.opset, target) if placement.compute_on_cpu else model.opset
+def _place(model: Model, target: Target, graph: GraphFacts, kind: Mapping[int, Role], record: RunRecord) -> Placement:
+    placement = place_facts(graph, target, model.opset, kind)
+    best = best_opset(graph, model.opset, target, kind) if placement.compute_on_cpu else model.opset
     record.findings += placement_findings(placement, best)
     record.findings += [hit.finding() for hit in find_quirks(graph, target)]
     record.facts["placement"] = placement.summary()

@@ -148,6 +148,7 @@ class NodeFacts:
         outputs: ``None`` for one left out.
         subgraphs: attribute name -> graph.
         origin: label of the node that it was inlined from, empty where it stands in the model itself.
+        supported: what was asked last of who has a kernel for it, and the answer: each target asks several times.
     """
 
     __slots__ = (
@@ -165,6 +166,7 @@ class NodeFacts:
         "outputs",
         "since",
         "subgraphs",
+        "supported",
     )
 
     def __init__(self, node: ir.Node, graph: str, opset: int) -> None:
@@ -182,6 +184,7 @@ class NodeFacts:
         self.implicit: list[Value] = []
         self.subgraphs: dict[str, GraphFacts] = {}
         self.origin = ""
+        self.supported: tuple[object, int, object] | None = None
 
     @property
     def label(self) -> str:

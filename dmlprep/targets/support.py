@@ -8,7 +8,7 @@ What depends on the graph around a node (shape arithmetic, fusion) is placement'
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, cast
 
 from dmlprep.analysis.schemas import schema_of
 from dmlprep.targets.facts import NodeFacts, Value
@@ -89,7 +89,15 @@ def cpu_kernel(tables: Tables, node: NodeFacts, stand_in: dict[str, str] | None 
 
 
 def node_support(tables: Tables, node: NodeFacts) -> Support:
-    """Apply the rules to one node."""
+    """Apply the rules to one node, whose facts must stay as they are from then on, but for its version."""
+    if node.supported is not None and node.supported[0] is tables and node.supported[1] == node.since:
+        return cast(Support, node.supported[2])
+    answer = _apply(tables, node)
+    node.supported = tables, node.since, answer
+    return answer
+
+
+def _apply(tables: Tables, node: NodeFacts) -> Support:
     code, reason = _refusal(tables, node)
     if not code:
         return Support("dml", "DP500", "", node.since)

@@ -1,7 +1,7 @@
 """A decoder of 1.2 billion weights to 4 bits: memory, time beside ``cp``, and the size of the file.
 
-``python -m tests.benchmarks.weights [--folder DIR] [--layers 25] [--rounds 3]``: needs 6 GB of disk. The step ``weights`` and
-the saving run in a process of their own; ``cp`` copies the model's data file in turn, and each is timed by the clock.
+``python -m tests.benchmarks.weights [--folder DIR] [--layers 25] [--rounds 3]``: needs 6 GB of disk. The step
+``weights`` and the saving run in a process of their own; ``cp`` copies the model's data file in turn.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-import onnx
 from onnx import TensorProto, helper
 
 WIDTH, INNER, VOCABULARY, SMALL = 2048, 5632, 32_000, 256

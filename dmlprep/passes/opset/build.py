@@ -160,6 +160,16 @@ class Builder(GraphBuilder):
             raise CannotLower(f"{what} ({value.name!r}) is not a constant", in_function=True)
         return found
 
+    def whole_numbers(self, found: np.ndarray[Any, Any], what: str) -> list[int]:
+        """The elements of a constant that ONNX wants to be integers, flattened.
+
+        Raises:
+            CannotLower: a file has numbers of another type there.
+        """
+        if found.dtype.kind not in "iu":
+            raise CannotLower(f"{what} are of type {found.dtype}, not integers", in_function=True)
+        return [int(number) for number in found.reshape(-1)]
+
     # Writing
 
     def const(self, array: Any, dtype: Any = None) -> ir.Value:

@@ -52,7 +52,7 @@ def axes_to_attribute(b: Builder) -> list[ir.Value | None] | None:
     known = b.values.constant(axes)
     if known is None:
         return _run_time_axes(b, axes, noop)
-    listed = [int(a) for a in known.reshape(-1)]
+    listed = b.whole_numbers(known, "its axes")
     if not listed and noop:
         return [_elementwise(b, b.need(0))]
     rank = b.values.rank(b.need(0))

@@ -110,7 +110,7 @@ def _sizes(b: Builder, sizes: list[int]) -> tuple[list[float], list[int]]:
         if not all(0 < s < math.inf for s in scales):
             raise CannotLower("its scales are no positive numbers")
         return scales, [math.floor(s * size) for s, size in zip(scales, sizes, strict=True)]
-    wanted = [int(s) for s in b.need_constant(sizes_value, "its sizes").reshape(-1)]
+    wanted = b.whole_numbers(b.need_constant(sizes_value, "its sizes"), "its sizes")
     scales = [w / size for w, size in zip(wanted, sizes, strict=True)]
     policy = b.attr("keep_aspect_ratio_policy", "stretch")
     if policy == "stretch":

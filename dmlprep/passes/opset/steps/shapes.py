@@ -28,7 +28,7 @@ def squeeze_13(b: Builder) -> list[ir.Value | None] | None:
         x = b.need(0)
         mask = chosen_axes(b, axes, b.need_rank(x), all_if_empty=False)
         return [b.op("Reshape", x, b.op("Compress", b.op("Shape", x), b.op("Not", mask), axis=0))]
-    b.set_attr(axes=[int(a) for a in known.reshape(-1)])
+    b.set_attr(axes=b.whole_numbers(known, "its axes"))
     b.set_inputs([b.need(0)])
     return None
 
@@ -51,7 +51,7 @@ def unsqueeze_13(b: Builder) -> list[ir.Value | None] | None:
         padded = b.op("Concat", b.op("Shape", x), b.ints(1), axis=0)
         index = b.op("Where", mask, b.ints(rank), at)
         return [b.op("Reshape", x, b.op("Gather", padded, index))]
-    b.set_attr(axes=[int(a) for a in known.reshape(-1)])
+    b.set_attr(axes=b.whole_numbers(known, "its axes"))
     b.set_inputs([b.need(0)])
     return None
 
@@ -161,7 +161,7 @@ def split_13(b: Builder) -> list[ir.Value | None] | None:
         return None
     known = b.values.constant(sizes)
     if known is not None:
-        b.set_attr(split=[int(s) for s in known])
+        b.set_attr(split=b.whole_numbers(known, "its sizes"))
         b.set_inputs([b.need(0)])
         return None
     axis = b.attr("axis", 0)
@@ -184,7 +184,7 @@ def pad_18(b: Builder) -> list[ir.Value | None] | None:
     known = b.values.constant(axes)
     amounts = b.values.constant(pads)
     if known is not None:
-        listed = [int(a) % rank for a in known.reshape(-1)]
+        listed = [a % rank for a in b.whole_numbers(known, "its axes")]
         if amounts is not None:
             full = [0] * (2 * rank)
             for i, a in enumerate(listed):
@@ -217,7 +217,9 @@ def pad_19(b: Builder) -> list[ir.Value | None] | None:
     amounts = b.cast(b.need(1), _T.INT64)
     axes = b.input(3)
     listed = (
-        list(range(rank)) if axes is None else [int(a) % rank for a in b.need_constant(axes, "its axes").reshape(-1)]
+        list(range(rank))
+        if axes is None
+        else [a % rank for a in b.whole_numbers(b.need_constant(axes, "its axes"), "its axes")]
     )
     for i, axis in enumerate(listed):
         before, after = (b.op("Gather", amounts, b.scalar(at)) for at in (i, len(listed) + i))
