@@ -17,7 +17,7 @@ from dmlprep.package.shipping import msbuild_text
 from dmlprep.runtime.offsite.sample import example
 
 HERE = Path(__file__).resolve().parent / "csharp"
-_LOADER = ("DmlprepModel.cs", "DmlprepContract.cs", "DmlprepAdapters.cs", "DmlprepErrors.cs")
+_LOADER = tuple(name for name in LANGUAGES["csharp"].names if name.startswith("Dmlprep"))
 _REFERENCES = ("System.Runtime.Serialization", "System.Xml", "System.Xml.Linq", "System.Core")
 
 needs_mono = pytest.mark.skipif(
