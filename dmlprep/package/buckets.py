@@ -17,6 +17,7 @@ from dmlprep.record.buckets import BUCKETS, BucketsFile
 
 __all__ = ["Runs", "joined", "open_runs"]
 
+
 @dataclass(frozen=True)
 class Run:
     """One run: its model, and where that lies.

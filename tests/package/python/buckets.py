@@ -26,9 +26,10 @@ def refused(kind: type[Exception], work: Any, word: str) -> None:
     try:
         work()
     except kind as error:
-        assert word in str(error), f"{error} does not say {word}"
-    else:
-        raise AssertionError(f"not refused: {word}")
+        if word in str(error):
+            return
+        raise AssertionError(f"{error} does not say {word}") from error
+    raise AssertionError(f"not refused: {word}")
 
 
 def feeds(model: Model) -> dict[str, Any]:
