@@ -82,7 +82,7 @@ def csharp(here: Job, app: Path) -> list[str]:
 
 
 def csharp_buckets(here: Job, app: Path) -> list[str]:
-    """The sample in C# for several sizes, and what the loader promises of buckets; ``grid.txt`` has the sizes to ask for."""
+    """The sample in C# for several sizes, and what the loader promises of buckets, for the sizes in ``grid.txt``."""
     grid = app / "grid.txt"
     sizes = grid.read_bytes()
     grid.unlink()
