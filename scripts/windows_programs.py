@@ -12,10 +12,13 @@ from pathlib import Path
 
 from windows import Job, NotRun
 
-__all__ = ["LIMIT", "Wrong", "fetch_from_npm", "numbers", "ran", "refused"]
+__all__ = ["LIMIT", "Wrong", "fetch_from_npm", "numbers", "of_buckets", "ran", "refused", "write_grid"]
 
 LIMIT = 300.0
 """Seconds of one program."""
+_SIZES = (("height=16", "width=16"), ("height=20", "width=16"), ("height=9", "width=24"))
+"""Of the app's inputs: those of a bucket, and two that another bucket each has room for."""
+_ODD = ("", "height=4", "depth=1 height=2 width=3", "height=0 width=4", "height=-1 width=4")
 
 
 class Wrong(Exception):
@@ -48,6 +51,36 @@ def refused(here: Job, program: str, arguments: Sequence[str], word: str) -> Non
 def numbers(said: str) -> list[str]:
     """The lines with outputs."""
     return [line for line in said.splitlines() if line and not line.startswith("device ")]
+
+
+def write_grid(path: Path) -> None:
+    """The sizes that the checks of buckets ask for, a line each: all up to above the largest bucket's, and odd ones."""
+    lines = [f"height={height} width={width}" for height in range(1, 27) for width in range(1, 27)]
+    path.write_text("\n".join([*lines, *_ODD]) + "\n", encoding="utf-8", newline="\n")
+
+
+def of_buckets(here: Job, sample: Sequence[str], checks: Sequence[str]) -> list[str]:
+    """What a sample prints for sizes of three buckets, and what the checks say that each of many sizes takes.
+
+    Args:
+        sample: the program and its words before the sizes.
+        checks: the program and its words; it prints "good" last.
+
+    Raises:
+        Wrong: it did not run on DirectML, takes sizes that no bucket has room for, or a check fails.
+    """
+    found = []
+    for sizes in _SIZES:
+        said = ran(here, *sample, *sizes)
+        if not said.startswith("device dml"):
+            raise Wrong(f"the sample did not run on DirectML: {said}")
+        found += numbers(said)
+    word = "no bucket has room for height=25, width=1; there are: height16-width16, height24-width16, height24-width24"
+    refused(here, sample[0], [*sample[1:], "height=25", "width=1"], word)
+    *lines, last = ran(here, *checks).splitlines() or [""]
+    if last != "good":
+        raise Wrong("\n".join([*lines, last]))
+    return [*found, *lines]
 
 
 def fetch_from_npm(wanted: Mapping[str, str], folder: Path, kept: Callable[[str], bool]) -> None:

@@ -8,18 +8,14 @@ from pathlib import Path
 
 import msgspec
 
-from dmlprep.errors import InputError, UsageError
+from dmlprep.errors import InputError
 from dmlprep.model import Model
 from dmlprep.package.building import build_contract, data_files, not_proved, open_run
 from dmlprep.package.contract import Bucket, Contract
 from dmlprep.record import RunRecord
 from dmlprep.record.buckets import BUCKETS, BucketsFile
-from dmlprep.record.hints import command_line
 
 __all__ = ["Runs", "joined", "open_runs"]
-
-_WITH_BUCKETS = ("python",)
-"""Languages whose loader chooses among buckets."""
 
 
 @dataclass(frozen=True)
@@ -62,16 +58,14 @@ class Runs:
         return [f"{run.name}: {text}" if run.name else text for run in self.all for text in run.unproven]
 
 
-def open_runs(folder: Path, language: str) -> Runs:
+def open_runs(folder: Path) -> Runs:
     """The runs in a folder that ``prepare`` wrote.
 
     Args:
         folder: or the model in it, for that one alone; or ``buckets.json``.
-        language: of the app.
 
     Raises:
         InputError: what is there is no run, or its files do not belong together.
-        UsageError: there are buckets, and the loader of this language does not choose among them.
     """
     listed = folder if folder.name == BUCKETS else folder / BUCKETS
     if not listed.is_file():
@@ -81,13 +75,6 @@ def open_runs(folder: Path, language: str) -> Runs:
         what, fix = "a model and buckets are in this folder", f"name one of them: model.onnx, or {BUCKETS}"
         raise InputError(what, where=str(folder), code="DP820", fix=fix)
     found = BucketsFile.read(listed)
-    if language not in _WITH_BUCKETS:
-        alone = command_line("dmlprep", "package", listed.parent / found.buckets[0].file)
-        raise UsageError(
-            f"the loader for {language} does not choose among buckets yet",
-            where=str(folder),
-            fix=f"package one bucket: {alone}; or use --for {' or '.join(_WITH_BUCKETS)}",
-        )
     runs = []
     digests = {found.data.file: found.data.sha256} if found.data is not None else {}
     for one in found.buckets:

@@ -53,7 +53,8 @@ class Language:
 
 
 _CSHARP = (
-    "DmlprepModel.cs", "DmlprepContract.cs", "DmlprepAdapters.cs", "DmlprepErrors.cs", "Sample.cs", "Sample.csproj",
+    "DmlprepModel.cs", "DmlprepBuckets.cs", "DmlprepContract.cs", "DmlprepAdapters.cs", "DmlprepErrors.cs",
+    "DmlprepTensors.cs", "Sample.cs", "Sample.csproj",
 )  # fmt: skip
 LANGUAGES: dict[str, Language] = {
     "cpp": Language("C++", "cpp", _CPP),

@@ -81,7 +81,7 @@ def package(request: PackageRequest) -> Package:
     language = find_language(request.language)
     gone = _check_out(request)
     key = _key(request)
-    runs = open_runs(request.run, request.language)
+    runs = open_runs(request.run)
     wrong = runs.unproven
     if wrong and not request.unproven:
         raise _refused(request, runs)

@@ -16,7 +16,7 @@ from tests.system import not_on_windows
 
 ROOT = Path(__file__).resolve().parents[2]
 
-_COMPILER = "x86_64-w64-mingw32-g++-posix"
+COMPILER = "x86_64-w64-mingw32-g++-posix"
 _MODEL = ("model.json", "model.json.sha256", "model.onnx")
 _DLLS = ("onnxruntime.dll", "DirectML.dll")
 _CONSUMER = """cmake_minimum_required(VERSION 3.20)
@@ -38,7 +38,7 @@ int main() {
 pytestmark = [
     not_on_windows("it cross-compiles; on Windows that would be another compiler's test"),
     pytest.mark.skipif(shutil.which("cmake") is None or shutil.which("ninja") is None, reason="needs cmake and ninja"),
-    pytest.mark.skipif(shutil.which(_COMPILER) is None, reason=f"needs {_COMPILER}"),
+    pytest.mark.skipif(shutil.which(COMPILER) is None, reason=f"needs {COMPILER}"),
 ]
 
 
@@ -60,7 +60,7 @@ def _cmake(*words: str | Path) -> str:
 
 
 def _configure(source: Path, build: Path, *more: str) -> str:
-    system = ("-G", "Ninja", "-DCMAKE_SYSTEM_NAME=Windows", f"-DCMAKE_CXX_COMPILER={_COMPILER}")
+    system = ("-G", "Ninja", "-DCMAKE_SYSTEM_NAME=Windows", f"-DCMAKE_CXX_COMPILER={COMPILER}")
     return _cmake("-S", source, "-B", build, *system, *more)
 
 
@@ -100,7 +100,7 @@ def test_it_builds_stages_installs_and_is_found(proved: Path, tmp_path: Path, in
 
 def test_without_the_header_it_says_where_that_is(proved: Path, tmp_path: Path) -> None:
     dmlprep.package_model(proved, out=tmp_path / "app", language="cpp", unproven=True)
-    system = ("-DCMAKE_SYSTEM_NAME=Windows", f"-DCMAKE_CXX_COMPILER={_COMPILER}")
+    system = ("-DCMAKE_SYSTEM_NAME=Windows", f"-DCMAKE_CXX_COMPILER={COMPILER}")
     line = ["cmake", "-S", str(tmp_path / "app"), "-B", str(tmp_path / "build"), "-G", "Ninja", *system]
     done = subprocess.run(line, capture_output=True, text=True, check=False)
     assert done.returncode != 0

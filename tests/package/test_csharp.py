@@ -17,7 +17,8 @@ from dmlprep.package.shipping import msbuild_text
 from dmlprep.runtime.offsite.sample import example
 
 HERE = Path(__file__).resolve().parent / "csharp"
-_LOADER = ("DmlprepModel.cs", "DmlprepContract.cs", "DmlprepAdapters.cs", "DmlprepErrors.cs")
+STAND_IN = HERE / "stand_in.cs"
+_LOADER = tuple(name for name in LANGUAGES["csharp"].names if name.startswith("Dmlprep"))
 _REFERENCES = ("System.Runtime.Serialization", "System.Xml", "System.Xml.Linq", "System.Core")
 
 needs_mono = pytest.mark.skipif(
@@ -32,7 +33,7 @@ def package(proved: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def _compiled(out: Path, sources: list[Path]) -> Path:
+def compiled(out: Path, sources: list[Path]) -> Path:
     """A program of C# 7.2, without a warning."""
     references = [f"-r:{name}" for name in _REFERENCES]
     line = ["mcs", "-langversion:7.2", "-warnaserror", "-define:STAND_IN", f"-out:{out}", *references]
@@ -41,7 +42,7 @@ def _compiled(out: Path, sources: list[Path]) -> Path:
     return out
 
 
-def _ran(program: Path, *words: str | Path) -> subprocess.CompletedProcess[str]:
+def ran(program: Path, *words: str | Path) -> subprocess.CompletedProcess[str]:
     line = ["mono", str(program), *map(str, words)]
     return subprocess.run(line, capture_output=True, text=True, timeout=120, check=False)
 
@@ -49,15 +50,15 @@ def _ran(program: Path, *words: str | Path) -> subprocess.CompletedProcess[str]:
 @needs_mono
 def test_what_the_loader_promises(package: Path, tmp_path: Path) -> None:
     app = Path(shutil.copytree(package, tmp_path / "app"))
-    sources = [app / name for name in _LOADER] + [HERE / "stand_in.cs", HERE / "checks.cs"]
-    done = _ran(_compiled(tmp_path / "checks.exe", sources), app)
+    sources = [app / name for name in _LOADER] + [STAND_IN, HERE / "checks.cs"]
+    done = ran(compiled(tmp_path / "checks.exe", sources), app)
     assert done.stdout == "good\n", done.stdout + done.stderr
 
 
 @needs_mono
 def test_the_sample_makes_the_numbers_of_the_others(package: Path, tmp_path: Path) -> None:
-    sources = [package / name for name in (*_LOADER, "Sample.cs")] + [HERE / "stand_in.cs"]
-    done = _ran(_compiled(tmp_path / "sample.exe", sources), package, "dml", "0")
+    sources = [package / name for name in (*_LOADER, "Sample.cs")] + [STAND_IN]
+    done = ran(compiled(tmp_path / "sample.exe", sources), package, "dml", "0")
     assert done.returncode == 0, done.stderr
     device, numbers = done.stdout.splitlines()
     assert device == "device dml"
@@ -82,8 +83,8 @@ def test_a_contract_that_is_none(text: str, said: str, package: Path, tmp_path: 
     (app / "model.json").write_text(text)
     digest = hashlib.sha256(text.encode()).hexdigest()
     (app / "model.json.sha256").write_text(f"{digest}  model.json\n")
-    sources = [app / name for name in (*_LOADER, "Sample.cs")] + [HERE / "stand_in.cs"]
-    done = _ran(_compiled(tmp_path / "sample.exe", sources), app)
+    sources = [app / name for name in (*_LOADER, "Sample.cs")] + [STAND_IN]
+    done = ran(compiled(tmp_path / "sample.exe", sources), app)
     assert done.returncode == 1
     assert done.stderr.startswith("PackageDamagedException: model.json ")
     assert said in done.stderr

@@ -17,6 +17,7 @@ import pytest
 import dmlprep
 from dmlprep.errors import InputError, OutputError, UsageError
 from dmlprep.model import Model
+from dmlprep.package import LANGUAGES
 from tests.in_process import Run
 from tests.package.runs import run_of
 
@@ -135,7 +136,7 @@ def test_a_build_system_reads_the_native_targets(packages: Path, tmp_path: Path)
 
 
 def test_the_loader_for_c_sharp_is_compiled_once(packages: Path, tmp_path: Path) -> None:
-    sources = {"DmlprepAdapters.cs", "DmlprepContract.cs", "DmlprepErrors.cs", "DmlprepModel.cs"}
+    sources = {name for name in LANGUAGES["csharp"].names if name.startswith("Dmlprep")}
     for loader in (True, False):
         file = _written(packages, "csharp", tmp_path / f"feed{loader}", loader=loader)
         with zipfile.ZipFile(file) as archive:

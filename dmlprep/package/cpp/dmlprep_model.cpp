@@ -630,22 +630,129 @@ private:
     Owned<OrtValue> value_;
 };
 
+// A session, and the buffers that are bound to it.
+class Loaded {
+public:
+    Loaded() : session_(api->ReleaseSession) {}
+    ~Loaded() { settle(); }
+    Loaded(const Loaded&) = delete;
+    Loaded& operator=(const Loaded&) = delete;
+
+    OrtSession** out() { return session_.out(); }
+    OrtSession* session() const { return session_.get(); }
+
+    // The GPU may still work on the buffers of the last run.
+    void settle() {
+        if (in_flight_ && binding_)
+            if (OrtStatus* status = api->SynchronizeBoundOutputs(binding_->get()))
+                api->ReleaseStatus(status);  // a GPU that went away works on nothing
+        in_flight_ = false;
+    }
+
+    void bind(const TensorInfo& info, bool input, ID3D12Resource* buffer) {
+        if (!binding_) {
+            binding_.emplace(api->ReleaseIoBinding);
+            check(api->CreateIoBinding(session(), binding_->out()));
+        }
+        settle();
+        auto made = std::make_unique<Bound>(buffer, info);
+        check(input ? api->BindInput(binding_->get(), info.name.c_str(), made->value())
+                    : api->BindOutput(binding_->get(), info.name.c_str(), made->value()));
+        bound_[info.name] = std::move(made);
+    }
+
+    bool has(const std::string& name) const { return bound_.count(name) > 0; }
+
+    void run_bound() {
+        in_flight_ = true;
+        check(api->RunWithBinding(session(), nullptr, binding_->get()));
+    }
+
+private:
+    // What is bound goes before the session that it is bound to: members go from the last to the first.
+    Owned<OrtSession> session_;
+    std::map<std::string, std::unique_ptr<Bound>> bound_;
+    std::optional<Owned<OrtIoBinding>> binding_;
+    bool in_flight_ = false;
+};
+
+double elements(const Json& bucket) {
+    double found = 1;
+    for (const auto& [name, size] : bucket["sizes"].members)
+        found *= size.value;
+    return found;
+}
+
+template <class Names>
+std::string listed(const Names& all) {
+    std::string found;
+    for (const std::string& one : all)
+        found += (found.empty() ? "" : ", ") + one;
+    return found;
+}
+
+[[noreturn]] void no_buckets() {
+    fail(Code::bad_input, "the package has no buckets: its model takes the sizes of its contract");
+}
+
+// The bucket of exactly these sizes; else, of those that are as large in every dimension, that of fewest elements.
+const Json& choose(const std::vector<Json>& buckets, const Sizes& sizes, Choice& choice) {
+    if (buckets.empty())
+        no_buckets();
+    std::vector<std::string> known, asked, names;
+    for (const auto& [name, size] : buckets.front()["sizes"].members)
+        known.push_back(name);
+    for (const auto& [name, size] : sizes)
+        if (std::count(known.begin(), known.end(), name) == 0)
+            fail(Code::bad_input, "the buckets have no dimension '" + name + "'; they have: " + listed(known));
+    for (const std::string& name : known)
+        if (!sizes.count(name))
+            fail(Code::bad_input, "the size of '" + name + "' is missing: the buckets differ in " + listed(known));
+    for (const std::string& name : known) {
+        asked.push_back(name + "=" + std::to_string(sizes.at(name)));
+        if (sizes.at(name) < 1)
+            fail(Code::bad_input, "the size of '" + name + "' is " + std::to_string(sizes.at(name)) +
+                                      ", and must be a whole number of 1 or more");
+    }
+    const Json* found = nullptr;
+    for (const Json& one : buckets) {
+        names.push_back(one["name"].string);
+        const bool room = std::all_of(known.begin(), known.end(), [&](const std::string& name) {
+            return one["sizes"][name.c_str()].value >= static_cast<double>(sizes.at(name));
+        });
+        if (room && (!found || elements(one) < elements(*found)))
+            found = &one;
+    }
+    if (!found)
+        fail(Code::bad_input, "no bucket has room for " + listed(asked) + "; there are: " + listed(names));
+    choice = {(*found)["name"].string, {}, {}};
+    for (const std::string& name : known) {
+        const auto size = static_cast<std::int64_t>((*found)["sizes"][name.c_str()].value);
+        choice.sizes[name] = size;
+        if (size > sizes.at(name))
+            choice.padding[name] = size - sizes.at(name);
+    }
+    return *found;
+}
+
 }  // namespace
 
 struct Model::Inner {
     std::filesystem::path folder;
     Options options;
     Json contract;
-    std::vector<TensorInfo> inputs, outputs;
-    std::optional<Owned<OrtSession>> session;
+    std::map<std::string, std::unique_ptr<Loaded>> sessions;  // by bucket; "" in a package without buckets
     std::optional<Status> lost;
-    std::optional<Owned<OrtIoBinding>> binding;
-    std::map<std::string, std::unique_ptr<Bound>> bound;
-    bool in_flight = false;
     Device device = Device::cpu;
     std::string notice;
 
-    ~Inner() { let_go(); }
+    // What is chosen: the contract or one of its buckets.
+    struct Chosen {
+        const Json* part = nullptr;
+        Choice choice;
+        Sizes free;  // sizes of dimensions that the model leaves free
+        std::vector<TensorInfo> inputs, outputs;
+    } now;
 
     bool read_file(const std::string& name, std::vector<std::uint8_t>& bytes) const {
         if (options.read)
@@ -675,16 +782,63 @@ struct Model::Inner {
         contract = JsonReader(std::string(raw.begin(), raw.end())).document();
         if (contract["format"].value != contract_format)
             damaged(contract_name, "is of another format than this loader reads");
-        for (const Json& one : contract["inputs"].items)
-            inputs.push_back(tensor_info(one));
-        for (const Json& one : contract["outputs"].items)
-            outputs.push_back(tensor_info(one));
+        now = wanted(options.sizes);
     }
+
+    const std::vector<Json>& buckets() const { return contract.or_null("buckets").items; }
+
+    // The model of the package; of its buckets the one for these sizes, the first one without any.
+    Chosen wanted(const Sizes& sizes) const {
+        Chosen found;
+        found.part = &contract;
+        found.free = sizes;
+        if (!buckets().empty()) {
+            Sizes own;
+            for (const auto& [name, size] : buckets().front()["sizes"].members)
+                if (auto given = found.free.extract(name); !given.empty())
+                    own.insert(std::move(given));
+            if (own.empty())
+                for (const auto& [name, size] : buckets().front()["sizes"].members)
+                    own[name] = static_cast<std::int64_t>(size.value);
+            found.part = &dmlprep::choose(buckets(), own, found.choice);
+        }
+        for (const Json& one : (*found.part)["inputs"].items)
+            found.inputs.push_back(tensor_info(one));
+        for (const Json& one : (*found.part)["outputs"].items)
+            found.outputs.push_back(tensor_info(one));
+        return found;
+    }
+
+    void take(const Sizes& sizes) {
+        const std::lock_guard<std::recursive_mutex> alone(one_at_a_time());
+        if (buckets().empty())
+            no_buckets();
+        Chosen before = wanted(sizes);
+        demand_open();
+        std::swap(now, before);
+        try {
+            if (!sessions.count(now.choice.bucket))
+                open_on(device, checked());
+        } catch (...) {
+            sessions.erase(now.choice.bucket);
+            std::swap(now, before);
+            throw;
+        }
+    }
+
+    void demand_open() const {
+        if (lost)
+            throw Error(*lost);
+        if (sessions.empty())
+            fail(Code::failed, "the model is closed: call reopen()");
+    }
+
+    Loaded& loaded() { return *sessions.at(now.choice.bucket); }
 
     // Every file as the contract has it; the bytes of those that the session is made from.
     std::map<std::string, std::vector<std::uint8_t>> checked() const {
         std::map<std::string, std::vector<std::uint8_t>> kept;
-        const Json& model = contract["model"];
+        const Json& model = (*now.part)["model"];
         for (const auto& [name, entry] : contract["files"].members) {
             bool data = false;
             for (const Json& one : model["data"].items)
@@ -725,7 +879,7 @@ struct Model::Inner {
 
     void open(Device wanted) {
         const std::lock_guard<std::recursive_mutex> alone(one_at_a_time());
-        let_go();
+        sessions.clear();
         lost.reset();
         notice.clear();
         const auto files = checked();
@@ -737,7 +891,7 @@ struct Model::Inner {
         } catch (const Error& error) {
             if (wanted != Device::directml_or_cpu)
                 throw;
-            let_go();
+            sessions.clear();
             notice = std::string("DirectML cannot be used, so the model runs on the CPU, which is slower: ") + error.what();
         }
         open_on(Device::cpu, files);
@@ -745,7 +899,7 @@ struct Model::Inner {
 
     void open_on(Device where, const std::map<std::string, std::vector<std::uint8_t>>& files) {
         OrtEnv* env = environment(options.runtime);
-        const std::string& least = contract["target"]["lowest_onnxruntime"].string;
+        const std::string& least = (*now.part)["target"]["lowest_onnxruntime"].string;
         if (older(runtime_version, least))
             fail(Code::runtime_missing, "onnxruntime.dll is " + runtime_version + ", older than " + least +
                                             ", the oldest that this model was made for");
@@ -761,16 +915,17 @@ struct Model::Inner {
                 append_adapter(settings.get());
         }
         fix_sizes(settings.get());
-        const Json& model = contract["model"];
+        const Json& model = (*now.part)["model"];
         const std::string& file = model["file"].string;
-        session.emplace(api->ReleaseSession);
+        auto made = std::make_unique<Loaded>();
         if (!options.read && !model["data"].items.empty()) {
-            check(api->CreateSession(env, (folder / wide(file)).c_str(), settings.get(), session->out()));
+            check(api->CreateSession(env, (folder / wide(file)).c_str(), settings.get(), made->out()));
         } else {
             add_data(settings.get(), model["data"].items, files);
             const std::vector<std::uint8_t>& raw = files.at(file);
-            check(api->CreateSessionFromArray(env, raw.data(), raw.size(), settings.get(), session->out()));
+            check(api->CreateSessionFromArray(env, raw.data(), raw.size(), settings.get(), made->out()));
         }
+        sessions[now.choice.bucket] = std::move(made);
         device = where;
         warm_up();
     }
@@ -783,9 +938,9 @@ struct Model::Inner {
     }
 
     void fix_sizes(OrtSessionOptions* settings) const {
-        for (const auto& [name, size] : options.sizes) {
+        for (const auto& [name, size] : now.free) {
             bool by_name = false, by_denotation = false;
-            for (const TensorInfo& one : inputs)
+            for (const TensorInfo& one : now.inputs)
                 by_name = by_name || std::count(one.free_names.begin(), one.free_names.end(), name) > 0;
             for (const Json& one : contract["denotations"].items)
                 by_denotation = by_denotation || one.string == name;
@@ -818,7 +973,7 @@ struct Model::Inner {
     std::vector<std::int64_t> shape_of(const TensorInfo& info) const {
         std::vector<std::int64_t> found = info.shape;
         for (std::size_t axis = 0; axis < found.size(); ++axis)
-            if (const auto given = options.sizes.find(info.free_names[axis]); found[axis] < 0 && given != options.sizes.end())
+            if (const auto given = now.free.find(info.free_names[axis]); found[axis] < 0 && given != now.free.end())
                 found[axis] = given->second;
         return found;
     }
@@ -826,7 +981,7 @@ struct Model::Inner {
     // With zeros, where all sizes are known: the first run compiles shaders.
     void warm_up() {
         std::vector<Tensor> zeros, ignored;
-        for (const TensorInfo& info : inputs) {
+        for (const TensorInfo& info : now.inputs) {
             Tensor one{info.name, info.type, shape_of(info), {}};
             std::size_t count = size_of(info.type);
             for (std::int64_t size : one.shape) {
@@ -854,7 +1009,10 @@ struct Model::Inner {
         }
         if (!fits)
             fail(Code::bad_input, "input '" + info.name + "' is " + shape_text(found->shape) + ", and the model takes " +
-                                      shape_text(wanted));
+                                      shape_text(wanted) +
+                                      (now.choice.bucket.empty() ? std::string()
+                                                                 : "; the bucket " + now.choice.bucket +
+                                                                       " takes no other sizes: pad the input"));
         if (found->type != info.type)
             fail(Code::bad_input, "input '" + info.name + "' has another type than " + row_of(info.type).name);
         if (found->bytes.size() != bytes)
@@ -870,94 +1028,66 @@ struct Model::Inner {
     template <class Work>
     void alone_with_session(Work&& work) {
         const std::lock_guard<std::recursive_mutex> alone(one_at_a_time());
-        if (lost)
-            throw Error(*lost);
-        if (!session || !session->get())
-            fail(Code::failed, "the model is closed: call reopen()");
+        demand_open();
         try {
             work();
         } catch (const Error& error) {
             if (error.status.code == Code::device_removed || error.status.code == Code::out_of_memory) {
                 lost = error.status;
-                let_go();
+                sessions.clear();
             }
             throw;
         }
-    }
-
-    // The GPU may still work on the buffers of the last run.
-    void settle() {
-        if (in_flight && binding)
-            if (OrtStatus* status = api->SynchronizeBoundOutputs(binding->get()))
-                api->ReleaseStatus(status);  // a GPU that went away works on nothing
-        in_flight = false;
-    }
-
-    // What is bound goes before the session that it is bound to.
-    void let_go() {
-        settle();
-        binding.reset();
-        bound.clear();
-        session.reset();
     }
 
     void bind(const std::string& name, ID3D12Resource* buffer) {
         if (device != Device::directml || !options.d3d12_queue)
             fail(Code::bad_input, "buffers are bound where the model runs on a device of the app: Options::d3d12_device");
         const auto named = [&](const TensorInfo& info) { return info.name == name; };
-        const auto input = std::find_if(inputs.begin(), inputs.end(), named);
-        const auto output = std::find_if(outputs.begin(), outputs.end(), named);
-        if (input == inputs.end() && output == outputs.end())
+        const auto input = std::find_if(now.inputs.begin(), now.inputs.end(), named);
+        const auto output = std::find_if(now.outputs.begin(), now.outputs.end(), named);
+        if (input == now.inputs.end() && output == now.outputs.end())
             fail(Code::bad_input, "the model has no input or output '" + name + "'");
-        const TensorInfo& info = input != inputs.end() ? *input : *output;
+        const TensorInfo& info = input != now.inputs.end() ? *input : *output;
         const D3D12_RESOURCE_DESC desc = buffer->GetDesc();
         if (desc.Dimension != D3D12_RESOURCE_DIMENSION_BUFFER || !(desc.Flags & D3D12_RESOURCE_FLAG_ALLOW_UNORDERED_ACCESS))
             fail(Code::bad_input, "'" + name + "' needs a buffer with D3D12_RESOURCE_FLAG_ALLOW_UNORDERED_ACCESS");
         if (info.bytes == 0 || desc.Width < info.gpu_bytes)
             fail(Code::bad_input, "'" + name + "' has " + std::to_string(desc.Width) + " bytes, and the contract asks for " +
                                       (info.bytes ? std::to_string(info.gpu_bytes) : std::string("fixed sizes")));
-        if (!binding) {
-            binding.emplace(api->ReleaseIoBinding);
-            check(api->CreateIoBinding(session->get(), binding->out()));
-        }
-        settle();
-        auto made = std::make_unique<Bound>(buffer, info);
-        check(input != inputs.end() ? api->BindInput(binding->get(), name.c_str(), made->value())
-                                    : api->BindOutput(binding->get(), name.c_str(), made->value()));
-        bound[name] = std::move(made);
+        loaded().bind(info, input != now.inputs.end(), buffer);
     }
 
     void run_bound() {
-        for (const auto* infos : {&inputs, &outputs})
+        for (const auto* infos : {&now.inputs, &now.outputs})
             for (const TensorInfo& info : *infos)
-                if (!bound.count(info.name))
+                if (!loaded().has(info.name))
                     fail(Code::bad_input, "'" + info.name + "' is not bound");
-        in_flight = true;
-        check(api->RunWithBinding(session->get(), nullptr, binding->get()));
+        loaded().run_bound();
     }
 
     void run_now(const std::vector<Tensor>& given, std::vector<Tensor>& answers) {
         for (const Tensor& one : given)
-            if (std::none_of(inputs.begin(), inputs.end(), [&](const TensorInfo& info) { return info.name == one.name; }))
+            if (std::none_of(now.inputs.begin(), now.inputs.end(), [&](const TensorInfo& info) { return info.name == one.name; }))
                 fail(Code::bad_input, "the model has no input '" + one.name + "'");
         Owned<OrtMemoryInfo> memory(api->ReleaseMemoryInfo);
         check(api->CreateCpuMemoryInfo(OrtArenaAllocator, OrtMemTypeDefault, memory.out()));
-        Values fed(inputs.size()), made(outputs.size());
+        Values fed(now.inputs.size()), made(now.outputs.size());
         std::vector<const char*> input_names, output_names;
-        for (std::size_t i = 0; i < inputs.size(); ++i) {
-            const Tensor& one = fitting(inputs[i], given);
-            input_names.push_back(inputs[i].name.c_str());
+        for (std::size_t i = 0; i < now.inputs.size(); ++i) {
+            const Tensor& one = fitting(now.inputs[i], given);
+            input_names.push_back(now.inputs[i].name.c_str());
             check(api->CreateTensorWithDataAsOrtValue(memory.get(), const_cast<std::uint8_t*>(one.bytes.data()),
                                                       one.bytes.size(), one.shape.data(), one.shape.size(),
                                                       row_of(one.type).element, &fed.all[i]));
         }
-        for (const TensorInfo& info : outputs)
+        for (const TensorInfo& info : now.outputs)
             output_names.push_back(info.name.c_str());
-        check(api->Run(session->get(), nullptr, input_names.data(), fed.all.data(), fed.all.size(), output_names.data(),
+        check(api->Run(loaded().session(), nullptr, input_names.data(), fed.all.data(), fed.all.size(), output_names.data(),
                        output_names.size(), made.all.data()));
         answers.clear();
-        for (std::size_t i = 0; i < outputs.size(); ++i)
-            answers.push_back(tensor(outputs[i], made.all[i]));
+        for (std::size_t i = 0; i < now.outputs.size(); ++i)
+            answers.push_back(tensor(now.outputs[i], made.all[i]));
     }
 
     struct Values {
@@ -1022,9 +1152,21 @@ Status Model::reopen(Device device) noexcept {
     return guarded([&] { inner_->open(device); });
 }
 
-const std::vector<TensorInfo>& Model::inputs() const noexcept { return inner_->inputs; }
+const std::vector<TensorInfo>& Model::inputs() const noexcept { return inner_->now.inputs; }
 
-const std::vector<TensorInfo>& Model::outputs() const noexcept { return inner_->outputs; }
+const std::vector<TensorInfo>& Model::outputs() const noexcept { return inner_->now.outputs; }
+
+Status Model::choose(const Sizes& sizes, Choice& choice) const noexcept {
+    return guarded([&] { dmlprep::choose(inner_->buckets(), sizes, choice); });
+}
+
+Status Model::take(const Sizes& sizes) noexcept {
+    return guarded([&] { inner_->take(sizes); });
+}
+
+const std::string& Model::bucket() const noexcept { return inner_->now.choice.bucket; }
+
+const Sizes& Model::padding() const noexcept { return inner_->now.choice.padding; }
 
 Device Model::device() const noexcept { return inner_->device; }
 

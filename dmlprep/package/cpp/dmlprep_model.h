@@ -56,12 +56,16 @@ std::size_t size_of(Type type) noexcept;
 // Gives a file's bytes by its name, in place of the folder; false where there is none. For models kept encrypted.
 using Read = std::function<bool(const std::string& name, std::vector<std::uint8_t>& bytes)>;
 
+// Sizes by the names of dimensions.
+using Sizes = std::map<std::string, std::int64_t>;
+
 struct Options {
     Device device = Device::directml;
     int adapter = 0;                            // DXGI's number; 0 is the adapter of the desktop
     std::string adapter_name;                   // or a vendor (NVIDIA, AMD, Intel, Qualcomm), or a part of a name
     Preference preference = Preference::none;   // or what DXGI orders first
-    std::map<std::string, std::int64_t> sizes;  // of free dimensions, by name or denotation
+    Sizes sizes;                                // of free dimensions, by name or denotation; of a package with buckets,
+                                                // those of the app's inputs: see Model::bucket
     bool disable_metacommands = false;          // DirectML's own shaders in place of the vendor's kernels
     bool warm_up = true;                        // run once with zeros while loading
     Read read;
@@ -95,6 +99,13 @@ struct Tensor {
     std::vector<std::uint8_t> bytes;
 };
 
+// Which bucket some sizes take: the one of exactly these; else, of those with room in every dimension, that of fewest elements.
+struct Choice {
+    std::string bucket;  // its name
+    Sizes sizes;         // its own, which its inputs must have
+    Sizes padding;       // how many elements the app has to add; what they must hold depends on the model
+};
+
 class Model {
 public:
     // The model of the package in `folder`, checked against model.json, ready to run.
@@ -116,9 +127,22 @@ public:
     // may not be done yet when this returns: wait for a fence of the queue. Other buffers, reopen() and the end wait for it.
     Status run_bound() noexcept;
 
-    // A new session: after device_removed or out_of_memory.
+    // A new session of the bucket that is loaded, and no others: after device_removed or out_of_memory.
     Status reopen(Device device) noexcept;
 
+    // Which bucket these sizes would take; nothing is loaded. bad_input where none has room, or the package has none.
+    Status choose(const Sizes& sizes, Choice& choice) const noexcept;
+
+    // Go on with the bucket for these sizes, in all threads that share this model. Its session is made where it was not
+    // before; the others stay, with their buffers and with weights of their own on the device, until reopen(). After an error the
+    // bucket of before is still there.
+    Status take(const Sizes& sizes) noexcept;
+
+    // Name of the bucket that is loaded, empty in a package without buckets; and what the sizes lack to it: Choice::padding.
+    const std::string& bucket() const noexcept;
+    const Sizes& padding() const noexcept;
+
+    // Of the model that is loaded; take() replaces them.
     const std::vector<TensorInfo>& inputs() const noexcept;
     const std::vector<TensorInfo>& outputs() const noexcept;
 

@@ -1,4 +1,5 @@
-// Runs the packaged model once: sample.exe FOLDER [dml|cpu|dml-or-cpu] [adapter]. Replace example() by your own data.
+// Runs the packaged model once: sample.exe FOLDER [dml|cpu|dml-or-cpu] [adapter] [DIM=SIZE ...]. Replace example() by your own
+// data. Sizes choose among the buckets of a package that has some.
 #include "dmlprep_model.h"
 
 #include <algorithm>
@@ -97,9 +98,15 @@ int failed(const dmlprep::Status& status) {
 
 }  // namespace
 
-int main(int count, char** words) {
+int main(int count, char** arguments) {
     dmlprep::Options options;
-    const std::string device = count > 2 ? words[2] : "dml", adapter = count > 3 ? words[3] : "0";
+    std::vector<std::string> words;
+    for (const std::string& word : std::vector<std::string>(arguments + std::min(count, 1), arguments + count))
+        if (const std::size_t at = word.find('='); at != std::string::npos)
+            options.sizes[word.substr(0, at)] = std::atoll(word.c_str() + at + 1);
+        else
+            words.push_back(word);
+    const std::string device = words.size() > 1 ? words[1] : "dml", adapter = words.size() > 2 ? words[2] : "0";
     options.device = device == "cpu"          ? dmlprep::Device::cpu
                      : device == "dml-or-cpu" ? dmlprep::Device::directml_or_cpu
                                               : dmlprep::Device::directml;
@@ -112,9 +119,15 @@ int main(int count, char** words) {
     else
         options.adapter_name = adapter;
     std::unique_ptr<dmlprep::Model> model;
-    if (dmlprep::Status status = dmlprep::Model::load(count > 1 ? words[1] : ".", options, model); !status)
+    if (dmlprep::Status status = dmlprep::Model::load(words.empty() ? "." : words[0], options, model); !status)
         return failed(status);
     std::printf("device %s\n", model->device() == dmlprep::Device::cpu ? "cpu" : "dml");
+    if (!model->bucket().empty()) {
+        std::string padding;
+        for (const auto& [name, missing] : model->padding())
+            padding += " " + name + "=" + std::to_string(missing);
+        std::printf("bucket %s, padding%s\n", model->bucket().c_str(), padding.empty() ? " none" : padding.c_str());
+    }
     if (!model->notice().empty())
         std::printf("%s\n", model->notice().c_str());
     std::vector<dmlprep::Tensor> inputs, outputs;

@@ -1,7 +1,7 @@
 // Runs the packaged model on the app's own Direct3D 12 device and queue, with tensors that never leave the GPU:
-// sample_d3d12.exe FOLDER. A compute shader writes the inputs (your pre-processing), the model runs, a second one reads its
+// sample_d3d12.exe FOLDER [DIM=SIZE ...]. A compute shader writes the inputs (your pre-processing), the model runs, a second one reads its
 // outputs (your post-processing); then the outputs are read back once, to be printed. Inputs must be float32, uint8, bool or of
-// 32-bit whole numbers.
+// 32-bit whole numbers. Sizes choose among the buckets of a package that has some.
 #if defined(__MINGW32__)
 #define WIDL_EXPLICIT_AGGREGATE_RETURNS
 #endif
@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <map>
 
@@ -47,9 +48,14 @@ int main(int count, char** arguments) {
     dmlprep::Options options;
     options.d3d12_device = gpu.device.get();
     options.d3d12_queue = gpu.queue.get();
+    for (int i = 2; i < count; ++i)
+        if (const char* at = std::strchr(arguments[i], '='))
+            options.sizes[std::string(arguments[i], static_cast<std::size_t>(at - arguments[i]))] = std::atoll(at + 1);
     std::unique_ptr<dmlprep::Model> model;
     if (dmlprep::Status status = dmlprep::Model::load(count > 1 ? arguments[1] : ".", options, model); !status)
         return failed(status.message.c_str());
+    if (!model->bucket().empty())
+        std::printf("bucket %s\n", model->bucket().c_str());
     std::map<std::string, Com<ID3D12Resource>> buffers;
     for (const auto* infos : {&model->inputs(), &model->outputs()})
         for (const dmlprep::TensorInfo& info : *infos) {

@@ -12,57 +12,6 @@ using System.Xml.Linq;
 
 namespace Dmlprep
 {
-    /// <summary>One input or output of the contract.</summary>
-    public sealed class TensorInfo
-    {
-        internal TensorInfo(XElement one)
-        {
-            Name = Json.Text(one, "name");
-            Type = Json.Text(one, "type");
-            Layout = Json.Text(one, "layout");
-            Meaning = Json.TextOrEmpty(one, "meaning");
-            XElement picture = Json.Member(one, "picture");
-            Colour = picture == null ? "" : Json.TextOrEmpty(picture, "colour");
-            XElement range = Json.Member(one, "range");
-            if (range != null && range.Elements().Count() == 2)
-                Range = range.Elements().Select(Json.Number).ToArray();
-            var shape = new List<long>();
-            var free = new List<string>();
-            foreach (XElement size in Json.Needed(one, "shape").Elements())
-            {
-                bool known = (string)size.Attribute("type") == "number";
-                shape.Add(known ? (long)Json.Number(size) : -1);
-                free.Add(known ? "" : size.Value);
-            }
-            Shape = shape.ToArray();
-            FreeNames = free.ToArray();
-        }
-
-        /// <summary>Its name.</summary>
-        public string Name { get; }
-
-        /// <summary>Element type, by numpy's names: float16, float32, uint8 ...</summary>
-        public string Type { get; }
-
-        /// <summary>Sizes; -1 for a dimension that is free.</summary>
-        public long[] Shape { get; }
-
-        /// <summary>Name of each free dimension, "" for a fixed one.</summary>
-        public string[] FreeNames { get; }
-
-        /// <summary>NCHW, where the contract says it.</summary>
-        public string Layout { get; }
-
-        /// <summary>picture, boxes, scores ..., where the contract says it.</summary>
-        public string Meaning { get; }
-
-        /// <summary>The channels of a picture: rgb, bgr, rgba, bgra, gray.</summary>
-        public string Colour { get; }
-
-        /// <summary>The least and the largest number, where they are known; else null.</summary>
-        public double[] Range { get; }
-    }
-
     /// <summary>What model.json says, as far as the loader needs it.</summary>
     internal sealed class Contract
     {
@@ -92,41 +41,40 @@ namespace Dmlprep
             }
             if (Json.Number(Json.Needed(document, "format")) != Format)
                 throw new PackageDamagedException(File, "is of another format than this loader reads");
-            XElement model = Json.Needed(document, "model");
-            Model = Json.Text(model, "file");
-            Data = Json.Needed(model, "data").Elements().Select(one => one.Value).ToArray();
-            Inputs = Json.Needed(document, "inputs").Elements().Select(one => new TensorInfo(one)).ToArray();
-            Outputs = Json.Needed(document, "outputs").Elements().Select(one => new TensorInfo(one)).ToArray();
+            Whole = new Part(document);
+            XElement buckets = Json.Member(document, "buckets");
+            Buckets = buckets == null ? new Part[0] : buckets.Elements().Select(one => new Part(one)).ToArray();
             Denotations = Json.Needed(document, "denotations").Elements().Select(one => one.Value).ToArray();
-            Lowest = Json.Text(Json.Needed(document, "target"), "lowest_onnxruntime");
             foreach (XElement entry in Json.Needed(document, "files").Elements())
                 _files[Json.Name(entry)] = Tuple.Create((long)Json.Number(Json.Needed(entry, "bytes")), Json.Text(entry, "sha256"));
         }
 
-        public string Model { get; }
-        public string[] Data { get; }
-        public TensorInfo[] Inputs { get; }
-        public TensorInfo[] Outputs { get; }
-        public string[] Denotations { get; }
-        public string Lowest { get; }
+        /// <summary>The model of a package without buckets; else the same as the first one.</summary>
+        public Part Whole { get; }
 
-        /// <summary>Holds every file against the contract. A folder of null: only the model, from the app's own bytes.</summary>
-        /// <returns>The bytes of the model, which were checked.</returns>
-        public byte[] Checked(Func<string, byte[]> read, string folder)
+        /// <summary>Models of fixed sizes, with the same weights; none in a package without buckets.</summary>
+        public Part[] Buckets { get; }
+
+        public string[] Denotations { get; }
+
+        /// <summary>Holds every file against the contract, those of other buckets too. A folder of null: only the part's model, from
+        /// the app's own bytes.</summary>
+        /// <returns>The bytes of the part's model, which were checked.</returns>
+        public byte[] Checked(Part part, Func<string, byte[]> read, string folder)
         {
             byte[] model = null;
             foreach (KeyValuePair<string, Tuple<long, string>> entry in _files)
             {
                 string name = entry.Key;
-                bool needed = name == Model || Data.Contains(name);
+                bool needed = name == part.Model || part.Data.Contains(name);
                 if (!needed && (folder == null || !System.IO.File.Exists(Path.Combine(folder, name))))
                     continue; // what an app need not ship: sources, the README
-                if (name == Model || folder == null)
+                if (name == part.Model || folder == null)
                 {
                     byte[] raw = Bytes(read, name);
                     using (var stream = new MemoryStream(raw, false))
                         Check(name, stream, entry.Value);
-                    if (name == Model)
+                    if (name == part.Model)
                         model = raw;
                 }
                 else
@@ -136,7 +84,7 @@ namespace Dmlprep
                 }
             }
             if (model == null)
-                throw new PackageDamagedException(File, "does not say what " + Model + " is like");
+                throw new PackageDamagedException(File, "does not say what " + part.Model + " is like");
             return model;
         }
 

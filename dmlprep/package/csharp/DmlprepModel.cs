@@ -12,7 +12,6 @@ using System.IO;
 using System.Linq;
 using System.Runtime.InteropServices;
 using Microsoft.ML.OnnxRuntime;
-using Microsoft.ML.OnnxRuntime.Tensors;
 
 namespace Dmlprep
 {
@@ -32,7 +31,8 @@ namespace Dmlprep
         /// Qualcomm), or a part of a name.</summary>
         public string Adapter { get; set; } = "0";
 
-        /// <summary>Sizes of free dimensions, by name or denotation.</summary>
+        /// <summary>Sizes of free dimensions, by name or denotation; of a package with buckets, those of the app's inputs: Model.Bucket
+        /// and Model.Padding then say what was chosen, which is the first bucket without any.</summary>
         public IDictionary<string, long> Sizes { get; set; } = new Dictionary<string, long>();
 
         /// <summary>DirectML's own shaders in place of the vendor's kernels.</summary>
@@ -46,22 +46,6 @@ namespace Dmlprep
         public Func<string, byte[]> Read { get; set; }
     }
 
-    /// <summary>A tensor on the CPU, row by row without gaps.</summary>
-    public sealed class Tensor
-    {
-        /// <param name="data">An array of one dimension: float[], byte[], long[] ...; float16 as its bits in ushort[].</param>
-        /// <param name="shape">Its sizes.</param>
-        public Tensor(Array data, params long[] shape)
-        {
-            Data = data;
-            Shape = shape;
-        }
-
-        public Array Data { get; }
-
-        public long[] Shape { get; }
-    }
-
     /// <summary>A model of a package, ready to run. Threads may share it.</summary>
     public sealed class Model : IDisposable
     {
@@ -72,7 +56,9 @@ namespace Dmlprep
         private readonly Options _options;
         private readonly Func<string, byte[]> _read;
         private readonly Contract _contract;
-        private InferenceSession _session;
+        private readonly Dictionary<string, InferenceSession> _sessions = new Dictionary<string, InferenceSession>(); // by bucket
+        private IDictionary<string, long> _sizes;
+        private Choice _chosen;
         private SessionLostException _lost;
 
         /// <summary>The model of the package in a folder, checked against model.json, ready to run.</summary>
@@ -83,19 +69,21 @@ namespace Dmlprep
             _folder = _options.Read == null ? Path.GetFullPath(folder) : null;
             _read = _options.Read ?? (name => File.ReadAllBytes(Path.Combine(_folder, name)));
             _contract = new Contract(_read);
+            _sizes = new Dictionary<string, long>(_options.Sizes);
+            _chosen = Buckets.Wanted(_contract, _sizes);
             Reopen(_options.Device);
         }
 
-        /// <summary>Inputs as the contract describes them.</summary>
+        /// <summary>Inputs of the model that is loaded, as the contract describes them.</summary>
         public IReadOnlyList<TensorInfo> Inputs
         {
-            get { return _contract.Inputs; }
+            get { return _chosen.Part.Inputs; }
         }
 
         /// <summary>Outputs as the contract describes them.</summary>
         public IReadOnlyList<TensorInfo> Outputs
         {
-            get { return _contract.Outputs; }
+            get { return _chosen.Part.Outputs; }
         }
 
         /// <summary>DirectML or Cpu: what runs it.</summary>
@@ -104,14 +92,62 @@ namespace Dmlprep
         /// <summary>Why it runs on the CPU though DirectML was asked for; empty where it does not.</summary>
         public string Notice { get; private set; } = "";
 
-        /// <summary>A new session: after DeviceRemovedException or OutOfDeviceMemoryException.</summary>
+        /// <summary>Name of the bucket that is loaded; "" for a package without buckets.</summary>
+        public string Bucket
+        {
+            get { return _chosen.Bucket; }
+        }
+
+        /// <summary>By dimension, how many elements the app has to add to its inputs for that bucket.</summary>
+        public IReadOnlyDictionary<string, long> Padding
+        {
+            get { return _chosen.Padding; }
+        }
+
+        /// <summary>Which bucket these sizes would take. Nothing is loaded.</summary>
+        /// <exception cref="BadInputException">No bucket has room for them, or the package has none.</exception>
+        public Choice Choose(IDictionary<string, long> sizes)
+        {
+            return Buckets.Choose(_contract.Buckets, sizes);
+        }
+
+        /// <summary>Go on with the bucket for these sizes, for all threads that share this model. Its session is made where it was
+        /// not before; the others stay, each with weights of its own on the device, until Close or Reopen.</summary>
+        /// <exception cref="ModelException">No bucket has room for them, or it cannot be loaded: then the one of before stays.</exception>
+        public void Take(IDictionary<string, long> sizes)
+        {
+            Buckets.Demand(_contract.Buckets);
+            lock (OneAtATime)
+            {
+                Choice wanted = Buckets.Wanted(_contract, sizes), before = _chosen;
+                IDictionary<string, long> sizesBefore = _sizes;
+                DemandOpen();
+                _chosen = wanted;
+                _sizes = new Dictionary<string, long>(sizes);
+                try
+                {
+                    if (!_sessions.ContainsKey(Bucket))
+                        Open(_contract.Checked(_chosen.Part, _read, _folder), Device);
+                }
+                catch (ModelException)
+                {
+                    LetGo(Bucket);
+                    _chosen = before;
+                    _sizes = sizesBefore;
+                    throw;
+                }
+            }
+        }
+
+        /// <summary>A new session of the bucket that is loaded, and no others: after DeviceRemovedException or
+        /// OutOfDeviceMemoryException.</summary>
         public void Reopen(Device device = Device.DirectML)
         {
             lock (OneAtATime)
             {
                 Close();
                 Notice = "";
-                byte[] model = _contract.Checked(_read, _folder);
+                byte[] model = _contract.Checked(_chosen.Part, _read, _folder);
                 if (device != Device.Cpu)
                 {
                     try
@@ -129,16 +165,32 @@ namespace Dmlprep
             }
         }
 
-        /// <summary>Gives the session's memory back.</summary>
+        /// <summary>Gives the memory of all sessions back.</summary>
         public void Close()
         {
             lock (OneAtATime)
             {
                 _lost = null;
-                InferenceSession session = _session;
-                _session = null;
-                session?.Dispose();
+                foreach (string bucket in _sessions.Keys.ToArray())
+                    LetGo(bucket);
             }
+        }
+
+        private void LetGo(string bucket)
+        {
+            InferenceSession session;
+            if (!_sessions.TryGetValue(bucket, out session))
+                return;
+            _sessions.Remove(bucket);
+            session.Dispose();
+        }
+
+        private void DemandOpen()
+        {
+            if (_lost != null)
+                throw _lost.Again();
+            if (_sessions.Count == 0)
+                throw new ModelException("the model is closed: call Reopen()");
         }
 
         public void Dispose()
@@ -150,18 +202,15 @@ namespace Dmlprep
         /// <param name="inputs">Tensors by the names of the contract.</param>
         public Dictionary<string, Tensor> Run(IReadOnlyDictionary<string, Tensor> inputs)
         {
-            foreach (TensorInfo one in _contract.Inputs)
-                CheckInput(one, inputs);
-            string strange = inputs.Keys.FirstOrDefault(name => _contract.Inputs.All(one => one.Name != name));
-            if (strange != null)
-                throw new BadInputException("the model has no input '" + strange + "'; it has: "
-                    + string.Join(", ", _contract.Inputs.Select(one => one.Name)));
             lock (OneAtATime)
             {
-                if (_lost != null)
-                    throw _lost.Again();
-                if (_session == null)
-                    throw new ModelException("the model is closed: call Reopen()");
+                foreach (TensorInfo one in Inputs)
+                    CheckInput(one, inputs);
+                string strange = inputs.Keys.FirstOrDefault(name => Inputs.All(one => one.Name != name));
+                if (strange != null)
+                    throw new BadInputException("the model has no input '" + strange + "'; it has: "
+                        + string.Join(", ", Inputs.Select(one => one.Name)));
+                DemandOpen();
                 try
                 {
                     return RunNow(inputs);
@@ -183,10 +232,10 @@ namespace Dmlprep
         {
             var pinned = new List<GCHandle>();
             var values = new List<OrtValue>();
-            string[] names = _contract.Outputs.Select(one => one.Name).ToArray();
+            string[] names = Outputs.Select(one => one.Name).ToArray();
             try
             {
-                foreach (TensorInfo one in _contract.Inputs)
+                foreach (TensorInfo one in Inputs)
                 {
                     Tensor tensor = inputs[one.Name];
                     GCHandle handle = GCHandle.Alloc(tensor.Data, GCHandleType.Pinned);
@@ -196,8 +245,8 @@ namespace Dmlprep
                 }
                 using (var settings = new RunOptions())
                 using (IDisposableReadOnlyCollection<OrtValue> answers =
-                    _session.Run(settings, _contract.Inputs.Select(one => one.Name).ToArray(), values, names))
-                    return answers.Select((value, index) => Tuple.Create(names[index], Types.Copied(_contract.Outputs[index], value)))
+                    _sessions[Bucket].Run(settings, Inputs.Select(one => one.Name).ToArray(), values, names))
+                    return answers.Select((value, index) => Tuple.Create(names[index], Types.Copied(Outputs[index], value)))
                         .ToDictionary(pair => pair.Item1, pair => pair.Item2);
             }
             finally
@@ -211,13 +260,14 @@ namespace Dmlprep
 
         private void Open(byte[] model, Device device)
         {
-            foreach (TensorInfo one in _contract.Inputs.Concat(_contract.Outputs))
+            Part part = _chosen.Part;
+            foreach (TensorInfo one in part.Inputs.Concat(part.Outputs))
                 Types.Of(one);
-            if (_contract.Data.Length > 0 && _folder == null)
+            if (part.Data.Length > 0 && _folder == null)
                 throw new ModelException("ONNX Runtime for C# takes no data files from memory: load this model from a folder");
             try
             {
-                Native.Prepare(_contract.Lowest);
+                Native.Prepare(part.Lowest);
                 using (var settings = new SessionOptions())
                 {
                     settings.ExecutionMode = ExecutionMode.ORT_SEQUENTIAL;
@@ -232,8 +282,8 @@ namespace Dmlprep
                         settings.AppendExecutionProvider("DML", adapter);
                     }
                     FixSizes(settings);
-                    _session = _contract.Data.Length > 0
-                        ? new InferenceSession(Path.Combine(_folder, _contract.Model), settings)
+                    _sessions[Bucket] = part.Data.Length > 0
+                        ? new InferenceSession(Path.Combine(_folder, part.Model), settings)
                         : new InferenceSession(model, settings);
                 }
             }
@@ -248,9 +298,9 @@ namespace Dmlprep
 
         private void FixSizes(SessionOptions settings)
         {
-            foreach (KeyValuePair<string, long> size in _options.Sizes)
+            foreach (KeyValuePair<string, long> size in _sizes.Where(size => !_chosen.Part.Dimensions.Contains(size.Key)))
             {
-                if (_contract.Inputs.Any(one => one.FreeNames.Contains(size.Key) && size.Key != ""))
+                if (Inputs.Any(one => one.FreeNames.Contains(size.Key) && size.Key != ""))
                     settings.AddFreeDimensionOverrideByName(size.Key, size.Value);
                 else if (_contract.Denotations.Contains(size.Key))
                     settings.AddFreeDimensionOverride(size.Key, size.Value);
@@ -263,7 +313,7 @@ namespace Dmlprep
         private void RunWithZeros()
         {
             var zeros = new Dictionary<string, Tensor>();
-            foreach (TensorInfo one in _contract.Inputs)
+            foreach (TensorInfo one in Inputs)
             {
                 long[] shape = ShapeOf(one);
                 if (shape.Any(size => size < 0))
@@ -276,7 +326,7 @@ namespace Dmlprep
         private long[] ShapeOf(TensorInfo one)
         {
             long given;
-            return one.Shape.Select((size, axis) => size < 0 && _options.Sizes.TryGetValue(one.FreeNames[axis], out given) ? given : size).ToArray();
+            return one.Shape.Select((size, axis) => size < 0 && _sizes.TryGetValue(one.FreeNames[axis], out given) ? given : size).ToArray();
         }
 
         private void CheckInput(TensorInfo one, IReadOnlyDictionary<string, Tensor> inputs)
@@ -289,63 +339,14 @@ namespace Dmlprep
                 && given.Shape.Zip(wanted, (size, expected) => size >= 0 && (expected < 0 || size == expected)).All(same => same);
             if (!fits)
                 throw new BadInputException("input '" + one.Name + "' is [" + string.Join(", ", given.Shape) + "], and the model takes ["
-                    + string.Join(", ", wanted.Select(size => size < 0 ? "?" : size.ToString())) + "]");
+                    + string.Join(", ", wanted.Select(size => size < 0 ? "?" : size.ToString())) + "]"
+                    + (Bucket == "" ? "" : "; the bucket " + Bucket + " takes no other sizes: pad the input"));
             Types.Row type = Types.Of(one);
             if (given.Data.GetType() != type.Managed.MakeArrayType())
                 throw new BadInputException("input '" + one.Name + "' needs " + type.Managed.Name + "[] for " + one.Type);
             long count = given.Shape.Aggregate(1L, (all, size) => all * size);
             if (given.Data.LongLength != count)
                 throw new BadInputException("input '" + one.Name + "' has " + given.Data.LongLength + " elements, not " + count);
-        }
-    }
-
-    /// <summary>Element types, by numpy's names in the contract.</summary>
-    internal static class Types
-    {
-        internal sealed class Row
-        {
-            public Row(Type managed, TensorElementType element)
-            {
-                Managed = managed;
-                Element = element;
-            }
-
-            public Type Managed { get; }
-
-            public TensorElementType Element { get; }
-        }
-
-        private static readonly Dictionary<string, Row> Rows = new Dictionary<string, Row>
-        {
-            { "float16", new Row(typeof(ushort), TensorElementType.Float16) },
-            { "float32", new Row(typeof(float), TensorElementType.Float) },
-            { "float64", new Row(typeof(double), TensorElementType.Double) },
-            { "int8", new Row(typeof(sbyte), TensorElementType.Int8) },
-            { "int16", new Row(typeof(short), TensorElementType.Int16) },
-            { "int32", new Row(typeof(int), TensorElementType.Int32) },
-            { "int64", new Row(typeof(long), TensorElementType.Int64) },
-            { "uint8", new Row(typeof(byte), TensorElementType.UInt8) },
-            { "uint16", new Row(typeof(ushort), TensorElementType.UInt16) },
-            { "uint32", new Row(typeof(uint), TensorElementType.UInt32) },
-            { "uint64", new Row(typeof(ulong), TensorElementType.UInt64) },
-            { "bool", new Row(typeof(bool), TensorElementType.Bool) },
-        };
-
-        public static Row Of(TensorInfo one)
-        {
-            Row found;
-            if (!Rows.TryGetValue(one.Type, out found))
-                throw new ModelException("'" + one.Name + "' is " + one.Type + ", which this loader does not carry");
-            return found;
-        }
-
-        public static Tensor Copied(TensorInfo one, OrtValue value)
-        {
-            byte[] raw = value.GetTensorMutableRawData().ToArray();
-            long[] shape = value.GetTensorTypeAndShape().Shape;
-            Array data = Array.CreateInstance(Of(one).Managed, shape.Aggregate(1L, (all, size) => all * size));
-            Buffer.BlockCopy(raw, 0, data, 0, raw.Length);
-            return new Tensor(data, shape);
         }
     }
 

@@ -1,4 +1,5 @@
-// Runs the packaged model once: dotnet run -- [FOLDER] [dml|cpu|dml-or-cpu] [adapter]. Replace Example() by your own data.
+// Runs the packaged model once: dotnet run -- [FOLDER] [dml|cpu|dml-or-cpu] [adapter] [DIM=SIZE ...]. Replace Example() by your own
+// data. Sizes choose among the buckets of a package that has some.
 using System;
 using System.Collections.Generic;
 using System.Globalization;
@@ -65,20 +66,25 @@ internal static class Sample
         return found;
     }
 
-    private static int Main(string[] words)
+    private static int Main(string[] given)
     {
+        string[] words = given.Where(word => !word.Contains("=")).ToArray();
         string folder = words.Length > 0 ? words[0] : AppContext.BaseDirectory;
         string device = words.Length > 1 ? words[1] : "dml";
         var options = new Options
         {
             Device = device == "cpu" ? Device.Cpu : device == "dml-or-cpu" ? Device.DirectMLOrCpu : Device.DirectML,
             Adapter = words.Length > 2 ? words[2] : "0",
+            Sizes = given.Where(word => word.Contains("=")).Select(word => word.Split('=')).ToDictionary(pair => pair[0], pair => long.Parse(pair[1])),
         };
         try
         {
             using (var model = new Model(folder, options))
             {
                 Console.WriteLine("device " + (model.Device == Device.Cpu ? "cpu" : "dml"));
+                string padding = string.Concat(model.Padding.Select(pair => " " + pair.Key + "=" + pair.Value));
+                if (model.Bucket != "")
+                    Console.WriteLine("bucket " + model.Bucket + ", padding" + (padding == "" ? " none" : padding));
                 if (model.Notice != "")
                     Console.WriteLine(model.Notice);
                 Dictionary<string, Tensor> outputs = model.Run(model.Inputs.ToDictionary(one => one.Name, Example));

@@ -14,6 +14,7 @@ const path = require('node:path');
 const CONTRACT = 'model.json';
 const DIGEST = 'model.json.sha256';
 const FORMAT = 1;
+const NO_BUCKETS = 'the package has no buckets: its model takes the sizes of its contract';
 
 // By the contract's element types. onnxruntime-node takes float16 as its bits.
 const ARRAYS = {
@@ -89,18 +90,43 @@ function older(version, least) {
   return a[0] !== b[0] ? a[0] < b[0] : a[1] < b[1];
 }
 
+// Of the buckets of a contract, { bucket, padding } for these sizes: the bucket of exactly these; else, of those that are as
+// large in every dimension, that of fewest elements. `padding` is, by dimension, how many elements the app has to add.
+function choose(buckets, sizes) {
+  if (!buckets.length) throw new BadInput(NO_BUCKETS);
+  const known = Object.keys(buckets[0].sizes);
+  const has = (name) => Object.hasOwn(sizes, name);
+  const strange = Object.keys(sizes).sort().find((name) => !known.includes(name));
+  if (strange !== undefined) throw new BadInput(`the buckets have no dimension '${strange}'; they have: ${known.join(', ')}`);
+  const missing = known.find((name) => !has(name));
+  if (missing !== undefined) throw new BadInput(`the size of '${missing}' is missing: the buckets differ in ${known.join(', ')}`);
+  const wrong = known.find((name) => !Number.isSafeInteger(sizes[name]) || sizes[name] < 1);
+  if (wrong !== undefined) throw new BadInput(`the size of '${wrong}' is ${sizes[wrong]}, and must be a whole number of 1 or more`);
+  const elements = (one) => Object.values(one.sizes).reduce((all, size) => all * size, 1);
+  const room = buckets.filter((one) => known.every((name) => one.sizes[name] >= sizes[name]));
+  if (!room.length) {
+    const asked = known.map((name) => `${name}=${sizes[name]}`).join(', ');
+    throw new BadInput(`no bucket has room for ${asked}; there are: ${buckets.map((one) => one.name).join(', ')}`);
+  }
+  const bucket = room.reduce((best, one) => (elements(one) < elements(best) ? one : best));
+  const lacking = known.filter((name) => bucket.sizes[name] > sizes[name]);
+  return { bucket, padding: Object.fromEntries(lacking.map((name) => [name, bucket.sizes[name] - sizes[name]])) };
+}
+
 class Model {
   // The model of the package in `folder`, checked against model.json, ready to run.
   //
   // options.device    'dml'; 'cpu' for the CPU alone; 'dml-or-cpu' for the CPU where DirectML cannot be had: `notice` says why
   // options.adapter   DXGI's number; 0 is the adapter of the desktop. Node cannot ask for names or preferences.
-  // options.sizes     sizes of dimensions that the contract leaves free, by name
+  // options.sizes     sizes of dimensions that the contract leaves free, by name; of a package with buckets, those of the app's
+  //                   inputs: `bucket` and `padding` then say what was chosen, which is the first bucket without any
   // options.warmUp    false to load without a first run
   // options.read      gives a file's bytes (or a promise of them) by its name, in place of `folder`
   // options.runtime   what require('onnxruntime-node') gives, where the app has it elsewhere
   static async load(folder, options = {}) {
     const model = new Model(folder, options);
     await model.readContract();
+    model.part = model.wanted(options.sizes || {});
     await model.reopen(options.device || 'dml');
     return model;
   }
@@ -108,23 +134,75 @@ class Model {
   constructor(folder, options) {
     this.folder = folder;
     this.options = options;
-    this.sizes = options.sizes || {};
     this.contract = null;
-    this.session = null;
+    this.part = null; // what is chosen: the contract or one of its buckets, `padding`, and sizes of free dimensions
+    this.sessions = new Map(); // by the name of the bucket, '' where there are none
     this.lost = null;
     this.device = '';
     this.notice = '';
   }
 
+  // Of the model that is loaded.
   get inputs() {
-    return this.contract.inputs;
+    return this.part.of.inputs;
   }
 
   get outputs() {
-    return this.contract.outputs;
+    return this.part.of.outputs;
   }
 
-  // A new session: after DeviceRemoved or OutOfMemory.
+  // Name of the bucket that is loaded; '' for a package without buckets.
+  get bucket() {
+    return this.part.of.name || '';
+  }
+
+  // By dimension, how many elements the app has to add to its inputs for that bucket. What they must hold depends on the model.
+  get padding() {
+    return this.part.padding;
+  }
+
+  get buckets() {
+    return this.contract.buckets || [];
+  }
+
+  // Which bucket these sizes would take: { bucket, sizes, padding }. Nothing is loaded. BadInput where none has room.
+  choose(sizes) {
+    const { bucket, padding } = choose(this.buckets, sizes);
+    return { bucket: bucket.name, sizes: { ...bucket.sizes }, padding };
+  }
+
+  // Go on with the bucket for these sizes. Its session is made where it was not before; the others stay, each with weights of
+  // its own on the device, until close() or reopen(). Calls of run() before this one are done with the bucket of then.
+  take(sizes) {
+    return oneAtATime(async () => {
+      if (!this.buckets.length) throw new BadInput(NO_BUCKETS);
+      const part = this.wanted(sizes);
+      this.check();
+      const before = this.part;
+      this.part = part;
+      try {
+        if (!this.session) await this.open(await this.checked(), this.device);
+      } catch (error) {
+        await this.drop(this.bucket);
+        this.part = before;
+        throw error;
+      }
+    });
+  }
+
+  wanted(sizes) {
+    if (!this.buckets.length) return { of: this.contract, padding: {}, free: sizes };
+    const [own, free] = [{}, {}];
+    for (const [name, size] of Object.entries(sizes)) (Object.hasOwn(this.buckets[0].sizes, name) ? own : free)[name] = size;
+    const { bucket, padding } = Object.keys(own).length ? choose(this.buckets, own) : { bucket: this.buckets[0], padding: {} };
+    return { of: bucket, padding, free };
+  }
+
+  get session() {
+    return this.sessions.get(this.bucket);
+  }
+
+  // A new session of the bucket that is loaded, and no others: after DeviceRemoved or OutOfMemory.
   reopen(device = 'dml') {
     if (!['dml', 'cpu', 'dml-or-cpu'].includes(device)) throw new RangeError(`unknown device ${device}`);
     return oneAtATime(async () => {
@@ -146,7 +224,7 @@ class Model {
     });
   }
 
-  // Give the session's memory back.
+  // Give the memory of all sessions back.
   close() {
     return oneAtATime(() => this.drop());
   }
@@ -156,10 +234,18 @@ class Model {
     return oneAtATime(() => this.runNow(inputs));
   }
 
-  async drop() {
-    const session = this.session;
-    this.session = null;
-    if (session) await session.release();
+  // Let sessions go: that of one bucket, or all.
+  async drop(name) {
+    const gone = [...this.sessions].filter(([bucket]) => name === undefined || bucket === name);
+    for (const [bucket, session] of gone) {
+      this.sessions.delete(bucket);
+      await session.release();
+    }
+  }
+
+  check() {
+    if (this.lost) throw this.lost;
+    if (!this.sessions.size) throw new ModelError('the model is closed: call reopen()');
   }
 
   async bytes(name) {
@@ -181,14 +267,15 @@ class Model {
     if (said !== `${sha256(raw)}  ${CONTRACT}\n`) throw new PackageDamaged(CONTRACT, `is not the one that ${DIGEST} is about`);
     this.contract = JSON.parse(raw.toString('utf8'));
     if (this.contract.format !== FORMAT) throw new PackageDamaged(CONTRACT, `is of a format that this loader does not read`);
-    for (const one of [...this.inputs, ...this.outputs]) {
+    const parts = [this.contract, ...this.buckets];
+    for (const one of parts.flatMap((part) => [...part.inputs, ...part.outputs])) {
       if (!(one.type in ARRAYS)) throw new ModelError(`'${one.name}' is ${one.type}, which this loader does not carry`);
     }
   }
 
   // Every file as the contract has it; the bytes of those that the session is made from.
   async checked() {
-    const { file, data } = this.contract.model;
+    const { file, data } = this.part.of.model;
     const kept = {};
     for (const [name, entry] of Object.entries(this.contract.files)) {
       const needed = name === file || data.includes(name);
@@ -222,7 +309,7 @@ class Model {
   async open(kept, device) {
     const runtime = this.runtime();
     const version = runtime.env.versions.node || runtime.env.versions.common;
-    const least = this.contract.target.lowest_onnxruntime;
+    const least = this.part.of.target.lowest_onnxruntime;
     if (older(version, least)) {
       throw new RuntimeMissing(`onnxruntime-node ${version} is older than ${least}, the oldest that this model was made for`);
     }
@@ -236,16 +323,17 @@ class Model {
       settings.executionProviders = ['cpu'];
     }
     const free = new Set(this.inputs.flatMap((one) => one.shape.filter((size) => typeof size === 'string')));
-    for (const name of Object.keys(this.sizes)) {
+    const sizes = this.part.free;
+    for (const name of Object.keys(sizes)) {
       if (!free.has(name)) throw new BadInput(`the model has no free dimension '${name}'`);
     }
-    if (Object.keys(this.sizes).length) settings.freeDimensionOverrides = this.sizes;
-    const { file, data } = this.contract.model;
+    if (Object.keys(sizes).length) settings.freeDimensionOverrides = sizes;
+    const { file, data } = this.part.of.model;
     const byPath = data.length > 0 && !this.options.read;
     if (data.length > 0 && this.options.read) settings.externalData = data.map((name) => ({ path: name, data: kept[name] }));
     try {
       const source = byPath ? path.join(this.folder, file) : kept[file];
-      this.session = await runtime.InferenceSession.create(source, settings);
+      this.sessions.set(this.bucket, await runtime.InferenceSession.create(source, settings));
     } catch (error) {
       throw translated(error);
     }
@@ -254,7 +342,8 @@ class Model {
   }
 
   shapeOf(one) {
-    return one.shape.map((size) => (typeof size === 'string' && size in this.sizes ? this.sizes[size] : size));
+    const sizes = this.part.free;
+    return one.shape.map((size) => (typeof size === 'string' && size in sizes ? sizes[size] : size));
   }
 
   // With zeros, where all sizes are known: the first run compiles shaders.
@@ -274,7 +363,8 @@ class Model {
     const wanted = this.shapeOf(one);
     const shape = Array.from(given.shape || []);
     const fits = shape.length === wanted.length && wanted.every((size, axis) => typeof size === 'string' || size === shape[axis]);
-    if (!fits) throw new BadInput(`input '${one.name}' is [${shape}], and the model takes [${wanted}]`);
+    const why = this.bucket ? `; the bucket ${this.bucket} takes no other sizes: pad the input` : '';
+    if (!fits) throw new BadInput(`input '${one.name}' is [${shape}], and the model takes [${wanted}]${why}`);
     if (!(given.data instanceof ARRAYS[one.type])) {
       throw new BadInput(`input '${one.name}' needs ${ARRAYS[one.type].name} for ${one.type}`);
     }
@@ -284,8 +374,7 @@ class Model {
   }
 
   async runNow(inputs) {
-    if (this.lost) throw this.lost;
-    if (!this.session) throw new ModelError('the model is closed: call reopen()');
+    this.check();
     const feeds = {};
     for (const one of this.inputs) feeds[one.name] = this.fitting(one, inputs);
     const strange = Object.keys(inputs).find((name) => !(name in feeds));
@@ -297,7 +386,7 @@ class Model {
       const found = translated(error);
       if (found instanceof DeviceRemoved || found instanceof OutOfMemory) {
         this.lost = found;
-        this.session = null;
+        this.sessions.clear();
       }
       throw found;
     }

@@ -1,5 +1,6 @@
 'use strict';
-// Runs the packaged model once: node sample.js [dml|cpu|dml-or-cpu] [adapter]. Replace example() by your own data.
+// Runs the packaged model once: node sample.js [dml|cpu|dml-or-cpu] [adapter] [DIM=SIZE ...]. Replace example() by your own data.
+// Sizes choose among the buckets of a package that has some.
 
 const { Model, ModelError, ARRAYS } = require('./dmlprep_model.js');
 
@@ -34,9 +35,16 @@ function example(one) {
   return { data, shape };
 }
 
-async function main([device = 'dml', adapter = '0']) {
-  const model = await Model.load(__dirname, { device, adapter: Number(adapter) });
+async function main(words) {
+  const [device = 'dml', adapter = '0'] = words.filter((word) => !word.includes('='));
+  const sizes = Object.fromEntries(words.filter((word) => word.includes('=')).map((word) => {
+    const [name, size] = word.split('=');
+    return [name, Number(size)];
+  }));
+  const model = await Model.load(__dirname, { device, adapter: Number(adapter), sizes });
   console.log(`device ${model.device}`);
+  const padding = Object.entries(model.padding).map(([name, count]) => ` ${name}=${count}`).join('');
+  if (model.bucket) console.log(`bucket ${model.bucket}, padding${padding || ' none'}`);
   if (model.notice) console.log(model.notice);
   const outputs = await model.run(Object.fromEntries(model.inputs.map((one) => [one.name, example(one)])));
   for (const one of model.outputs) {

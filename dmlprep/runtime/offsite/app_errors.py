@@ -5,6 +5,8 @@ A packaged loader carries this module: Python 3.9.
 
 from __future__ import annotations
 
+from typing import Any
+
 from dmlprep.runtime.hresult import diagnose, error_text
 
 __all__ = [
@@ -15,6 +17,7 @@ __all__ = [
     "OutOfMemory",
     "PackageDamaged",
     "RuntimeMissing",
+    "check_release",
     "translated",
 ]
 
@@ -72,3 +75,24 @@ def translated(error: Exception) -> ModelError:
     if found is not None and found.code in ("887A0002", "887A0004", "C0262002"):
         return AdapterMissing(f"the adapter cannot be used ({found}): choose another, or install its driver")
     return ModelError(f"{found}: {text}" if found is not None else text)
+
+
+def check_release(onnxruntime: Any, provider: str, lowest: str) -> None:
+    """Hold the onnxruntime that is installed against what the model needs.
+
+    Raises:
+        RuntimeMissing: it does not have this execution provider, or is older than ``lowest``.
+    """
+    here = str(onnxruntime.__version__)
+    if provider not in onnxruntime.get_available_providers():
+        said = ", ".join(onnxruntime.get_available_providers())
+        raise RuntimeMissing(
+            f"onnxruntime {here} has no {provider} (it has {said}): pip uninstall onnxruntime, then "
+            "pip install onnxruntime-directml"
+        )
+    if _numbers(here) < _numbers(lowest):
+        raise RuntimeMissing(f"onnxruntime {here} is older than {lowest}, the oldest that this model was made for")
+
+
+def _numbers(version: str) -> list[int]:
+    return [int(part) for part in version.split(".")[:2] if part.isdigit()]

@@ -31,6 +31,7 @@ from dmlprep.runtime.offsite.app_errors import (
     OutOfMemory,
     PackageDamaged,
     RuntimeMissing,
+    check_release,
     translated,
 )
 from dmlprep.runtime.offsite.buckets import Choice, choose
@@ -54,6 +55,7 @@ FORMAT = 1
 DML, CPU = "DmlExecutionProvider", "CPUExecutionProvider"
 PREFERENCES = ("high_performance", "minimum_power")
 
+_NO_BUCKETS = "the package has no buckets: its model takes the sizes of its contract"
 _LOG = logging.getLogger("dmlprep_loader")
 _ONE_AT_A_TIME = threading.RLock()
 """Sessions of DirectML are neither made nor run side by side: some drivers crash, even for two different sessions."""
@@ -134,7 +136,7 @@ class Model:
         self._sizes = dict(sizes or {})
         self._disable_metacommands = disable_metacommands
         self._warm_up = warm_up
-        self._session: Any = None
+        self._sessions: dict[str, Any] = {}  # by bucket
         self._lost: ModelError | None = None
         self.contract = read_contract(self._read)
         self._part: Mapping[str, Any] = self.contract
@@ -162,7 +164,7 @@ class Model:
             BadInput: no bucket has room for them, the package has none, or a dimension is unknown or missing.
         """
         if not self._buckets:
-            raise BadInput("the package has no buckets: its model takes the sizes of its contract")
+            raise BadInput(_NO_BUCKETS)
         try:
             return choose(self._buckets, sizes)
         except ValueError as error:
@@ -173,7 +175,7 @@ class Model:
         return list(self.contract.get("buckets") or ())
 
     def reopen(self, device: str = "dml", *, sizes: Mapping[str, int] | None = None) -> None:
-        """Make the session anew: after ``DeviceRemoved`` or ``OutOfMemory``, or for other sizes.
+        """Make one session anew, and let all others go: after ``DeviceRemoved`` or ``OutOfMemory``, or for other sizes.
 
         Args:
             device: as for ``Model``.
@@ -182,7 +184,7 @@ class Model:
         if device not in ("dml", "cpu", "dml-or-cpu"):
             raise ValueError(f"unknown device {device!r}: dml, cpu or dml-or-cpu")
         with _ONE_AT_A_TIME:
-            self._take(self._sizes if sizes is None else dict(sizes))
+            self._go_to(self._sizes if sizes is None else dict(sizes))
             self.close()
             raw = self._checked()
             self.notice = ""
@@ -198,7 +200,31 @@ class Model:
                 _LOG.warning(self.notice)
             self._open(raw, CPU)
 
-    def _take(self, sizes: dict[str, int]) -> None:
+    def take(self, sizes: Mapping[str, int]) -> None:
+        """Go on with the bucket for these sizes, in all threads that share this model.
+
+        Its session is made where it was not before; the others stay, each with weights of its own on the device, until
+        ``close`` or ``reopen``. After an error the bucket of before is still there.
+
+        Raises:
+            BadInput: no bucket has room for them, the package has none, or a dimension is unknown or missing.
+            ModelError: it cannot be loaded.
+        """
+        with _ONE_AT_A_TIME:
+            if not self._buckets:
+                raise BadInput(_NO_BUCKETS)
+            before = (self._sizes, self._part, self._free, self.bucket, self.padding)
+            self._demand_open()
+            self._go_to(dict(sizes))
+            try:
+                if self.bucket not in self._sessions:
+                    self._open(self._checked(), DML if self.device == "dml" else CPU)
+            except ModelError:
+                self._sessions.pop(self.bucket, None)
+                self._sizes, self._part, self._free, self.bucket, self.padding = before
+                raise
+
+    def _go_to(self, sizes: dict[str, int]) -> None:
         """Choose what these sizes ask for; the rest of them are for dimensions that are free."""
         part: Mapping[str, Any] = self.contract
         own: dict[str, int] = {}
@@ -212,9 +238,16 @@ class Model:
         self.bucket, self.padding = (choice.name, dict(choice.padding)) if choice is not None else ("", {})
 
     def close(self) -> None:
-        """Give the session's memory back."""
+        """Give the memory of all sessions back."""
         with _ONE_AT_A_TIME:
-            self._session, self._lost, self.device = None, None, ""
+            self._lost, self.device = None, ""
+            self._sessions.clear()
+
+    def _demand_open(self) -> None:
+        if self._lost is not None:
+            raise type(self._lost)(str(self._lost))
+        if not self._sessions:
+            raise ModelError("the model is closed: call reopen()")
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """Run the model once; other threads wait meanwhile.
@@ -227,21 +260,19 @@ class Model:
             DeviceRemoved, OutOfMemory: the session is of no use any more; the error says what to do.
             ModelError: any other error of the runtime.
         """
-        feeds = {one["name"]: self._fitting(one, inputs) for one in self.inputs}
-        if strange := sorted(set(inputs) - set(feeds)):
-            raise BadInput(f"the model has no input {strange[0]!r}; it has: {', '.join(feeds)}")
-        names = [one["name"] for one in self.outputs]
         with _ONE_AT_A_TIME:
-            if self._lost is not None:
-                raise type(self._lost)(str(self._lost))
-            if self._session is None:
-                raise ModelError("the model is closed: call reopen()")
+            feeds = {one["name"]: self._fitting(one, inputs) for one in self.inputs}
+            if strange := sorted(set(inputs) - set(feeds)):
+                raise BadInput(f"the model has no input {strange[0]!r}; it has: {', '.join(feeds)}")
+            names = [one["name"] for one in self.outputs]
+            self._demand_open()
             try:
-                return dict(zip(names, self._session.run(names, feeds)))  # noqa: B905 - Python 3.9 has no strict
+                return dict(zip(names, self._sessions[self.bucket].run(names, feeds)))  # noqa: B905 - Python 3.9 has no strict
             except Exception as error:
                 found = translated(error)
                 if isinstance(found, (DeviceRemoved, OutOfMemory)):
-                    self._session, self._lost = None, found
+                    self._sessions.clear()
+                    self._lost = found
                 raise found from error
 
     def _checked(self) -> dict[str, bytes]:
@@ -281,7 +312,7 @@ class Model:
             import onnxruntime
         except ImportError as error:
             raise RuntimeMissing(f"{error}: pip install onnxruntime-directml") from error
-        _check_release(onnxruntime, provider, self.contract["target"]["lowest_onnxruntime"])
+        check_release(onnxruntime, provider, self._part["target"]["lowest_onnxruntime"])
         settings = onnxruntime.SessionOptions()
         settings.log_severity_level = 3
         settings.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
@@ -310,7 +341,7 @@ class Model:
             raise translated(error) from error
         if provider not in session.get_providers():
             raise RuntimeMissing(f"the session has no {provider}; it has {', '.join(session.get_providers())}")
-        self._session, self.device = session, "dml" if provider == DML else "cpu"
+        self._sessions[self.bucket], self.device = session, "dml" if provider == DML else "cpu"
         if self._warm_up and (feeds := self._zeros()) is not None:
             self.run(feeds)
 
@@ -365,19 +396,3 @@ def _dtype(one: Mapping[str, Any]) -> Any:
         return np.dtype(object if one["type"] == "string" else one["type"])
     except TypeError as error:
         raise BadInput(f"{one['name']!r} is {one['type']}, which numpy does not have") from error
-
-
-def _check_release(onnxruntime: Any, provider: str, lowest: str) -> None:
-    here = str(onnxruntime.__version__)
-    if provider not in onnxruntime.get_available_providers():
-        said = ", ".join(onnxruntime.get_available_providers())
-        raise RuntimeMissing(
-            f"onnxruntime {here} has no {provider} (it has {said}): pip uninstall onnxruntime, then "
-            "pip install onnxruntime-directml"
-        )
-    if _numbers(here) < _numbers(lowest):
-        raise RuntimeMissing(f"onnxruntime {here} is older than {lowest}, the oldest that this model was made for")
-
-
-def _numbers(version: str) -> list[int]:
-    return [int(part) for part in version.split(".")[:2] if part.isdigit()]

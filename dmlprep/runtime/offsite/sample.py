@@ -43,7 +43,8 @@ def main() -> int:
         model = Model(Path(__file__).parent, device=device, adapter=adapter, sizes=given)
         print(f"device {model.device}")
         if model.bucket:
-            print(f"bucket {model.bucket}, padding {model.padding or 'none'}")
+            padding = " ".join(f"{name}={missing}" for name, missing in model.padding.items())
+            print(f"bucket {model.bucket}, padding {padding or 'none'}")
         if model.notice:
             print(model.notice)
         answers = model.run({one["name"]: example(one) for one in model.inputs})
