@@ -47,21 +47,22 @@ class Document:
     findings: tuple[Finding, ...]
 
 
-def read_document(path: Path, *, code: str = "DP840") -> Document:
+def read_document(path: Path, *, code: str = "DP840", limit: int = _BYTES) -> Document:
     """Read a file of JSON that has an object at its top.
 
     Args:
         code: of the errors.
+        limit: bytes that it may have.
 
     Raises:
-        InputError: it cannot be read, is larger than 16 MiB, is no JSON, or nests deeper than 32 levels.
+        InputError: it cannot be read, is larger, is no JSON, or nests deeper than 32 levels.
     """
 
     def refuse(what: str, fix: str) -> InputError:
         return InputError(what, where=str(path), fix=fix, code=code)
 
     try:
-        data = read_given(path, _BYTES)
+        data = read_given(path, limit)
         text = decode_text(data)
     except OSError as error:
         what, fix = explain(error, path)

@@ -119,6 +119,12 @@ def _table(table: Mapping[str, Any], name: str, place: str) -> Iterator[Finding]
         yield finding("DP844", f"{where} stands there more than once; the last one counts", node=where)
     for key, value in table.items():
         where = place_text(place, key)
+        if name == "providers" and key == "device_filtering_options":
+            text = f"{where} stands beside dml, where onnxruntime-genai takes it for the name of a provider"
+            yield finding(
+                "DP856", text, node=where, remedy="write it inside the object of dml; its page is wrong there"
+            )
+            continue
         taken = keys.get(key) if key != "*" else None
         taken = taken or keys.get("*")
         if taken is None:
@@ -165,6 +171,9 @@ def _value(value: object, taken: str, where: str) -> Iterator[Finding]:
         if (kind.table and isinstance(value, Mapping)) or (not kind.table and _fits(value, kind.name)):
             yield from _item(value, kind, where)
             return
+    if where.endswith("hardware_vendor_id") and isinstance(value, str):
+        yield _wrong(where, f"needs a number, and has {_shown(value)}", "write 4318 for NVIDIA, 4098 AMD, 32902 Intel")
+        return
     wants = " or ".join(dict.fromkeys(_wanted(kind) for kind in kinds))
     yield _wrong(where, f"needs {wants}, and has {_shown(value)}", _remedy(value, kinds))
 
