@@ -35,7 +35,7 @@ class Needs(msgspec.Struct, frozen=True, omit_defaults=True):
         logits_token: bytes of the logits of one token.
         max_length: tokens of the longest sequence, prompt included.
         batch: sequences at once, beams included.
-        longest_fit: the longest sequence for which memory suffices at that batch; 0 for none.
+        longest_fit: the longest sequence of the context for which memory suffices at that batch; 0 for none.
         batch_fit: the largest batch for which it suffices at that length; 0 for none.
     """
 
@@ -90,9 +90,10 @@ def needs_of(config: GenaiConfig, decoder: Model, weights: int, vram: int | None
     if vram is None:
         return found
     left = vram - weights
+    context = config.number("model.context_length") or most
     return msgspec.structs.replace(
         found,
-        longest_fit=_largest(lambda length: cache(length, batch) <= left),
+        longest_fit=_largest(lambda length: length <= context and cache(length, batch) <= left),
         batch_fit=_largest(lambda sequences: cache(most, sequences) <= left),
     )
 
