@@ -28,6 +28,7 @@ from dmlprep.api.covering import cover_sizes, read_sizes
 from dmlprep.api.devices import adapters, find_target, gpus, list_targets
 from dmlprep.api.feeding import make_feeds
 from dmlprep.api.fleets import gone_fleet_jobs, plan_fleet, prepare_fleet
+from dmlprep.api.genai_preparing import genai_prepare
 from dmlprep.api.kits import pack_kit, verify_kit
 from dmlprep.api.language_models import genai_check
 from dmlprep.api.packages import inspect_app, package_model, verify_package, write_nupkg
@@ -55,6 +56,7 @@ __all__ = [
     "explain",
     "find_target",
     "genai_check",
+    "genai_prepare",
     "gone_fleet_jobs",
     "gpus",
     "init_project",
