@@ -86,28 +86,4 @@ ROWS: dict[str, Code] = {
         "note",
         "install the Visual C++ Redistributable with the app, or copy its libraries beside the program",
     ),
-    "DP873": Code(
-        "an option that genai's DirectML provider does not read",
-        "warning",
-        "choose the adapter with --device-id (device_index); the page says what genai reads",
-    ),
-    "DP874": Code(
-        "graph capture is off",
-        "note",
-        "dmlprep check on the decoder says which nodes run on the CPU; --graph-capture demands it all the same",
-    ),
-    "DP875": Code("genai_config.json was changed for DirectML", "note", "keep the folder that you gave for the others"),
-    "DP876": Code(
-        "a Hugging Face folder that is not given to genai's builder",
-        "error",
-        "save the model with safetensors and without code of its own",
-    ),
-    "DP877": Code(
-        "genai's builder failed", "error", "the message has its last lines; its versions may not fit together"
-    ),
-    "DP878": Code(
-        "a language model's folder that cannot be made ready for DirectML",
-        "error",
-        "build the folder again in another form; the page says which",
-    ),
 }
