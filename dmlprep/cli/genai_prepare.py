@@ -150,6 +150,6 @@ def _show(record: RunRecord, quiet: bool) -> None:
     fallback = record.facts["genai"]["fallback"]
     folder = Path(record.output)
     place = folder / "dml" if fallback else folder
-    echo(f'load it: og.Model(og.Config({str(place)!r}))')
+    echo(f"load it: og.Model(og.Config({str(place)!r}))")
     if fallback:
         echo(f"  and where that fails, on the CPU: og.Model(og.Config({str(folder / fallback)!r}))")

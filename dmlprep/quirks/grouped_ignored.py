@@ -30,7 +30,7 @@ def _matches(node: NodeFacts) -> str:
 
 QUIRK = Quirk(
     id="grouped-ignored",
-    code="DP872",
+    code="DP652",
     title="GroupQueryAttention with a window, a cap, a bias or a sink",
     ops=("com.microsoft::GroupQueryAttention",),
     outcome="wrong numbers",

@@ -22,15 +22,16 @@ def _rewrite(facts: NodeFacts, edit: Edit) -> str:
     packed, old = facts.input(0), edit.node.inputs[0]
     heads, groups = int(facts.attribute("num_heads", 0)), int(facts.attribute("kv_num_heads", 0))
     shape = packed.shape if packed is not None else None
-    if old is None or shape is None or len(shape) != 3 or not isinstance(shape[2], int):
-        return "the width of its first input is not known"
+    kind = packed.dtype if packed is not None else None
+    if old is None or kind is None or shape is None or len(shape) != 3 or not isinstance(shape[2], int):
+        return "the type or the width of its first input is not known"
     if heads < 1 or groups < 1 or shape[2] % (heads + 2 * groups):
         return f"its first input has a width of {shape[2]}, which {heads} + 2 x {groups} heads do not divide"
     size = shape[2] // (heads + 2 * groups)
     sizes = [heads * size, groups * size, groups * size]
     outputs = []
     for name, width in zip(("query", "key", "value"), sizes, strict=True):
-        outputs.append(edit.new_value(name, old.type, ir.Shape([*shape[:2], width])))
+        outputs.append(edit.new_value(name, ir.TensorType(kind), ir.Shape([*shape[:2], width])))
     opset = edit.graph.opset_imports.get("", _SPLIT_WITH_SIZES)
     if opset >= _SPLIT_WITH_SIZES:
         split = edit.new_node("Split", [old, edit.integers(sizes, "sizes")], outputs, "split", {"axis": 2})
@@ -44,7 +45,7 @@ def _rewrite(facts: NodeFacts, edit: Edit) -> str:
 
 QUIRK = Quirk(
     id="grouped-packed",
-    code="DP870",
+    code="DP650",
     title="GroupQueryAttention with packed queries, keys and values",
     ops=("com.microsoft::GroupQueryAttention",),
     outcome="create fails",

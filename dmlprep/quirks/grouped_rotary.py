@@ -52,7 +52,7 @@ def _rewrite(facts: NodeFacts, edit: Edit) -> str:
         part = {"rotary_embedding_dim": 2 * half} if 2 * half < size else {}
         attributes = {"interleaved": int(facts.attribute("rotary_interleaved", 0)), "num_heads": heads, **part}
         data = query if index == _QUERY else key
-        made = edit.new_value("rotated", data.type, data.shape)
+        made = edit.new_value("rotated", data.type, data.shape if data.type is not None else None)
         slots = [data, positions, cosines, sines]
         rotary = edit.new_node("RotaryEmbedding", slots, [made], "rotate", attributes)
         rotary.domain = _DOMAIN
@@ -99,7 +99,7 @@ def _positions(facts: NodeFacts, edit: Edit, query: ir.Value, lengths: ir.Value,
 
 QUIRK = Quirk(
     id="grouped-rotary",
-    code="DP871",
+    code="DP651",
     title="GroupQueryAttention that rotates queries and keys",
     ops=("com.microsoft::GroupQueryAttention",),
     outcome="wrong numbers",
