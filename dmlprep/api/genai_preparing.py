@@ -34,7 +34,7 @@ def genai_prepare(
     observer: Observer | None = None,
     command_line: str = "",
 ) -> RunRecord:
-    """Make a folder of a language model ready for onnxruntime-genai on DirectML, and prove it (docs/language-models.md).
+    """Make a language model's folder ready for onnxruntime-genai on DirectML, and prove it (docs/language-models.md).
 
     Args:
         folder: one with a genai_config.json, or a Hugging Face folder (config.json and safetensors), which

@@ -165,12 +165,13 @@ def _make(run: _Run, given: GenaiFolder, staging: Path, out: FolderOut, began: f
     place = made / "dml" if request.fallback else made
     place.mkdir(parents=True)
     _check_folder(given)
-    run.source.take([given.path / CONFIG])
     models = _models(run, given, place)
     if record.exit_code:
         return
     used = {path for one in models.values() for path in one.data}
     others = [path for path in given.other_files if path not in used and path != given.path / RECORD]
+    if given.path == request.source:  # what the builder made is nobody's to change
+        run.source.take([given.path / CONFIG, *others])
     copied = copy_files(others, given.path, place)
     _write_config(run, given, place, models)
     if request.fallback:

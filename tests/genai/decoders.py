@@ -1,4 +1,4 @@
-"""Small decoders as onnxruntime-genai's builder writes them, in a folder of genai's: made here, without torch or genai."""
+"""Small decoders as onnxruntime-genai's builder writes them, in a folder of genai's: made without torch or genai."""
 
 from __future__ import annotations
 

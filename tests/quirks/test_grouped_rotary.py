@@ -14,8 +14,8 @@ import pytest
 from dmlprep.model import Model
 from dmlprep.passes import Context
 from dmlprep.passes.fix_quirks import FixQuirksOptions, FixQuirksPass
-from dmlprep.quirks import find_quirks
 from dmlprep.placement.reading import read_facts
+from dmlprep.quirks import find_quirks
 from dmlprep.runtime import SessionHost, cpu_host, open_cpu
 from dmlprep.targets import find_target
 from tests.genai.decoders import GROUPS, SIZE, decoder
