@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
+    from dmlprep.genai.preparing import Prover
     from dmlprep.pipeline import Observer
     from dmlprep.record import RunRecord
 
@@ -29,6 +32,10 @@ def genai_prepare(
     builder_python: str = "",
     time_limit: float = 3600.0,
     proof: bool = True,
+    device: Literal["cpu", "dml"] = "cpu",
+    steps: int = 16,
+    text: str | Path | None = None,
+    tolerance: str = "auto",
     vram: str | int | None = None,
     force: bool = False,
     observer: Observer | None = None,
@@ -52,7 +59,9 @@ def genai_prepare(
         builder_python: the Python of an environment with onnxruntime-genai, torch and transformers, for a Hugging Face
             folder; this one where it is empty.
         time_limit: seconds for the builder.
-        proof: hold the result against ``folder``, step by step with a cache, on the CPU.
+        proof: hold the result against ``folder``, step by step with a cache.
+        device, steps, text, tolerance: of the proof: where the result runs, tokens behind each prompt, a file for the
+            perplexity, how far it may be off.
         vram: memory that the device has (``4GB``, or bytes): a model that needs more is refused.
         force: replace what is in ``out``.
         observer: is told what the run does, such as a progress bar.
@@ -73,6 +82,7 @@ def genai_prepare(
     from dmlprep.memory import vram_bytes
     from dmlprep.pipeline import Observer
 
+    prover, why_not = _prover(device, steps, text, tolerance) if proof else (None, "it was not asked for")
     options = DmlOptions(device_id, performance_preference, read_device_filter(device_filter), graph_capture)
     return prepare_genai(
         GenaiRequest(
@@ -87,9 +97,24 @@ def genai_prepare(
             force=force,
             builder=builder_python,
             time_limit=time_limit,
-            prover=None,
+            prover=prover,
+            why_no_proof=why_not,
             vram=None if vram is None else vram_bytes(vram),
             observer=observer or Observer(),
             command_line=command_line,
         )
     )
+
+
+def _prover(
+    device: Literal["cpu", "dml"], steps: int, text: str | Path | None, tolerance: str
+) -> tuple[Prover | None, str]:
+    """What holds the result against what was given; else why nothing does."""
+    try:
+        found = import_module("dmlprep.genai.proof")
+    except ImportError:
+        return None, "this dmlprep has no proof of language models yet"
+    request = found.ProofRequest(
+        text=None if text is None else Path(text), steps=steps, device=device, tolerance=tolerance
+    )
+    return partial(found.prove, request=request), ""

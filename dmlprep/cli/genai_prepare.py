@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -85,7 +85,19 @@ __all__ = ["command"]
     help="Python with onnxruntime-genai, torch and transformers, which builds a Hugging Face folder. This one, else.",
 )
 @time_limit_option(3600.0, "For genai's builder.")
-@click.option("--proof/--no-proof", default=True, show_default=True, help="Hold the result against FOLDER on the CPU.")
+@click.option("--proof/--no-proof", default=True, show_default=True, help="Hold the result against FOLDER.")
+@click.option(
+    "--device", type=click.Choice(["cpu", "dml"]), default="cpu", show_default=True, help="Where the result is proved."
+)
+@click.option(
+    "--steps",
+    type=click.IntRange(1, 1024),
+    default=16,
+    show_default=True,
+    help="Tokens behind each prompt of the proof.",
+)
+@click.option("--text", type=click.Path(path_type=Path), help="A text file, UTF-8, for the perplexity.")
+@click.option("--tolerance", default="auto", show_default=True, metavar="NAME", help="fp32, fp16, int8 or int4.")
 @vram_option
 @click.option("--force", is_flag=True, help="Replace what an earlier run wrote there.")
 @click.option("--record", "record_to", type=click.Path(path_type=Path), help="Write the record here as well.")
@@ -97,7 +109,7 @@ def command(
     quiet: bool,
     output_format: str,
     performance_preference: str | None,
-    fallback: str | None,
+    fallback: Literal["cpu"] | None,
     **options: Any,
 ) -> int:
     """Make FOLDER ready for onnxruntime-genai on DirectML, and prove it.

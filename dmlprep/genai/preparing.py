@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import msgspec
 
@@ -31,9 +31,18 @@ from dmlprep.recipe import Recipe, load_recipe
 from dmlprep.record import RunRecord, Verdict, finding
 from dmlprep.record.origin import origin
 
-__all__ = ["GenaiRequest", "Prover", "prepare_genai"]
+__all__ = ["GenaiRequest", "Proof", "Prover", "prepare_genai"]
 
-Prover = Callable[[GenaiFolder, GenaiFolder], Verdict]
+
+class Proof(Protocol):
+    """What holding a prepared folder against its original gave; a msgspec struct."""
+
+    @property
+    def verdicts(self) -> list[Verdict]:
+        """One for each check."""
+
+
+Prover = Callable[[GenaiFolder, GenaiFolder], Proof]
 """Holds a prepared folder against the one that was given."""
 
 _CONFIG_BYTES = 16 << 20
@@ -59,8 +68,8 @@ class GenaiRequest:
         force: replace what is there.
         builder: the Python that runs genai's builder, empty for ours.
         time_limit: seconds for the builder.
-        prover: holds the result against what was given; ``None`` where that is not asked for.
-        require_proof: whether a proof that did not run keeps the result from appearing.
+        prover: holds the result against what was given; ``None`` where nothing does.
+        why_no_proof: why not, then.
         vram: bytes of memory that the device has.
         command_line: what the user typed, for the record.
     """
@@ -77,7 +86,7 @@ class GenaiRequest:
     builder: str = ""
     time_limit: float = 3600.0
     prover: Prover | None = None
-    require_proof: bool = True
+    why_no_proof: str = "it was not asked for"
     vram: int | None = None
     command_line: str = ""
     observer: Observer = field(default_factory=Observer)
@@ -342,15 +351,21 @@ def _proved(run: _Run, given: GenaiFolder, made: GenaiFolder) -> bool:
     """Whether the result may appear."""
     record, request = run.record, run.request
     if request.prover is None:
-        verdict = Verdict(check="proof", outcome="not-run", reason="it was not asked for", decides=False)
+        verdicts = [Verdict(check="proof", outcome="not-run", reason=request.why_no_proof, decides=False)]
     else:
         request.observer.check_started("proof")
-        verdict = request.prover(given, made)
-        request.observer.check_finished(verdict)
-    record.verdicts.append(verdict)
+        proof = request.prover(given, made)
+        verdicts = proof.verdicts
+        for verdict in verdicts:
+            request.observer.check_finished(verdict)
+        # The user knows of no staging folder, nor of what the builder wrote.
+        run.facts["proof"] = {
+            **msgspec.to_builtins(proof),
+            "original": str(request.source),
+            "prepared": str(request.out),
+        }
+    record.verdicts += verdicts
     deciding = [v for v in record.verdicts if v.decides and v.outcome != "passed"]
-    if not request.require_proof:
-        deciding = [v for v in deciding if v.outcome == "failed"]
     for one in sorted(deciding, key=lambda v: v.exit_code):
         record.exit_code, record.error = one.exit_code, f"{one.check}: {one.outcome}: {one.reason}"
         return False
