@@ -30,13 +30,13 @@ def _matches(node: NodeFacts) -> str:
 
 QUIRK = Quirk(
     id="grouped-ignored",
-    code="DP652",
+    code="DP658",
     title="GroupQueryAttention with a window, a cap, a bias or a sink",
     ops=("com.microsoft::GroupQueryAttention",),
     outcome="wrong numbers",
     measured_on=("1.24.4", "1.30.0"),
     sources=(
-        "measured on 1.24.4 and 1.30.0 by tests/benchmarks/fused_kernels.py: the outputs are those of plain causal "
+        "measured on 1.24.4 and 1.30.0 by tests/benchmarks/grouped_forms.py: the outputs are those of plain causal "
         "attention",
         "onnxruntime/core/providers/dml/DmlExecutionProvider/src/Operators/DmlOperatorGroupQueryAttention.cpp reads "
         "none of softcap, local_window_size, smooth_softmax, attention_bias, head_sink",

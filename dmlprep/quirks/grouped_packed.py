@@ -45,13 +45,13 @@ def _rewrite(facts: NodeFacts, edit: Edit) -> str:
 
 QUIRK = Quirk(
     id="grouped-packed",
-    code="DP650",
+    code="DP656",
     title="GroupQueryAttention with packed queries, keys and values",
     ops=("com.microsoft::GroupQueryAttention",),
     outcome="create fails",
     measured_on=("1.24.4", "1.30.0"),
     sources=(
-        "measured on 1.24.4 and 1.30.0 by tests/benchmarks/fused_kernels.py: 80070057 with packed inputs, right with "
+        "measured on 1.24.4 and 1.30.0 by tests/benchmarks/grouped_forms.py: 80070057 with packed inputs, right with "
         "three",
         "onnxruntime/core/providers/dml/DmlExecutionProvider/src/Operators/DmlOperatorGroupQueryAttention.cpp: the "
         "kernel wants three dimensions of query, key and value",

@@ -99,13 +99,13 @@ def _positions(facts: NodeFacts, edit: Edit, query: ir.Value, lengths: ir.Value,
 
 QUIRK = Quirk(
     id="grouped-rotary",
-    code="DP651",
+    code="DP657",
     title="GroupQueryAttention that rotates queries and keys",
     ops=("com.microsoft::GroupQueryAttention",),
     outcome="wrong numbers",
     measured_on=("1.24.4", "1.30.0"),
     sources=(
-        "measured on 1.24.4 and 1.30.0 by tests/benchmarks/fused_kernels.py: with do_rotary the keys come out as they "
+        "measured on 1.24.4 and 1.30.0 by tests/benchmarks/grouped_forms.py: with do_rotary the keys come out as they "
         "went in",
         "onnxruntime/core/providers/dml/DmlExecutionProvider/src/Operators/DmlOperatorGroupQueryAttention.cpp reads "
         "neither do_rotary nor the caches of cosines and sines",
