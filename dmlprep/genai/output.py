@@ -53,7 +53,7 @@ class FolderOut:
             what = "this is the folder that is given, or one of the two lies in the other"
             raise OutputError(what, where=where, fix="name another folder with -o: what is given is never changed")
         for head in ("genai_config.json", RECORD):
-            FileSet(out, head).recover()
+            _recover(out, head)
         names = sorted(name for name in os.listdir(out) if not name.startswith(".dmlprep-")) if out.is_dir() else []
         if names and not force:
             more = f" and {len(names) - 1} more" if len(names) > 1 else ""
@@ -77,6 +77,14 @@ class FolderOut:
         new = {name: made / name for name in os.listdir(made)}
         others = dict.fromkeys(name for name in (*new, *self.old) if name != head)
         FileSet(self.path, head, tuple(others)).exchange(new)
+
+
+def _recover(out: Path, head: str) -> None:
+    """Put back what a run that was killed had moved aside, where nothing but the folder tells of it."""
+    aside = FileSet(out, head).aside
+    with suppress(OSError):
+        moved = [name for name in os.listdir(aside) if name not in (head, "old.json")]
+        FileSet(out, head, tuple(moved)).recover()
 
 
 def _written_before(out: Path) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from onnx import TensorProto
 
 from dmlprep import api
 from dmlprep.errors import InputError, OutputError, UsageError
+from dmlprep.files import FileSet
 from dmlprep.record import RunRecord
 from tests.genai.decoders import CONTEXT, decoder, folder
 
@@ -209,3 +210,17 @@ def test_an_option_that_genai_does_not_read_is_told(tmp_path: Path) -> None:
         "device_index": "1",
         "device_filtering_options": {"hardware_vendor_id": 4318},
     }
+
+
+def test_what_a_killed_run_had_moved_aside_comes_back(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    assert prepared(folder(tmp_path / "in"), out).exit_code == 0
+    before = state(out)
+    aside = FileSet(out, "genai_config.json").aside
+    aside.mkdir()
+    for name in ("genai_config.json", "model.onnx", "original"):
+        (out / name).rename(aside / name)
+    (aside / "old.json").write_text(json.dumps(["genai_config.json", "model.onnx", "original"]))
+    with pytest.raises(OutputError, match="holds"):
+        prepared(tmp_path / "in", out)
+    assert state(out) == before
