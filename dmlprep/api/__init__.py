@@ -7,6 +7,7 @@ against each other, ``bench`` times them, and ``make_feeds`` makes inputs for th
 ``choose_kit`` do so on another machine; ``package_model``, ``verify_package`` and ``write_nupkg`` hand a model to an
 app, and ``inspect_app`` looks at what an app has; ``init_project``, ``build_snippet``, ``read_project`` and
 ``prepare_project`` are for project files, ``plan_fleet``, ``prepare_fleet`` and ``gone_fleet_jobs`` for fleets;
+``genai_check`` looks at a folder of onnxruntime-genai, and ``genai_prepare`` makes it ready;
 ``list_recipes``, ``recipe_text``, ``validate_recipe`` and ``plan`` for recipes; ``read_record``, ``render_record``,
 ``write_record`` and ``write_depfile`` for records; ``list_targets`` and ``find_target`` for releases; ``adapters`` and,
 on Linux, ``gpus`` list the GPUs; ``limits`` says how much may be made of a model.
@@ -27,7 +28,9 @@ from dmlprep.api.covering import cover_sizes, read_sizes
 from dmlprep.api.devices import adapters, find_target, gpus, list_targets
 from dmlprep.api.feeding import make_feeds
 from dmlprep.api.fleets import gone_fleet_jobs, plan_fleet, prepare_fleet
+from dmlprep.api.genai_preparing import genai_prepare
 from dmlprep.api.kits import pack_kit, verify_kit
+from dmlprep.api.language_models import genai_check
 from dmlprep.api.packages import inspect_app, package_model, verify_package, write_nupkg
 from dmlprep.api.preparing import prepare, prepare_buckets
 from dmlprep.api.projects import ProjectRun, build_snippet, init_project, prepare_project, read_project
@@ -52,6 +55,8 @@ __all__ = [
     "cover_sizes",
     "explain",
     "find_target",
+    "genai_check",
+    "genai_prepare",
     "gone_fleet_jobs",
     "gpus",
     "init_project",

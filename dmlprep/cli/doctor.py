@@ -143,6 +143,7 @@ def command(quiet: bool, output_format: str, no_dml: bool, adapters: bool, app: 
         LIBRARIES,
         RUNTIMES,
         dml_finding,
+        genai_findings,
         installed_versions,
         requirement_findings,
         runtime_findings,
@@ -152,7 +153,7 @@ def command(quiet: bool, output_format: str, no_dml: bool, adapters: bool, app: 
     if adapters:
         _show_adapters(output_format)
         return
-    findings = runtime_findings() + requirement_findings()
+    findings = runtime_findings() + requirement_findings() + genai_findings()
     if not any(found.code in ("DP801", "DP805") for found in findings):
         findings += [found for found in [_cpu_finding()] if found is not None]
     status = None if no_dml else dml_status()

@@ -1,4 +1,4 @@
-"""Replace several files as one: a model, its data file and its record are never of two runs.
+"""Replace several files, or folders, as one: a model, its data file and its record are never of two runs.
 
 The files of a set lie in one folder. One of them is the head (``model.onnx``): without it the others are no result.
 
@@ -149,7 +149,10 @@ class FileSet:
         for name in (*self.others, self.head):
             place = self.folder / name
             try:
-                if os.path.lexists(self.aside / name):
+                held_back = os.path.lexists(self.aside / name)
+                if place.is_dir() and not place.is_symlink() and (held_back or name not in old):
+                    remove_tree(place)  # no rename replaces a folder
+                if held_back:
                     replace(self.aside / name, place)
                 elif name not in old:
                     remove(place)

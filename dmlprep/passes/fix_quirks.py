@@ -17,7 +17,7 @@ from dmlprep.quirks.editing import Edit
 from dmlprep.record import finding
 from dmlprep.rewriting.names import Names
 from dmlprep.targets import Target
-from dmlprep.targets.building import build
+from dmlprep.targets.building import build, infer_contrib
 from dmlprep.targets.facts import NodeFacts
 
 __all__ = ["FixQuirksOptions", "FixQuirksPass"]
@@ -94,7 +94,9 @@ def _first_output(node: NodeFacts) -> str:
 def _hits(model: Model, target: Target, options: FixQuirksOptions, frozen: Frozen | None) -> list[Hit]:
     if target.opset_only:
         return []
-    found = find_quirks(build(model.ir, Knowledge.swept(model.ir, frozen)), target)
+    graph = build(model.ir, Knowledge.swept(model.ir, frozen))
+    infer_contrib(model.ir, graph)
+    found = find_quirks(graph, target)
     return [h for h in found if h.quirk.rewrite is not None and h.quirk.id not in options.skip]
 
 

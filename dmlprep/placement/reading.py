@@ -9,13 +9,11 @@ import onnx
 import onnx_ir as ir
 
 from dmlprep.analysis.knowledge import Knowledge
-from dmlprep.analysis.shapes import Inference
-from dmlprep.errors import ModelRefused
 from dmlprep.model import Model, freeze, thaw
 from dmlprep.model.budget import Budget
 from dmlprep.model.frozen import Frozen
 from dmlprep.placement.expand import expand, expand_local
-from dmlprep.targets.building import build, set_type
+from dmlprep.targets.building import build, infer_contrib
 from dmlprep.targets.facts import GraphFacts, NodeFacts
 from dmlprep.targets.kernels import Tables
 from dmlprep.targets.support import node_support
@@ -102,31 +100,8 @@ def read_facts(model: Model, tables: Tables | None = None, frozen: Frozen | None
 
 def _built(model: ir.Model, frozen: Frozen, origins: dict[str, str]) -> GraphFacts:
     graph = build(model, Knowledge.swept(model, frozen), origins)
-    _infer_contrib(model, graph)
+    infer_contrib(model, graph)
     return graph
-
-
-def _infer_contrib(model: ir.Model, graph: GraphFacts) -> None:
-    """Types and shapes behind com.microsoft operators, where onnx's inference of the whole graph stops.
-
-    The node-by-node inference goes on through them. A model without such operators costs one look at each node.
-    """
-    nodes = [node for inner in graph.all_graphs() for node in inner.nodes]
-    stops = (
-        (n.domain == "com.microsoft" or n.since == 1) and any(v is not None and v.shape is None for v in n.outputs)
-        for n in nodes
-    )
-    if not any(stops):
-        return
-    try:
-        known = Inference.of(model)
-    except ModelRefused:  # shapes that contradict each other: the checker's finding says so
-        return
-    for node in nodes:
-        for output, facts in zip(node.ir.outputs, node.outputs, strict=True):
-            proto = known.types.get(output)
-            if facts is not None and proto is not None and not facts.static:
-                set_type(facts, proto)
 
 
 def _inlined(tables: Tables, node: NodeFacts) -> bool:

@@ -17,6 +17,7 @@ __all__ = [
     "RUNTIMES",
     "WITH_DIRECTML",
     "dml_finding",
+    "genai_findings",
     "install_line",
     "installed_versions",
     "requirement_findings",
@@ -121,6 +122,18 @@ def requirement_findings(path: list[str] | None = None, system: str = sys.platfo
         )
         for name, version in old.items()
     ]
+
+
+def genai_findings(path: list[str] | None = None) -> list[Finding]:
+    """onnxruntime-genai-directml of a release whose onnxruntime-directml does not exist."""
+    name = "onnxruntime-genai-directml"
+    version = installed_versions([name], path).get(name, "")
+    if _numbers(version) < (0, 13):
+        return []
+    text = f"{name} {version} asks for a release of onnxruntime-directml that does not exist on PyPI"
+    pip = f"{python()} -m pip"
+    remedy = f"{pip} uninstall -y {name} && {pip} install onnxruntime-genai-winml; or {name}==0.12.2"
+    return [finding("DP865", text, remedy=remedy)]
 
 
 def dml_finding(status: DmlStatus, system: str = sys.platform) -> Finding | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from dmlprep.files.run_folder import temporary_folder
@@ -22,11 +22,14 @@ _GRACE = 10.0
 """Seconds within which a killed process is gone, but for a system that hangs."""
 
 
-def run_tool(command: Sequence[str], *, limit: float) -> subprocess.CompletedProcess[str]:
+def run_tool(
+    command: Sequence[str], *, limit: float, variables: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
     """Run a program to its end; standard input is empty. It ends with this process, with all that it started.
 
     Args:
         limit: seconds.
+        variables: of its environment, besides ours.
 
     Returns:
         as ``subprocess.run``, with all that it wrote; what is not UTF-8 is replaced.
@@ -46,6 +49,7 @@ def run_tool(command: Sequence[str], *, limit: float) -> subprocess.CompletedPro
                 stdout=to_out.fileno(),
                 stderr=to_err.fileno(),
                 temporary=folder,
+                variables=variables,
             )
         try:
             code = _wait(started, command, limit, (out, err))

@@ -10,10 +10,12 @@ import onnx_ir as ir
 from dmlprep.analysis.attributes import constant_tensor
 from dmlprep.analysis.knowledge import Knowledge, constant_of, dims_of, type_of
 from dmlprep.analysis.schemas import type_string
+from dmlprep.analysis.shapes import Inference
+from dmlprep.errors import ModelRefused
 from dmlprep.model.walk import attribute_graphs, join_path
 from dmlprep.targets.facts import GraphFacts, NodeFacts, Value
 
-__all__ = ["build", "set_type"]
+__all__ = ["build", "infer_contrib", "set_type"]
 
 _TENSOR_BYTES = 1024  # of an initializer whose values the rules look at
 
@@ -130,3 +132,26 @@ def set_type(value: Value, proto: onnx.TypeProto) -> None:
     dims = dims_of(proto)
     if dims is not None:
         value.shape = dims
+
+
+def infer_contrib(model: ir.Model, graph: GraphFacts) -> None:
+    """Types and shapes behind com.microsoft operators, where onnx's inference of the whole graph stops.
+
+    The node-by-node inference goes on through them. A model without such operators costs one look at each node.
+    """
+    nodes = [node for inner in graph.all_graphs() for node in inner.nodes]
+    stops = (
+        (n.domain == "com.microsoft" or n.since == 1) and any(v is not None and v.shape is None for v in n.outputs)
+        for n in nodes
+    )
+    if not any(stops):
+        return
+    try:
+        known = Inference.of(model)
+    except ModelRefused:  # shapes that contradict each other: the checker's finding says so
+        return
+    for node in nodes:
+        for output, facts in zip(node.ir.outputs, node.outputs, strict=True):
+            proto = known.types.get(output)
+            if facts is not None and proto is not None and not facts.static:
+                set_type(facts, proto)

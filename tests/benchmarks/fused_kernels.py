@@ -41,7 +41,7 @@ class Case:
     expected: dict[str, Array]
 
 
-def _random(shape: tuple[int, ...], dtype: str, seed: int, scale: float = 1.0, shift: float = 0.0) -> Array:
+def random_array(shape: tuple[int, ...], dtype: str, seed: int, scale: float = 1.0, shift: float = 0.0) -> Array:
     return (np.random.default_rng(seed).standard_normal(shape) * scale + shift).astype(dtype)
 
 
@@ -70,8 +70,11 @@ def group_norms() -> Iterator[Case]:
         for (shape, groups), weights in itertools.product(shapes + more, FLOAT):
             for scale, shift in ((1.0, 0.0), (100.0, 500.0)) if shape == shapes[0][0] else ((1.0, 0.0),):
                 laid = (shape[0], *shape[2:], shape[1]) if last else shape
-                x = _random(laid, dtype, 1, scale, shift)
-                gamma, beta = _random((shape[1],), weights, 2, 0.3, 1.0), _random((shape[1],), weights, 3, 0.3)
+                x = random_array(laid, dtype, 1, scale, shift)
+                gamma, beta = (
+                    random_array((shape[1],), weights, 2, 0.3, 1.0),
+                    random_array((shape[1],), weights, 3, 0.3),
+                )
                 node = helper.make_node(
                     "GroupNorm", ["x", "g", "b"], ["y"], domain="com.microsoft",
                     groups=groups, epsilon=1e-5, activation=swish, channels_last=last,
@@ -103,7 +106,7 @@ def rotaries() -> Iterator[Case]:
         for batch, heads, form in itertools.product((1, 2), (1, 3), ("offset", "each", "shuffled")):
             sequence, size, longest = 5, 16, 12
             width = partial or size
-            x = _random((batch, heads, sequence, size), dtype, 1)
+            x = random_array((batch, heads, sequence, size), dtype, 1)
             angles = np.outer(np.arange(longest), 10.0 ** -np.arange(width // 2))
             cos, sin = np.cos(angles).astype(dtype), np.sin(angles).astype(dtype)
             positions = {
@@ -134,8 +137,8 @@ def skip_norms() -> Iterator[Case]:
     """Ranks, bias or none, with and without the sum, large values."""
     for dtype, shape, bias, outputs in itertools.product(FLOAT, ((2, 5, 16), (7, 16)), (0, 1), (1, 4)):
         for scale in (1.0, 300.0):
-            x, skip = _random(shape, dtype, 1, scale), _random(shape, dtype, 2)
-            gamma, add = _random((16,), dtype, 3, 0.3, 1.0), _random((16,), dtype, 4)
+            x, skip = random_array(shape, dtype, 1, scale), random_array(shape, dtype, 2)
+            gamma, add = random_array((16,), dtype, 3, 0.3, 1.0), random_array((16,), dtype, 4)
             total = x.astype(np.float64) + skip.astype(np.float64) + (add.astype(np.float64) if bias else 0)
             y = total / np.sqrt((total**2).mean(-1, keepdims=True) + 1e-6) * gamma.astype(np.float64)
             node = helper.make_node(
@@ -172,7 +175,7 @@ def attention_biases(dtype: str, batch: int, heads: int, queries: int, keys: int
     full = (batch, heads, queries, keys)
     lowest = float(np.finfo(dtype).min)
     return {
-        "random": _random(full, dtype, 7),
+        "random": random_array(full, dtype, 7),
         "-inf": np.broadcast_to(ends, full).astype(dtype),
         "lowest": np.broadcast_to(np.maximum(ends, lowest), full).astype(dtype),
     }
@@ -200,8 +203,8 @@ def _attention(
     only: tuple[int, int] | None,
 ) -> Case:  # fmt: skip
     batch, heads, queries, keys = sizes
-    q, k = (_random((batch, n, heads * 16), dtype, n, loud) for n in (queries, keys))
-    v = _random((batch, keys, heads * wide), dtype, 3)
+    q, k = (random_array((batch, n, heads * 16), dtype, n, loud) for n in (queries, keys))
+    v = random_array((batch, keys, heads * wide), dtype, 3)
     mask = attention_biases(dtype, batch, heads, queries, keys).get(bias)
     if mask is not None and only is not None:
         mask = mask[: only[0], : only[1]]
@@ -256,9 +259,9 @@ def _grouped(
 ) -> Case:
     batch, heads, groups, count, size = sizes
     keys = past + count
-    q, k = (_random((batch, count, n * size), dtype, n, loud) for n in (heads, groups))
-    v = _random((batch, count, groups * size), dtype, 3)
-    before = {name: _random((batch, groups, past, size), dtype, n) for n, name in ((4, "pk"), (5, "pv"))}
+    q, k = (random_array((batch, count, n * size), dtype, n, loud) for n in (heads, groups))
+    v = random_array((batch, count, groups * size), dtype, 3)
+    before = {name: random_array((batch, groups, past, size), dtype, n) for n, name in ((4, "pk"), (5, "pv"))}
     caches = [
         np.concatenate([p, x.reshape(batch, count, groups, size).transpose(0, 2, 1, 3)], 2).astype(np.float64)
         for p, x in zip(before.values(), (k, v), strict=True)
@@ -287,7 +290,12 @@ KINDS = {
     "grouped": grouped_attentions,
 }
 """What the step writes, and ``write_out`` writes out."""
-ALSO = {"spread bias": spread_attentions, "far": far_scores, "lone": lone_outputs, "cached": cached}
+ALSO = {
+    "spread bias": spread_attentions,
+    "far": far_scores,
+    "lone": lone_outputs,
+    "cached": cached,
+}
 """What was tried as well."""
 
 

@@ -132,3 +132,22 @@ def test_what_another_run_holds_is_left_alone(tmp_path: Path) -> None:
     assert _seen(tmp_path) == _texts(NAMES, "old")
     files.recover()
     assert not files.aside.exists()
+
+
+def test_folders_of_a_set_are_replaced_and_put_back_too(tmp_path: Path) -> None:
+    made, place = tmp_path / "made", FileSet(tmp_path / "out", "run.json", ("dml", "cpu"))
+    for name in ("out", "made"):
+        (tmp_path / name / "dml").mkdir(parents=True)
+        (tmp_path / name / "dml" / "model.onnx").write_text(name)
+    (tmp_path / "out" / "run.json").write_text("out")
+    (made / "cpu").mkdir()
+    with pytest.raises(OutputError):  # the head cannot be moved, after both folders were
+        place.exchange({"dml": made / "dml", "cpu": made / "cpu", "run.json": made / "run.json"})
+    assert _seen(tmp_path / "out") == {"run.json": "out"}
+    assert (tmp_path / "out" / "dml" / "model.onnx").read_text() == "out"
+    assert not (tmp_path / "out" / "cpu").exists()
+    (made / "dml").mkdir()
+    (made / "run.json").write_text("made")
+    place.exchange({"dml": made / "dml", "run.json": made / "run.json"})
+    assert _seen(tmp_path / "out") == {"run.json": "made"}
+    assert list((tmp_path / "out" / "dml").iterdir()) == []

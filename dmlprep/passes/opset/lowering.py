@@ -14,6 +14,7 @@ from dmlprep.analysis.knowledge import Knowledge
 from dmlprep.analysis.schemas import allowed_types, rejects, schema_at, since_versions, type_string
 from dmlprep.errors import ModelRefused
 from dmlprep.model import Model
+from dmlprep.model.checking import is_own
 from dmlprep.model.walk import graphs, label
 from dmlprep.passes.opset.bodies import expand_call, expand_operator, has_body
 from dmlprep.passes.opset.build import Builder
@@ -185,6 +186,9 @@ class _Lowering:
         version = node.version
         assert version is not None
         schema = schema_at(node.op_type, version)
+        if schema is None and all(is_own("", node.op_type, opset) for opset in (version, self.target)):
+            node.version = self.target
+            return "left alone"
         if schema is None:
             raise CannotLower(f"onnx has no operator of this name at opset {version}")
         if self.prefer_contrib:

@@ -1,0 +1,167 @@
+"""``dmlprep genai prepare``."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import click
+
+from dmlprep.bounds import MOST_ADAPTERS
+from dmlprep.cli.completing import recipes, targets
+from dmlprep.cli.options import format_option, quiet_option, time_limit_option, vram_option
+from dmlprep.cli.output import echo, print_json_text
+
+if TYPE_CHECKING:
+    from dmlprep.record import RunRecord
+
+__all__ = ["command"]
+
+
+@click.command("prepare")
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.option("-o", "--out", type=click.Path(path_type=Path), required=True, help="The folder to write.")
+@click.option(
+    "--precision",
+    type=click.Choice(["fp16", "int4"]),
+    default="fp16",
+    show_default=True,
+    help="FP16, or weights of 4 bits.",
+)
+@click.option(
+    "-r",
+    "--recipe",
+    default="",
+    metavar="NAME",
+    shell_complete=recipes,
+    help="A recipe in place of @llm-fp16 and @llm-int4.",
+)
+@click.option(
+    "--set", "settings", multiple=True, metavar="FIELD=VALUE", help="Override a recipe field: step.opset.version=21."
+)
+@click.option(
+    "--target",
+    default="",
+    metavar="NAME",
+    shell_complete=targets,
+    help="DirectML release to prepare for (dmlprep target list).",
+)
+@click.option(
+    "--device-id",
+    type=click.IntRange(0, MOST_ADAPTERS),
+    metavar="N",
+    help="Adapter, counted from 0 in the order in which Windows lists them by performance: device_index.",
+)
+@click.option(
+    "--device-filter",
+    "device_filter",
+    multiple=True,
+    metavar="WHAT",
+    help="Filter of devices: vendor=nvidia (amd, intel, qualcomm, or a PCI id), type=gpu, device=NUMBER. "
+    "docs/language-models.md says which genai reads it.",
+)
+@click.option(
+    "--performance-preference",
+    type=click.Choice(["default", "high_performance", "minimum_power"]),
+    default=None,
+    help="Written for the provider.",
+)
+@click.option(
+    "--graph-capture/--no-graph-capture",
+    default=None,
+    help="Capture the decoder's graph. By default where every compute node runs on DirectML.",
+)
+@click.option(
+    "--fallback",
+    type=click.Choice(["cpu"]),
+    default=None,
+    help="Write OUT/dml and OUT/cpu: the folder for DirectML, and the one that was given, for the CPU.",
+)
+@click.option(
+    "--builder-python",
+    default="",
+    metavar="PATH",
+    help="Python with onnxruntime-genai, torch and transformers, which builds a Hugging Face folder. This one, else.",
+)
+@time_limit_option(3600.0, "For genai's builder.")
+@click.option("--proof/--no-proof", default=True, show_default=True, help="Hold the result against FOLDER.")
+@click.option(
+    "--device", type=click.Choice(["cpu", "dml"]), default="cpu", show_default=True, help="Where the result is proved."
+)
+@click.option(
+    "--steps",
+    type=click.IntRange(1, 1024),
+    default=16,
+    show_default=True,
+    help="Tokens behind each prompt of the proof.",
+)
+@click.option("--text", type=click.Path(path_type=Path), help="A text file, UTF-8, for the perplexity.")
+@click.option("--tolerance", default="auto", show_default=True, metavar="NAME", help="fp32, fp16, int8 or int4.")
+@vram_option
+@click.option("--force", is_flag=True, help="Replace what an earlier run wrote there.")
+@click.option("--record", "record_to", type=click.Path(path_type=Path), help="Write the record here as well.")
+@quiet_option
+@format_option("text", "json")
+def command(
+    folder: Path,
+    record_to: Path | None,
+    quiet: bool,
+    output_format: str,
+    performance_preference: str | None,
+    fallback: Literal["cpu"] | None,
+    **options: Any,
+) -> int:
+    """Make FOLDER ready for onnxruntime-genai on DirectML, and prove it.
+
+    FOLDER has a genai_config.json; or it is a Hugging Face folder (config.json and safetensors), which
+    onnxruntime-genai's own builder makes one of first.
+
+    \b
+    dmlprep genai prepare llama-cpu -o llama-dml
+    dmlprep genai prepare llama-cpu -o llama --precision int4 --fallback cpu
+    dmlprep genai prepare hf/llama -o llama-dml --builder-python ../genai/bin/python
+
+    Exit codes: 0 written and proved; 1 a model was refused, or the builder or the proof failed; 2 bad command, recipe
+    or folder; 3 the proof could not run. With 1, 2 and 3 nothing is written.
+    """
+    from dmlprep import api
+    from dmlprep.cli.console import ProgressObserver
+    from dmlprep.files import check_output
+    from dmlprep.record.hints import command_line
+
+    if record_to is not None:
+        check_output(record_to, force=True)
+    typed = command_line("dmlprep", *sys.argv[1:])
+    with ProgressObserver(quiet) as observer:
+        record = api.genai_prepare(
+            folder,
+            performance_preference=performance_preference or "",
+            fallback=fallback or "",
+            observer=observer,
+            command_line=typed,
+            **options,
+        )
+    if record_to is not None:
+        api.write_record(record, record_to)
+    if output_format == "json":
+        print_json_text(record.to_json())
+    else:
+        _show(record, quiet)
+    return record.exit_code
+
+
+def _show(record: RunRecord, quiet: bool) -> None:
+    from dmlprep.cli.console import out as console
+    from dmlprep.report.brief import show_briefly
+    from dmlprep.report.text import show_record
+
+    (show_briefly if quiet else show_record)(record, console())
+    if quiet or record.exit_code:
+        return
+    fallback = record.facts["genai"]["fallback"]
+    folder = Path(record.output)
+    place = folder / "dml" if fallback else folder
+    echo(f"load it: og.Model(og.Config({str(place)!r}))")
+    if fallback:
+        echo(f"  and where that fails, on the CPU: og.Model(og.Config({str(folder / fallback)!r}))")

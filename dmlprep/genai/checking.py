@@ -1,0 +1,223 @@
+"""Everything that is known offline about a folder of onnxruntime-genai."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import onnx_ir as ir
+
+from dmlprep._version import __version__
+from dmlprep.errors import DmlprepError, InputError
+from dmlprep.files import meant
+from dmlprep.genai.capture import capture_findings
+from dmlprep.genai.folder import GenaiFolder, ModelFile, leads_out, open_folder
+from dmlprep.genai.geometry import geometry_findings
+from dmlprep.genai.names import Interface, name_findings, pattern_findings
+from dmlprep.genai.needs import Needs, needs_finding, needs_of, weight_bytes
+from dmlprep.genai.providers import captures, dml_provider, provider_findings
+from dmlprep.genai.searching import search_findings, shares_buffer
+from dmlprep.genai.tokens import token_findings
+from dmlprep.model import Model
+from dmlprep.model.walk import tensors
+from dmlprep.placement.report import Examined, examine
+from dmlprep.record import Finding, RunRecord, finding
+from dmlprep.targets import Target
+
+__all__ = ["CheckedModel", "FolderCheck", "check_folder"]
+
+_GROUPED = "com.microsoft::GroupQueryAttention"
+_EXPECTED = frozenset(["DP205", "DP531"])
+"""Free dimensions: a model of a genai folder has them, and its sizes are those of the search."""
+
+
+@dataclass(frozen=True)
+class CheckedModel:
+    """A model of the folder.
+
+    Attributes:
+        examined: what ``check`` says of it; ``None`` where it could not be opened, which a finding of the folder says.
+    """
+
+    section: str
+    file: Path
+    examined: Examined | None
+
+
+@dataclass(frozen=True)
+class FolderCheck:
+    """What was found.
+
+    Attributes:
+        record: of the folder: findings about its config and about how config, models and files fit together.
+        models: in the order of the config.
+        needs: memory of the device; ``None`` where it is not known.
+    """
+
+    folder: GenaiFolder
+    target: Target
+    record: RunRecord
+    models: tuple[CheckedModel, ...]
+    needs: Needs | None
+
+    @property
+    def exit_code(self) -> int:
+        """1 where any finding is an error."""
+        return int(any(one.severity == "error" for record in self.records for one in record.findings))
+
+    @property
+    def records(self) -> list[RunRecord]:
+        """The folder's record, and that of each model."""
+        return [self.record, *(one.examined.record for one in self.models if one.examined is not None)]
+
+    def combined(self) -> RunRecord:
+        """One record with everything; a finding about a model has its file under ``facts``."""
+        found = list(self.record.findings)
+        for model in self.models:
+            name = model.file.relative_to(self.folder.path).as_posix()
+            inner = model.examined.record.findings if model.examined is not None else []
+            found += [msgspec.structs.replace(one, facts={**one.facts, "file": name}) for one in inner]
+        facts = {
+            "models": {
+                model.section: {
+                    "file": model.file.name,
+                    "placement": model.examined.record.facts.get("placement") if model.examined is not None else None,
+                }
+                for model in self.models
+            },
+            "needs": msgspec.to_builtins(self.needs),
+        }
+        return msgspec.structs.replace(self.record, findings=found, facts=facts, exit_code=self.exit_code)
+
+
+def check_folder(path: Path, target: Target, *, vram: int | None = None) -> FolderCheck:
+    """Check a folder.
+
+    Args:
+        vram: bytes of memory that the device has.
+
+    Raises:
+        InputError: it is no folder of onnxruntime-genai, or its config cannot be read (DP840).
+    """
+    folder = open_folder(path)
+    config = folder.config
+    found = [*config.findings, *_file_findings(folder), *token_findings(folder)]
+    for section in dict.fromkeys(["decoder", *(model.section for model in folder.models)]):
+        found += [*pattern_findings(config, section), *provider_findings(config, section)]
+    checked: list[CheckedModel] = []
+    weights, grouped, decoder = 0, False, None
+    for file in folder.models:
+        one, model = _model(folder, file, target, found)
+        checked.append(one)
+        if model is not None:
+            weights += weight_bytes(model)
+        graph = one.examined.facts if one.examined is not None else None
+        if file.section.startswith("decoder"):
+            decoder = model or decoder
+            nodes = (node for inner in graph.all_graphs() for node in inner.nodes) if graph is not None else ()
+            grouped = grouped or any(node.key == _GROUPED for node in nodes)
+    found += search_findings(config, grouped=grouped)
+    needs = needs_of(config, decoder, weights, vram) if decoder is not None else None
+    if vram is not None:
+        found += needs_finding([needs], vram)
+    record = RunRecord(command="genai check", input=str(config.path), version=__version__, target=target.name)
+    record.findings = _once(found)
+    record.exit_code = int(any(one.severity == "error" for one in found))
+    return FolderCheck(folder, target, record, tuple(checked), needs)
+
+
+def _once(found: list[Finding]) -> list[Finding]:
+    """Without those that say the same: several sections may name one file."""
+    seen: dict[tuple[str, str, str], Finding] = {}
+    for one in found:
+        seen.setdefault((one.code, one.node, one.message), one)
+    return list(seen.values())
+
+
+def _file_findings(folder: GenaiFolder) -> Iterator[Finding]:
+    """Names that lead out of the folder, links, and files that are not there."""
+    for place, name in folder.outside:
+        text = f'{place} "{name[:60]}" leads out of the folder'
+        yield finding("DP845", text, node=place)
+    if not folder.models and not folder.outside:
+        yield finding("DP846", "the config names no model: model.decoder.filename is not there", node="model.decoder")
+    root = folder.path.resolve()
+    for section, file in folder.models:
+        if not file.exists():
+            text = f"model.{section}.filename names {file.name}, which is not there"
+            yield finding(
+                "DP846", text, node=f"model.{section}.filename", remedy=meant(file, "copy it into the folder")
+            )
+        elif not file.resolve().is_relative_to(root):
+            text = f"model.{section}.filename names {file.name}, a link that leads out of the folder"
+            yield finding("DP845", text, node=f"model.{section}.filename")
+    for section, defaults in (("vision", "processor_config.json"), ("speech", "audio_processor_config.json")):
+        table = folder.config.section(section)
+        if not table:
+            continue
+        for key, default in (("config_filename", defaults), ("adapter_filename", "")):
+            name = table.get(key, default)
+            if not isinstance(name, str) or not name:
+                continue
+            place = f"model.{section}.{key}"
+            if leads_out(name):
+                yield finding("DP845", f'{place} "{name[:60]}" leads out of the folder', node=place)
+            elif not (folder.path / name).is_file():
+                yield finding("DP846", f"{place} names {name[:60]}, which is not there", node=place)
+
+
+def _model(
+    folder: GenaiFolder, file: ModelFile, target: Target, found: list[Finding]
+) -> tuple[CheckedModel, Model | None]:
+    """One model: opened, examined, and held against the config."""
+    name = file.file.name
+    inside = file.file.exists() and file.file.resolve().is_relative_to(folder.path.resolve())
+    if not inside:
+        return CheckedModel(*file, None), None
+    try:
+        model = Model.open(file.file)
+        examined = examine(model, target)
+    except DmlprepError as error:
+        code = "DP846" if isinstance(error, InputError) else "DP867"
+        found.append(
+            finding(code, f"{name}: {error.what}", node=f"model.{file.section}.filename", remedy=error.fix or None)
+        )
+        return CheckedModel(*file, None), None
+    config = folder.config
+    found += name_findings(config, file.section, name, _interface(model.ir))
+    if examined.facts is not None:
+        found += geometry_findings(config, file.section, name, examined.facts)
+    on_dml = dml_provider(config, file.section) is not None
+    if on_dml and examined.facts is not None and examined.placement is not None and captures(config, file.section):
+        found += capture_findings(name, examined.placement, examined.facts)
+    if on_dml:
+        found += _type_findings(name, model.ir)
+    examined.record.command = "genai check"
+    examined.record.findings = [
+        _in_folder(one, shares_buffer(config)) for one in examined.record.findings if one.code not in _EXPECTED
+    ]
+    return CheckedModel(*file, examined), model
+
+
+def _in_folder(one: Finding, shared: bool) -> Finding:
+    """A finding as it stands in a folder whose search binds past and present to one memory."""
+    if one.code == "DP649" and shared and one.severity != "error":
+        text = "past and present are one memory here (past_present_share_buffer), where one token at a time is right"
+        return msgspec.structs.replace(one, severity="note", message=text, remedy="")
+    return one
+
+
+def _interface(model: ir.Model) -> Interface:
+    graph = model.graph
+    inputs = tuple(value.name for value in graph.inputs if value.name and value.name not in graph.initializers)
+    return Interface(inputs, tuple(value.name for value in graph.outputs if value.name))
+
+
+def _type_findings(file: str, model: ir.Model) -> Iterator[Finding]:
+    """Weights of a type that no kernel of DirectML takes."""
+    names = [tensor.name or "" for tensor in tensors(model) if tensor.dtype is ir.DataType.BFLOAT16]
+    if names:
+        text = f"{file} has {len(names)} weights in BF16, which no kernel of DirectML takes, first {names[0]}"
+        yield finding("DP864", text, node=names[0], remedy="export the model in FP16", file=file)

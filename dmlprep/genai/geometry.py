@@ -1,0 +1,171 @@
+"""Heads, layers, vocabulary, sizes and lengths of the models, held against the numbers of the config."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from dmlprep.genai.config import GenaiConfig, section_place
+from dmlprep.genai.names import layers_of, named
+from dmlprep.record import Finding, finding
+from dmlprep.targets.facts import GraphFacts, NodeFacts, Value
+
+__all__ = ["geometry_findings", "longest"]
+
+_ATTENTION = {
+    "com.microsoft::GroupQueryAttention": ("num_heads", "kv_num_heads"),
+    "com.microsoft::MultiHeadAttention": ("num_heads", ""),
+    "com.microsoft::DecoderMaskedMultiHeadAttention": ("num_heads", ""),
+}
+_CACHES = {"com.microsoft::GroupQueryAttention": 7, "com.microsoft::RotaryEmbedding": 2}
+"""Operator -> place of its table of cosines, whose rows are positions (ContribOperators.md)."""
+
+
+def longest(config: GenaiConfig) -> int | None:
+    """The longest sequence that the config asks for: ``max_length``, or without one the context's length."""
+    return config.number("search.max_length") or config.number("model.context_length") or None
+
+
+def geometry_findings(config: GenaiConfig, section: str, file: str, graph: GraphFacts) -> Iterator[Finding]:
+    """What of a model contradicts the config's numbers. Of a decoder of stages, each stage is asked what it has.
+
+    Args:
+        file: name of the model's file.
+        graph: its nodes and values.
+    """
+    nodes = [node for inner in graph.all_graphs() for node in inner.nodes]
+    head = section.partition(".pipeline.")[0]
+    if head in ("decoder", "encoder"):
+        yield from _heads(config, head, file, nodes)
+    yield from _hidden(config, head, file, graph)
+    if head != "decoder":
+        return
+    yield from _cache(config, section, file, graph)
+    yield from _vocabulary(config, section, file, graph)
+    yield from _positions(config, file, nodes)
+
+
+def _heads(config: GenaiConfig, head: str, file: str, nodes: Sequence[NodeFacts]) -> Iterator[Finding]:
+    """Heads and head size of the attention nodes. Layers may differ, so the config's number has to be one of theirs."""
+    heads, groups, sizes = dict[int, str](), dict[int, str](), dict[int, str]()
+    for node in nodes:
+        if node.key not in _ATTENTION:
+            continue
+        for name, found in zip(_ATTENTION[node.key], (heads, groups), strict=True):
+            number = node.attribute(name, 0) if name else 0
+            if number > 0:
+                found.setdefault(number, node.path)
+        size = _head_size(node)
+        if size:
+            sizes.setdefault(size, node.path)
+    place = section_place(head)
+    for key, found in (("num_attention_heads", heads), ("num_key_value_heads", groups), ("head_size", sizes)):
+        said = config.number(f"{place}.{key}")
+        if said is not None and found and said not in found:
+            number, node_path = next(iter(found.items()))
+            text = f"{place}.{key} is {said}, and the attention of {file} has {number}"
+            yield finding(
+                "DP851", text, node=node_path, remedy=f"write {number}", file=file, said=said, has=list(found)
+            )
+
+
+def _head_size(node: NodeFacts) -> int:
+    """Elements of a head, where the node's shapes tell; else 0."""
+    heads = int(node.attribute(_ATTENTION[node.key][0], 0))
+    query = node.input(0)
+    width = query.shape[-1] if query is not None and query.shape else None
+    if not isinstance(width, int) or heads <= 0 or query is None or len(query.shape or ()) != 3:
+        return 0
+    key = node.input(1)
+    if key is not None:
+        return width // heads
+    # Packed: queries, keys and values lie behind one another.
+    group = _ATTENTION[node.key][1]
+    return width // (heads + 2 * max(0, int(node.attribute(group, 0)))) if group else 0
+
+
+def _cache(config: GenaiConfig, section: str, file: str, graph: GraphFacts) -> Iterator[Finding]:
+    """Layers, heads and head size of the cache's inputs."""
+    values = {value.name: value for value in graph.inputs if not value.initializer}
+    layers = layers_of(config, section, values)
+    place = "model.decoder"
+    said = config.number(f"{place}.num_hidden_layers")
+    found = sorted(layers.keys)
+    some = bool(config.value(f"{place}.layer_types") or ".pipeline." in section)
+    beyond = [number for number in found if said is not None and number >= said]
+    if said is not None and found and (beyond or (not some and len(found) != said)):
+        text = f"{place}.num_hidden_layers is {said}, and {file} has a cache for {len(found)} layers"
+        text += f", {found[0]} to {found[-1]}" if found != list(range(len(found))) else ""
+        yield finding("DP850", text, node=f"{place}.num_hidden_layers", remedy=f"write {found[-1] + 1}", file=file)
+    for axis, key in ((1, "num_key_value_heads"), (3, "head_size")):
+        want = config.number(f"{place}.{key}")
+        sizes = {number: _axis(values[name], axis) for number, name in sorted(layers.keys.items())}
+        known = {number: size for number, size in sizes.items() if size is not None}
+        if want is not None and known and want not in known.values():
+            number, size = next(iter(known.items()))
+            text = f"{place}.{key} is {want}, and the cache of {file} has {size}"
+            yield finding("DP851", text, node=layers.keys[number], remedy=f"write {size}", file=file, said=want)
+
+
+def _axis(value: Value, axis: int) -> int | None:
+    shape = value.shape
+    size = shape[axis] if shape is not None and len(shape) == 4 else None
+    return size if isinstance(size, int) and size > 0 else None
+
+
+def _last(value: Value | None) -> int | None:
+    size = value.shape[-1] if value is not None and value.shape else None
+    return size if isinstance(size, int) else None
+
+
+def _vocabulary(config: GenaiConfig, section: str, file: str, graph: GraphFacts) -> Iterator[Finding]:
+    name = named(config, "decoder", "outputs", "logits")
+    has = _last(next((value for value in graph.outputs if value.name == name), None))
+    said = config.number("model.vocab_size")
+    if said is not None and has is not None and said != has:
+        text = f"model.vocab_size is {said}, and {name} of {file} has {has}"
+        yield finding("DP852", text, node="model.vocab_size", remedy=f"write {has}", file=file, said=said, has=has)
+
+
+def _hidden(config: GenaiConfig, head: str, file: str, graph: GraphFacts) -> Iterator[Finding]:
+    """Embeddings that go from one model to another, and the encoder's states."""
+    rows = {
+        "decoder": ("inputs", "inputs_embeds", "decoder"),
+        "embedding": ("outputs", "inputs_embeds", "decoder"),
+        "encoder": ("outputs", "encoder_hidden_states", "encoder"),
+    }
+    if head not in rows:
+        return
+    side, key, of = rows[head]
+    name = named(config, head, side, key)
+    values = graph.inputs if side == "inputs" else graph.outputs
+    has = _last(next((value for value in values if value.name == name), None))
+    said = config.number(f"model.{of}.hidden_size")
+    if said is not None and has is not None and said != has:
+        text = f"model.{of}.hidden_size is {said}, and {name} of {file} has {has}"
+        yield finding("DP854", text, node=f"model.{of}.hidden_size", remedy=f"write {has}", file=file)
+
+
+def _positions(config: GenaiConfig, file: str, nodes: Sequence[NodeFacts]) -> Iterator[Finding]:
+    """Tables of rotary positions that are shorter than the sequences that the config allows."""
+    rows: dict[int, str] = {}
+    for node in nodes:
+        table = node.input(_CACHES[node.key]) if node.key in _CACHES else None
+        length = table.shape[0] if table is not None and table.constant and table.shape else None
+        if isinstance(length, int):
+            rows.setdefault(length, table.name if table is not None else "")
+    if not rows:
+        return
+    fewest = min(rows)
+    most, context = longest(config), config.number("model.context_length")
+    for place, said, severity in (
+        ("search.max_length", most, "error"),
+        ("model.context_length", context, "warning"),
+    ):
+        if said is not None and said > fewest:
+            text = f"{place} is {said}, and the table of positions {rows[fewest]} of {file} ends at {fewest}"
+            where = place if config.value(place) is not None else "model.context_length"
+            remedy = f"write at most {fewest}"
+            yield finding(
+                "DP853", text, node=where, severity="error" if severity == "error" else "warning", remedy=remedy
+            )
+            return

@@ -1,0 +1,242 @@
+"""Inputs and outputs of the models, held against the names that the config gives them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any
+
+from dmlprep.genai.config import GenaiConfig, section_place
+from dmlprep.genai.schema import schema
+from dmlprep.record import Finding, finding
+from dmlprep.record.findings import Severity
+from dmlprep.record.printable import printable, shortened
+
+__all__ = ["Interface", "Layers", "layers_of", "name_findings", "pattern_findings"]
+
+_MOST_LAYERS = 4096
+
+PATTERNS: Mapping[str, str] = {
+    "past_key_names": "past_key_values.%d.key",
+    "past_value_names": "past_key_values.%d.value",
+    "present_key_names": "present.%d.key",
+    "present_value_names": "present.%d.value",
+}
+"""Names of the cache where the config gives none (Config::Defaults in src/config.h)."""
+
+_OTHER_NAMES: Mapping[str, str] = {"inputs.attention_mask vision": "image_attention_mask"}
+_PRESENT = {"past_key_names": "present_key_names", "past_value_names": "present_value_names"}
+_SHOWN = 60
+
+
+@dataclass(frozen=True)
+class Interface:
+    """Names of a model's inputs and outputs; initializers that are inputs as well left out."""
+
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Layers:
+    """Layers with a cache.
+
+    Attributes:
+        keys: number of the layer -> input of its past keys.
+        values: the same for values.
+    """
+
+    keys: Mapping[int, str]
+    values: Mapping[int, str]
+
+
+def named(config: GenaiConfig, section: str, side: str, key: str) -> str:
+    """The name that a section gives an input or output; that which onnxruntime-genai takes without one.
+
+    Args:
+        side: ``inputs`` or ``outputs``.
+    """
+    written = config.section(section).get(side)
+    given = written.get(key) if isinstance(written, Mapping) else None
+    if isinstance(given, str):
+        return given
+    other = _OTHER_NAMES.get(f"{side}.{key} {section}")
+    return other or PATTERNS.get(key) or ("" if key.endswith("_names") else key)
+
+
+def layers_of(config: GenaiConfig, section: str, inputs: Iterable[str]) -> Layers:
+    """Which layers of a decoder have a cache, by the config's patterns."""
+    inputs = list(inputs)
+    found = [_matching(named(config, section, "inputs", key), inputs) for key in ("past_key_names", "past_value_names")]
+    return Layers(*found)
+
+
+def _matching(pattern: str, names: Iterable[str]) -> dict[int, str]:
+    """Number -> name of those that a pattern with one ``%d`` describes."""
+    before, mark, after = pattern.partition("%d")
+    if not mark:
+        return {}
+    found = {}
+    for name in names:
+        number = name[len(before) : len(name) - len(after)] if name.startswith(before) and name.endswith(after) else ""
+        if re.fullmatch(r"\d{1,6}", number, re.ASCII) and len(name) > len(before) + len(after):
+            found[int(number)] = name
+    return found
+
+
+def pattern_findings(config: GenaiConfig, section: str) -> Iterator[Finding]:
+    """Names for a layer's tensors without a place for the layer's number."""
+    for side in ("inputs", "outputs"):
+        written = config.section(section).get(side)
+        for key, name in written.items() if isinstance(written, Mapping) else ():
+            if not key.endswith("_names") or not isinstance(name, str) or name == "":
+                continue
+            place = f"{section_place(section)}.{side}.{key}"
+            count = name.count("%d")
+            if count != 1 or name.count("%") != 1:
+                has = "has no %d" if "%" not in name else "has more than one %, or another than %d"
+                text = f'{place} "{_shown(name)}" {has}: the number of the layer has no place in it'
+                yield finding(
+                    "DP849", text, node=place, remedy=f'write a name such as "{PATTERNS.get(key, "name.%d")}"'
+                )
+
+
+def name_findings(config: GenaiConfig, section: str, file: str, model: Interface) -> Iterator[Finding]:
+    """Inputs that nothing feeds, outputs that are not there.
+
+    Args:
+        file: name of the model's file.
+    """
+    if ".pipeline." in section:
+        yield from _stage(config, section, file, model)
+        return
+    place = section_place(section)
+    claimed = _claimed(config, section, "inputs", model.inputs)
+    free = [name for name in model.inputs if name not in claimed]
+    severity: Severity = (
+        "error" if section == "decoder" and layers_of(config, section, model.inputs).keys else "warning"
+    )
+    for name in free:
+        text = f'input "{_shown(name)}" of {file} is named nowhere in {place}.inputs: nothing feeds it'
+        near = _near(name, _names(config, section, "inputs"))
+        yield finding(
+            "DP848", text, node=name, severity=severity, remedy=near and f"the config has {near!r}", file=file
+        )
+    yield from _missing(config, section, file, model, free)
+
+
+def _claimed(config: GenaiConfig, section: str, side: str, names: Sequence[str]) -> set[str]:
+    """Names of a model that a section's own names stand for."""
+    found = set()
+    for key in _keys(config, section, side):
+        name = named(config, section, side, key)
+        found |= {name} if name in names else set(_matching(name, names).values())
+    return found
+
+
+def _keys(config: GenaiConfig, section: str, side: str) -> list[str]:
+    known = schema().objects.get(f"{section}.{side}", {})
+    written = config.section(section).get(side)
+    return [*dict.fromkeys([*known, *(written if isinstance(written, Mapping) else ())])]
+
+
+def _names(config: GenaiConfig, section: str, side: str) -> list[str]:
+    return [name for key in _keys(config, section, side) if (name := named(config, section, side, key))]
+
+
+def _missing(config: GenaiConfig, section: str, file: str, model: Interface, free: Sequence[str]) -> Iterator[Finding]:
+    """What a section must have, or says that it has, and the model has not."""
+    place = section_place(section)
+    for side, names in (("inputs", model.inputs), ("outputs", model.outputs)):
+        written = config.section(section).get(side)
+        written = written if isinstance(written, Mapping) else {}
+        needed = _needed(config, section, side, model)
+        for key in dict.fromkeys([*needed, *written]):
+            name = named(config, section, side, key)
+            if not isinstance(written.get(key, ""), str) or not name or name.count("%") not in (0, 1):
+                continue
+            if name in names or ("%d" in name and _matching(name, names)):
+                continue
+            near = _near(name, free if side == "inputs" else names)
+            # Optional inputs that the model does not have are left out by onnxruntime-genai.
+            if key not in needed and not (near and key in written):
+                continue
+            what = "input" if side == "inputs" else "output"
+            text = f'{file} has no {what} "{_shown(name)}", which {place}.{side}.{key} names'
+            grave: Severity = "error" if key in needed else "warning"
+            remedy = f'did you mean "{_shown(near)}"?' if near else f"{what}s of the model: {_listed(names)}"
+            yield finding("DP848", text, node=f"{place}.{side}.{key}", severity=grave, remedy=remedy, file=file)
+    yield from _unpaired(config, section, file, model)
+
+
+def _needed(config: GenaiConfig, section: str, side: str, model: Interface) -> tuple[str, ...]:
+    """Keys without which onnxruntime-genai cannot run a section."""
+    if section == "decoder":
+        if side == "outputs":
+            return ("logits",)
+        embeds = named(config, section, "inputs", "inputs_embeds")
+        first = () if embeds in model.inputs else ("input_ids",)
+        written = config.section(section).get(side)
+        cached = isinstance(written, Mapping) and any(key in written for key in _PRESENT)
+        return (*first, *_PRESENT) if cached else first
+    ends = {"vision": "image_features", "speech": "audio_features", "embedding": "inputs_embeds"}
+    return (ends[section],) if side == "outputs" and section in ends else ()
+
+
+def _unpaired(config: GenaiConfig, section: str, file: str, model: Interface) -> Iterator[Finding]:
+    """Layers whose present keys or values the model does not give."""
+    if section != "decoder":
+        return
+    layers = layers_of(config, section, model.inputs)
+    for past, found in (("past_key_names", layers.keys), ("past_value_names", layers.values)):
+        pattern = named(config, section, "outputs", _PRESENT[past])
+        lacking = [number for number in sorted(found) if pattern.replace("%d", str(number)) not in model.outputs]
+        if lacking and pattern.count("%d") == 1:
+            name = pattern.replace("%d", str(lacking[0]))
+            text = f'{file} has no output "{_shown(name)}" for its input "{_shown(found[lacking[0]])}"'
+            near = _near(name, model.outputs)
+            remedy = f'did you mean "{_shown(near)}"?' if near else None
+            yield finding("DP848", text, node=name, remedy=remedy, file=file, layers=lacking[:_MOST_LAYERS])
+    for number in sorted(layers.keys.keys() ^ layers.values.keys())[:1]:
+        text = f"layer {number} of {file} has past keys without past values, or values without keys"
+        yield finding("DP848", text, node=f"{section_place(section)}.inputs", file=file)
+
+
+def _stage(config: GenaiConfig, section: str, file: str, model: Interface) -> Iterator[Finding]:
+    table: Mapping[str, Any] = config.section(section)
+    place = section_place(section)
+    for side, names in (("inputs", model.inputs), ("outputs", model.outputs)):
+        listed = table.get(side)
+        given = [name for name in listed if isinstance(name, str)] if isinstance(listed, list) else []
+        what = "input" if side == "inputs" else "output"
+        for name in given:
+            if name not in names:
+                near = _near(name, names)
+                remedy = f'did you mean "{_shown(near)}"?' if near else f"{what}s of the model: {_listed(names)}"
+                text = f'{file} has no {what} "{_shown(name)}", which {place}.{side} lists'
+                yield finding("DP848", text, node=f"{place}.{side}", remedy=remedy, file=file)
+        for name in names if side == "inputs" else ():
+            if name not in given:
+                text = f'input "{_shown(name)}" of {file} is not listed in {place}.inputs: nothing feeds it'
+                yield finding("DP848", text, node=name, remedy="list it", file=file)
+
+
+def _near(name: str, names: Sequence[str]) -> str:
+    """The name that is most like another; numbers of layers do not count."""
+    plain: dict[str, str] = {}
+    for one in names:
+        plain.setdefault(re.sub(r"\d+|%d", "#", one), one)
+    close = get_close_matches(re.sub(r"\d+|%d", "#", name), list(plain)[:500], 1, 0.6)
+    found = plain[close[0]] if close else ""
+    return re.sub(r"\d+", "%d", found, count=1) if "%d" in name and found else found
+
+
+def _shown(name: str) -> str:
+    return shortened(printable(name), _SHOWN)
+
+
+def _listed(names: Sequence[str]) -> str:
+    plain = list(dict.fromkeys(re.sub(r"\d+", "%d", name) for name in names))
+    return shortened(", ".join(_shown(name) for name in plain), 200) or "none"

@@ -1,0 +1,147 @@
+"""Bytes of the device's memory for weights and cache, and the longest sequences and largest batch that fit.
+
+Not counted: what nodes make meanwhile, and the logits of a prompt, which ``logits_token`` tells for one token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import msgspec
+import onnx_ir as ir
+
+from dmlprep.genai.config import GenaiConfig
+from dmlprep.genai.geometry import longest
+from dmlprep.genai.names import layers_of, named
+from dmlprep.genai.searching import shares_buffer
+from dmlprep.memory.device import bucket_bytes, committed_bytes
+from dmlprep.model import Model
+from dmlprep.record import Finding, finding
+from dmlprep.record.sizes import bytes_text
+
+__all__ = ["Needs", "needs_finding", "needs_of", "weight_bytes"]
+
+_MOST = 1 << 24
+"""Sequences and batches beyond this are not searched."""
+
+
+class Needs(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the decoder of a folder holds of the device's memory.
+
+    Attributes:
+        weights: bytes of the weights of all models of the folder.
+        cache: bytes of keys and values at ``max_length`` and ``batch``; DirectML rounds each tensor up.
+        cache_token: bytes of keys and values that one more token of one sequence has, before rounding.
+        logits_token: bytes of the logits of one token.
+        max_length: tokens of the longest sequence, prompt included.
+        batch: sequences at once, beams included.
+        longest_fit: the longest sequence of the context for which memory suffices at that batch; 0 for none.
+        batch_fit: the largest batch for which it suffices at that length; 0 for none.
+    """
+
+    weights: int
+    cache: int
+    cache_token: int
+    logits_token: int
+    max_length: int
+    batch: int
+    longest_fit: int | None = None
+    batch_fit: int | None = None
+
+    @property
+    def total(self) -> int:
+        """Weights and cache."""
+        return self.weights + self.cache
+
+
+def weight_bytes(model: Model) -> int:
+    """Bytes that the initializers of a model take on the device."""
+    return sum(
+        committed_bytes(tensor.nbytes)
+        for value in model.ir.graph.initializers.values()
+        if (tensor := value.const_value) is not None and tensor.dtype is not ir.DataType.STRING
+    )
+
+
+def needs_of(config: GenaiConfig, decoder: Model, weights: int, vram: int | None = None) -> Needs | None:
+    """What a folder with one decoder needs.
+
+    Args:
+        weights: bytes of the weights of all its models.
+        vram: bytes of memory that the device has.
+
+    Returns:
+        ``None`` where heads, head size, layers or the length are not known.
+    """
+    values = {value.name: value for value in decoder.ir.graph.inputs if value.name}
+    layers = layers_of(config, "decoder", values)
+    most = longest(config)
+    rows = [_row(config, values[name]) for name in (*layers.keys.values(), *layers.values.values())]
+    known = [row for row in rows if row is not None]
+    if not known or len(known) != len(rows) or not most:
+        return None
+    copies = 1 if shares_buffer(config) else 2
+    batch = max(1, config.number("search.batch_size") or 1) * max(1, config.number("search.num_beams") or 1)
+
+    def cache(length: int, sequences: int) -> int:
+        return copies * sum(bucket_bytes(row * length * sequences) for row in known)
+
+    found = Needs(weights, cache(most, batch), copies * sum(known), _logits(config, decoder), most, batch)
+    if vram is None:
+        return found
+    left = vram - weights
+    context = config.number("model.context_length") or most
+    return msgspec.structs.replace(
+        found,
+        longest_fit=_largest(lambda length: length <= context and cache(length, batch) <= left),
+        batch_fit=_largest(lambda sequences: cache(most, sequences) <= left),
+    )
+
+
+def _row(config: GenaiConfig, value: ir.Value) -> int | None:
+    """Bytes of one token of one sequence in a cache input ``[batch, heads, tokens, size]``."""
+    shape = value.shape.dims if value.shape is not None else ()
+    sizes: list[int | None] = []
+    for axis, key in ((1, "num_key_value_heads"), (3, "head_size")):
+        own = shape[axis] if len(shape) == 4 else None
+        sizes.append(own if isinstance(own, int) and own > 0 else config.number(f"model.decoder.{key}"))
+    heads, size = sizes
+    if not heads or not size or heads < 0 or size < 0 or value.dtype is None or value.dtype is ir.DataType.STRING:
+        return None
+    return (heads * size * value.dtype.bitwidth + 7) // 8
+
+
+def _logits(config: GenaiConfig, decoder: Model) -> int:
+    name = named(config, "decoder", "outputs", "logits")
+    found = next((value for value in decoder.ir.graph.outputs if value.name == name), None)
+    bits = found.dtype.bitwidth if found is not None and found.dtype not in (None, ir.DataType.STRING) else 16
+    return max(0, config.number("model.vocab_size") or 0) * bits // 8
+
+
+def _largest(fits: Callable[[int], bool]) -> int:
+    """The largest number from 0 on that fits, where smaller ones fit too."""
+    low, high = 0, 1
+    while high <= _MOST and fits(high):
+        low, high = high, high * 2
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
+
+
+def needs_finding(needs: Sequence[Needs | None], vram: int) -> Iterator[Finding]:
+    """Whether weights and cache fit into the device's memory."""
+    for one in needs:
+        if one is None:
+            text = "how much memory it needs is not known: heads, head size or length of the cache are not"
+            yield finding("DP862", text, severity="warning")
+        elif one.total > vram:
+            text = (
+                f"weights and cache need {bytes_text(one.total)} at max_length {one.max_length}, of {bytes_text(vram)}"
+            )
+            remedy = (
+                f"max_length {one.longest_fit} fits"
+                if one.longest_fit
+                else "the weights alone are too large: prepare the folder with INT4 weights"
+            )
+            yield finding("DP862", text, node="search.max_length", remedy=remedy, needs=one.total, has=vram)

@@ -1,0 +1,372 @@
+"""``dmlprep genai prepare``: every model of a folder through the steps, and a folder around them for DirectML.
+
+The result is made in a hidden folder inside its destination, held against the folder that was given, and appears as a
+whole: models, configuration, all other files byte for byte, and the record.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import msgspec
+
+from dmlprep._version import __version__
+from dmlprep.engines.genai_builder import Builder, build, check_source, find_builder
+from dmlprep.errors import CheckNotRun, InputError, ModelRefused, ToolFailed
+from dmlprep.files import Unfit, decode_text, read_given, unreadable, unwritable
+from dmlprep.files.staging import staging_folder
+from dmlprep.genai.config import CONFIG
+from dmlprep.genai.dml_config import DmlOptions, for_cpu, for_dml
+from dmlprep.genai.folder import GenaiFolder, open_folder
+from dmlprep.genai.models import PreparedModel, is_grouped, kept_types, plan_for, prepare_model, refuse_forms
+from dmlprep.genai.output import RECORD, FolderOut, copy_files, digests
+from dmlprep.model import Model
+from dmlprep.model.unchanged import Unchanged
+from dmlprep.pipeline import Observer
+from dmlprep.recipe import Recipe, load_recipe
+from dmlprep.record import RunRecord, Verdict, finding
+from dmlprep.record.origin import origin
+
+__all__ = ["GenaiRequest", "Proof", "Prover", "prepare_genai"]
+
+
+class Proof(Protocol):
+    """What holding a prepared folder against its original gave; a msgspec struct."""
+
+    @property
+    def verdicts(self) -> list[Verdict]:
+        """One for each check."""
+
+
+Prover = Callable[[GenaiFolder, GenaiFolder], Proof]
+"""Holds a prepared folder against the one that was given."""
+
+_CONFIG_BYTES = 16 << 20
+_CARRIED = ("license", "licence", "notice", "copying", "use_policy", "readme", "chat_template")
+"""How names of a Hugging Face folder begin that belong to the result, and that the builder does not write."""
+
+_CARRIED_BYTES = 64 << 20
+
+
+@dataclass(frozen=True)
+class GenaiRequest:
+    """What a run is asked for.
+
+    Attributes:
+        source: a folder of genai's or of Hugging Face's; never modified.
+        out: folder of the result.
+        recipe: name of a built-in one, or a path; empty for the one of ``precision``.
+        precision: of the result; of a Hugging Face folder also what the builder makes.
+        target: name of the target in place of the recipe's.
+        settings: overrides of the recipe.
+        options: of the provider.
+        fallback: whether a folder for the CPU is written beside.
+        force: replace what is there.
+        builder: the Python that runs genai's builder, empty for ours.
+        time_limit: seconds for the builder.
+        prover: holds the result against what was given; ``None`` where nothing does.
+        why_no_proof: why not, then.
+        vram: bytes of memory that the device has.
+        command_line: what the user typed, for the record.
+    """
+
+    source: Path
+    out: Path
+    recipe: str = ""
+    precision: Literal["fp16", "int4"] = "fp16"
+    target: str = ""
+    settings: Sequence[str] = ()
+    options: DmlOptions = field(default_factory=DmlOptions)
+    fallback: bool = False
+    force: bool = False
+    builder: str = ""
+    time_limit: float = 3600.0
+    prover: Prover | None = None
+    why_no_proof: str = "it was not asked for"
+    vram: int | None = None
+    command_line: str = ""
+    observer: Observer = field(default_factory=Observer)
+
+
+@dataclass
+class _Run:
+    """What is known of a run so far."""
+
+    request: GenaiRequest
+    record: RunRecord
+    recipe: Recipe
+    source: Unchanged = field(default_factory=Unchanged)
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
+def prepare_genai(request: GenaiRequest) -> RunRecord:
+    """Prepare a folder.
+
+    Returns:
+        the record. With ``exit_code`` 0 the result is in place. With 1 (a step refused, the builder or the proof
+        failed) or 3 (the proof did not run) nothing was written, and ``error`` says why.
+
+    Raises:
+        UsageError: the folder, the output or the recipe is wrong, or the folder was changed meanwhile.
+    """
+    began = time.perf_counter()
+    out = FolderOut.check(request.out, request.source, force=request.force)
+    built = not (request.source / CONFIG).is_file() and (request.source / "config.json").is_file()
+    # The builder has made the weights what they are to be; what is left is FP16.
+    precision = "fp16" if built else request.precision
+    recipe = load_recipe(request.recipe or f"@llm-{precision}")
+    record = RunRecord(
+        command="genai prepare",
+        input=str(request.source),
+        version=__version__,
+        recipe=recipe.name,
+        facts={"origin": msgspec.to_builtins(origin(request.command_line))},
+    )
+    run = _Run(request, record, recipe)
+    try:
+        with staging_folder(request.out) as staging:
+            given = _built(run, staging / "built") if built else open_folder(request.source)
+            _make(run, given, staging, out, began)
+    except (ModelRefused, ToolFailed, CheckNotRun) as refused:
+        record.exit_code, record.error = refused.exit_code, str(refused)
+        code = refused.code or "DP878"
+        record.findings.append(finding(code, refused.what, node=refused.where, severity="error", remedy=refused.fix))
+    if record.exit_code:
+        run.source.check()
+        record.seconds = round(time.perf_counter() - began, 3)
+    return record
+
+
+def _built(run: _Run, place: Path) -> GenaiFolder:
+    """What genai's builder makes of a Hugging Face folder."""
+    request = run.request
+    check_source(request.source)
+    builder = find_builder(request.builder)
+    versions = ", ".join(f"{name} {version}" for name, version in builder.versions.items() if name != "Python")
+    request.observer.told(f"genai's builder makes the models ({request.precision}; {versions})")
+    run.facts["builder"] = {"precision": request.precision, "versions": dict(builder.versions)}
+    named = sorted(path for path in request.source.iterdir() if path.is_file())
+    run.source.take(named)
+    _build(request, place, builder)
+    carried = [
+        path
+        for path in named
+        if path.name.lower().startswith(_CARRIED)
+        and path.stat().st_size <= _CARRIED_BYTES
+        and not (place / path.name).exists()
+    ]
+    copy_files(carried, request.source, place)
+    return open_folder(place)
+
+
+def _build(request: GenaiRequest, place: Path, builder: Builder) -> None:
+    build(request.source, place, builder, request.precision, limit=request.time_limit)
+
+
+def _make(run: _Run, given: GenaiFolder, staging: Path, out: FolderOut, began: float) -> None:
+    """Make the folder, prove it, and let it appear."""
+    request, record = run.request, run.record
+    made = staging / "made"
+    place = made / "dml" if request.fallback else made
+    place.mkdir(parents=True)
+    _check_folder(given)
+    models = _models(run, given, place)
+    if record.exit_code:
+        return
+    used = {path for one in models.values() for path in one.data}
+    others = [path for path in given.other_files if path not in used and path != given.path / RECORD]
+    if given.path == request.source:  # what the builder made is nobody's to change
+        run.source.take([given.path / CONFIG, *others])
+    copied = copy_files(others, given.path, place)
+    _write_config(run, given, place, models)
+    if request.fallback:
+        _write_fallback(given, made / "cpu", [*used, *others, *(model.file for model in given.models)])
+    if not _proved(run, given, open_folder(place)):
+        return
+    run.source.check()
+    written = digests(made)
+    run.facts |= {"copied": copied, "written": written, "fallback": "cpu" if request.fallback else ""}
+    record.facts |= {"genai": run.facts, "digests": {**run.source.digests, **record.facts.get("digests", {})}}
+    decoder = next((m.file for m in given.models if m.section.startswith("decoder")), given.models[0].file)
+    shown = (place / decoder.relative_to(given.path)).relative_to(made).as_posix()
+    record.output, record.output_sha256 = str(request.out), written.get(shown, "")
+    record.seconds = round(time.perf_counter() - began, 3)
+    try:
+        (made / RECORD).write_bytes(record.to_json())
+    except OSError as error:
+        raise unwritable(error, request.out / RECORD) from error
+    out.exchange(made, RECORD if request.fallback else CONFIG)
+
+
+def _check_folder(given: GenaiFolder) -> None:
+    """Refuse a folder whose models cannot be found.
+
+    Raises:
+        InputError: its config names no model, one that is not there, or one outside of it.
+    """
+    where, fix = str(given.path / CONFIG), "dmlprep genai check says what is wrong with the folder"
+    if given.outside:
+        section, name = given.outside[0]
+        raise InputError(f"{section} names {name!r}, outside of the folder", where=where, fix=fix)
+    if not given.models:
+        raise InputError("it names no model", where=where, fix=fix)
+    for model in given.models:
+        if not model.file.is_file():
+            raise InputError(f"model.{model.section} names {model.file.name}, which is not there", where=where, fix=fix)
+    wrong = next((one for one in given.config.findings if one.severity == "error"), None)
+    if wrong is not None:
+        raise InputError(f"onnxruntime-genai refuses it: {wrong.message} [{wrong.code}]", where=where, fix=fix)
+
+
+def _models(run: _Run, given: GenaiFolder, place: Path) -> Mapping[Path, PreparedModel]:
+    """Each model of the folder, once; the record says why the result is none where one failed."""
+    record, request = run.record, run.request
+    files = list(dict.fromkeys(model.file for model in given.models))
+    found: dict[Path, PreparedModel] = {}
+    digest: dict[str, str] = {}
+    for file in files:
+        if len(files) > 1:
+            request.observer.told(f"model {file.relative_to(given.path).as_posix()}")
+        one = _one(run, given, file, place)
+        found[file] = one
+        _note(record, one, file.relative_to(given.path).as_posix() if len(files) > 1 else "")
+        digest |= one.record.facts.get("digests", {})
+        if one.record.exit_code:
+            record.exit_code, record.error = one.record.exit_code, f"{file.name}: {one.record.error}"
+            break
+    record.facts["digests"] = {_shown(Path(path), given, request): sha for path, sha in digest.items()}
+    record.facts["files"] = sorted({*record.facts["digests"], str(request.source / CONFIG)})
+    run.facts["models"] = {
+        file.relative_to(given.path).as_posix(): {
+            "sections": [model.section for model in given.models if model.file == file],
+            "opset": one.record.opset_after.get("", 0),
+            "placement": one.record.facts.get("placement_after", {}),
+        }
+        for file, one in found.items()
+    }
+    return found
+
+
+def _shown(path: Path, given: GenaiFolder, request: GenaiRequest) -> str:
+    """A path as the user knows it: not that of what the builder made on the way."""
+    return str(request.source / path.relative_to(given.path)) if path.is_relative_to(given.path) else str(path)
+
+
+def _one(run: _Run, given: GenaiFolder, file: Path, place: Path) -> PreparedModel:
+    request, config = run.request, given.config
+    model = Model.open(file)
+    plan = plan_for(run.recipe, request.target, request.settings, kept_types(model, config))
+    run.record.target = plan.target.name
+    limit = _longest(given)
+    refuse_forms(file, plan.target, limit, mended=False)
+    target = place / file.relative_to(given.path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    grouped = is_grouped(model)
+    if grouped:
+        _refuse_beams(given)
+    del model
+    made = prepare_model(file, target, plan, grouped=grouped, vram=request.vram, observer=request.observer)
+    if not made.record.exit_code:
+        refuse_forms(target, plan.target, limit, mended=True)
+    return made
+
+
+def _longest(given: GenaiFolder) -> int | None:
+    """Positions that a text has at most: what the search allows, within what the model was trained for."""
+    found = [given.config.number(place) for place in ("model.context_length", "search.max_length")]
+    return min((number for number in found if number), default=None)
+
+
+def _refuse_beams(given: GenaiFolder) -> None:
+    beams = given.config.number("search.num_beams")
+    if beams is not None and beams > 1:
+        raise ModelRefused(
+            f"search.num_beams is {beams}: several beams cannot share one memory for past and present keys, and "
+            "DirectML's GroupQueryAttention reads no other cache (DP649)",
+            where=str(given.path / CONFIG),
+            code="DP878",
+            fix="set it to 1: greedy search or sampling",
+        )
+
+
+def _note(record: RunRecord, one: PreparedModel, name: str) -> None:
+    """What a model's run said, in the record of the folder."""
+    run, head = one.record, f"{name}: " if name else ""
+    record.steps += [msgspec.structs.replace(step, step=head + step.step) for step in run.steps]
+    record.verdicts += [msgspec.structs.replace(verdict, check=head + verdict.check) for verdict in run.verdicts]
+    record.findings += run.findings
+    if not record.input_sha256:  # the first is the decoder, where there is one
+        record.input_sha256 = run.input_sha256
+        record.opset_before, record.opset_after = run.opset_before, run.opset_after
+        record.ir_before, record.ir_after = run.ir_before, run.ir_after
+        for fact in ("placement_before", "placement_after", "nodes", "memory"):
+            if fact in run.facts:
+                record.facts[fact] = run.facts[fact]
+
+
+def _config_text(given: GenaiFolder) -> str:
+    """The text of the config, with the line ends that it has, and without a byte-order mark, which genai refuses."""
+    path = given.path / CONFIG
+    try:
+        data = read_given(path, _CONFIG_BYTES)
+        text = decode_text(data)
+        return text.replace("\n", "\r\n") if b"\r\n" in data else text
+    except OSError as error:
+        raise unreadable(error, path) from error
+    except Unfit as error:
+        raise InputError(str(error), where=str(path), fix=error.fix) from error
+
+
+def _write_config(run: _Run, given: GenaiFolder, place: Path, models: Mapping[Path, PreparedModel]) -> None:
+    decoders = {model.file for model in given.models if model.section.startswith("decoder")}
+    why_not = next((why for file in decoders if (why := models[file].captures)), "")
+    grouped = any(models[file].grouped for file in decoders)
+    options = run.request.options
+    text, found = for_dml(_config_text(given), options, capture=not why_not, why_not=why_not, grouped=grouped)
+    if options.graph_capture and why_not:
+        found.append(finding("DP874", f"graph capture is asked for, and {why_not}", severity="warning"))
+    run.record.findings += found
+    run.facts["config"] = [one.message for one in found]
+    _write(place / CONFIG, text)
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8", newline="")
+    except OSError as error:
+        raise unwritable(error, path) from error
+
+
+def _write_fallback(given: GenaiFolder, place: Path, files: Sequence[Path]) -> None:
+    """The folder as it came, with a configuration that asks for no provider."""
+    copy_files(dict.fromkeys(files), given.path, place)
+    _write(place / CONFIG, for_cpu(_config_text(given)))
+
+
+def _proved(run: _Run, given: GenaiFolder, made: GenaiFolder) -> bool:
+    """Whether the result may appear."""
+    record, request = run.record, run.request
+    if request.prover is None:
+        verdicts = [Verdict(check="proof", outcome="not-run", reason=request.why_no_proof, decides=False)]
+    else:
+        request.observer.check_started("proof")
+        proof = request.prover(given, made)
+        verdicts = proof.verdicts
+        for verdict in verdicts:
+            request.observer.check_finished(verdict)
+        # The user knows of no staging folder, nor of what the builder wrote.
+        run.facts["proof"] = {
+            **msgspec.to_builtins(proof),
+            "original": str(request.source),
+            "prepared": str(request.out),
+        }
+    record.verdicts += verdicts
+    deciding = [v for v in record.verdicts if v.decides and v.outcome != "passed"]
+    for one in sorted(deciding, key=lambda v: v.exit_code):
+        record.exit_code, record.error = one.exit_code, f"{one.check}: {one.outcome}: {one.reason}"
+        return False
+    return True

@@ -1,0 +1,152 @@
+"""Execution providers and session options of the config, held against what DirectML takes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
+from typing import Any
+
+from dmlprep.genai.config import GenaiConfig, Provider, section_place
+from dmlprep.record import Finding, finding
+from dmlprep.record.printable import printable, shortened
+
+__all__ = ["PROVIDER_PAGE", "VENDORS", "captures", "dml_provider", "effective_section", "provider_findings"]
+
+PROVIDER_PAGE = "onnxruntime.ai/docs/execution-providers/DirectML-ExecutionProvider.html"
+
+VENDORS: Mapping[int, str] = {
+    4318: "NVIDIA",
+    4098: "AMD",
+    4130: "AMD",
+    32902: "Intel",
+    5140: "Microsoft",
+    20803: "Qualcomm",
+    1297040209: "Qualcomm",
+}
+"""PCI vendor ids of graphics adapters as DXGI tells them; Qualcomm's second one is its ACPI id."""
+
+_READ = ("luid", "device_index", "enable_graph_capture")
+"""Options that src/dml/session_options.cpp of onnxruntime-genai reads."""
+
+_PLAIN = {
+    "device_id": r"\d{1,9}",
+    "performance_preference": "default|high_performance|minimum_power",
+    "disable_metacommands": "true|false|True|False|0|1",
+}
+"""Options of ONNX Runtime's DirectML provider, which onnxruntime-genai does not hand on."""
+
+_VALUES = {"luid": r"-?\d{1,10}:-?\d{1,10}", "device_index": r"\d{1,9}", "enable_graph_capture": "0|1", **_PLAIN}
+_MEANT = {
+    "luid": "HIGH:LOW, two whole numbers",
+    "device_index": "a whole number",
+    "enable_graph_capture": '"0" or "1"',
+    "device_id": "a whole number",
+    "performance_preference": "default, high_performance or minimum_power",
+    "disable_metacommands": "true or false",
+}
+_SHOWN = 60
+
+
+def effective_section(config: GenaiConfig, section: str) -> str:
+    """The section whose session options hold for a model: its own, or the decoder's."""
+    return section if config.session_options(section) else "decoder"
+
+
+def dml_provider(config: GenaiConfig, section: str) -> Provider | None:
+    """DirectML as the session options of a model ask for it; ``None`` where they do not."""
+    found = config.providers(effective_section(config, section))
+    return next((one for one in found if one.is_dml), None)
+
+
+def captures(config: GenaiConfig, section: str) -> bool:
+    """Whether onnxruntime-genai captures a model's run: on DirectML that of the decoder, unless told not to."""
+    provider = dml_provider(config, section)
+    return section == "decoder" and provider is not None and provider.options.get("enable_graph_capture") != "0"
+
+
+def provider_findings(config: GenaiConfig, section: str) -> Iterator[Finding]:
+    """What is wrong with the providers and session options that a section itself writes."""
+    providers = config.providers(section)
+    place = f"{section_place(section)}.session_options"
+    if section == "decoder" and not providers and ".pipeline." not in section:
+        text = f"{place} names no provider: the models run on the CPU"
+        yield finding("DP866", text, node=place, remedy='write {"dml": {}} into its provider_options')
+    dml = [one for one in providers if one.is_dml]
+    others = [one for one in providers if not one.is_dml and one.name != "device_filtering_options"]
+    if dml and others:
+        text = f"{place}.provider_options asks for {dml[0].name} and {_shown(others[0].name)} at once"
+        yield finding("DP858", text, node=place, remedy="leave one provider")
+    elif others:
+        text = f"{place}.provider_options asks for {_shown(others[0].name)}, not for dml"
+        yield finding("DP866", text, node=place)
+    if len(dml) > 1:
+        text = f"{place}.provider_options has dml {len(dml)} times: onnxruntime-genai takes their options together"
+        yield finding("DP858", text, node=place, severity="warning", remedy="leave one")
+    for one in dml:
+        yield from _options(one)
+        if one.device_filter is not None:
+            yield from _filter(one, one.device_filter)
+    if dml:
+        yield from _session(place, config.session_options(section))
+
+
+def _options(provider: Provider) -> Iterator[Finding]:
+    for key, value in provider.options.items():
+        place = f"{provider.place}.{_shown(key)}"
+        if not isinstance(value, str):
+            continue  # the schema says so
+        if key not in _VALUES:
+            near = get_close_matches(key[:_SHOWN], _VALUES, 1, 0.7)
+            remedy = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(_READ)}"
+            yield finding("DP855", f"{place} is no option of DirectML, and nothing reads it", node=place, remedy=remedy)
+        elif not re.fullmatch(_VALUES[key], value):
+            text = f'{place} is "{_shown(value)}", and should be {_MEANT[key]}'
+            yield finding("DP855", text, node=place, severity="error", remedy=f"write {_MEANT[key]}")
+        elif key in _PLAIN:
+            text = f"{place} has no effect: onnxruntime-genai reads {', '.join(_READ)} of dml"
+            remedy = "name the adapter with device_index or luid" if key == "device_id" else "leave it out"
+            yield finding("DP855", text, node=place, remedy=remedy)
+
+
+def _filter(provider: Provider, given: Mapping[str, Any]) -> Iterator[Finding]:
+    place = f"{provider.place}.device_filtering_options"
+    vendor = given.get("hardware_vendor_id")
+    if isinstance(vendor, int | float) and not isinstance(vendor, bool) and vendor not in VENDORS:
+        near = min(VENDORS, key=lambda known: abs(known - vendor))
+        close = abs(near - vendor) <= 16
+        name = f"{near} is {VENDORS[near]}"
+        text = f"{place}.hardware_vendor_id {vendor:.10g} is no known vendor"
+        known = ", ".join(f"{number} {name}" for number, name in VENDORS.items())
+        remedy = f"{name}: did you mean that?" if close else f"known: {known}"
+        yield finding("DP856", text, node=place, severity="error" if close else "warning", remedy=remedy)
+    kind = given.get("hardware_device_type")
+    if isinstance(kind, str) and kind.lower() == "cpu":
+        text = f"{place}.hardware_device_type is cpu, which no DirectML device is"
+        yield finding("DP856", text, node=place, severity="error", remedy='write "gpu" or "npu"')
+    if given:
+        text = f"{place} has no effect on dml: onnxruntime-genai filters the devices of plug-in providers only"
+        remedy = "name the adapter with device_index or luid"
+        yield finding("DP856", text, node=place, severity="warning", remedy=remedy)
+
+
+def _session(place: str, options: Mapping[str, Any]) -> Iterator[Finding]:
+    if options.get("enable_mem_pattern") is True:
+        where = f"{place}.enable_mem_pattern"
+        text = f"{where} is true, which DirectML does not take ({PROVIDER_PAGE})"
+        yield finding("DP857", text, node=where, remedy="write false; the example on onnxruntime-genai's page is wrong")
+    mode = options.get("execution_mode")
+    if mode is not None:
+        where = f"{place}.execution_mode"
+        wrong = "parallel" in str(mode)[:_SHOWN].lower() or mode == "1"
+        text = (
+            f"{where} asks for parallel execution, which DirectML does not take ({PROVIDER_PAGE})"
+            if wrong
+            else f"{where} has no effect: onnxruntime-genai always runs nodes one after the other"
+        )
+        severity = "error" if wrong else "warning"
+        yield finding("DP857", text, node=where, severity="error" if severity == "error" else "warning")
+
+
+def _shown(text: str) -> str:
+    return shortened(printable(text), _SHOWN)

@@ -1,0 +1,90 @@
+"""The tokenizer's files, and its ids against the vocabulary."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from dmlprep.errors import InputError
+from dmlprep.genai.config import GenaiConfig, whole
+from dmlprep.genai.document import read_document
+from dmlprep.genai.folder import GenaiFolder, leads_out
+from dmlprep.record import Finding, finding
+
+__all__ = ["largest_id", "token_findings"]
+
+_BYTES = 256 << 20
+_KINDS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model", "sentencepiece.bpe.model")
+"""Files of a tokenizer, of which one is needed; the extensions of ONNX Runtime read these names."""
+
+_SPECIAL = (
+    *("bos_token_id", "eos_token_id", "pad_token_id", "sep_token_id", "decoder_start_token_id", "image_token_id"),
+    *("video_token_id", "vision_start_token_id", "audio_token_id"),
+)
+
+
+def token_findings(folder: GenaiFolder) -> Iterator[Finding]:
+    """What is missing or contradictory."""
+    config = folder.config
+    yield from _special(config)
+    inside = config.text("model.tokenizer_dir")
+    if inside and leads_out(inside):
+        text = f'model.tokenizer_dir "{inside[:60]}" leads out of the folder'
+        yield finding("DP845", text, node="model.tokenizer_dir")
+        return
+    place = folder.path / inside
+    if not any((place / name).is_file() for name in _KINDS):
+        yield finding(
+            "DP847", f"{place.name or place} has no tokenizer.json: text cannot become tokens", node=str(place)
+        )
+    elif not (place / "tokenizer_config.json").is_file():
+        yield finding("DP847", f"{place.name or place} has no tokenizer_config.json", node=str(place))
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        if (place / name).is_file():
+            yield from _readable(config, place / name)
+
+
+def _special(config: GenaiConfig) -> Iterator[Finding]:
+    words = config.number("model.vocab_size")
+    if not words:
+        return
+    for key in _SPECIAL:
+        given = config.value(f"model.{key}")
+        for one in given if isinstance(given, list) else [given]:
+            number = whole(one)
+            if number is not None and number >= words:
+                text = f"model.{key} is {number}, beyond model.vocab_size {words}"
+                yield finding("DP852", text, node=f"model.{key}")
+
+
+def _readable(config: GenaiConfig, file: Path) -> Iterator[Finding]:
+    try:
+        root = read_document(file, limit=_BYTES).root
+    except InputError as error:
+        yield finding("DP847", f"{file.name}: {error.what}", node=file.name, remedy=error.fix or None)
+        return
+    if file.name != "tokenizer.json":
+        return
+    most, words = largest_id(root), config.number("model.vocab_size")
+    if most is None:
+        yield finding("DP847", "tokenizer.json has no vocabulary that is known", node=file.name, severity="warning")
+    elif words and most >= words:
+        text = f"tokenizer.json has tokens up to {most}, and model.vocab_size is {words}"
+        yield finding("DP852", text, node=file.name, largest=most, said=words)
+
+
+def largest_id(tokenizer: Mapping[str, Any]) -> int | None:
+    """The largest id of a tokenizer.json, that of an added token included; ``None`` where it has none."""
+    model = tokenizer.get("model")
+    vocabulary = model.get("vocab") if isinstance(model, Mapping) else None
+    ids: list[int] = []
+    if isinstance(vocabulary, Mapping):  # WordPiece, BPE, WordLevel
+        ids += [number for one in vocabulary.values() if (number := whole(one)) is not None]
+    elif isinstance(vocabulary, list):  # Unigram: a token's place is its id
+        ids += [len(vocabulary) - 1]
+    added = tokenizer.get("added_tokens")
+    for one in added if isinstance(added, list) else []:
+        number = whole(one.get("id")) if isinstance(one, Mapping) else None
+        ids += [number] if number is not None else []
+    return max(ids, default=None)

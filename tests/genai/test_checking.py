@@ -1,0 +1,173 @@
+"""``genai check``: a good folder has no fault, and each of many broken ones is named in one line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+import dmlprep
+from dmlprep.cli.genai_check import command
+from dmlprep.errors import InputError
+from tests.genai.folders import config, write_folder
+
+Edit = Callable[[dict[str, Any]], None]
+
+
+def _at(settings: dict[str, Any], place: str, value: Any) -> None:
+    *above, last = place.split(".")
+    for key in above:
+        settings = settings[key]
+    settings[last] = value
+
+
+def _faults(folder: Path, **options: Any) -> list[tuple[str, str, str]]:
+    record = dmlprep.genai_check(folder, **options)
+    return [(one.code, one.severity, one.message) for one in record.findings if one.severity != "note"]
+
+
+def test_a_good_folder_has_no_fault(tmp_path: Path) -> None:
+    folder = write_folder(tmp_path / "good")
+    record = dmlprep.genai_check(folder)
+    assert _faults(folder) == []
+    assert record.exit_code == 0
+    assert record.facts["needs"]["max_length"] == 128
+
+
+DECODER = "model.decoder"
+SESSION = f"{DECODER}.session_options"
+
+CASES: list[tuple[str, str, Any, dict[str, Any], str, str]] = [
+    # name, place, value, the model, code, what the line says
+    ("misspelt", f"{DECODER}.head_sise", 8, {}, "DP841", "model.decoder.head_sise is unknown"),
+    ("mislaid", "model.max_length", 8, {}, "DP841", "model.max_length is unknown"),
+    ("text for a number", f"{DECODER}.head_size", "8", {}, "DP842", 'needs a whole number, and has "8"'),
+    ("head size", f"{DECODER}.head_size", 16, {}, "DP851", "head_size is 16, and the attention of model.onnx has 8"),
+    ("heads", f"{DECODER}.num_key_value_heads", 4, {}, "DP851", "num_key_value_heads is 4"),
+    (
+        "layers",
+        f"{DECODER}.num_hidden_layers",
+        3,
+        {},
+        "DP850",
+        "num_hidden_layers is 3, and model.onnx has a cache for 2",
+    ),
+    ("more layers", f"{DECODER}.num_hidden_layers", 2, {"layers": 3}, "DP850", "has a cache for 3 layers"),
+    ("vocabulary", "model.vocab_size", 65, {}, "DP852", "vocab_size is 65, and logits of model.onnx has 64"),
+    ("pattern", f"{DECODER}.inputs.past_key_names", "past.key", {}, "DP849", "has no %d"),
+    ("name", f"{DECODER}.outputs.logits", "logit", {}, "DP848", 'model.onnx has no output "logit"'),
+    ("mask", f"{DECODER}.inputs.attention_mask", "atention_mask", {}, "DP848", 'input "attention_mask" of model.onnx'),
+    ("length", "search.max_length", 129, {}, "DP853", "max_length is 129, beyond model.context_length 128"),
+    ("mem pattern", f"{SESSION}.enable_mem_pattern", True, {}, "DP857", "DirectML-ExecutionProvider.html"),
+    ("parallel", f"{SESSION}.execution_mode", "ORT_PARALLEL", {}, "DP857", "parallel"),
+    ("opset", "model.type", "llama", {"opset": 23}, "DP861", "DirectML in model.onnx"),
+    ("control flow", "model.type", "llama", {"control_flow": True}, "DP861", "control flow"),
+    ("no sharing", "search.past_present_share_buffer", False, {}, "DP859", "(DP649)"),
+    ("beams", "search.num_beams", 2, {}, "DP860", "num_beams is 2"),
+    ("chunks", "search.chunk_size", 16, {}, "DP860", "chunk_size is 16"),
+    ("end", "model.eos_token_id", [0, 64], {}, "DP852", "eos_token_id is 64"),
+    ("outside", f"{DECODER}.filename", "../model.onnx", {}, "DP845", "leads out of the folder"),
+    ("no file", f"{DECODER}.filename", "modell.onnx", {}, "DP846", "which is not there"),
+]
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "model", "code", "says"), [row[1:] for row in CASES], ids=[r[0] for r in CASES]
+)
+def test_a_broken_folder_is_named_in_one_line(
+    tmp_path: Path, place: str, value: Any, model: dict[str, Any], code: str, says: str
+) -> None:
+    settings = config()
+    _at(settings, place, value)
+    folder = write_folder(tmp_path / "broken", settings, **model)
+    lines = [text for found, severity, text in _faults(folder) if found == code and severity == "error"]
+    assert any(says in text and "\n" not in text for text in lines), _faults(folder)
+    result = CliRunner().invoke(command, [str(folder)], standalone_mode=False)
+    assert result.return_value == 1
+    assert f"error {code}" in result.output
+
+
+FILTER = {"hardware_vendor_id": 4319}
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "severity", "says"),
+    [
+        ([{"dml": {"device_filtering_options": FILTER}}], "DP856", "error", "4319 is no known vendor"),
+        ([{"dml": {}, "device_filtering_options": {}}], "DP856", "error", "stands beside dml"),
+        ([{"dml": {"device_id": "0"}}], "DP855", "warning", "has no effect"),
+        ([{"dml": {"device_indx": "0"}}], "DP855", "warning", "no option of DirectML"),
+        ([{"dml": {"enable_graph_capture": "yes"}}], "DP855", "error", '"0" or "1"'),
+        ([{"dml": {"device_id": 0}}], "DP842", "error", "needs a string in quotes"),
+        ([{"dml": {}}, {"cuda": {}}], "DP858", "error", "at once"),
+    ],
+)
+def test_provider_options(tmp_path: Path, options: Any, code: str, severity: str, says: str) -> None:
+    settings = config()
+    settings["model"]["decoder"]["session_options"]["provider_options"] = options
+    found = _faults(write_folder(tmp_path / "folder", settings))
+    assert any((code, severity) == one[:2] and says in one[2] for one in found), found
+
+
+def test_a_table_of_positions_that_ends_before_the_context(tmp_path: Path) -> None:
+    settings = config()
+    settings["model"]["context_length"] = 256
+    found = _faults(write_folder(tmp_path / "folder", settings))
+    assert any(code == "DP853" and severity == "warning" and "ends at 128" in text for code, severity, text in found)
+
+
+def test_missing_data_and_tokenizer(tmp_path: Path) -> None:
+    folder = write_folder(tmp_path / "folder")
+    (folder / "model.onnx.data").unlink()
+    (folder / "tokenizer.json").write_text("{", encoding="utf-8")
+    found = _faults(folder)
+    assert any(code == "DP846" and "model.onnx" in text for code, _, text in found), found
+    assert any(code == "DP847" and "not JSON" in text for code, _, text in found), found
+
+
+@pytest.mark.parametrize(
+    ("raw", "says"),
+    [
+        (b"", "not JSON"),
+        (b"[1]", "no object at its top"),
+        (b'{"model": ' + b"[" * 100_000, "deep in one another"),
+        (b'{"a": NaN}', "no number of JSON"),
+        (b"\xff\xff\x00", "the text"),
+    ],
+)
+def test_what_is_no_config_is_refused(tmp_path: Path, raw: bytes, says: str) -> None:
+    (tmp_path / "genai_config.json").write_bytes(raw)
+    with pytest.raises(InputError, match=says) as caught:
+        dmlprep.genai_check(tmp_path)
+    assert caught.value.code == "DP840"
+
+
+def test_text_that_genai_reads_otherwise(tmp_path: Path) -> None:
+    folder = write_folder(tmp_path / "folder")
+    text = json.dumps({**config(), "caf\u00e9": 1}).replace('"type": "llama"', '"type": "llama", "type": "llama"')
+    (folder / "genai_config.json").write_bytes(b"\xef\xbb\xbf" + text.encode() + b" x")
+    codes = [code for code, _, _ in _faults(folder)]
+    assert codes.count("DP843") == 3  # the mark, an escape, what stands behind the end
+    assert "DP844" in codes
+
+
+def test_memory_against_vram(tmp_path: Path) -> None:
+    folder = write_folder(tmp_path / "folder")
+    needs = dmlprep.genai_check(folder, vram="1GB").facts["needs"]
+    assert needs["longest_fit"] == 128  # no more than the context
+    assert needs["batch_fit"] > 1
+    assert any(code == "DP862" for code, _, _ in _faults(folder, vram="200kB"))
+
+
+@pytest.mark.parametrize("form", ["text", "json", "sarif", "github"])
+def test_forms(tmp_path: Path, form: str) -> None:
+    folder = write_folder(tmp_path / "folder", None, opset=23)
+    result = CliRunner().invoke(command, [str(folder), "--format", form], standalone_mode=False)
+    assert result.return_value == 1
+    assert "DP861" in result.output
+    if form in ("json", "sarif"):
+        json.loads(result.output)

@@ -1,0 +1,226 @@
+"""``genai prepare``: a folder for DirectML out of one for the CPU, all of it or nothing."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import onnx
+import pytest
+from onnx import TensorProto
+
+from dmlprep import api
+from dmlprep.errors import InputError, OutputError, UsageError
+from dmlprep.files import FileSet
+from dmlprep.record import RunRecord
+from tests.genai.decoders import CONTEXT, decoder, folder
+
+
+def prepared(source: Path, out: Path, **more: Any) -> RunRecord:
+    return api.genai_prepare(source, out=out, **{"proof": False, **more})
+
+
+def state(path: Path) -> dict[str, str]:
+    return {
+        file.relative_to(path).as_posix(): hashlib.sha256(file.read_bytes()).hexdigest()
+        for file in sorted(path.rglob("*"))
+        if file.is_file()
+    }
+
+
+def config(path: Path) -> Any:
+    return json.loads((path / "genai_config.json").read_text(encoding="utf-8"))
+
+
+def edit(path: Path, *way: str, value: Any) -> None:
+    document = config(path)
+    at = document
+    for key in way[:-1]:
+        at = at[key]
+    at[way[-1]] = value
+    (path / "genai_config.json").write_text(json.dumps(document, indent=4), encoding="utf-8")
+
+
+def types(path: Path) -> dict[str, int]:
+    graph = onnx.load(path, load_external_data=False).graph
+    return {value.name: value.type.tensor_type.elem_type for value in (*graph.input, *graph.output)}
+
+
+def test_a_folder_for_the_cpu_becomes_one_for_directml(tmp_path: Path) -> None:
+    source = folder(tmp_path / "in")
+    before = state(source)
+    record = prepared(source, tmp_path / "out")
+    assert (record.exit_code, record.error) == (0, "")
+    assert state(source) == before
+    after = state(tmp_path / "out")
+    kept = ("tokenizer.json", "chat_template.jinja", "LICENSE", "original/params.json")
+    assert {name: after[name] for name in kept} == {name: before[name] for name in kept}
+    assert set(after) == {*before, "run.json"}
+    half = {name: kind for name, kind in types(tmp_path / "out" / "model.onnx").items() if kind == TensorProto.FLOAT16}
+    assert len(half) == 9  # two caches of two layers, before and after, and the logits
+    operators = [node.op_type for node in onnx.load(tmp_path / "out" / "model.onnx").graph.node]
+    assert operators.count("RotaryEmbedding") == 4
+    dml = config(tmp_path / "out")["model"]["decoder"]["session_options"]["provider_options"]
+    assert dml == [{"dml": {"enable_graph_capture": "1"}}]
+
+
+def test_the_record_says_what_was_read_and_written(tmp_path: Path) -> None:
+    source = folder(tmp_path / "in")
+    made = prepared(source, tmp_path / "out")
+    record = RunRecord.read(tmp_path / "out")
+    assert record.command == "genai prepare"
+    written = {name: sha for name, sha in state(tmp_path / "out").items() if name != "run.json"}
+    assert record.facts["genai"]["written"] == written
+    assert record.output_sha256 == written["model.onnx"]
+    assert record.facts["digests"] == {str(source / name): sha for name, sha in state(source).items()}
+    assert record.facts["genai"]["models"]["model.onnx"]["sections"] == ["decoder"]
+    assert [step.step for step in record.steps] == ["opset", "fix-quirks", "fp16", "fuse"]
+    assert [verdict.outcome for verdict in made.verdicts] == ["passed", "not-run"]
+
+
+def test_with_a_fall_back_there_are_two_folders(tmp_path: Path) -> None:
+    source = folder(tmp_path / "in")
+    edit(source, "model", "decoder", "session_options", "provider_options", value=[{"cuda": {}}])
+    record = prepared(source, tmp_path / "out", fallback="cpu")
+    assert record.exit_code == 0
+    before, cpu, dml = state(source), state(tmp_path / "out" / "cpu"), state(tmp_path / "out" / "dml")
+    assert {n: s for n, s in cpu.items() if n != "genai_config.json"} == {
+        n: s for n, s in before.items() if n != "genai_config.json"
+    }
+    assert config(tmp_path / "out" / "cpu")["model"]["decoder"]["session_options"]["provider_options"] == []
+    assert set(dml) == set(before)
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"cpu", "dml", "run.json"}
+
+
+def test_a_model_in_a_folder_below_stays_there(tmp_path: Path) -> None:
+    source = folder(tmp_path / "in", data=False)
+    (source / "onnx").mkdir()
+    (source / "model.onnx").rename(source / "onnx" / "text.onnx")
+    edit(source, "model", "decoder", "filename", value="onnx/text.onnx")
+    assert prepared(source, tmp_path / "out").exit_code == 0
+    assert types(tmp_path / "out" / "onnx" / "text.onnx")["logits"] == TensorProto.FLOAT16
+
+
+def test_what_goes_between_models_keeps_its_type(tmp_path: Path) -> None:
+    source = folder(tmp_path / "in")
+    text = (
+        '<ir_version: 10, opset_import: ["" : 21]> g (float[batch, 8] pixel_values) => (float[batch, 4] image_features)'
+        "<float[8, 4] w = {0,1,2,3,4,5,6,7,0,1,2,3,4,5,6,7,0,1,2,3,4,5,6,7,0,1,2,3,4,5,6,7}>"
+        "{ image_features = MatMul(pixel_values, w) }"
+    )
+    onnx.save(onnx.parser.parse_model(text), source / "vision.onnx")
+    vision = {
+        "filename": "vision.onnx",
+        "inputs": {"pixel_values": "pixel_values"},
+        "outputs": {"image_features": "image_features"},
+    }
+    edit(source, "model", "vision", value=vision)
+    record = prepared(source, tmp_path / "out")
+    assert record.exit_code == 0, record.error
+    assert set(types(tmp_path / "out" / "vision.onnx").values()) == {TensorProto.FLOAT}
+    assert {step.step.split(": ")[0] for step in record.steps} == {"model.onnx", "vision.onnx"}
+
+
+@pytest.mark.parametrize(
+    ("attributes", "says"),
+    [
+        ({"softcap": 50.0}, "capped at 50"),
+        ({"local_window_size": 8}, "a window of 8 tokens, and texts of up to 32 tokens are longer"),
+        ({"smooth_softmax": 1}, "smooth"),
+    ],
+)
+def test_attention_that_directml_computes_otherwise_is_refused(
+    attributes: dict[str, Any], says: str, tmp_path: Path
+) -> None:
+    source = folder(tmp_path / "in", decoder(**attributes))
+    record = prepared(source, tmp_path / "out")
+    assert record.exit_code == 1
+    assert "DP878" in record.error
+    assert says in record.error
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_window_as_long_as_any_text_is_none(tmp_path: Path) -> None:
+    source = folder(tmp_path / "in", decoder(local_window_size=CONTEXT))
+    assert prepared(source, tmp_path / "out").exit_code == 0
+
+
+def test_several_beams_are_refused(tmp_path: Path) -> None:
+    record = prepared(folder(tmp_path / "in", num_beams=4), tmp_path / "out")
+    assert record.exit_code == 1
+    assert "num_beams is 4" in record.error
+
+
+def test_force_replaces_what_an_earlier_run_wrote_and_nothing_else(tmp_path: Path) -> None:
+    source, out = folder(tmp_path / "in"), tmp_path / "out"
+    assert prepared(source, out, fallback="cpu").exit_code == 0
+    (out / "mine.txt").write_text("mine")
+    with pytest.raises(OutputError, match="holds"):
+        prepared(source, out)
+    assert prepared(source, out, force=True).exit_code == 0
+    names = {path.name for path in out.iterdir()}
+    assert names == {"mine.txt", "run.json", *(path.name for path in source.iterdir())}
+
+
+def test_a_refused_folder_leaves_the_earlier_result(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    assert prepared(folder(tmp_path / "in"), out).exit_code == 0
+    before = state(out)
+    assert prepared(folder(tmp_path / "capped", decoder(softcap=5.0)), out, force=True).exit_code == 1
+    assert state(out) == before
+
+
+@pytest.mark.parametrize("out", [".", "below", ".."])
+def test_the_folder_that_is_given_is_never_written_to(out: str, tmp_path: Path) -> None:
+    source = folder(tmp_path / "in")
+    with pytest.raises(OutputError):
+        prepared(source, source / out, force=True)
+
+
+@pytest.mark.parametrize(
+    ("way", "value", "says"),
+    [
+        (("model", "decoder", "filename"), "other.onnx", "other.onnx, which is not there"),
+        (("model", "decoder", "filename"), "../other.onnx", "outside of the folder"),
+        (("model", "decoder", "filenam"), "x", "filenam"),
+    ],
+)
+def test_a_config_that_genai_does_not_take(way: tuple[str, ...], value: str, says: str, tmp_path: Path) -> None:
+    source = folder(tmp_path / "in")
+    edit(source, *way, value=value)
+    with pytest.raises(InputError, match=says):
+        prepared(source, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_filter_that_is_none(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no vendor id"):
+        prepared(folder(tmp_path / "in"), tmp_path / "out", device_filter=["vendor=nvidai"])
+
+
+def test_an_option_that_genai_does_not_read_is_told(tmp_path: Path) -> None:
+    source = folder(tmp_path / "in")
+    record = prepared(source, tmp_path / "out", device_filter=["vendor=nvidia"], device_id=1, graph_capture=False)
+    assert {"DP873", "DP874"} <= {one.code for one in record.findings}
+    (entry,) = config(tmp_path / "out")["model"]["decoder"]["session_options"]["provider_options"]
+    assert entry["dml"] == {
+        "enable_graph_capture": "0",
+        "device_index": "1",
+        "device_filtering_options": {"hardware_vendor_id": 4318},
+    }
+
+
+def test_what_a_killed_run_had_moved_aside_comes_back(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    assert prepared(folder(tmp_path / "in"), out).exit_code == 0
+    before = state(out)
+    aside = FileSet(out, "genai_config.json").aside
+    aside.mkdir()
+    for name in ("genai_config.json", "model.onnx", "original"):
+        (out / name).rename(aside / name)
+    (aside / "old.json").write_text(json.dumps(["genai_config.json", "model.onnx", "original"]))
+    with pytest.raises(OutputError, match="holds"):
+        prepared(tmp_path / "in", out)
+    assert state(out) == before
