@@ -42,6 +42,7 @@ FLOORS: dict[str, int] = {
     "pipeline": 6,
     "kit": 6,
     "fleet": 6,
+    "genai": 6,
     "package": 6,
     "project": 6,
     "report": 6,

@@ -36,6 +36,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "bench": ("dmlprep.cli.bench", "Time models side by side on a device."),
     "feeds": ("dmlprep.cli.feeds", "Make inputs for --feeds from pictures, sound or text."),
     "bisect": ("dmlprep.cli.bisect", "Find the first node at which two models differ."),
+    "genai": ("dmlprep.cli.genai", "Folders of language models for onnxruntime-genai: check them."),
     "kit": ("dmlprep.cli.kit", "Pack a model to try on a Windows machine; verify the result that came back."),
     "package": ("dmlprep.cli.package", "Hand a prepared model to an app: with contract, loader and sample."),
     "report": ("dmlprep.cli.report", "Show the record of a run."),

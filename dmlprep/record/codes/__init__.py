@@ -3,13 +3,14 @@
 Each quirk of DirectML declares its code itself; ``dmlprep.quirks.codes`` has this table and those.
 
 One file a hundred: 0 the model file, 1 opset, 2 dimensions, 3 simplify, 4 precision, 5 placement, 6 quirks, 7 parity,
-8 runtime, 9 recipe. A code is never reused for another meaning.
+8 runtime, packages and folders of genai, 9 recipe. A code is never reused for another meaning.
 """
 
 from __future__ import annotations
 
 from dmlprep.record.codes import (
     dimensions,
+    genai,
     modelfile,
     opset,
     parity,
@@ -26,6 +27,18 @@ __all__ = ["CODES", "Code"]
 
 CODES: dict[str, Code] = {
     code: row
-    for part in (modelfile, opset, dimensions, simplify, precision, placement, quirks, parity, runtime, recipe)
+    for part in (
+        modelfile,
+        opset,
+        dimensions,
+        simplify,
+        precision,
+        placement,
+        quirks,
+        parity,
+        runtime,
+        genai,
+        recipe,
+    )
     for code, row in part.ROWS.items()
 }

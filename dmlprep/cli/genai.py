@@ -1,0 +1,31 @@
+"""``dmlprep genai``: folders of language models for onnxruntime-genai."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+import click
+
+__all__ = ["COMMANDS", "command"]
+
+COMMANDS: dict[str, tuple[str, str]] = {
+    "check": ("dmlprep.cli.genai_check", "Say what is wrong with a folder, and what of it DirectML runs."),
+}
+"""Command of the group -> module with an object ``command``, and its line in the help."""
+
+
+class _LazyGroup(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command = import_module(COMMANDS[cmd_name][0]).command
+        assert isinstance(command, click.Command)
+        return command
+
+
+@click.group("genai", cls=_LazyGroup)
+def command() -> None:
+    """Folders of language models for onnxruntime-genai (docs/language-models.md)."""

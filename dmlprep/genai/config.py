@@ -1,0 +1,165 @@
+"""genai_config.json: read, held against the schema, and asked by place (``model.decoder.head_size``)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from dmlprep.genai.document import JsonObject, read_document
+from dmlprep.genai.schema import validate
+from dmlprep.record import Finding
+
+__all__ = ["CONFIG", "GenaiConfig", "Provider", "read_config"]
+
+CONFIG = "genai_config.json"
+"""Name of the file; onnxruntime-genai knows no other."""
+
+
+@dataclass(frozen=True)
+class Provider:
+    """One execution provider that session options ask for.
+
+    Attributes:
+        name: as it is written.
+        place: of its object (``model.decoder.session_options.provider_options[0].dml``).
+        options: its options; without the filter.
+        device_filter: ``device_filtering_options``; ``None`` without.
+    """
+
+    name: str
+    place: str
+    options: Mapping[str, Any]
+    device_filter: Mapping[str, Any] | None
+
+    @property
+    def is_dml(self) -> bool:
+        """Whether onnxruntime-genai takes the name for DirectML's: any case, and with ``ExecutionProvider``."""
+        return self.name.lower().removesuffix("executionprovider") == "dml"
+
+
+@dataclass(frozen=True)
+class GenaiConfig:
+    """A genai_config.json that is JSON.
+
+    Attributes:
+        path: the file.
+        document: what it holds; do not edit, ``copy.deepcopy`` it.
+        findings: what onnxruntime-genai refuses or reads otherwise than it stands there.
+    """
+
+    path: Path
+    document: Mapping[str, Any]
+    findings: tuple[Finding, ...] = field(repr=False)
+
+    def value(self, place: str) -> Any:
+        """What stands at a place, keys with dots between them; ``None`` where nothing does."""
+        found: Any = self.document
+        for key in place.split("."):
+            found = found.get(key) if isinstance(found, Mapping) else None
+        return found
+
+    def table(self, place: str) -> Mapping[str, Any]:
+        """The object at a place; an empty one where there is none, or something else."""
+        found = self.value(place)
+        return found if isinstance(found, Mapping) else {}
+
+    def text(self, place: str) -> str:
+        """The string at a place; empty where there is none, or something else."""
+        found = self.value(place)
+        return found if isinstance(found, str) else ""
+
+    def number(self, place: str) -> int | None:
+        """The whole number of 32 bits at a place; ``None`` where there is none, or something else."""
+        return whole(self.value(place))
+
+    def flag(self, place: str) -> bool | None:
+        """The truth value at a place; ``None`` where there is none, or something else."""
+        found = self.value(place)
+        return found if isinstance(found, bool) else None
+
+    @property
+    def type(self) -> str:
+        """``model.type``: the kind of model (``llama``, ``whisper``)."""
+        return self.text("model.type")
+
+    def providers(self, section: str) -> list[Provider]:
+        """The providers that a section's session options ask for, in their order.
+
+        Args:
+            section: with or without ``model.`` before it (``decoder``, ``decoder.pipeline.embeds``).
+        """
+        place = f"{section_place(section)}.session_options"
+        return list(_providers(place, self._section(section).get("session_options")))
+
+    def session_options(self, section: str) -> Mapping[str, Any]:
+        """A section's own session options; empty without, where onnxruntime-genai takes the decoder's."""
+        found = self._section(section).get("session_options")
+        return found if isinstance(found, Mapping) else {}
+
+    def section(self, section: str) -> Mapping[str, Any]:
+        """The object of a model's section (``decoder``, ``decoder.pipeline.NAME``); empty where there is none."""
+        return self._section(section)
+
+    def _section(self, section: str) -> Mapping[str, Any]:
+        name = section.removeprefix("model.")
+        head, mark, stage = name.partition(".pipeline.")
+        table = self.table(f"model.{head}")
+        if not mark:
+            return table
+        return next((found for known, found in stages(table) if known == stage), {})
+
+
+def section_place(section: str) -> str:
+    """``model.decoder`` for ``decoder``."""
+    return section if section.startswith("model.") else f"model.{section}"
+
+
+def stages(table: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Name and object of each stage of a section's pipeline: a list of objects of one key each, or one object."""
+    pipeline = table.get("pipeline")
+    for entry in pipeline if isinstance(pipeline, list) else [pipeline]:
+        if isinstance(entry, Mapping):
+            yield from ((name, stage) for name, stage in entry.items() if isinstance(stage, Mapping))
+
+
+def whole(value: object) -> int | None:
+    """A whole number of 32 bits, which JSON may write as ``2.0``; ``None`` for anything else."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    if not -(1 << 31) <= value < 1 << 31 or value != int(value):
+        return None
+    return int(value)
+
+
+def read_config(path: Path | str) -> GenaiConfig:
+    """Read a genai_config.json.
+
+    Args:
+        path: the file, or its folder.
+
+    Returns:
+        the file, with what is wrong of it under ``findings``.
+
+    Raises:
+        InputError: it is missing, larger than 16 MiB, no JSON, or nests deeper than 32 levels (DP840).
+    """
+    path = Path(path)
+    file = path / CONFIG if path.is_dir() else path
+    document = read_document(file)
+    return GenaiConfig(file, document.root, (*document.findings, *validate(document.root)))
+
+
+def _providers(place: str, options: object) -> Iterator[Provider]:
+    listed = options.get("provider_options") if isinstance(options, Mapping) else None
+    for number, entry in enumerate(listed if isinstance(listed, list) else []):
+        for name, given in entry.items() if isinstance(entry, JsonObject) else []:
+            if isinstance(given, Mapping):
+                device_filter = given.get("device_filtering_options")
+                yield Provider(
+                    name,
+                    f"{place}.provider_options[{number}].{name}",
+                    {key: value for key, value in given.items() if key != "device_filtering_options"},
+                    device_filter if isinstance(device_filter, Mapping) else None,
+                )

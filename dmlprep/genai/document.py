@@ -1,0 +1,124 @@
+"""The text of genai_config.json: read within bounds, with what onnxruntime-genai's own reader makes of it."""
+
+from __future__ import annotations
+
+import codecs
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+from dmlprep.errors import InputError
+from dmlprep.files import Unfit, decode_text, explain, meant, read_given
+from dmlprep.record import Finding, finding
+
+__all__ = ["Document", "JsonObject", "read_document"]
+
+_BYTES = 16 << 20
+_DEPTH = 32
+_DIGITS = 18
+"""A whole number of more digits is read as a floating-point number, as onnxruntime-genai reads all of them."""
+
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_ESCAPED = re.compile(r"\\u[0-9A-Fa-f]{4}")
+
+
+class JsonObject(dict[str, Any]):
+    """An object of the file, with the keys that it has more than once.
+
+    Attributes:
+        twice: those keys; the last value of each counts.
+    """
+
+    twice: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Document:
+    """What a file of JSON holds.
+
+    Attributes:
+        root: its object.
+        findings: what of its text onnxruntime-genai does not read as JSON is read elsewhere.
+    """
+
+    root: JsonObject
+    findings: tuple[Finding, ...]
+
+
+def read_document(path: Path, *, code: str = "DP840") -> Document:
+    """Read a file of JSON that has an object at its top.
+
+    Args:
+        code: of the errors.
+
+    Raises:
+        InputError: it cannot be read, is larger than 16 MiB, is no JSON, or nests deeper than 32 levels.
+    """
+
+    def refuse(what: str, fix: str) -> InputError:
+        return InputError(what, where=str(path), fix=fix, code=code)
+
+    try:
+        data = read_given(path, _BYTES)
+        text = decode_text(data)
+    except OSError as error:
+        what, fix = explain(error, path)
+        raise refuse(
+            what or f"cannot be read: {error.strerror or error}", fix or meant(path, "check the path")
+        ) from error
+    except Unfit as error:
+        raise refuse(str(error), error.fix) from error
+    if _depth(text) > _DEPTH:
+        raise refuse(f"objects and lists are more than {_DEPTH} deep in one another", "check that it is the right file")
+    try:
+        root, end = json.JSONDecoder(
+            object_pairs_hook=_pairs, parse_int=_whole_number, parse_constant=_no_number
+        ).raw_decode(text, len(text) - len(text.lstrip()))
+    except json.JSONDecodeError as error:
+        raise refuse(f"not JSON: {error.msg} in line {error.lineno}, column {error.colno}", "mend that line") from error
+    except (RecursionError, ValueError) as error:
+        raise refuse(f"not JSON: {error}", "check that it is the right file") from error
+    if not isinstance(root, JsonObject):
+        raise refuse("the file holds no object at its top", "check that it is the right file")
+    return Document(root, tuple(_text_findings(path, data, text, text[end:])))
+
+
+def _pairs(pairs: list[tuple[str, Any]]) -> JsonObject:
+    made = JsonObject(pairs)
+    if len(made) != len(pairs):
+        seen: set[str] = set()
+        made.twice = tuple(dict.fromkeys(key for key, _ in pairs if key in seen or seen.add(key)))  # type: ignore[func-returns-value]
+    return made
+
+
+def _whole_number(text: str) -> int | float:
+    return int(text) if len(text) <= _DIGITS else float(text)
+
+
+def _no_number(text: str) -> NoReturn:
+    raise ValueError(f"{text} is no number of JSON")
+
+
+def _depth(text: str) -> int:
+    """How deep brackets nest outside of strings: Python's reader is never asked to recurse deeper."""
+    depth = deepest = 0
+    for mark in re.findall(r"[\[\]{}]", _STRING.sub("", text)):
+        depth += 1 if mark in "[{" else -1
+        deepest = max(deepest, depth)
+    return deepest
+
+
+def _text_findings(path: Path, data: bytes, text: str, rest: str) -> list[Finding]:
+    found = []
+    if data.startswith((codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        found.append(finding("DP843", f"{path.name} begins with a byte-order mark: save it as UTF-8 without one"))
+    escapes = _ESCAPED.search(re.sub(r"\\\\", "", text))
+    if escapes:
+        found.append(finding("DP843", f"{path.name} has the escape {escapes[0]}: write the character itself, in UTF-8"))
+    if rest.strip():
+        found.append(
+            finding("DP843", f"{path.name} goes on after its end: what stands there is not read", severity="warning")
+        )
+    return found

@@ -1,0 +1,125 @@
+"""A folder of onnxruntime-genai: its config, the models that the config names, and the files beside them."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from dmlprep.errors import InputError
+from dmlprep.files import meant
+from dmlprep.genai.config import CONFIG, GenaiConfig, read_config, stages
+
+__all__ = ["GenaiFolder", "ModelFile", "leads_out", "open_folder"]
+
+SECTIONS = ("decoder", "encoder", "vision", "speech", "embedding", "joiner", "vad", "draft", "mtp")
+"""Sections of ``model`` that name a model's file under ``filename``, or stages under ``pipeline``."""
+
+_FILES = 10_000
+_DEPTH = 8
+
+
+class ModelFile(NamedTuple):
+    """A model of the folder.
+
+    Attributes:
+        section: where the config names it: ``decoder``, ``encoder``, ``vision``, ``decoder.pipeline.NAME`` ...
+        file: its path, inside the folder unless the config's findings say otherwise. It may be missing.
+    """
+
+    section: str
+    file: Path
+
+
+@dataclass(frozen=True)
+class GenaiFolder:
+    """A folder with a genai_config.json.
+
+    Attributes:
+        path: the folder.
+        models: those that the config names and whose names stay inside the folder.
+        other_files: all other plain files below the folder, without the config and the models, sorted. Data files of
+            models are among them: ``dmlprep.model.unchanged.data_files`` names those of an opened model.
+        outside: place and text of names that lead out of the folder; no file is opened by them.
+    """
+
+    path: Path
+    config: GenaiConfig
+    models: tuple[ModelFile, ...]
+    other_files: tuple[Path, ...]
+    outside: tuple[tuple[str, str], ...] = ()
+
+
+def open_folder(path: Path | str) -> GenaiFolder:
+    """Read a folder of onnxruntime-genai. No model is opened.
+
+    Raises:
+        InputError: it is no folder, has no genai_config.json, or one that cannot be read (DP840).
+    """
+    path = Path(path)
+    if not path.is_dir():
+        if path.name == CONFIG and path.is_file():
+            return open_folder(path.parent)
+        what = "this is a file" if path.exists() else "there is no such folder"
+        raise InputError(what, where=str(path), fix=meant(path, f"name a folder that holds {CONFIG}"), code="DP840")
+    if not (path / CONFIG).exists():
+        raise InputError(
+            f"the folder has no {CONFIG}",
+            where=str(path),
+            fix="name a folder that onnxruntime-genai's model builder wrote",
+            code="DP840",
+        )
+    config = read_config(path / CONFIG)
+    models, outside = [], []
+    for section, name in named_models(config):
+        if leads_out(name):
+            outside.append((f"model.{section}.filename", name))
+        else:
+            models.append(ModelFile(section, path / name))
+    taken = {model.file for model in models} | {path / CONFIG}
+    others = tuple(sorted(file for file in _files(path) if file not in taken))
+    return GenaiFolder(path, config, tuple(models), others, tuple(outside))
+
+
+def named_models(config: GenaiConfig) -> Iterator[tuple[str, str]]:
+    """Section and file name of each model that a config names."""
+    for section in SECTIONS:
+        table = config.table(f"model.{section}")
+        found = list(stages(table))
+        name = _filename(table)
+        # A decoder of stages has no model of its own.
+        if name and not (found and section == "decoder"):
+            yield section, name
+        for stage, inner in found:
+            inner_name = _filename(inner)
+            if inner_name:
+                yield f"{section}.pipeline.{stage}", inner_name
+
+
+def _filename(table: Any) -> str:
+    name = table.get("filename")
+    return name if isinstance(name, str) else ""
+
+
+def leads_out(name: str) -> bool:
+    """Whether a path in a config is not inside the folder, on Linux or on Windows; or can be no path."""
+    return bool("\0" in name or re.match(r"[/\\]|[A-Za-z]:", name) or ".." in re.split(r"[/\\]", name))
+
+
+def _files(folder: Path, depth: int = 0) -> Iterator[Path]:
+    """Plain files below a folder, without following links to folders; of each folder no more than 10,000 entries."""
+    try:
+        with os.scandir(folder) as found:
+            entries = sorted(islice(found, _FILES), key=lambda entry: entry.name)
+    except OSError:
+        return
+    for entry in entries:
+        if entry.is_dir(follow_symlinks=False):
+            if depth < _DEPTH:
+                yield from _files(Path(entry.path), depth + 1)
+        elif entry.is_file():
+            yield Path(entry.path)

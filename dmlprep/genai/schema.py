@@ -1,0 +1,240 @@
+"""What onnxruntime-genai's reader takes in a genai_config.json, and what of a config it refuses.
+
+``schema.json`` names an object's keys and what each takes: ``string``, ``int`` (32 bits), ``number``, ``bool``,
+``{name}`` (an object of that name), ``[...]`` (a list of them), with ``|`` between alternatives; ``*`` stands for all
+other keys. After it may stand bounds (``int 1..16``, ``number >0..1``) or the words that are taken (``string A/B``).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from dmlprep.record import Finding, finding
+from dmlprep.record.printable import printable, shortened
+
+__all__ = ["Schema", "place_text", "schema", "validate"]
+
+_MOST = 200
+"""Findings of one file: a file of another kind has thousands of unknown keys."""
+
+_SHOWN = 60
+_INT32 = range(-(1 << 31), 1 << 31)
+
+_WORDS = {
+    "string": "a string in quotes",
+    "int": "a whole number",
+    "number": "a number",
+    "bool": "true or false",
+}
+
+
+class Schema(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The table.
+
+    Attributes:
+        version: of onnxruntime-genai.
+        source: where the table comes from.
+        objects: keys of each object, and what they take.
+    """
+
+    version: str
+    source: list[str]
+    objects: dict[str, dict[str, str]]
+
+
+class _Kind(NamedTuple):
+    """One alternative of what a key takes.
+
+    Attributes:
+        name: ``string``, ``int``, ``number``, ``bool``, or the name of an object.
+        listed: a list of them.
+        words: those that are taken; empty for any.
+    """
+
+    name: str
+    listed: bool
+    table: bool
+    low: float = -math.inf
+    high: float = math.inf
+    above: bool = False
+    words: tuple[str, ...] = ()
+
+
+@cache
+def schema() -> Schema:
+    """The table that comes with dmlprep."""
+    return msgspec.json.decode(Path(__file__).with_name("schema.json").read_bytes(), type=Schema)
+
+
+@cache
+def _kinds(text: str) -> tuple[_Kind, ...]:
+    return tuple(_kind(part) for part in text.split("|"))
+
+
+def _kind(text: str) -> _Kind:
+    listed = text.startswith("[")
+    head, _, rest = text.strip("[]").partition(" ")
+    if head.startswith("{"):
+        return _Kind(head.strip("{}"), listed, table=True)
+    bounds = re.fullmatch(r"(>?)(-?[\d.]+)\.\.(-?[\d.]*)", rest)
+    if bounds:
+        low, high = float(bounds[2]), float(bounds[3] or math.inf)
+        return _Kind(head, listed, table=False, low=low, high=high, above=bool(bounds[1]))
+    return _Kind(head, listed, table=False, words=tuple(rest.split("/")) if rest else ())
+
+
+def validate(root: Mapping[str, Any]) -> list[Finding]:
+    """What onnxruntime-genai refuses in a config, or silently takes otherwise than it stands there.
+
+    Returns:
+        findings with their place in ``node`` (``model.decoder.head_size``), at most 200.
+    """
+    found: list[Finding] = []
+    for one in _table(root, "root", ""):
+        if len(found) == _MOST:
+            found.append(finding("DP841", f"more than {_MOST} faults: is this a genai_config.json?", node="more"))
+            break
+        found.append(one)
+    return found
+
+
+def place_text(place: str, key: str) -> str:
+    """``model.decoder`` and ``head_size`` as one place, fit to be shown."""
+    name = shortened(printable(key), _SHOWN)
+    return f"{place}.{name}" if place else name
+
+
+def _table(table: Mapping[str, Any], name: str, place: str) -> Iterator[Finding]:
+    keys = schema().objects[name]
+    for key in getattr(table, "twice", ()):
+        where = place_text(place, key)
+        yield finding("DP844", f"{where} stands there more than once; the last one counts", node=where)
+    for key, value in table.items():
+        where = place_text(place, key)
+        taken = keys.get(key) if key != "*" else None
+        taken = taken or keys.get("*")
+        if taken is None:
+            yield _unknown(key, value, name, keys, where)
+        else:
+            yield from _value(value, taken, where)
+
+
+def _unknown(key: str, value: object, name: str, keys: Mapping[str, str], where: str) -> Finding:
+    version = schema().version
+    if name == "root" and not isinstance(value, Mapping | list):
+        text = f"{where} is not read by onnxruntime-genai {version}"
+        return finding("DP841", text, node=where, severity="warning", remedy="leave it out")
+    near = _nearest(key, [one for one in keys if one != "*"])
+    elsewhere = [one for one in sorted(schema().objects) if key in schema().objects[one] and one != name]
+    if near:
+        remedy = f"did you mean {near!r}?"
+    elif key.isidentifier() and elsewhere:
+        remedy = f"it belongs into: {', '.join(elsewhere)}"
+    else:
+        remedy = f"leave it out; known here: {shortened(', '.join(sorted(k for k in keys if k != '*')), 400)}"
+    return finding(
+        "DP841", f"{where} is unknown to onnxruntime-genai {version}", node=where, remedy=remedy, nearest=near
+    )
+
+
+def _nearest(key: str, known: list[str]) -> str:
+    """The known key that was meant; empty without one."""
+    bare = re.sub(r"[^a-z0-9]", "", key.lower())
+    same = [one for one in known if one.replace("_", "") == bare]
+    close = same or get_close_matches(key[:_SHOWN], known, 1, 0.7)
+    return close[0] if close else ""
+
+
+def _value(value: object, taken: str, where: str) -> Iterator[Finding]:
+    kinds = _kinds(taken)
+    for kind in kinds:
+        if kind.listed and isinstance(value, list):
+            for number, item in enumerate(value):
+                yield from _item(item, kind, f"{where}[{number}]")
+            return
+    single = [kind for kind in kinds if not kind.listed]
+    for kind in single:
+        if (kind.table and isinstance(value, Mapping)) or (not kind.table and _fits(value, kind.name)):
+            yield from _item(value, kind, where)
+            return
+    wants = " or ".join(dict.fromkeys(_wanted(kind) for kind in kinds))
+    yield _wrong(where, f"needs {wants}, and has {_shown(value)}", _remedy(value, kinds))
+
+
+def _item(value: object, kind: _Kind, where: str) -> Iterator[Finding]:
+    if kind.table:
+        if isinstance(value, Mapping):
+            yield from _table(value, kind.name, where)
+        else:
+            yield _wrong(where, f"needs an object, and has {_shown(value)}", "")
+    elif not _fits(value, kind.name):
+        text = f"needs {_wanted(kind._replace(listed=False))}, and has {_shown(value)}"
+        yield _wrong(where, text, _remedy(value, (kind,)))
+    elif kind.words and isinstance(value, str) and value.lower() not in (word.lower() for word in kind.words):
+        near = get_close_matches(value[:_SHOWN], kind.words, 1, 0.5)
+        remedy = f"did you mean {near[0]!r}?" if near else ""
+        yield _wrong(where, f"is {_shown(value)}, and only {', '.join(kind.words)} are known", remedy)
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        yield from _within(value, kind, where)
+
+
+def _within(value: float, kind: _Kind, where: str) -> Iterator[Finding]:
+    if not math.isfinite(value) or (kind.name == "int" and value not in _INT32 and math.isinf(kind.high)):
+        yield _wrong(where, f"is {_shown(value)}, beyond a whole number of 32 bits", "")
+    elif value < kind.low or value > kind.high or (kind.above and value == kind.low):
+        low = f"more than {kind.low:g}" if kind.above else f"at least {kind.low:g}"
+        bounds = low if math.isinf(kind.high) else f"{low} and at most {kind.high:g}"
+        yield _wrong(where, f"is {_shown(value)}, and must be {bounds}", "")
+
+
+def _fits(value: object, name: str) -> bool:
+    if name == "string":
+        return isinstance(value, str)
+    if name == "bool":
+        return isinstance(value, bool)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    # What is not finite fits no bound, which says more of it.
+    return name == "number" or not math.isfinite(value) or value == int(value)
+
+
+def _wrong(where: str, text: str, remedy: str) -> Finding:
+    return finding("DP842", f"{where} {text}", node=where, remedy=remedy or None)
+
+
+def _wanted(kind: _Kind) -> str:
+    one = "an object" if kind.table else _WORDS[kind.name]
+    return f"a list of {one.removeprefix('a ').removeprefix('an ')}s" if kind.listed else one
+
+
+def _remedy(value: object, kinds: tuple[_Kind, ...]) -> str:
+    names = {kind.name for kind in kinds}
+    if "string" in names and isinstance(value, int | float):
+        return f'write "{int(value) if isinstance(value, bool) else value}"'[:_SHOWN]
+    if (
+        isinstance(value, str)
+        and names & {"int", "number", "bool"}
+        and re.fullmatch(r"-?[\d.]{1,20}|true|false", value)
+    ):
+        return f"write {value}, without quotes"
+    return ""
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, Mapping):
+        return "an object"
+    if isinstance(value, list):
+        return "a list"
+    if value is None:
+        return "null"
+    if isinstance(value, str):
+        return f'"{shortened(printable(value), _SHOWN)}"'
+    return ("true" if value else "false") if isinstance(value, bool) else shortened(repr(value), _SHOWN)
