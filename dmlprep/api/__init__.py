@@ -27,6 +27,7 @@ from dmlprep.api.covering import cover_sizes, read_sizes
 from dmlprep.api.devices import adapters, find_target, gpus, list_targets
 from dmlprep.api.feeding import make_feeds
 from dmlprep.api.fleets import gone_fleet_jobs, plan_fleet, prepare_fleet
+from dmlprep.api.generating import genai_compare
 from dmlprep.api.kits import pack_kit, verify_kit
 from dmlprep.api.packages import inspect_app, package_model, verify_package, write_nupkg
 from dmlprep.api.preparing import prepare, prepare_buckets
@@ -52,6 +53,7 @@ __all__ = [
     "cover_sizes",
     "explain",
     "find_target",
+    "genai_compare",
     "gone_fleet_jobs",
     "gpus",
     "init_project",
