@@ -171,7 +171,7 @@ def _pip(*arguments: str) -> None:
         raise NotRun(f"pip {arguments[0]} failed: {said[0]}")
 
 
-def _install(folder: Path, wanted: Sequence[str]) -> None:
+def install(folder: Path, wanted: Sequence[str]) -> None:
     """Wheels for Windows; no code of theirs runs here."""
     _pip(
         "install", "--target", str(folder), "--platform", "win_amd64", "--python-version", PYTHON,
@@ -203,12 +203,12 @@ def _setup(bed: Bed) -> None:
         _fetch_python(bed)
         packages = bed.python / "Lib" / "site-packages"
         wanted = requirements()
-        _install(packages, wanted)
+        install(packages, wanted)
         # The checkout is installed as pip install -e does it: by a line that names its folder.
         (packages / "checkout.pth").write_text("C:\\checkout\nC:\\ort\n")
         for package in PACKAGES:
-            _install(bed.provider(package), ["--no-deps", *requirements(package)])
-        _install(bed.few, [*requirements("directml"), *(one for one in wanted if one.startswith("numpy"))])
+            install(bed.provider(package), ["--no-deps", *requirements(package)])
+        install(bed.few, [*requirements("directml"), *(one for one in wanted if one.startswith("numpy"))])
         bed.library.write_bytes(patched(bed.runtime.root / _UCRTBASE))
         with job(bed, writable_python=True) as here:
             for provider, folder in [(PACKAGES[0], "C:\\python\\Lib"), *((one, "C:\\ort") for one in PACKAGES)]:

@@ -90,6 +90,7 @@ DOORS: dict[str, set[str]] = {
     "distributed": {"fleet"},
     "soundfile": {"engines"},
     "tokenizers": {"engines"},
+    "onnxruntime_genai": {"engines"},
 }
 
 FILES = sorted(PACKAGE.rglob("*.py"))

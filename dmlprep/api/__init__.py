@@ -29,6 +29,7 @@ from dmlprep.api.devices import adapters, find_target, gpus, list_targets
 from dmlprep.api.feeding import make_feeds
 from dmlprep.api.fleets import gone_fleet_jobs, plan_fleet, prepare_fleet
 from dmlprep.api.genai_preparing import genai_prepare
+from dmlprep.api.generating import genai_compare
 from dmlprep.api.kits import pack_kit, verify_kit
 from dmlprep.api.language_models import genai_check
 from dmlprep.api.packages import inspect_app, package_model, verify_package, write_nupkg
@@ -56,6 +57,7 @@ __all__ = [
     "explain",
     "find_target",
     "genai_check",
+    "genai_compare",
     "genai_prepare",
     "gone_fleet_jobs",
     "gpus",

@@ -11,6 +11,7 @@ __all__ = ["COMMANDS", "command"]
 COMMANDS: dict[str, tuple[str, str]] = {
     "prepare": ("dmlprep.cli.genai_prepare", "Make a folder ready for DirectML, prove it, and write it."),
     "check": ("dmlprep.cli.genai_check", "Say what is wrong with a folder, and what of it DirectML runs."),
+    "compare": ("dmlprep.cli.genai_compare", "Hold a prepared folder against its original, token by token."),
 }
 """Command of the group -> module with an object ``command``, and its line in the help."""
 

@@ -1,9 +1,10 @@
-"""tokenizers: text as token ids, by a ``tokenizer.json``. It is imported when text is read: it is an extra."""
+"""tokenizers: text as token ids and back, by a ``tokenizer.json``. It is imported when text is read: it is an extra."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -11,7 +12,7 @@ from dmlprep.engines.extras import extra
 from dmlprep.errors import InputError
 from dmlprep.files import check_plain
 
-__all__ = ["tokenize"]
+__all__ = ["detokenize", "tokenize"]
 
 
 def tokenize(file: Path, texts: Sequence[str], length: int | None) -> dict[str, np.ndarray]:
@@ -28,13 +29,7 @@ def tokenize(file: Path, texts: Sequence[str], length: int | None) -> dict[str, 
         InputError: the file is no tokenizer.
         UsageError: tokenizers is not installed.
     """
-    module = extra("tokenizers", "tokenizers", "reading text")
-    try:
-        check_plain(file, _MOST_BYTES)
-        tokenizer = module.Tokenizer.from_file(str(file))
-    except Exception as error:  # it raises Exception itself
-        fix = getattr(error, "fix", "pass the tokenizer.json that belongs to the model")
-        raise InputError(f"cannot be read as a tokenizer: {error}", where=str(file), fix=fix) from error
+    tokenizer = _opened(file)
     padding = tokenizer.padding or {}
     kept = {key: padding[key] for key in ("direction", "pad_id", "pad_type_id", "pad_token") if key in padding}
     kept.setdefault("pad_id", next((i for t in _PADDING if (i := tokenizer.token_to_id(t)) is not None), 0))
@@ -46,6 +41,30 @@ def tokenize(file: Path, texts: Sequence[str], length: int | None) -> dict[str, 
     found = tokenizer.encode_batch(list(texts))
     columns = {"ids": "ids", "mask": "attention_mask", "types": "type_ids"}
     return {name: np.array([getattr(one, key) for one in found], np.int64) for name, key in columns.items()}
+
+
+def detokenize(file: Path, rows: Sequence[Sequence[int]]) -> list[str]:
+    """Texts of token ids, without special tokens.
+
+    Args:
+        file: the ``tokenizer.json``.
+
+    Raises:
+        InputError: the file is no tokenizer.
+        UsageError: tokenizers is not installed.
+    """
+    found: list[str] = _opened(file).decode_batch([[int(token) for token in row] for row in rows])
+    return found
+
+
+def _opened(file: Path) -> Any:
+    module = extra("tokenizers", "tokenizers", "reading text")
+    try:
+        check_plain(file, _MOST_BYTES)
+        return module.Tokenizer.from_file(str(file))
+    except Exception as error:  # it raises Exception itself
+        fix = getattr(error, "fix", "pass the tokenizer.json that belongs to the model")
+        raise InputError(f"cannot be read as a tokenizer: {error}", where=str(file), fix=fix) from error
 
 
 _MOST_BYTES = 1 << 30

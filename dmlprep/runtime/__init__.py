@@ -13,6 +13,7 @@ from dmlprep.runtime.session import cpu_host, open_cpu, open_evaluator
 from dmlprep.runtime.types import (
     DATA_FOLDER,
     DmlStatus,
+    Kept,
     MemoryUse,
     NodePlacement,
     NodeTiming,
@@ -27,6 +28,7 @@ __all__ = [
     "Adapter",
     "DmlStatus",
     "FailureKind",
+    "Kept",
     "MemoryUse",
     "NodePlacement",
     "NodeTiming",

@@ -19,7 +19,7 @@ from dmlprep.record import DeviceInfo
 from dmlprep.runtime.child import Child, interrupted
 from dmlprep.runtime.failure import FULL, SessionFailure, disk_full, failure
 from dmlprep.runtime.results import machine_memory, open_result, read_result
-from dmlprep.runtime.types import MemoryUse, NodePlacement, NodeTiming, RunValue, SessionOptions, ValueInfo
+from dmlprep.runtime.types import Kept, MemoryUse, NodePlacement, NodeTiming, RunValue, SessionOptions, ValueInfo
 from dmlprep.runtime.wire import FEEDS, RESULTS, dims_from_fields, dims_to_fields, read_tensor, write_tensor
 
 __all__ = ["Session", "SessionHost", "parse_profile"]
@@ -278,7 +278,33 @@ class Session:
         self, feeds: Mapping[str, np.ndarray | list[np.ndarray]], outputs: Sequence[str] | None = None
     ) -> dict[str, RunValue]:
         """As ``run``, with sequences and optionals on both sides."""
-        answer = self._fed(feeds, outputs, "run")
+        return self._found(self._fed(feeds, outputs, "run"), outputs)
+
+    def hold(self, values: Sequence[Kept], *, shared: bool) -> None:
+        """Let values stay with the session, for ``step``; what was held before is let go.
+
+        Args:
+            shared: the input and the output of each value are one memory, which holds anything at first: zeros, or on
+                DirectML on Linux what lay there. Else an output of one step is the input of the next one.
+        """
+        lines = [["keep", one.input, one.output, one.dtype, *dims_to_fields(one.shape)] for one in values]
+        self._ask([*lines, ["hold", str(self._number), "shared" if shared else "grown"]])
+
+    def step(self, feeds: Mapping[str, np.ndarray], outputs: Sequence[str]) -> dict[str, np.ndarray]:
+        """One run with the values of ``hold``, which neither come nor go.
+
+        Args:
+            feeds: the other inputs.
+            outputs: names of those that are wanted.
+        """
+        found = self._found(self._fed(feeds, outputs, "step"), outputs)
+        for name, value in found.items():
+            if not isinstance(value, np.ndarray):
+                raise failure("run", f"output {name} is no tensor", str(self.path))
+        return {name: value for name, value in found.items() if isinstance(value, np.ndarray)}
+
+    def _found(self, answer: list[list[str]], outputs: Sequence[str] | None) -> dict[str, RunValue]:
+        """The outputs of a run, of which none may be missing."""
         with _in_its_words(self._child, str(self.path)):
             found = self._values(answer)
             wanted = outputs if outputs is not None else [value.name for value in self.outputs]

@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -21,6 +22,7 @@ from dmlprep.processes.process import no_crash_dialog
 from dmlprep.runtime.hresult import error_text
 from dmlprep.runtime.memory import die_with_parent, peak_memory, prefer_as_victim
 from dmlprep.runtime.ortoptions import adapter_number, choose_device, providers, session_settings
+from dmlprep.runtime.stepping import Held
 from dmlprep.runtime.types import DATA_FOLDER
 from dmlprep.runtime.wire import RESULTS, decode, dims_to_fields, encode, numpy_dtype, read_tensor
 
@@ -93,8 +95,10 @@ class Worker:
         self.sequences: dict[str, tuple[int, list[Any]]] = {}
         self.wanted: list[str] = []
         self.bound: dict[str, Bound] = {}
+        self.kept: list[tuple[str, ...]] = []
+        self.held: dict[str, Held] = {}
         self.adapter: int | None = None
-        self.held = (0, 0)  # the most of the adapter's own memory, and of the machine's that it reads, as far as asked
+        self.most = (0, 0)  # the most of the adapter's own memory, and of the machine's that it reads, as far as asked
         self.files = 0
 
     def say(self, *fields: str) -> None:
@@ -191,17 +195,33 @@ class Worker:
         return Bound(names, values, lambda: session.run_with_ort_values(names, values), values=True)
 
     def run(self, number: str) -> None:
-        taken = self.take(number)
-        names = taken.names
+        self.say_run(self.take(number))
+
+    def say_run(self, taken: Bound) -> None:
         try:
             results = taken.call()
         except Exception as error:
             raise Refused("run", error_text(error)) from error
-        for name, result in zip(names, results, strict=True):
+        for name, result in zip(taken.names, results, strict=True):
             self.answer(name, result)
 
     def bind(self, number: str) -> None:
         self.bound[number] = self.take(number)
+
+    def hold(self, number: str, how: str) -> None:
+        rows, self.kept = self.kept, []
+        self.held.pop(number, None)  # before there is memory for another
+        adapter = (self.adapter or 0) if self.device == "dml" else None
+        try:
+            self.held[number] = Held(self.ort, self.sessions[number], adapter, rows, shared=how == "shared")
+        except Exception as error:
+            raise Refused("run", error_text(error)) from error
+
+    def step(self, number: str) -> None:
+        taken, held = self.take(number), self.held.get(number)
+        if held is None or not taken.values:
+            raise Refused("run", "nothing is held" if held is None else "only tensors can be fed to a step")
+        self.say_run(Bound(taken.names, taken.feeds, partial(held.step, taken.feeds, taken.names)))
 
     def time(self, number: str, how: str, count: str, seconds: str) -> None:
         """Run on what was bound, and say how long each run took. What a run gave is let go between two of them."""
@@ -248,14 +268,15 @@ class Worker:
             from dmlprep.runtime.offsite.dxgi import memory_in_use
 
             if (held := memory_in_use(self.adapter)) is not None:
-                self.held = (max(self.held[0], held[0]), max(self.held[1], held[1]))
-                found |= {"device": sum(held), "device_peak": self.held[0], "shared_peak": self.held[1]}
+                self.most = (max(self.most[0], held[0]), max(self.most[1], held[1]))
+                found |= {"device": sum(held), "device_peak": self.most[0], "shared_peak": self.most[1]}
         for key, count in found.items():
             if count is not None:
                 self.say("memory", key, str(count))
 
     def release(self, number: str) -> None:
         self.bound.pop(number, None)
+        self.held.pop(number, None)
         self.sessions.pop(number, None)
 
     def answer(self, name: str, result: Any) -> None:
@@ -310,6 +331,7 @@ class Worker:
         quiet: dict[str, Callable[..., None]] = {
             "option": self.options.__setitem__,
             "want": self.wanted.append,
+            "keep": lambda *fields: self.kept.append(fields),
             "feedsequence": lambda name, count, _kind: self.sequences.__setitem__(name, (int(count), [])),
             "feed": self.feed,
         }
@@ -320,6 +342,8 @@ class Worker:
             "hello": self.hello,
             "load": self.load,
             "run": self.run,
+            "hold": self.hold,
+            "step": self.step,
             "bind": self.bind,
             "time": self.time,
             "memory": self.memory,

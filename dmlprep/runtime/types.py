@@ -16,6 +16,7 @@ __all__ = [
     "Dim",
     "DmlStatus",
     "Fp16Traits",
+    "Kept",
     "MemoryUse",
     "NodePlacement",
     "NodeTiming",
@@ -110,6 +111,23 @@ class ValueInfo:
     name: str
     dtype: str
     shape: tuple[Dim, ...]
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A value that stays with a session from one step to the next: an output that the next step gets as an input.
+
+    Attributes:
+        input: name of the graph input (``past_key_values.0.key``).
+        output: name of the graph output (``present.0.key``).
+        dtype: numpy's name of the element type.
+        shape: of the memory that both share, or of the first input where the value grows (``[1, 4, 0, 32]``).
+    """
+
+    input: str
+    output: str
+    dtype: str
+    shape: tuple[int, ...]
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,9 @@ percent-encoded UTF-8, an empty field is a lone ``%``. Both sides handle one req
     option KEY VALUE ... load ID MODEL          took SECONDS · input NAME TYPE DIM ... · output NAME TYPE DIM ...
     feed NAME TYPE FILE DIM ...                 value NAME TYPE FILE DIM ... · sequence NAME COUNT, then its values
       want NAME ... run ID                        · none NAME
+    keep INPUT OUTPUT TYPE DIM ...
+      hold ID shared|grown                      nothing; the values of the pairs stay with the session, for step
+    feed ... want ... step ID                   as run
     feed ... want ... bind ID                   nothing; the feeds stay, for time
     time ID host|device COUNT SECONDS           took SECONDS ..., one a run
     memory                                      memory KEY BYTES ...

@@ -12,6 +12,8 @@ import pytest
 import dmlprep
 from dmlprep import api
 from tests.fixtures_index import fixture
+from tests.genai.proof.decoders import Weights, grouped
+from tests.genai.proof.decoders import folder as write
 from tests.kept_workers import kept_workers  # noqa: F401 - for all tests here
 
 TOP = Path(__file__).resolve().parents[2]
@@ -23,10 +25,12 @@ SHOWN = {
 
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder as a user has it: a model, its result in ``out``, a project file."""
+    """A folder as a user has it: a model, its result in ``out``, a project file; a language model and its result."""
     folder = tmp_path_factory.mktemp("examples")
     shutil.copy(MODEL, folder / "model.onnx")
     dmlprep.prepare(folder / "model.onnx", out=folder / "out", pins={"batch": 1}, device="cpu")
+    write(folder / "llama", grouped(Weights.made()), shared=True)
+    write(folder / "llama-dml", grouped(Weights.made(), "float16"), shared=True)
     return folder
 
 

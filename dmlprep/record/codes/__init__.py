@@ -11,6 +11,7 @@ from __future__ import annotations
 from dmlprep.record.codes import (
     dimensions,
     genai,
+    generation,
     modelfile,
     opset,
     parity,
@@ -38,6 +39,7 @@ CODES: dict[str, Code] = {
         parity,
         runtime,
         genai,
+        generation,
         recipe,
     )
     for code, row in part.ROWS.items()

@@ -290,6 +290,14 @@ HRESULT WINAPI D3D12EnableExperimentalFeatures(UINT count, const IID *iids, void
     return E_NOINTERFACE;
 }
 
+/* Of the Agility SDK, which is not here. Who asks (onnxruntime-genai) goes on with D3D12CreateDevice. */
+HRESULT WINAPI D3D12GetInterface(REFCLSID class, REFIID iid, void **interface_of_class)
+{
+    if (interface_of_class)
+        *interface_of_class = NULL;
+    return E_NOINTERFACE;
+}
+
 HRESULT WINAPI D3D12SerializeRootSignature(
         const D3D12_ROOT_SIGNATURE_DESC *description, D3D_ROOT_SIGNATURE_VERSION version, ID3DBlob **blob, ID3DBlob **error)
 {

@@ -90,6 +90,8 @@ static void answer(struct line *line)
         return session_feed_sequence(argument, atoi(line->field[2]));
     if (!strcmp(word, "want"))
         return session_want(argument);
+    if (!strcmp(word, "keep"))
+        return session_keep(line);
 
     if (!strcmp(word, "hello"))
     {
@@ -100,6 +102,10 @@ static void answer(struct line *line)
         session_load(atoi(argument), line->field[2]);
     else if (!strcmp(word, "run"))
         session_run(atoi(argument));
+    else if (!strcmp(word, "hold") && line->count == 3)
+        session_hold(atoi(argument), line->field[2]);
+    else if (!strcmp(word, "step"))
+        session_step(atoi(argument));
     else if (!strcmp(word, "bind"))
         session_bind(atoi(argument));
     else if (!strcmp(word, "time") && line->count == 5)

@@ -73,6 +73,7 @@ enum { ELEMENT_STRING = 8 };                 /* ONNXTensorElementDataType */
     F(81, status *, GetValueCount, (const value *, size_t *)) \
     F(82, status *, CreateValue, (const value *const *, size_t, int, value **)) \
     F(93, void, ReleaseStatus, (status *)) \
+    F(94, void, ReleaseMemoryInfo, (memory_info *)) \
     F(95, void, ReleaseSession, (session *)) \
     F(96, void, ReleaseValue, (value *)) \
     F(98, void, ReleaseTypeInfo, (type_info *)) \
@@ -81,11 +82,15 @@ enum { ELEMENT_STRING = 8 };                 /* ONNXTensorElementDataType */
     F(110, status *, SessionEndProfiling, (session *, allocator *, char **)) \
     F(124, status *, AddFreeDimensionOverrideByName, (options *, const char *, int64_t)) \
     F(130, status *, AddSessionConfigEntry, (options *, const char *, const char *)) \
+    F(131, status *, CreateAllocator, (const session *, const memory_info *, allocator **)) \
+    F(132, void, ReleaseAllocator, (allocator *)) \
     F(133, status *, RunWithBinding, (session *, const void *, const binding *)) \
     F(134, status *, CreateIoBinding, (session *, binding **)) \
     F(135, void, ReleaseIoBinding, (binding *)) \
     F(136, status *, BindInput, (binding *, const char *, const value *)) \
+    F(137, status *, BindOutput, (binding *, const char *, const value *)) \
     F(138, status *, BindOutputToDevice, (binding *, const char *, const memory_info *)) \
+    F(140, status *, GetBoundOutputValues, (const binding *, allocator *, value ***, size_t *)) \
     F(192, status *, HasValue, (const value *, int *)) \
     F(195, status *, GetExecutionProviderApi, (const char *, uint32_t, const void **)) \
     F(203, status *, SynchronizeBoundOutputs, (binding *))

@@ -1,5 +1,6 @@
 /* Sessions of the host. */
 #include "session.h"
+#include "cache.h"
 #include "ort.h"
 #include "values.h"
 #include "wire.h"
@@ -51,6 +52,9 @@ static struct bound
     binding *device; /* once it was asked for */
     int adapter;
 } bounds[MAX_SESSIONS];
+
+/* What stays with a session from one step to the next. */
+static struct cache *caches[MAX_SESSIONS];
 
 /* What a request that came before the answer could say broke; told with the answer. */
 static char complaint[512];
@@ -348,16 +352,18 @@ static void want_all(session *loaded)
     }
 }
 
-void session_run(int number)
+/* One run on what was fed; with a cache, one step. */
+static void run_or_step(int number, int step)
 {
     static const char *names[MAX_FEEDS];
     static const value *inputs[MAX_FEEDS];
     session **loaded = find(number);
+    struct cache *cache = loaded ? caches[number % MAX_SESSIONS] : NULL;
     value **results = NULL;
     int broken = 1;
 
-    if (!loaded)
-        say("fail", "protocol", "no such session", NULL);
+    if (!loaded || (step && !cache))
+        say("fail", "protocol", loaded ? "nothing is held" : "no such session", NULL);
     else if (complaint[0])
         say("fail", "run", complaint, NULL);
     else
@@ -370,8 +376,11 @@ void session_run(int number)
             inputs[i] = feeds[i].value;
         }
         results = calloc((size_t)wanted_count + 1, sizeof(*results));
-        broken = failed(ort.Run(*loaded, NULL, names, inputs, (size_t)feed_count, (const char *const *)wanted,
-                                (size_t)wanted_count, results), "run");
+        if (step)
+            broken = failed(cache_step(cache, *loaded, names, inputs, feed_count, wanted, wanted_count, results), "run");
+        else
+            broken = failed(ort.Run(*loaded, NULL, names, inputs, (size_t)feed_count, (const char *const *)wanted,
+                                    (size_t)wanted_count, results), "run");
         for (int i = 0; i < wanted_count && !broken; i++)
             broken = failed(value_say(wanted[i], results[i], exchange_folder), "run");
     }
@@ -379,6 +388,40 @@ void session_run(int number)
         say("ok", NULL);
     forget_run(results);
     free(results);
+}
+
+void session_run(int number)
+{
+    run_or_step(number, 0);
+}
+
+void session_step(int number)
+{
+    run_or_step(number, 1);
+}
+
+void session_keep(const struct line *line)
+{
+    if (!cache_keep(line))
+        snprintf(complaint, sizeof(complaint), "%s cannot be kept", line->count > 1 ? line->field[1] : "nothing");
+}
+
+void session_hold(int number, const char *how)
+{
+    session **loaded = find(number);
+    struct cache **cache = &caches[(number < 0 ? 0 : number) % MAX_SESSIONS];
+    int adapter = bounds[(number < 0 ? 0 : number) % MAX_SESSIONS].adapter;
+
+    if (!loaded || complaint[0])
+    {
+        say("fail", loaded ? "run" : "protocol", loaded ? complaint : "no such session", NULL);
+        cache_forget();
+        return forget_run(NULL);
+    }
+    cache_release(*cache);
+    *cache = NULL;
+    if (!failed(cache_make(*loaded, adapter, !strcmp(how, "shared"), cache), "run"))
+        say("ok", NULL);
 }
 
 static void unbind(struct bound *bound)
@@ -589,6 +632,8 @@ void session_close(int number)
     if (loaded)
     {
         unbind(&bounds[number % MAX_SESSIONS]);
+        cache_release(caches[number % MAX_SESSIONS]);
+        caches[number % MAX_SESSIONS] = NULL;
         ort.ReleaseSession(*loaded);
         *loaded = NULL;
     }

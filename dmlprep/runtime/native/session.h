@@ -7,14 +7,17 @@ struct line;
 /* 0 when ONNX Runtime does not start. */
 int session_start(const char *models, const char *exchange);
 
-/* Options, feeds and wanted outputs are kept until the next load or run. */
+/* Options, feeds, wanted outputs and pairs to keep are noted until the next load, run or hold. */
 void session_option(const char *key, const char *value);
 void session_feed(const struct line *line);
 void session_feed_sequence(const char *name, int count);
 void session_want(const char *name);
+void session_keep(const struct line *line);
 
 void session_load(int number, const char *model);
 void session_run(int number);
+void session_hold(int number, const char *how);
+void session_step(int number);
 void session_bind(int number);
 void session_time(int number, const char *how, int count, double seconds);
 void session_memory(void);

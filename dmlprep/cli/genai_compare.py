@@ -1,0 +1,82 @@
+"""``dmlprep genai compare``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from dmlprep.cli.options import adapter_options, format_option, gpu_option, quiet_option, time_limit_option
+from dmlprep.cli.output import print_json, progress_line, unheard
+
+__all__ = ["command"]
+
+
+@click.command("compare")
+@click.argument("original", type=click.Path(path_type=Path))
+@click.argument("prepared", type=click.Path(path_type=Path))
+@click.option("--prompt", "prompts", multiple=True, metavar="TEXT", help="Text that both continue; may come again.")
+@click.option("--text", type=click.Path(path_type=Path), metavar="FILE", help="Text of yours, for the perplexity.")
+@click.option(
+    "--text-tokens",
+    type=click.IntRange(2, 1 << 20),
+    default=512,
+    show_default=True,
+    metavar="N",
+    help="Tokens of the text that are used.",
+)
+@click.option(
+    "--steps",
+    type=click.IntRange(1, 1024),
+    default=16,
+    show_default=True,
+    metavar="N",
+    help="Tokens behind each prompt, one by one with the cache.",
+)
+@click.option(
+    "--device",
+    type=click.Choice(["cpu", "dml"]),
+    default="cpu",
+    show_default=True,
+    help="Where PREPARED is to be proved; ORIGINAL runs on the CPU.",
+)
+@adapter_options
+@gpu_option
+@click.option(
+    "--tolerance",
+    type=click.Choice(["auto", "fp32", "fp16", "int8", "int4"]),
+    default="auto",
+    show_default=True,
+    help="Bounds (docs/language-models.md); auto goes by the weights of both.",
+)
+@click.option("--genai/--no-genai", default=True, help="Also let onnxruntime-genai write with both, where it is there.")
+@time_limit_option(600.0, "For one load or run.")
+@quiet_option
+@format_option("text", "json")
+def command(original: Path, prepared: Path, quiet: bool, output_format: str, **options: Any) -> int:
+    """Compare the folder PREPARED of a language model with ORIGINAL, token by token.
+
+    \b
+    dmlprep genai compare llama out --prompt "The quick brown fox" --device dml
+    dmlprep genai compare llama out --text book.txt
+
+    Both get the same tokens, as a prompt and one by one behind the cache; their logits are
+    compared, the perplexity on your text, and what each writes by itself.
+
+    Exit codes: 0 within the bounds; 1 not; 2 bad input; 3 it could not run, or these tokens
+    prove nothing.
+    """
+    from dmlprep import api
+
+    told = unheard if quiet else progress_line
+    proof = api.genai_compare(original, prepared, progress=told, **options)
+    told(1.0, "done")
+    if output_format == "json":
+        print_json(proof)
+    else:
+        from dmlprep.cli.console import out
+        from dmlprep.report.generation import show_proof
+
+        show_proof(proof, out(), brief=quiet)
+    return proof.exit_code

@@ -1,0 +1,71 @@
+"""How far the logits of a prepared language model may be from the original's, and why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dmlprep.errors import UsageError
+
+__all__ = ["BOUNDS", "FEW_DECIDED", "NOISE_SPAN", "LogitBounds", "choose_bounds"]
+
+NOISE_SPAN = 3 * 2**0.5
+"""A margin of the original is beyond the noise where it is larger than this many times the root mean square of the
+differences: the difference of two logits is off by the square root of 2 times as much as one, and three times that
+happens by chance at one position of 400."""
+
+FEW_DECIDED = 0.25
+"""Least share of positions with a margin beyond the noise; with fewer, agreement on the first token proves nothing."""
+
+
+@dataclass(frozen=True)
+class LogitBounds:
+    """Bounds of one precision.
+
+    Attributes:
+        kl: of the mean Kullback-Leibler divergence, in nats.
+        share: of the same, as a share of the original's own divergence from the uniform distribution.
+        top1: least share of equal first tokens, of positions at which the original's margin is beyond the noise.
+        perplexity: largest ratio of the perplexities.
+        reason: where the numbers come from, in a line.
+    """
+
+    name: str
+    kl: float
+    share: float
+    top1: float
+    perplexity: float
+    reason: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.name}: KL <= {self.kl:g} nats and <= {self.share:g} of the original's information, "
+            f"top-1 >= {self.top1:g} where decided, perplexity <= {self.perplexity:g} times"
+        )
+
+
+BOUNDS = {
+    one.name: one
+    for one in (
+        LogitBounds("fp32", 1e-5, 1e-4, 0.99, 1.001, "another order of the same sums: differences of 1 % at most"),
+        LogitBounds("fp16", 1e-3, 1e-2, 0.99, 1.01, "below what 8-bit weights lose: 0.0014 nats on an 8 B model"),
+        LogitBounds("int8", 1e-2, 3e-2, 0.97, 1.02, "6- to 8-bit weights lose 0.0014 to 0.0055 nats on an 8 B model"),
+        LogitBounds("int4", 0.2, 0.1, 0.95, 1.25, "plain 4-bit weights lose 0.072 nats on an 8 B model, 3-bit 0.23"),
+    )
+}
+"""By name. Measured losses of an 8 B model: docs/language-models.md."""
+
+
+def choose_bounds(name: str, precision: str) -> LogitBounds:
+    """Bounds by name; ``auto`` goes by what the models hold.
+
+    Args:
+        precision: that of the prepared model beside the original: a name of ``BOUNDS``.
+
+    Raises:
+        UsageError: there are no such bounds.
+    """
+    if name == "auto":
+        name = precision
+    if name not in BOUNDS:
+        raise UsageError(f"there is no tolerance {name!r}", where="--tolerance", fix=f"auto, {', '.join(BOUNDS)}")
+    return BOUNDS[name]

@@ -1,0 +1,161 @@
+"""A decoder's session, run on a prompt and then token by token with its cache."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dmlprep.errors import CheckNotRun
+from dmlprep.runtime import Kept, Session, ValueInfo
+from dmlprep.runtime.failure import failure
+
+__all__ = ["MOST_BYTES", "Decoder", "Names", "fitting_tokens"]
+
+Array = np.ndarray[Any, Any]
+
+MOST_BYTES = 256 << 20
+"""Bytes of the logits of one run, and of the whole cache: what a proof of some hundred tokens needs stays far below."""
+
+
+@dataclass(frozen=True)
+class Names:
+    """What a decoder's inputs and outputs are called, and how long its cache may be.
+
+    Attributes:
+        tokens, mask, positions: inputs; ``mask`` and ``positions`` are given where the model has them.
+        pasts, presents: of each layer the keys and the values, in the same order.
+        heads, head_size: of the keys and values, where the model leaves them open.
+        vocabulary: tokens that the model knows.
+        shared: past and present are one memory of the longest length.
+    """
+
+    tokens: str
+    mask: str
+    positions: str
+    logits: str
+    pasts: tuple[str, ...]
+    presents: tuple[str, ...]
+    heads: int
+    head_size: int
+    vocabulary: int
+    shared: bool
+
+
+def fitting_tokens(vocabulary: int, itemsize: int = 4) -> int:
+    """Tokens whose logits fit into ``MOST_BYTES``."""
+    return max(1, MOST_BYTES // (vocabulary * itemsize))
+
+
+class Decoder:
+    """One decoder in its worker.
+
+    Args:
+        length: the most tokens that prompt and steps have together.
+
+    Raises:
+        CheckNotRun: the model takes or gives what a proof does not know, or its cache would be too large.
+        SessionFailure: the worker cannot hold the cache.
+    """
+
+    def __init__(self, session: Session, names: Names, length: int) -> None:
+        self.session = session
+        self.names = names
+        self._inputs = {value.name: value for value in session.inputs}
+        self._known()
+        self._kept = self._values(length)
+        size = sum(_nbytes(one) for one in (self._kept if names.shared else self._values(length, empty=False)))
+        if size > MOST_BYTES * 4:
+            raise CheckNotRun(f"the cache of {length} tokens would have {size >> 20} MiB", fix="fewer tokens")
+        self._length = length
+        self._past = 0
+        self._filled = not names.shared
+        if names.shared:
+            session.hold(self._kept, shared=True)
+
+    def _known(self) -> None:
+        names = self.names
+        missing = [name for name in (names.tokens, *names.pasts) if name not in self._inputs]
+        missing += sorted({names.logits, *names.presents} - {value.name for value in self.session.outputs})
+        if missing:
+            raise CheckNotRun(
+                f"the model has no input or output {missing[0]!r}", where=str(self.session.path), fix="check the folder"
+            )
+        fed = {names.tokens, names.mask, names.positions, *names.pasts}
+        if unknown := [name for name in self._inputs if name not in fed]:
+            raise CheckNotRun(f"the decoder has an input {unknown[0]!r}, which is not fed here")
+
+    def _values(self, length: int, *, empty: bool = True) -> list[Kept]:
+        """The cache: of the whole length where it is shared, else empty or as long as it becomes."""
+        tokens = length if self.names.shared or not empty else 0
+        return [
+            Kept(past, present, self._inputs[past].dtype, self._shape(self._inputs[past], tokens))
+            for past, present in zip(self.names.pasts, self.names.presents, strict=True)
+        ]
+
+    def _shape(self, value: ValueInfo, tokens: int) -> tuple[int, ...]:
+        if len(value.shape) != 4:
+            raise CheckNotRun(f"{value.name} has {len(value.shape)} dimensions; a cache has 4 here")
+        wanted = (1, self.names.heads, tokens, self.names.head_size)
+        found = [size if isinstance(size, int) else want for size, want in zip(value.shape, wanted, strict=True)]
+        return found[0], found[1], tokens, found[3]
+
+    def prompt(self, tokens: Sequence[int]) -> Array:
+        """Begin with a prompt.
+
+        Returns:
+            logits [tokens, vocabulary], or [1, vocabulary] of a model that gives those of the last token alone.
+        """
+        if not self.names.shared:
+            self.session.hold(self._kept, shared=False)
+        self._past = 0
+        if not self._filled:
+            self._fill(tokens)
+        return self._run(tokens)
+
+    def _fill(self, tokens: Sequence[int]) -> None:
+        """Put numbers into the whole shared memory, which holds anything at first: what is not finite there would spoil
+        what the attention leaves out of it."""
+        self._run([int(token) for token in np.resize(np.asarray(tokens), self._length)])
+        self._past = 0
+        self._filled = True
+
+    def step(self, token: int) -> Array:
+        """One more token.
+
+        Returns:
+            logits [vocabulary] of the next one.
+        """
+        row: Array = self._run([token])[-1]
+        return row
+
+    def rewind(self, past: int) -> None:
+        """Go back to ``past`` tokens; only where the cache is shared, of which nothing is lost."""
+        assert self.names.shared
+        self._past = past
+
+    def _run(self, tokens: Sequence[int]) -> Array:
+        total = self._past + len(tokens)
+        if total > self._length:
+            raise ValueError(f"{total} tokens in a cache of {self._length}")
+        whole = {
+            self.names.tokens: np.asarray([tokens]),
+            self.names.mask: np.ones((1, total)),
+            self.names.positions: np.arange(self._past, total)[None],
+        }
+        feeds = {name: array.astype(self._inputs[name].dtype) for name, array in whole.items() if name in self._inputs}
+        logits = self.session.step(feeds, [self.names.logits])[self.names.logits]
+        self._past = total
+        if logits.ndim == 2:
+            logits = logits[:, None]
+        if logits.ndim != 3 or logits.shape[0] != 1 or logits.shape[1] not in (1, len(tokens)) or not logits.shape[2]:
+            text = f"the logits of {len(tokens)} tokens have the shape {list(logits.shape)}"
+            raise failure("run", text, str(self.session.path))
+        found: Array = logits[0]
+        return found
+
+
+def _nbytes(value: Kept) -> int:
+    return int(np.prod(value.shape, dtype=object)) * {"float16": 2, "bfloat16": 2, "float32": 4}.get(value.dtype, 8)

@@ -1,0 +1,140 @@
+"""How far the logits of one model are from those of another, position by position."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from dmlprep.genai.proof.bounds import NOISE_SPAN
+from dmlprep.record.generation import LogitFigures, Perplexity
+
+__all__ = ["Differences", "Losses", "margin_of", "noise_of"]
+
+Array = np.ndarray[Any, Any]
+
+_TOP = 5
+
+
+def _log_softmax(row: Array) -> Array:
+    shifted = row - row.max()
+    found: Array = shifted - np.log(np.exp(shifted).sum())
+    return found
+
+
+def margin_of(row: Array) -> float:
+    """A logit row's first less its second; 0 where there is one token."""
+    if row.size < 2:
+        return 0.0
+    second, first = np.partition(np.asarray(row, np.float64), -2)[-2:]
+    return float(first - second)
+
+
+def noise_of(original: Array, candidate: Array) -> float:
+    """Root mean square of the differences of two rows, their mean taken out."""
+    apart = np.asarray(candidate, np.float64) - np.asarray(original, np.float64)
+    return float(np.sqrt(np.mean((apart - apart.mean()) ** 2)))
+
+
+class Differences:
+    """Figures over positions that come one after another: no more than two rows are held in float64."""
+
+    def __init__(self) -> None:
+        self._rows: list[tuple[float, ...]] = []
+        self.broken = 0
+        self.broken_original = 0
+
+    @property
+    def positions(self) -> int:
+        """Of all rows, broken ones among them."""
+        return len(self._rows) + self.broken + self.broken_original
+
+    def add(self, original: Array, candidate: Array) -> None:
+        """Compare rows.
+
+        Args:
+            original, candidate: logits, [positions, vocabulary].
+        """
+        for one, other in zip(original, candidate, strict=True):
+            self._add(np.asarray(one, np.float64), np.asarray(other, np.float64))
+
+    def _add(self, original: Array, candidate: Array) -> None:
+        if not np.isfinite(original).all():
+            self.broken_original += 1
+            return
+        if not np.isfinite(candidate).all():
+            self.broken += 1
+            return
+        apart = candidate - original
+        apart -= apart.mean()
+        logs, others = _log_softmax(original), _log_softmax(candidate)
+        chances = np.exp(logs)
+        # Rounding makes a divergence of equal rows a little negative.
+        kl = max(0.0, float((chances * (logs - others)).sum()))
+        information = max(0.0, float((chances * logs).sum()) + float(np.log(logs.size)))
+        few = min(_TOP, original.size)
+        top = np.argpartition(original, -few)[-few:]
+        top_other = np.argpartition(candidate, -few)[-few:]
+        self._rows.append(
+            (
+                float(np.abs(apart).max()),
+                float(np.abs(apart).mean()),
+                kl,
+                information,
+                float(int(original.argmax()) == int(candidate.argmax())),
+                len(set(top.tolist()) & set(top_other.tolist())) / few,
+                margin_of(original),
+                float(np.sqrt(np.mean(apart**2))),
+            )
+        )
+
+    def figures(self) -> LogitFigures | None:
+        """Over the rows that are finite on both sides; ``None`` where there are none."""
+        if not self._rows:
+            return None
+        most, mean, kl, information, top1, top5, margin, noise = np.array(self._rows).T
+        decided = margin > NOISE_SPAN * noise
+        return LogitFigures(
+            positions=len(self._rows),
+            max_difference=float(most.max()),
+            mean_difference=float(mean.mean()),
+            kl=float(kl.mean()),
+            worst_kl=float(kl.max()),
+            information=float(information.mean()),
+            top1=float(top1.mean()),
+            top5=float(top5.mean()),
+            margin=float(np.median(margin)),
+            noise=float(np.sqrt(np.mean(noise**2))),
+            decided=int(decided.sum()),
+            top1_decided=float(top1[decided].mean()) if decided.any() else 1.0,
+        )
+
+
+class Losses:
+    """Negative log-likelihoods of tokens, for the perplexity of two models on one text."""
+
+    def __init__(self) -> None:
+        self._sums = [0.0, 0.0]
+        self._count = 0
+
+    def add(self, tokens: Sequence[int], rows: Iterable[tuple[Array, Array]]) -> None:
+        """Add tokens with the rows of both models that predict them.
+
+        Args:
+            rows: one row of the original and one of the candidate, [vocabulary], for each token.
+        """
+        for token, pair in zip(tokens, rows, strict=True):
+            for side, row in enumerate(pair):
+                self._sums[side] -= float(_log_softmax(np.asarray(row, np.float64))[token])
+            self._count += 1
+
+    def perplexity(self) -> Perplexity | None:
+        """``None`` where no token was added, or it is not finite."""
+        if not self._count:
+            return None
+        with np.errstate(over="ignore"):
+            original, prepared = (float(np.exp(total / self._count)) for total in self._sums)
+        if not np.isfinite([original, prepared]).all():
+            return None
+        return Perplexity(self._count, original, prepared)

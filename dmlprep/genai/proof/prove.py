@@ -1,0 +1,166 @@
+"""The proof of a prepared folder: its original on the CPU, itself on the CPU and on DirectML, on the same tokens."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+from dmlprep.errors import CheckNotRun
+from dmlprep.genai.folder import GenaiFolder
+from dmlprep.genai.proof.bounds import LogitBounds, choose_bounds
+from dmlprep.genai.proof.candidate import Candidate, checks_of
+from dmlprep.genai.proof.decoder import Decoder
+from dmlprep.genai.proof.naming import decoder_file, decoder_names
+from dmlprep.genai.proof.reference import Played, play_all
+from dmlprep.genai.proof.request import ProofRequest
+from dmlprep.genai.proof.tokens import Tokens, read_tokens
+from dmlprep.genai.proof.weights import precision_beside, weights_of
+from dmlprep.genai.proof.with_genai import genai_check
+from dmlprep.record import Verdict, finding
+from dmlprep.record.generation import GenaiCheck, GenaiProof
+from dmlprep.runtime import SessionFailure, SessionOptions, open_cpu
+
+__all__ = ["prove"]
+
+Progress = Callable[[float, str], None]
+
+
+def prove(original: GenaiFolder, prepared: GenaiFolder, request: ProofRequest) -> GenaiProof:
+    """Hold a prepared folder against its original.
+
+    Both have one decoder. The original runs on the CPU: it takes the prompts, then greedily ``request.steps`` tokens.
+    The prepared one gets the very same tokens, in the same steps, on the CPU and, where it is asked for, on DirectML.
+
+    Returns:
+        a verdict for each check, with its figures. Checks of the CPU are information where DirectML is asked for.
+
+    Raises:
+        InputError: a file of the folders, or the text, cannot be read.
+        UsageError: a prompt or the tolerance is none.
+        ModelRefused: dmlprep cannot read a decoder.
+    """
+    began = time.perf_counter()
+    try:
+        file, other = decoder_file(original), decoder_file(prepared)
+        weights = weights_of(other)
+        bounds = choose_bounds(request.tolerance, precision_beside(weights, weights_of(file)))
+    except CheckNotRun as error:
+        return _proof(original, prepared, request, None, [_not_run(str(error), request, began)])
+    with closing(_Original(original, prepared, request)) as side:
+        try:
+            tokens, played = side.play(file)
+        except (SessionFailure, CheckNotRun) as error:
+            text = str(error)
+            if isinstance(error, SessionFailure):
+                text = f"the original does not run on the CPU, so there is nothing to compare with: {error}"
+            return _proof(original, prepared, request, None, [_not_run(text, request, began)])
+        half = weights != "fp32"
+        checks = _all_checks(_Sides(prepared, other, side, tokens, played, bounds, half), request)
+    if request.genai:
+        request.progress(0.9, "onnxruntime-genai")
+        checks += genai_check(original, prepared, tokens, request)
+    return _proof(original, prepared, request, tokens, checks)
+
+
+class _Original:
+    """The original's session, open as long as candidates are compared: they read the text beside it."""
+
+    def __init__(self, folder: GenaiFolder, prepared: GenaiFolder, request: ProofRequest) -> None:
+        self._folder, self._prepared, self._request = folder, prepared, request
+        self._close: Callable[[], None] = lambda: None
+        self.decoder: Decoder
+
+    def play(self, file: Path) -> tuple[Tokens, list[Played]]:
+        """Open it, and run the prompts.
+
+        Raises:
+            SessionFailure: it does not run.
+            CheckNotRun: it is no decoder that is known here.
+        """
+        session = open_cpu(file, _on_cpu(self._request.session))
+        self._close = session.close
+        names = decoder_names(self._folder, session)
+        by = self._prepared if (self._prepared.path / "tokenizer.json").is_file() else self._folder
+        tokens = read_tokens(by, names.vocabulary, self._request)
+        self.decoder = Decoder(session, names, tokens.longest(self._request.steps))
+        return tokens, play_all(self.decoder, tokens, self._request.steps, self._request.progress)
+
+    def close(self) -> None:
+        """End its worker."""
+        self._close()
+
+
+@dataclass(frozen=True)
+class _Sides:
+    prepared: GenaiFolder
+    file: Path
+    original: _Original
+    tokens: Tokens
+    played: list[Played]
+    bounds: LogitBounds
+    half: bool
+
+
+def _all_checks(sides: _Sides, request: ProofRequest) -> list[GenaiCheck]:
+    devices: tuple[Literal["cpu", "dml"], ...] = ("cpu",) if request.device == "cpu" else ("cpu", "dml")
+    found: list[GenaiCheck] = []
+    beside = None
+    for number, device in enumerate(devices):
+        start, span = 0.3 + 0.6 * number / len(devices), 0.6 / len(devices)
+
+        def told(share: float, text: str, start: float = start, span: float = span) -> None:
+            request.progress(start + span * share, text)
+
+        checks, beside = checks_of(
+            Candidate(
+                sides.prepared,
+                sides.file,
+                device,
+                sides.original.decoder,
+                sides.played,
+                sides.tokens,
+                request.steps,
+                sides.bounds,
+                request.session if device == "dml" else _on_cpu(request.session),
+                device == request.device,
+                sides.half,
+                beside,
+                told,
+            )
+        )
+        found += checks
+    return found
+
+
+def _on_cpu(session: SessionOptions) -> SessionOptions:
+    """The same limits, without what chooses a GPU."""
+    return replace(session, device_id=None, performance_preference="default", gpu="", open_by="provider")
+
+
+def _not_run(reason: str, request: ProofRequest, began: float) -> GenaiCheck:
+    check = f"decoder on {request.device}"
+    findings = [finding("DP703", f"{check} did not run: {reason}")]
+    seconds = round(time.perf_counter() - began, 3)
+    return GenaiCheck(Verdict(check=check, outcome="not-run", reason=reason, seconds=seconds, findings=findings))
+
+
+def _proof(
+    original: GenaiFolder,
+    prepared: GenaiFolder,
+    request: ProofRequest,
+    tokens: Tokens | None,
+    checks: list[GenaiCheck],
+) -> GenaiProof:
+    return GenaiProof(
+        original=str(original.path),
+        prepared=str(prepared.path),
+        device=request.device,
+        prompts=[len(prompt) for prompt in tokens.prompts] if tokens is not None else [],
+        steps=request.steps,
+        inputs="given" if tokens is not None and tokens.given else "seeded",
+        checks=checks,
+    )

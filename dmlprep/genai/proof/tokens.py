@@ -1,0 +1,133 @@
+"""The tokens of a proof: the user's prompts and text, or made ones; and texts of tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from dmlprep.engines.tokenizers import detokenize, tokenize
+from dmlprep.errors import InputError, UsageError
+from dmlprep.files import Unfit, read_text, unreadable
+from dmlprep.genai.folder import GenaiFolder
+from dmlprep.genai.proof.decoder import fitting_tokens
+from dmlprep.genai.proof.request import MOST_PROMPT, ProofRequest
+
+__all__ = ["Tokens", "read_tokens", "texts_of"]
+
+_TOKENIZER = "tokenizer.json"
+
+_MADE = 12
+"""Tokens of the prompt that is made where none is given."""
+
+_WINDOW = 256
+"""Tokens of a text that a model sees at once, at most."""
+
+_LETTERS = 16
+"""Letters of a text that are tokenised for each token that is used; a token of English has four."""
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """What both models are given.
+
+    Attributes:
+        prompts: token ids.
+        windows: those of the text, in pieces; each piece's first token is given, the others are predicted.
+        given: whether the prompts are the user's.
+    """
+
+    prompts: list[list[int]]
+    windows: list[list[int]]
+    given: bool
+
+    def longest(self, steps: int) -> int:
+        """The most tokens that a cache has to hold."""
+        return max([len(prompt) + steps for prompt in self.prompts] + [len(window) for window in self.windows])
+
+
+def read_tokens(folder: GenaiFolder, vocabulary: int, request: ProofRequest) -> Tokens:
+    """The tokens of a request, by the tokenizer of a folder.
+
+    Args:
+        vocabulary: tokens that the models know.
+
+    Raises:
+        UsageError: a prompt is empty, too long or beyond the vocabulary, or tokenizers is not installed.
+        InputError: the text or the tokenizer cannot be read.
+    """
+    prompts = [_prompt(folder, prompt, vocabulary) for prompt in request.prompts]
+    given = bool(prompts)
+    if not prompts:
+        prompts = [np.random.default_rng(0).integers(0, vocabulary, _MADE).tolist()]
+    context = folder.config.number("model.context_length") or MOST_PROMPT
+    most = min(fitting_tokens(vocabulary), context)
+    for prompt in prompts:
+        if len(prompt) + request.steps > most:
+            raise UsageError(
+                f"a prompt of {len(prompt)} tokens and {request.steps} steps; {most} tokens at most fit into the "
+                "context and into the memory for logits",
+                where="--prompt",
+                fix="a shorter prompt, or fewer steps",
+            )
+    windows = [] if request.text is None else _windows(folder, request.text, vocabulary, request.text_tokens, most)
+    return Tokens(prompts, windows, given)
+
+
+def _prompt(folder: GenaiFolder, prompt: Sequence[int] | str, vocabulary: int) -> list[int]:
+    tokens = _encoded(folder, prompt) if isinstance(prompt, str) else [int(token) for token in prompt]
+    if not 1 <= len(tokens) <= MOST_PROMPT:
+        raise UsageError(f"a prompt of {len(tokens)} tokens", where="--prompt", fix=f"1 to {MOST_PROMPT} tokens")
+    return _known(tokens, vocabulary, "--prompt")
+
+
+def _known(tokens: list[int], vocabulary: int, where: str) -> list[int]:
+    if beyond := [token for token in tokens if not 0 <= token < vocabulary]:
+        raise UsageError(
+            f"token {beyond[0]} is beyond the vocabulary of {vocabulary}",
+            where=where,
+            fix="use the tokenizer that belongs to the model",
+        )
+    return tokens
+
+
+def _encoded(folder: GenaiFolder, text: str) -> list[int]:
+    found: list[int] = tokenize(_tokenizer(folder), [text], None)["ids"][0].tolist()
+    return found
+
+
+def _tokenizer(folder: GenaiFolder) -> Path:
+    file = folder.path / _TOKENIZER
+    if not file.is_file():
+        raise InputError(
+            f"the folder has no {_TOKENIZER}", where=str(folder.path), fix="give token ids, or add the file"
+        )
+    return file
+
+
+def _windows(folder: GenaiFolder, path: Path, vocabulary: int, count: int, most: int) -> list[list[int]]:
+    tokens = _known(_encoded(folder, _beginning(path, count * _LETTERS)), vocabulary, str(path))[:count]
+    if len(tokens) < 2:
+        raise InputError("holds no text: at least two tokens are needed", where=str(path))
+    size = max(2, min(_WINDOW, most))
+    pieces = [tokens[start : start + size] for start in range(0, len(tokens), size)]
+    return [piece for piece in pieces if len(piece) > 1]
+
+
+def _beginning(path: Path, letters: int) -> str:
+    try:
+        return read_text(path)[:letters]
+    except OSError as error:
+        raise unreadable(error, path) from error
+    except Unfit as error:
+        raise InputError(f"cannot be read as text: {error}", where=str(path), fix=error.fix) from error
+
+
+def texts_of(folder: GenaiFolder, rows: Sequence[Sequence[int]]) -> list[str]:
+    """Token ids as texts; empty ones where the folder has no tokenizer, or tokenizers is not installed."""
+    try:
+        return detokenize(_tokenizer(folder), rows)
+    except UsageError:
+        return ["" for _ in rows]

@@ -1,0 +1,60 @@
+"""In a worker: values that stay with a session from one run to the next, as a decoder's past keys and values do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from dmlprep.runtime.types import Kept
+from dmlprep.runtime.wire import numpy_dtype
+
+__all__ = ["Held"]
+
+
+class Held:
+    """The values of a session.
+
+    Args:
+        ort: the module ``onnxruntime``.
+        adapter: number of the DirectML adapter on which the values lie; ``None`` for the CPU.
+        rows: of each value the input, the output, the element type and the sizes.
+        shared: input and output of a value are one memory of the device; else an output of one step is the input of
+            the next one.
+    """
+
+    def __init__(
+        self, ort: Any, session: Any, adapter: int | None, rows: Sequence[Sequence[str]], *, shared: bool
+    ) -> None:
+        self._session = session
+        self._device = ("cpu", 0) if adapter is None else ("dml", adapter)
+        self._pairs = [Kept(row[0], row[1], row[2], tuple(map(int, row[3:]))) for row in rows]
+        self._shared = shared
+        place = self._device if shared else ("cpu", 0)
+        make = ort.OrtValue.ortvalue_from_numpy
+        self._values = [make(np.zeros(one.shape, numpy_dtype(one.dtype)), *place) for one in self._pairs]
+
+    def step(self, feeds: Mapping[str, Any], wanted: Sequence[str]) -> list[Any]:
+        """One run; the wanted outputs, as values of ONNX Runtime in the host's memory.
+
+        Args:
+            feeds: values of ONNX Runtime.
+        """
+        binding = self._session.io_binding()
+        for name, value in feeds.items():
+            binding.bind_ortvalue_input(name, value)
+        for one, value in zip(self._pairs, self._values, strict=True):
+            binding.bind_ortvalue_input(one.input, value)
+            if self._shared:
+                binding.bind_ortvalue_output(one.output, value)
+            else:
+                binding.bind_output(one.output, *self._device)
+        for name in wanted:
+            binding.bind_output(name, "cpu")
+        self._session.run_with_iobinding(binding)
+        binding.synchronize_outputs()
+        found = binding.get_outputs()  # in the order in which they were bound
+        if not self._shared:
+            self._values = found[: len(self._pairs)]
+        return list(found[len(self._pairs) :])

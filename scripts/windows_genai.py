@@ -1,0 +1,135 @@
+"""onnxruntime-genai on the real DirectML, in the Wine of ``scripts/windows.py``: does it write what the CPU does?
+
+    python scripts/windows_genai.py [--package NAME] [--count N] [FOLDER ...]
+
+NAME: winml (onnxruntime-genai-winml 0.18.0 beside onnxruntime-windowsml) or directml (onnxruntime-genai-directml 0.12.2
+beside onnxruntime-directml; newer ones ask for releases of that which do not exist); by default both. FOLDER: of a
+language model for DirectML; by default a small decoder in FP16 that is made here. Each writes 32 tokens on the CPU and
+on DirectML, through the engine that ``dmlprep genai compare`` uses, and both must be the same.
+
+What it needs besides the test bed: the runtime of ``dmlprep runtime install``, whose d3d12.dll answers that it has no
+Agility SDK (``D3D12GetInterface``), and telemetry off, as the engine has it: Wine's C++ library lets its thread and the
+main one wait for each other.
+
+Exit codes: 0 all ran and agree; 1 one does not; 3 one could not run, and its line says why.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from windows import PYTHON_EXE, ROOT, Bed, NotRun, default_home, install, job, locked, setup
+from windows_programs import Wrong
+
+sys.path.insert(0, str(ROOT))
+
+WHEELS = {
+    "winml": ("onnxruntime-genai-winml==0.18.0", "windowsml"),
+    "directml": ("onnxruntime-genai-directml==0.12.2", "directml"),
+}
+"""Package of onnxruntime-genai, and the extra whose ONNX Runtime it is to be used with."""
+
+_PROGRAM = """import sys
+from pathlib import Path
+from dmlprep.engines.onnxruntime_genai import generate
+tokens, version = generate(Path(sys.argv[1]), sys.argv[2], [3, 17, 40, 9, 61], int(sys.argv[3]), time_limit=600)
+print("genai", version)
+print("tokens", *tokens)
+"""
+
+_LIMIT = 700.0
+"""Seconds of one program; a decoder of two layers takes one."""
+
+
+def wheel(bed: Bed, package: str) -> Path:
+    """The folder of an unpacked wheel, fetched where it is not there.
+
+    Raises:
+        NotRun: pip does not get it.
+    """
+    folder = bed.home / f"genai-{package}"
+    if not folder.is_dir():
+        part = bed.home / f"genai-{package}.part"
+        shutil.rmtree(part, ignore_errors=True)
+        install(part, ["--no-deps", WHEELS[package][0]])
+        part.rename(folder)
+    return folder
+
+
+def made(folder: Path) -> Path:
+    """A small decoder with GroupQueryAttention in FP16, whose cache is one memory."""
+    from tests.genai.proof.decoders import Weights, grouped
+    from tests.genai.proof.decoders import folder as write
+
+    return write(folder / "small-fp16", grouped(Weights.made(), "float16"), shared=True)
+
+
+def run(bed: Bed, package: str, path: Path, count: int) -> None:
+    """One folder with one package, on both devices.
+
+    Raises:
+        NotRun: the package cannot be had.
+        Wrong: it does not run, or the tokens differ.
+    """
+    found = {}
+    with job(bed, provider=WHEELS[package][1]) as here:
+        here.copy_checkout()
+        shutil.copytree(wheel(bed, package), here.checkout, dirs_exist_ok=True)
+        shutil.copytree(path, here.checkout / "model-folder")
+        (here.checkout / "write.py").write_text(_PROGRAM, encoding="utf-8")
+        for device in ("cpu", "dml"):
+            began = time.monotonic()
+            code = here.run(["write.py", "model-folder", device, str(count)], _LIMIT, program=PYTHON_EXE)
+            tokens = [line for line in here.printed().splitlines() if line.startswith("tokens ")]
+            if code or not tokens:
+                raise Wrong(f"{path.name}, {package}, {device}: exit code {code}: {here.said()[-2000:]}")
+            found[device] = tokens[-1]
+            print(f"  {path.name}, {package}, {device}: {count} tokens in {time.monotonic() - began:.0f} s", flush=True)
+    if found["cpu"] != found["dml"]:
+        raise Wrong(f"{path.name}, {package}: other tokens on DirectML:\n    {found['cpu']}\n    {found['dml']}")
+
+
+def run_all(bed: Bed, packages: Sequence[str], folders: Sequence[Path], count: int) -> int:
+    """1 where one fails, 3 where one could not run."""
+    codes = {0}
+    for package in packages:
+        for path in folders:
+            try:
+                run(bed, package, path, count)
+                print(f"{path.name}, {package}: the same tokens on the CPU and on DirectML", flush=True)
+            except NotRun as error:
+                print(f"{path.name}, {package}: NOT RUN ({error})", flush=True)
+                codes.add(3)
+            except Wrong as error:
+                print(f"{path.name}, {package}: FAILED: {error}", flush=True)
+                codes.add(1)
+    return 1 if 1 in codes else max(codes)
+
+
+def main() -> int:
+    """Entry."""
+    parser = argparse.ArgumentParser(description="onnxruntime-genai on DirectML in Wine.")
+    parser.add_argument("folders", nargs="*", type=Path, metavar="FOLDER")
+    parser.add_argument("--package", action="append", choices=list(WHEELS))
+    parser.add_argument("--count", type=int, default=32)
+    asked = parser.parse_args()
+    try:
+        bed = Bed.below(default_home().absolute())
+        setup(bed)
+    except NotRun as error:
+        print(f"onnxruntime-genai on DirectML: NOT RUN ({error})")
+        return 3
+    with locked(bed.home, fcntl.LOCK_SH), tempfile.TemporaryDirectory() as name:
+        folders = asked.folders or [made(Path(name))]
+        return run_all(bed, asked.package or list(WHEELS), folders, asked.count)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
