@@ -34,7 +34,6 @@ QUIRK = Quirk(
     title="GroupQueryAttention with a window, a cap, a bias or a sink",
     ops=("com.microsoft::GroupQueryAttention",),
     outcome="wrong numbers",
-    measured_on=("1.24.4", "1.30.0"),
     sources=(
         "measured on 1.24.4 and 1.30.0 by tests/benchmarks/grouped_forms.py: the outputs are those of plain causal "
         "attention",

@@ -49,7 +49,6 @@ QUIRK = Quirk(
     title="GroupQueryAttention with packed queries, keys and values",
     ops=("com.microsoft::GroupQueryAttention",),
     outcome="create fails",
-    measured_on=("1.24.4", "1.30.0"),
     sources=(
         "measured on 1.24.4 and 1.30.0 by tests/benchmarks/grouped_forms.py: 80070057 with packed inputs, right with "
         "three",

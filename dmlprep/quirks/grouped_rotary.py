@@ -103,7 +103,6 @@ QUIRK = Quirk(
     title="GroupQueryAttention that rotates queries and keys",
     ops=("com.microsoft::GroupQueryAttention",),
     outcome="wrong numbers",
-    measured_on=("1.24.4", "1.30.0"),
     sources=(
         "measured on 1.24.4 and 1.30.0 by tests/benchmarks/grouped_forms.py: with do_rotary the keys come out as they "
         "went in",

@@ -108,7 +108,7 @@ def test_the_package_runs_without_dmlprep(packed: Path) -> None:
         command, check=False, cwd=packed, capture_output=True, text=True, encoding="utf-8", timeout=120
     )
     assert done.returncode == 0, done.stderr
-    assert "bucket height24-width16, padding {'height': 4}" in done.stdout
+    assert "bucket height24-width16, padding height=4" in done.stdout
     assert "out_sample 1x4x24x16" in done.stdout
 
 
