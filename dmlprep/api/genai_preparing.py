@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -82,7 +81,6 @@ def genai_prepare(
     from dmlprep.memory import vram_bytes
     from dmlprep.pipeline import Observer
 
-    prover, why_not = _prover(device, steps, text, tolerance) if proof else (None, "it was not asked for")
     options = DmlOptions(device_id, performance_preference, read_device_filter(device_filter), graph_capture)
     return prepare_genai(
         GenaiRequest(
@@ -97,8 +95,7 @@ def genai_prepare(
             force=force,
             builder=builder_python,
             time_limit=time_limit,
-            prover=prover,
-            why_no_proof=why_not,
+            prover=_prover(device, steps, text, tolerance) if proof else None,
             vram=None if vram is None else vram_bytes(vram),
             observer=observer or Observer(),
             command_line=command_line,
@@ -106,15 +103,9 @@ def genai_prepare(
     )
 
 
-def _prover(
-    device: Literal["cpu", "dml"], steps: int, text: str | Path | None, tolerance: str
-) -> tuple[Prover | None, str]:
-    """What holds the result against what was given; else why nothing does."""
-    try:
-        found = import_module("dmlprep.genai.proof")
-    except ImportError:
-        return None, "this dmlprep has no proof of language models yet"
-    request = found.ProofRequest(
-        text=None if text is None else Path(text), steps=steps, device=device, tolerance=tolerance
-    )
-    return partial(found.prove, request=request), ""
+def _prover(device: Literal["cpu", "dml"], steps: int, text: str | Path | None, tolerance: str) -> Prover:
+    """What holds the result against what was given."""
+    from dmlprep.genai.proof import ProofRequest, prove
+
+    request = ProofRequest(text=None if text is None else Path(text), steps=steps, device=device, tolerance=tolerance)
+    return partial(prove, request=request)

@@ -69,7 +69,6 @@ class GenaiRequest:
         builder: the Python that runs genai's builder, empty for ours.
         time_limit: seconds for the builder.
         prover: holds the result against what was given; ``None`` where nothing does.
-        why_no_proof: why not, then.
         vram: bytes of memory that the device has.
         command_line: what the user typed, for the record.
     """
@@ -86,7 +85,6 @@ class GenaiRequest:
     builder: str = ""
     time_limit: float = 3600.0
     prover: Prover | None = None
-    why_no_proof: str = "it was not asked for"
     vram: int | None = None
     command_line: str = ""
     observer: Observer = field(default_factory=Observer)
@@ -351,7 +349,7 @@ def _proved(run: _Run, given: GenaiFolder, made: GenaiFolder) -> bool:
     """Whether the result may appear."""
     record, request = run.record, run.request
     if request.prover is None:
-        verdicts = [Verdict(check="proof", outcome="not-run", reason=request.why_no_proof, decides=False)]
+        verdicts = [Verdict(check="proof", outcome="not-run", reason="it was not asked for", decides=False)]
     else:
         request.observer.check_started("proof")
         proof = request.prover(given, made)

@@ -224,3 +224,12 @@ def test_what_a_killed_run_had_moved_aside_comes_back(tmp_path: Path) -> None:
     with pytest.raises(OutputError, match="holds"):
         prepared(tmp_path / "in", out)
     assert state(out) == before
+
+
+def test_the_result_is_proved_against_what_was_given(tmp_path: Path) -> None:
+    record = api.genai_prepare(folder(tmp_path / "in"), out=tmp_path / "out", steps=2)
+    checks = {verdict.check: verdict.outcome for verdict in record.verdicts if verdict.decides}
+    assert record.exit_code == 0, record.error
+    assert checks == {"load on cpu": "passed", "prompt on cpu": "passed", "steps on cpu": "passed"}
+    proof = record.facts["genai"]["proof"]
+    assert (proof["original"], proof["prepared"]) == (str(tmp_path / "in"), str(tmp_path / "out"))
