@@ -30,6 +30,7 @@ def config() -> dict[str, Any]:
                 "inputs": {
                     "input_ids": "input_ids",
                     "attention_mask": "attention_mask",
+                    "position_ids": "position_ids",
                     "past_key_names": "past_key_values.%d.key",
                     "past_value_names": "past_key_values.%d.value",
                 },
@@ -79,17 +80,19 @@ def decoder(*, layers: int = 2, opset: int = 21, words: int = WORDS, control_flo
     tables = [weight("cos_cache", POSITIONS, SIZE // 2), weight("sin_cache", POSITIONS, SIZE // 2)]
     at = "hidden"
     for layer in range(layers):
-        width = (HEADS + 2 * GROUPS) * SIZE
-        node("MatMul", [at, weight(f"qkv.{layer}", HIDDEN, width)], [f"qkv_out.{layer}"])
+        for part, count in (("q", HEADS), ("k", GROUPS), ("v", GROUPS)):
+            node("MatMul", [at, weight(f"{part}.{layer}", HIDDEN, count * SIZE)], [f"{part}_out.{layer}"])
+        for part, count in (("q", HEADS), ("k", GROUPS)):
+            slots = [f"{part}_out.{layer}", "position_ids", *tables]
+            node("RotaryEmbedding", slots, [f"{part}_turned.{layer}"], "com.microsoft", num_heads=count)
         past = [f"past_key_values.{layer}.key", f"past_key_values.{layer}.value"]
         node(
             "GroupQueryAttention",
-            [f"qkv_out.{layer}", "", "", *past, "seqlens", "total", *tables],
+            [f"q_turned.{layer}", f"k_turned.{layer}", f"v_out.{layer}", *past, "seqlens", "total"],
             [f"attn.{layer}", f"present.{layer}.key", f"present.{layer}.value"],
             "com.microsoft",
             num_heads=HEADS,
             kv_num_heads=GROUPS,
-            do_rotary=1,
         )
         node("MatMul", [f"attn.{layer}", weight(f"o.{layer}", HEADS * SIZE, HIDDEN)], [f"o_out.{layer}"])
         node("Add", [at, f"o_out.{layer}"], [f"hidden.{layer}"])
@@ -129,6 +132,7 @@ def decoder(*, layers: int = 2, opset: int = 21, words: int = WORDS, control_flo
         [
             info("input_ids", TensorProto.INT64, ["b", "s"]),
             info("attention_mask", TensorProto.INT64, ["b", "t"]),
+            info("position_ids", TensorProto.INT64, ["b", "s"]),
             *(info(f"past_key_values.{one}", TensorProto.FLOAT16, ["b", GROUPS, "p", SIZE]) for one in cache),
         ],
         [
