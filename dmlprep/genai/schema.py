@@ -26,7 +26,7 @@ _MOST = 200
 """Findings of one file: a file of another kind has thousands of unknown keys."""
 
 _SHOWN = 60
-_INT32 = range(-(1 << 31), 1 << 31)
+_INT32 = 1 << 31
 
 _WORDS = {
     "string": "a string in quotes",
@@ -196,7 +196,7 @@ def _item(value: object, kind: _Kind, where: str) -> Iterator[Finding]:
 
 
 def _within(value: float, kind: _Kind, where: str) -> Iterator[Finding]:
-    if not math.isfinite(value) or (kind.name == "int" and value not in _INT32 and math.isinf(kind.high)):
+    if not math.isfinite(value) or (kind.name == "int" and not -_INT32 <= value < _INT32):
         yield _wrong(where, f"is {_shown(value)}, beyond a whole number of 32 bits", "")
     elif value < kind.low or value > kind.high or (kind.above and value == kind.low):
         low = f"more than {kind.low:g}" if kind.above else f"at least {kind.low:g}"

@@ -46,6 +46,8 @@ CASES: list[tuple[str, str, Any, dict[str, Any], str, str]] = [
     ("misspelt", f"{DECODER}.head_sise", 8, {}, "DP841", "model.decoder.head_sise is unknown"),
     ("mislaid", "model.max_length", 8, {}, "DP841", "model.max_length is unknown"),
     ("text for a number", f"{DECODER}.head_size", "8", {}, "DP842", 'needs a whole number, and has "8"'),
+    ("a fraction", f"{DECODER}.head_size", 8.5, {}, "DP842", "needs a whole number, and has 8.5"),
+    ("too large", f"{DECODER}.head_size", 1e30, {}, "DP842", "beyond a whole number of 32 bits"),
     ("head size", f"{DECODER}.head_size", 16, {}, "DP851", "head_size is 16, and the attention of model.onnx has 8"),
     ("heads", f"{DECODER}.num_key_value_heads", 4, {}, "DP851", "num_key_value_heads is 4"),
     (
@@ -118,6 +120,12 @@ def test_a_table_of_positions_that_ends_before_the_context(tmp_path: Path) -> No
     settings["model"]["context_length"] = 256
     found = _faults(write_folder(tmp_path / "folder", settings))
     assert any(code == "DP853" and severity == "warning" and "ends at 128" in text for code, severity, text in found)
+
+
+def test_a_whole_number_may_be_written_with_a_point(tmp_path: Path) -> None:
+    settings = config()
+    settings["model"]["decoder"]["head_size"] = 8.0
+    assert _faults(write_folder(tmp_path / "folder", settings)) == []
 
 
 def test_missing_data_and_tokenizer(tmp_path: Path) -> None:
