@@ -16,7 +16,7 @@ from dmlprep.placement.expand import expand, expand_local
 from dmlprep.targets.building import build, infer_contrib
 from dmlprep.targets.facts import GraphFacts, NodeFacts
 from dmlprep.targets.kernels import Tables
-from dmlprep.targets.support import node_support
+from dmlprep.targets.support import is_function, node_support
 
 __all__ = ["FactsReader", "read_facts"]
 
@@ -105,4 +105,4 @@ def _built(model: ir.Model, frozen: Frozen, origins: dict[str, str]) -> GraphFac
 
 
 def _inlined(tables: Tables, node: NodeFacts) -> bool:
-    return node_support(tables, node).inlined
+    return is_function(node) and node_support(tables, node).inlined

@@ -32,13 +32,11 @@ from dmlprep.record.hints import command_line
 from dmlprep.record.nodes import NodeTables
 from dmlprep.targets import Target
 from dmlprep.targets.facts import GraphFacts
+from dmlprep.targets.kernels import Rows, rows_for
 
 __all__ = ["Examined", "examine", "examine_for", "placement_findings", "version_findings"]
 
 _NAMES_SHOWN = 20
-
-Kinds = dict[int, tuple[GraphFacts, dict[int, Role]]]
-"""``id`` of a graph -> the graph, and the roles of its nodes."""
 
 _BROKEN = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError)
 """What a rule raises on a node that its operator does not allow: too few inputs, an axis beyond the rank."""
@@ -93,19 +91,18 @@ def examine_for(model: Model, targets: Sequence[Target]) -> list[Examined]:
     began = time.perf_counter()
     files = _file_findings(model)
     refused = any(f.code == "DP003" for f in files) and bool(check(model.ir, full=False))
-    reader: FactsReader | None = None
-    kinds: Kinds = {}
+    shared: _Shared | None = None
     found = []
     for target in targets:
         try:
-            if not target.opset_only and reader is None:
+            if not target.opset_only and shared is None:
                 with paused_collector():
-                    reader = FactsReader(model)
-            one = _examined(model, target, files, reader, kinds)
+                    shared = _Shared(model)
+            one = _examined(model, target, files, shared)
         except _BROKEN:
             if not any(f.code == "DP003" for f in files):
                 raise
-            one = _examined(model, target, files, None, {})  # the rules suppose what the checker says is not so
+            one = _examined(model, target, files, None)  # the rules suppose what the checker says is not so
         if refused:
             one.record.exit_code = InputError.exit_code  # as every command that is given such a file
         one.record.seconds = round(time.perf_counter() - began, 3)
@@ -114,7 +111,40 @@ def examine_for(model: Model, targets: Sequence[Target]) -> list[Examined]:
     return found
 
 
-def _examined(model: Model, target: Target, files: list[Finding], reader: FactsReader | None, kinds: Kinds) -> Examined:
+class _Shared:
+    """What targets share: the reading of a model, and what the operators in it decide alone.
+
+    Targets that inline the same nodes, mostly none, have one graph, and so the same roles. Those whose kernels for its
+    operators are equal, as those of neighbouring releases mostly are, place its nodes alike.
+    """
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+        self._reader = FactsReader(model)
+        self._roles: dict[int, tuple[GraphFacts, dict[int, Role]]] = {}
+        self._placed: list[tuple[GraphFacts, Rows, Placement, object]] = []
+
+    def graph(self, target: Target) -> tuple[GraphFacts, Mapping[int, Role]]:
+        """The nodes of the model as the target's ONNX Runtime places them, and their roles."""
+        graph = self._reader.facts(target.tables)
+        if id(graph) not in self._roles:
+            self._roles[id(graph)] = graph, roles(graph)
+        return self._roles[id(graph)]
+
+    def placed(self, graph: GraphFacts, target: Target) -> tuple[Placement, object]:
+        """Where the nodes run, and that as the table of a record."""
+        operators = {(node.key, node.since) for inner in graph.all_graphs() for node in inner.nodes}
+        rows = rows_for(target.tables, operators)
+        for known, theirs, placement, table in self._placed:
+            if known is graph and theirs == rows:
+                return msgspec.structs.replace(placement, target=target.name), table
+        placement = place_facts(graph, target, self._model.opset, self._roles[id(graph)][1])
+        table = msgspec.to_builtins(NodeTables(node_table(graph, placement)))
+        self._placed.append((graph, rows, placement, table))
+        return placement, table
+
+
+def _examined(model: Model, target: Target, files: list[Finding], shared: _Shared | None) -> Examined:
     record = RunRecord(
         command="check",
         input=str(model.path or ""),
@@ -127,27 +157,18 @@ def _examined(model: Model, target: Target, files: list[Finding], reader: FactsR
     record.findings += version_findings(model, target)
     placement: Placement | None = None
     graph: GraphFacts | None = None
-    if not target.opset_only and reader is not None:
+    if not target.opset_only and shared is not None:
         with paused_collector():
-            graph = reader.facts(target.tables)
-            # Targets that inline the same nodes, mostly none, have one graph, and so the same roles.
-            if id(graph) not in kinds:
-                kinds[id(graph)] = graph, roles(graph)
-            kind = kinds[id(graph)][1]
-            placement = _place(model, target, graph, kind, record)
+            graph, kind = shared.graph(target)
+            placement, table = shared.placed(graph, target)
+            best = best_opset(graph, model.opset, target, kind) if placement.compute_on_cpu else model.opset
+            record.findings += placement_findings(placement, best)
+            record.findings += [hit.finding() for hit in find_quirks(graph, target)]
+            record.facts["placement"] = placement.summary()
+            record.facts["nodes"] = table
+            record.facts["best_opset"] = best
     record.exit_code = int(any(f.severity == "error" for f in record.findings))
     return Examined(target, record, placement, graph)
-
-
-def _place(model: Model, target: Target, graph: GraphFacts, kind: Mapping[int, Role], record: RunRecord) -> Placement:
-    placement = place_facts(graph, target, model.opset, kind)
-    best = best_opset(graph, model.opset, target, kind) if placement.compute_on_cpu else model.opset
-    record.findings += placement_findings(placement, best)
-    record.findings += [hit.finding() for hit in find_quirks(graph, target)]
-    record.facts["placement"] = placement.summary()
-    record.facts["nodes"] = msgspec.to_builtins(NodeTables(node_table(graph, placement)))
-    record.facts["best_opset"] = best
-    return placement
 
 
 def _file_findings(model: Model) -> list[Finding]:

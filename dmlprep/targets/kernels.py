@@ -14,6 +14,7 @@ read from CPU memory, ``cpu_out`` outputs left in CPU memory, ``fuses`` false wh
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import resources
@@ -24,7 +25,7 @@ import msgspec
 from dmlprep.analysis.schemas import schema_of
 from dmlprep.targets.facts import NodeFacts, Value
 
-__all__ = ["CpuKernel", "Kernel", "Tables", "load_tables", "mismatch"]
+__all__ = ["CpuKernel", "Kernel", "Rows", "Tables", "load_tables", "mismatch", "rows_for"]
 
 
 class Kernel(NamedTuple):
@@ -59,6 +60,10 @@ class CpuKernel(NamedTuple):
     until: int | None
     types: dict[str, frozenset[str]]
 
+    def serves(self, version: int) -> bool:
+        """Whether it takes nodes of a version."""
+        return self.since == version or (self.until is not None and self.since <= version <= self.until)
+
 
 @dataclass(frozen=True)
 class Tables:
@@ -72,6 +77,21 @@ class _File(msgspec.Struct):
     types: list[list[str]] = []
     dml: dict[str, list[list[Any]]] = {}
     cpu: dict[str, list[list[Any]]] = {}
+
+
+Rows = dict[tuple[str, int], tuple[object, list[dict[str, frozenset[str]]]]]
+"""Operator key and version -> what a release's tables decide by about such nodes."""
+
+
+def rows_for(tables: Tables, operators: Iterable[tuple[str, int]]) -> Rows:
+    """The rows of ``tables`` that count for nodes of these operators and versions. Where two releases have equal ones,
+    their providers take the same of these nodes, for the same reasons."""
+    found: Rows = {}
+    for key, since in operators:
+        dml = tables.dml.get(key, {})
+        cpu = [row.types for row in tables.cpu.get(key, ()) if row.serves(since)]
+        found[key, since] = dml.get(since) or dml, cpu  # the others are named where there is none of this version
+    return found
 
 
 @lru_cache(maxsize=16)

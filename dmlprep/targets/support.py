@@ -8,6 +8,7 @@ What depends on the graph around a node (shape arithmetic, fusion) is placement'
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal, cast
 
 from dmlprep.analysis.schemas import schema_of
@@ -15,7 +16,7 @@ from dmlprep.targets.facts import NodeFacts, Value
 from dmlprep.targets.kernels import CpuKernel, Kernel, Tables, mismatch
 from dmlprep.targets.queries import QUERIES
 
-__all__ = ["Support", "cpu_kernel", "dml_kernel", "node_support"]
+__all__ = ["Support", "cpu_kernel", "dml_kernel", "is_function", "node_support"]
 
 Provider = Literal["dml", "cpu", "none"]
 
@@ -82,8 +83,7 @@ def dml_kernel(tables: Tables, node: NodeFacts) -> Kernel | None:
 def cpu_kernel(tables: Tables, node: NodeFacts, stand_in: dict[str, str] | None = None) -> CpuKernel | None:
     """The CPU kernel that takes the node; ``stand_in`` as in ``kernels.mismatch``."""
     for row in tables.cpu.get(node.key, ()):
-        version = row.since == node.since or (row.until is not None and row.since <= node.since <= row.until)
-        if version and mismatch(node, row.types, stand_in) is None:
+        if row.serves(node.since) and mismatch(node, row.types, stand_in) is None:
             return row
     return None
 
@@ -103,7 +103,7 @@ def _apply(tables: Tables, node: NodeFacts) -> Support:
         return Support("dml", "DP500", "", node.since)
     if cpu_kernel(tables, node) is not None:
         return Support("cpu", code, reason, node.since)
-    if _is_function(node):
+    if is_function(node):
         return Support("none", "DP509", "has no kernel of its own; ONNX Runtime inlines it", node.since, inlined=True)
     if cpu_kernel(tables, node, _HALF_AS_SINGLE) is not None:
         return Support("cpu", code, f"{reason}; FP32 between casts", node.since)
@@ -154,10 +154,15 @@ def _unknown(node: NodeFacts, value: Value) -> str:
     return f"{value.name} is {kind}"
 
 
-def _is_function(node: NodeFacts) -> bool:
+def is_function(node: NodeFacts) -> bool:
     """Whether ONNX gives the operator a body that this opset can hold (Relu has one from opset 18 on)."""
-    schema = schema_of(node.domain, node.op, node.since)
+    return _has_body(node.domain, node.op, node.since, node.opset)
+
+
+@lru_cache(maxsize=8192)
+def _has_body(domain: str, op: str, since: int, opset: int) -> bool:
+    schema = schema_of(domain, op, since)
     if schema is None:
         return False
     versions = [*schema.function_opset_versions, *schema.context_dependent_function_opset_versions]
-    return any(version <= node.opset for version in versions)
+    return any(version <= opset for version in versions)
