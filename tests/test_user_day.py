@@ -309,7 +309,15 @@ def test_every_fixture_has_a_recipe_that_is_there() -> None:
     assert {f.recipe for f in FIXTURES} <= set(builtin_names())
 
 
-@pytest.mark.parametrize(("recipe", "name"), [("@denote-only", "bert_encoder"), ("@check-only", "unet_resize")])
+FREE = [
+    ("@denote-only", "bert_encoder"),
+    ("@check-only", "unet_resize"),
+    ("@llm-fp16", "decoder_cache"),
+    ("@llm-int4", "decoder_cache"),
+]
+
+
+@pytest.mark.parametrize(("recipe", "name"), FREE)
 def test_recipes_that_leave_sizes_free(recipe: str, name: str, run: Run, tmp_path: Path) -> None:
     one = fixture(name)
     done = run("prepare", one.path, "-o", tmp_path / "out", "--recipe", recipe)
@@ -318,10 +326,12 @@ def test_recipes_that_leave_sizes_free(recipe: str, name: str, run: Run, tmp_pat
     dims = [d for i in prepared.graph.input for d in i.type.tensor_type.shape.dim]
     assert any(d.dim_param for d in dims)
     assert any(d.denotation for d in dims) == (recipe == "@denote-only")
+    halves = any(t.data_type == onnx.TensorProto.FLOAT16 for t in prepared.graph.initializer)
+    assert halves == recipe.startswith("@llm")
 
 
 def test_every_built_in_recipe_is_tried_here() -> None:
     from dmlprep.recipe import builtin_names
 
-    tried = {fixture(name).recipe for name in CHOSEN} | {"@denote-only", "@check-only"}
+    tried = {fixture(name).recipe for name in CHOSEN} | {recipe for recipe, _ in FREE}
     assert tried == set(builtin_names())
