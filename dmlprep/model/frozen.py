@@ -88,7 +88,9 @@ def freeze(model: ir.Model, threshold: int = 1024, *, attributes: bool = True) -
         cause: BaseException | None = error
         while cause is not None and not isinstance(cause, DmlprepError):
             cause = cause.__cause__
-        raise cause or error from error  # a tensor that is computed only now may refuse the model
+        if cause is None:
+            raise
+        raise cause from error  # a tensor that is computed only now refuses the model
     finally:
         for replaced in taken:
             replaced.undo()
