@@ -43,15 +43,19 @@ class ProofRules:
     tolerance: str = "auto"
     metric: UserMetric | None = None
 
-    def judge(self, model: Model, enough: float) -> SearchJudge:
+    def judge(self, model: Model, enough: float, *, few_bits: bool = False) -> SearchJudge:
         """Of FP16 emulations of ``model``.
 
         Args:
             enough: largest error of an output that the search accepts, where the proof allows no less.
+            few_bits: of ``model`` with weights of few bits instead.
         """
-        bounds = choose_tolerance(self.tolerance, fp16=True, quantized=quantizes(model), device="fp16-emulation")
-        groups = output_groups(model, self.measures)
-        return SearchJudge(groups, bounds, min(enough, bounds.max_rel), self.metric, frozenset(carried_states(model)))
+        bounds = choose_tolerance(
+            self.tolerance, fp16=True, quantized=quantizes(model), device="fp16-emulation", few_bits=few_bits
+        )
+        groups, states = output_groups(model, self.measures), frozenset(carried_states(model))
+        limit = max(_BOUND, bounds.max_rel) if few_bits else _BOUND
+        return SearchJudge(groups, bounds, min(enough, bounds.max_rel), self.metric, states, limit)
 
     def __str__(self) -> str:
         metric = f" {self.metric.name} {self.metric.bound}" if self.metric is not None else ""
@@ -68,6 +72,7 @@ class SearchJudge:
         enough: the largest error that is accepted. It is below what the proof allows: other feeds, and a device, err
             otherwise.
         states: outputs that the next step reads. Their errors come back, and each step is another feed.
+        limit: the error that a user's metric at its bound counts as; ``enough`` is no more.
     """
 
     groups: list[OutputGroup]
@@ -75,6 +80,7 @@ class SearchJudge:
     enough: float
     metric: UserMetric | None
     states: frozenset[str] = frozenset()
+    limit: float = _BOUND
 
     def error(self, group: OutputGroup, want: Side, got: Side) -> float:
         """The error of one group of outputs, by ``output_error``."""
@@ -94,7 +100,7 @@ class SearchJudge:
             return error
         value, passed = self.metric.judge(want, got)
         if not passed:
-            return max(error, 2 * _BOUND)
+            return max(error, 2 * self.limit)
         if self.metric.bound is None:
             return min(error, self.enough)
-        return _BOUND * value / self.metric.bound if value > 0 else 0.0
+        return self.limit * value / self.metric.bound if value > 0 else 0.0

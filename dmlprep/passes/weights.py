@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
 from typing import Annotated, Literal
 
 import msgspec
 
-from dmlprep.bounds import MOST_SIZE
+from dmlprep.bounds import MOST_FEEDS, MOST_SECONDS, MOST_SIZE, MOST_TRIALS, MOST_VALUE
+from dmlprep.errors import ModelRefused
 from dmlprep.model import Model
+from dmlprep.model.walk import nodes_by_path
 from dmlprep.passes.base import Context, Options, Pass
+from dmlprep.precision.search.trials import Setting
 from dmlprep.precision.user_selection import Selection, select
-from dmlprep.precision.weights import Blocks, Choice, Done, write_matmuls, write_rows
+from dmlprep.precision.weights import Blocks, Choice, Done, Found, find_sensitive, write_matmuls, write_rows
 from dmlprep.record import finding
 
 __all__ = ["WeightsOptions", "WeightsPass"]
@@ -32,6 +38,12 @@ class WeightsOptions(Options, frozen=True, kw_only=True):
         keep_nodes: names of nodes that stay as they are.
         keep_patterns: regular expressions; nodes whose name matches stay.
         least: elements that a weight has at least.
+        search: ``auto`` looks for the products that have to keep their weights for the outputs to meet ``tolerance``.
+        tolerance: of the search: largest max|difference| / max|reference| of an output.
+        feeds: how many feeds the search looks at.
+        max_trials: how many runs of the model it may take.
+        max_seconds: how long it may take, where 24 runs do not take longer.
+        journal: a file that remembers trials, so that a search that was stopped goes on where it was.
     """
 
     bits: Literal[4, 8] = 4
@@ -42,6 +54,12 @@ class WeightsOptions(Options, frozen=True, kw_only=True):
     keep_nodes: list[str] = msgspec.field(default_factory=list)
     keep_patterns: list[str] = msgspec.field(default_factory=list)
     least: Annotated[int, msgspec.Meta(ge=1, le=MOST_SIZE)] = 65_536
+    search: Literal["off", "auto"] = "off"
+    tolerance: Annotated[float, msgspec.Meta(gt=0, le=MOST_VALUE)] = 0.1
+    feeds: Annotated[int, msgspec.Meta(ge=1, le=MOST_FEEDS)] = 2
+    max_trials: Annotated[int, msgspec.Meta(ge=1, le=MOST_TRIALS)] = 100
+    max_seconds: Annotated[float, msgspec.Meta(gt=0, le=MOST_SECONDS)] = 120.0
+    journal: str = ""
 
 
 class WeightsPass(Pass[WeightsOptions]):
@@ -57,6 +75,7 @@ class WeightsPass(Pass[WeightsOptions]):
         """Round the weights of ``model`` in place; numbers are computed while they are saved.
 
         Raises:
+            ModelRefused: a weight cannot be rounded (DP415), or no product within the tolerance (DP419).
             RecipeError: an option names what the model does not have.
         """
         options = self.options
@@ -64,13 +83,79 @@ class WeightsPass(Pass[WeightsOptions]):
         blocks = Blocks(options.bits, options.block_size, options.symmetric)
         last = {"keep": None, "same": blocks, "8": Blocks(8, options.block_size, options.symmetric)}
         choice = Choice(blocks, last[options.last_layer], options.least, select(model, chosen, "keep"))
-        done = write_matmuls(model.ir, choice, model.budget)
-        if options.embeddings == "int8":
-            write_rows(model.ir, options.least, done, model.budget)
-        self._report(done, context)
+        searched: dict[int, str] = {}
+        if options.search == "auto":
+            searched = self._sensitive(model, context, choice)
+            choice = replace(choice, keep={**choice.keep, **searched})
+        done = self._write(model, choice)
+        self._report(done, set(searched.values()), context)
         return bool(done.written or done.rows)
 
-    def _report(self, done: Done, context: Context) -> None:
+    def _write(self, model: Model, choice: Choice) -> Done:
+        done = write_matmuls(model.ir, choice, model.budget)
+        if self.options.embeddings == "int8":
+            write_rows(model.ir, self.options.least, done, model.budget)
+        return done
+
+    def _sensitive(self, model: Model, context: Context, choice: Choice) -> dict[int, str]:
+        """The products that a search keeps, by ``id(node)`` -> why; they are reported."""
+        options = self.options
+        if context.runner is None:
+            raise ModelRefused(
+                'search = "auto" has to run the model, and this pipeline runs none',
+                where="step weights",
+                code="DP419",
+                fix='set search = "off", and name the nodes in keep_nodes',
+            )
+        places = {id(node): place for place, node in nodes_by_path(model.ir).items()}
+
+        def write(one: Model, kept: Mapping[int, str]) -> None:
+            there = nodes_by_path(one.ir)
+            mine = {id(there[places[node]]): why for node, why in choice.keep.items() if node in places}
+            self._write(one, replace(choice, keep={**mine, **kept}))
+
+        plain = msgspec.structs.replace(options, journal="", max_trials=1, max_seconds=1.0, feeds=1)
+        setting = Setting(
+            options.tolerance,
+            max_trials=options.max_trials,
+            max_seconds=options.max_seconds,
+            journal=Path(options.journal) if options.journal else None,
+            conversion=str(plain),
+            rules=context.rules,
+            progress=context.progress,
+            few_bits=True,
+        )
+        feeds = context.runner.feeds(model, options.feeds)
+        found = find_sensitive(model, write, choice, context.runner, feeds, setting)
+        self._tell(found, context)
+        by_place = nodes_by_path(model.ir)
+        return {id(by_place[place]): why for place, why in found.keep.items()}
+
+    def _tell(self, found: Found, context: Context) -> None:
+        context.facts |= {
+            "trials": [{"kept": len(t.kept), "error": t.error, "seconds": round(t.seconds, 2)} for t in found.trials],
+            "search_seconds": round(found.seconds, 1),
+            "error_of_all": found.whole,
+            "error": found.error,
+        }
+        if not found.met:
+            raise ModelRefused(
+                f"no product was found in {len(found.trials)} trials whose weight can be rounded within an error of "
+                f"{found.tolerance:g}; with all of them rounded it is {found.whole:.2g}",
+                where="step weights",
+                code="DP419",
+                fix="raise tolerance, max_trials or max_seconds, or take bits = 8 or a smaller block_size",
+            )
+        for name, why in found.keep.items():
+            context.report(finding("DP418", f"{name} keeps its weight: {why}", node=name))
+        context.facts |= {
+            "kept": dict(found.keep),
+            "kept_bytes": found.kept_bytes,
+            "bytes_to_round": found.all_bytes,
+            "keep_recipe": found.recipe_lines(),
+        }
+
+    def _report(self, done: Done, searched: set[str], context: Context) -> None:
         forms = Counter(f"{b.bits} bits in blocks of {b.size}" for b in done.written.values())
         for form, count in sorted(forms.items()):
             text = f"{count} {'product' if count == 1 else 'products'} with weights of {form}"
@@ -79,7 +164,8 @@ class WeightsPass(Pass[WeightsOptions]):
             context.report(finding("DP416", f"{len(done.rows)} x Gather of rows of 8 bits", count=len(done.rows)))
         by_reason: dict[str, list[str]] = {}
         for name, why in done.left.items():
-            by_reason.setdefault(why, []).append(name)
+            if why not in searched:  # DP418 has told of those
+                by_reason.setdefault(why, []).append(name)
         for why, names in sorted(by_reason.items()):
             more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
             context.report(

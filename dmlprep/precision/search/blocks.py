@@ -66,13 +66,16 @@ class Block:
         return [_block([self.units[i] for i in half], self, weigh) for half in halves]
 
 
-def first_blocks(model: Model, free: Iterable[str], weigh: Callable[[ir.Node], float]) -> list[Block]:
+def first_blocks(
+    model: Model, free: Iterable[str], weigh: Callable[[ir.Node], float], *, narrow: bool = False
+) -> list[Block]:
     """The blocks that a search begins with: all nodes of the main graph that ``free`` names the places of.
 
     Args:
         weigh: what FP16 gains at a node, as a share of the model.
+        narrow: whether nodes without values of FP32 are looked at, too.
     """
-    units = _units(model, set(free))
+    units = _units(model, set(free), narrow)
     blocks = [_block(units, None, weigh)] if units else []
     while len(blocks) < _FIRST and (largest := max(blocks, key=lambda b: len(b.units), default=None)) is not None:
         at = blocks.index(largest)
@@ -90,14 +93,14 @@ def _block(units: Iterable[Unit], parent: Block | None, weigh: Callable[[ir.Node
     return Block(chosen, parent, sum(weigh(node) for unit in chosen for node in unit))
 
 
-def _units(model: Model, free: set[str]) -> list[Unit]:
+def _units(model: Model, free: set[str], narrow: bool) -> list[Unit]:
     types = solve_types(model.ir)
     order = [
         node
         for node in model.ir.graph
         if node.op_type not in UNTYPED
         and node.op_type != "Constant"
-        and any(is_wide(types.get(v)) for v in (*node.inputs, *node.outputs) if v is not None)
+        and (narrow or any(is_wide(types.get(v)) for v in (*node.inputs, *node.outputs) if v is not None))
         and free.intersection(places(node))
     ]
     owner: dict[ir.Node, ir.Node] = {}

@@ -46,14 +46,17 @@ def release(
     base: Mapping[str, str],
     free: Iterable[str],
     weigh: Callable[[ir.Node], float],
+    *,
+    narrow: bool = False,
 ) -> Released:
     """Search for the fewest blocks to keep in FP32 beside ``base``.
 
     Args:
         free: places of the nodes that may be let go.
         weigh: what FP16 gains at a node.
+        narrow: whether nodes without values of FP32 are looked at, too.
     """
-    return _Release(trials, base, weigh).run(first_blocks(trials.model, free, weigh))
+    return _Release(trials, base, weigh).run(first_blocks(trials.model, free, weigh, narrow=narrow))
 
 
 class _Release:

@@ -1,4 +1,5 @@
-"""Trials of an island search: run the FP16 emulation with some nodes kept in FP32, measure, remember."""
+"""Trials of a search: run the FP16 emulation with some nodes kept in FP32, or a model of few bits with some kept as
+they are; measure, remember."""
 
 from __future__ import annotations
 
@@ -65,6 +66,7 @@ class Setting:
         conversion: what the conversion depends on, as text; with another one, what a journal remembers does not count.
         rules: what the proof will decide by.
         progress: told of each trial.
+        few_bits: whether trials have weights of few bits and run as they are; else they are FP16, and emulated.
     """
 
     tolerance: float
@@ -76,6 +78,7 @@ class Setting:
     conversion: str = ""
     rules: ProofRules = field(default_factory=ProofRules)
     progress: Progress = lambda share, text: None
+    few_bits: bool = False
 
 
 class _Journal:
@@ -164,7 +167,7 @@ class Trials:
         self.outputs = [v.name or "" for v in model.ir.graph.outputs]
         # FP16 may select other rows: the proof matches them as sets, and no node is kept for them.
         follows = data_dependent(model)
-        self._judge = setting.rules.judge(model, setting.tolerance)
+        self._judge = setting.rules.judge(model, setting.tolerance, few_bits=setting.few_bits)
         self.tolerance = self._judge.enough
         self._groups = [group for group in self._judge.groups if not follows.intersection(group.names)]
         self.done: list[Trial] = []
@@ -239,10 +242,12 @@ class Trials:
 
     def _run(self, converted: Model, *, by_output: bool) -> float:
         if not self._want:
-            self.setting.progress(self._share, "FP32 reference")
+            self.setting.progress(self._share, "reference")
             self._want = [dict(self.runner.run(self.model, one, self.outputs)) for one in self.feeds]
             # What proves nothing on these feeds asks for no node either; the proof says so.
             self._weak = degenerate(self._groups, self._want, {}, TOLERANCES["fp16-emulation"]).keys()
+        if self.setting.few_bits:
+            return self._worst(converted, by_output=by_output)
         shadow = emulate(converted, self.setting.mode, self.setting.rounding)
         error = self._worst(shadow, by_output=by_output)
         if error > self.tolerance:
@@ -274,9 +279,10 @@ class Trials:
         mean = sum(taken) / max(1, len(taken))
         rest = max(self.setting.max_seconds - self.seconds, mean * (_AT_LEAST - len(self.done)))
         left = max(0.0, min(mean * self.left, rest))
+        where = "kept" if self.setting.few_bits else "in FP32"
         self.setting.progress(
             self._share,
-            f"trial {len(self.done)}{' (remembered)' if remembered else ''}: {len(names)} nodes in FP32, "
+            f"trial {len(self.done)}{' (remembered)' if remembered else ''}: {len(names)} nodes {where}, "
             f"error {error:.2g} (tolerance {self.tolerance:.2g}), at most {left:.0f} s left",
         )
 

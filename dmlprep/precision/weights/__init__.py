@@ -3,5 +3,6 @@
 from dmlprep.precision.weights.blocks import Blocks
 from dmlprep.precision.weights.matmuls import Choice, Done, write_matmuls
 from dmlprep.precision.weights.rows import write_rows
+from dmlprep.precision.weights.sensitivity import Found, find_sensitive
 
-__all__ = ["Blocks", "Choice", "Done", "write_matmuls", "write_rows"]
+__all__ = ["Blocks", "Choice", "Done", "Found", "find_sensitive", "write_matmuls", "write_rows"]

@@ -14,7 +14,7 @@ from dmlprep.precision.weights.blocks import Blocks, Part, PartTensor, Quantised
 from dmlprep.quirks.editing import Edit
 from dmlprep.rewriting.names import Names
 
-__all__ = ["DOMAIN", "Choice", "Done", "drop_unused", "write_matmuls"]
+__all__ = ["DOMAIN", "Choice", "Done", "drop_unused", "to_round", "write_matmuls"]
 
 DOMAIN = "com.microsoft"
 
@@ -103,6 +103,15 @@ def write_matmuls(model: ir.Model, choice: Choice, budget: Budget | None = None)
         model.graph.opset_imports.setdefault(DOMAIN, 1)
         drop_unused(weights)
     return done
+
+
+def to_round(model: ir.Model, choice: Choice) -> dict[ir.Node, int]:
+    """The products of the main graph that ``write_matmuls`` would write anew: node -> bytes of its weight."""
+    return {
+        found.node: int(found.tensor.nbytes)
+        for found in _products(model, choice.least)
+        if found.node.graph is model.graph and _blocks(found, choice)[1] is not None
+    }
 
 
 def _products(model: ir.Model, least: int) -> Iterator[_Found]:

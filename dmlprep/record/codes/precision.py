@@ -30,6 +30,10 @@ ROWS: dict[str, Code] = {
     "DP415": Code("a weight that cannot be rounded to few bits", "error", "keep its node, or mend the weight"),
     "DP416": Code("weights rounded to few bits", "note"),
     "DP417": Code("weight not rounded to few bits", "note"),
+    "DP418": Code("weight not rounded to few bits after a search", "note"),
+    "DP419": Code(
+        "weights of few bits miss the tolerance", "error", "raise the tolerance, or take 8 bits or smaller blocks"
+    ),
     "DP406": Code(
         "the model stays in FP32", "warning", "raise the tolerance, or use an FP32 recipe such as @static-fp32"
     ),
