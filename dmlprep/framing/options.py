@@ -6,7 +6,7 @@ from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 
-__all__ = ["MODES", "MOST_SIDE", "DetectOptions", "Mode", "PictureOptions", "ResultOptions", "Size"]
+__all__ = ["MODES", "MOST_NUMBERS", "MOST_SIDE", "DetectOptions", "Mode", "PictureOptions", "ResultOptions", "Size"]
 
 Mode: TypeAlias = Literal[
     "pillow-nearest",
@@ -27,6 +27,9 @@ MODES: tuple[Mode, ...] = Mode.__args__  # type: ignore[attr-defined]
 
 MOST_SIDE = 16384
 """Pixels of one side: what a texture of Direct3D has at most."""
+
+MOST_NUMBERS = 1 << 27
+"""Numbers of all pictures of an input, as the app has them, and resized. A picture of 8K in colour has 100 million."""
 
 Size = Annotated[int, msgspec.Meta(ge=1, le=MOST_SIDE)]
 Finite = Annotated[float, msgspec.Meta(ge=-1e9, le=1e9)]

@@ -12,7 +12,7 @@ import onnx_ir as ir
 from dmlprep.errors import ModelRefused
 from dmlprep.framing.frame import Detect, Frame, Layout, Picture, Result
 from dmlprep.framing.geometry import place
-from dmlprep.framing.options import MOST_SIDE, DetectOptions, PictureOptions, ResultOptions
+from dmlprep.framing.options import MOST_NUMBERS, MOST_SIDE, DetectOptions, PictureOptions, ResultOptions
 
 __all__ = ["refused", "resolve"]
 
@@ -85,6 +85,10 @@ def _picture(model: ir.Model, name: str, options: PictureOptions) -> Picture:
     if max(resized) > MOST_SIDE:
         text = f"pictures of {size[0]} x {size[1]} become {resized[0]} x {resized[1]} before they are cut"
         raise refused(where, text, f"give a size of pictures nearer to the model's: sides of {MOST_SIDE} at most")
+    numbers = sizes[0] * (4 if options.colour.endswith("a") else channels) * max(math.prod(size), math.prod(resized))
+    if numbers > MOST_NUMBERS:
+        text = f"{numbers} numbers: {sizes[0]} x {size[0]} x {size[1]} pixels, resized to {resized[0]} x {resized[1]}"
+        raise refused(where, text, f"give sizes, or a batch, of {MOST_NUMBERS} numbers at most")
     if options.resize == "opencv-area" and (resized[0] > size[0] or resized[1] > size[1]):
         text = f"OpenCV's INTER_AREA only averages when both sides shrink: here {size} becomes {resized}"
         raise refused(where, text, 'resize = "opencv-linear"')

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from PIL import Image
 
-from dmlprep.framing.options import MODES, Mode
+from dmlprep.errors import ModelRefused
+from dmlprep.framing import resolve
+from dmlprep.framing.options import MODES, Mode, PictureOptions
 from dmlprep.parity.framed import prepared
-from tests.framing.graphs import seen
+from tests.framing.graphs import handing_on, seen
 
 _SIZES = ((97, 61), (40, 33), (20, 24), (60, 50), (30, 61))
 """Shrunk by odd factors, by 4/3 (where middles of pixels meet edges), enlarged, halved, one side alone."""
@@ -103,3 +106,21 @@ def test_the_whole_is_what_torchvision_writes_by_hand() -> None:
     small = Image.fromarray(given[0]).resize((48, 36), Image.Resampling.BILINEAR)  # int(36 * 83 / 61)
     middle = np.asarray(small.crop((8, 2, 40, 34))) / 255
     assert np.max(np.abs(found[0] - np.moveaxis((middle - mean) / deviation, -1, 0))) < 1e-6
+
+
+@pytest.mark.parametrize(
+    ("shape", "table"),
+    [
+        ((32, 3, 30, 40), {"size": [16384, 480]}),
+        ((1, 3, 30, 40), {"size": [16384, 16384]}),
+        ((64, 3, 8, 8), {"fit": "crop", "resized": 2000}),
+    ],
+)
+def test_pictures_that_no_machine_holds_are_refused(shape: tuple[int, ...], table: dict[str, Any]) -> None:
+    with pytest.raises(ModelRefused, match=r"numbers: .* pixels"):
+        resolve(handing_on(shape).ir, {"x": msgspec.convert(table, PictureOptions)})
+
+
+def test_a_picture_of_8k_is_none_of_those() -> None:
+    options = PictureOptions(size=(4320, 7680))
+    assert resolve(handing_on((1, 3, 224, 224)).ir, {"x": options}).pictures[0].size == (4320, 7680)
