@@ -309,6 +309,7 @@ class _Door:
         self._process: _Process | None = None
         self._answers: dict[tuple[bytes, ...], list[bytes]] = {}
         self._kept = 0
+        self._closed = False
 
     def _started(self) -> _Process:
         if self._process is not None and not self._process.alive:
@@ -362,6 +363,8 @@ class _Door:
                 what = f"makes more than {limits.answer // _MIB} MiB of this model"
                 raise _failed(word, what, "DP013") from None
             except _Ended:
+                if self._closed and threading.current_thread() is not threading.main_thread():
+                    threading.Event().wait()  # a daemon thread, which Python ends now: nobody is there to hear of it
                 code, words = process.how()
                 if process.over:
                     raise _failed(word, f"came to no end on this model within {process.over}", "DP013") from None
@@ -387,7 +390,8 @@ class _Door:
             self._end()
 
     def at_exit(self) -> None:
-        """The program ends: a thread that still waits for an answer holds nothing up."""
+        """The program ends: a thread that still waits for an answer holds nothing up, and gets none."""
+        self._closed = True
         free = self._lock.acquire(blocking=False)
         if free:
             self._end()

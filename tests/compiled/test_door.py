@@ -197,12 +197,18 @@ def test_it_dies_with_its_parent(then: str) -> None:
         assert gone_within(pid, 2.0)
 
 
-def test_the_program_ends_while_a_thread_still_waits() -> None:
+@pytest.mark.parametrize("slow", [False, True], ids=["at once", "while other things end"])
+def test_the_program_ends_while_a_thread_still_waits(slow: bool) -> None:
+    first = "import atexit, time; atexit.register(time.sleep, 1.0)\n" if slow else ""  # what is set first runs last
     then = f"threading.Thread(target=lambda: {_HANG}, daemon=True).start()\nimport time\ntime.sleep(0.5)"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[2]), *sys.path])}
     began = time.monotonic()
     done = subprocess.run(
-        [sys.executable, "-c", _PARENT.format(then=then)], env=environment, capture_output=True, timeout=60, check=True
+        [sys.executable, "-c", first + _PARENT.format(then=then)],
+        env=environment,
+        capture_output=True,
+        timeout=60,
+        check=True,
     )
     assert time.monotonic() - began < 9  # the request has ten seconds
     assert gone_within(int(done.stdout), 2.0)
