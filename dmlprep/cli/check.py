@@ -119,7 +119,8 @@ def _show(checked: list[list[Examined]], output_format: str, *, every: bool, sev
     if output_format == "json":
         from dmlprep.report import placement_json
 
-        objects = [[placement_json.to_object(r.record, r.placement) for r in rows] for rows in checked]
+        most = max(1, placement_json.NODES // max(1, sum(map(len, checked))))
+        objects = [[placement_json.to_object(r.record, r.placement, most) for r in rows] for rows in checked]
         print_json_text(placement_json.render(objects, several=several))
     elif output_format == "sarif":
         from dmlprep.report import sarif

@@ -26,7 +26,7 @@ from dmlprep.placement.placement import PlacedNode, Placement
 from dmlprep.placement.reading import FactsReader
 from dmlprep.placement.roles import Role, roles
 from dmlprep.placement.table import node_table
-from dmlprep.quirks import find_quirks
+from dmlprep.quirks import Matches, find_quirks
 from dmlprep.record import CODES, Finding, RunRecord, finding
 from dmlprep.record.hints import command_line
 from dmlprep.record.nodes import NodeTables
@@ -122,6 +122,7 @@ class _Shared:
         self._model = model
         self._reader = FactsReader(model)
         self._roles: dict[int, tuple[GraphFacts, dict[int, Role]]] = {}
+        self._matches: dict[int, Matches] = {}
         self._placed: list[tuple[GraphFacts, Rows, Placement, object]] = []
 
     def graph(self, target: Target) -> tuple[GraphFacts, Mapping[int, Role]]:
@@ -130,6 +131,12 @@ class _Shared:
         if id(graph) not in self._roles:
             self._roles[id(graph)] = graph, roles(graph)
         return self._roles[id(graph)]
+
+    def matches(self, graph: GraphFacts) -> Matches:
+        """What quirks say of its nodes."""
+        if id(graph) not in self._matches:
+            self._matches[id(graph)] = Matches(graph)
+        return self._matches[id(graph)]
 
     def placed(self, graph: GraphFacts, target: Target) -> tuple[Placement, object]:
         """Where the nodes run, and that as the table of a record."""
@@ -163,7 +170,7 @@ def _examined(model: Model, target: Target, files: list[Finding], shared: _Share
             placement, table = shared.placed(graph, target)
             best = best_opset(graph, model.opset, target, kind) if placement.compute_on_cpu else model.opset
             record.findings += placement_findings(placement, best)
-            record.findings += [hit.finding() for hit in find_quirks(graph, target)]
+            record.findings += [hit.finding() for hit in find_quirks(graph, target, shared.matches(graph))]
             record.facts["placement"] = placement.summary()
             record.facts["nodes"] = table
             record.facts["best_opset"] = best

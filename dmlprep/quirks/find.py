@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from dmlprep.targets import Target
     from dmlprep.targets.facts import GraphFacts, NodeFacts
 
-__all__ = ["Hit", "find_quirks"]
+__all__ = ["Hit", "Matches", "find_quirks"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,25 +48,46 @@ class Hit:
         )
 
 
-def find_quirks(graph: GraphFacts, target: Target) -> list[Hit]:
-    """Every node of ``graph`` and its subgraphs that a quirk of the target's release concerns."""
+class Matches:
+    """What quirks say of the nodes of one graph, and of its subgraphs: each is asked once, for however many targets.
+
+    The nodes must stay as they are meanwhile.
+    """
+
+    def __init__(self, graph: GraphFacts) -> None:
+        self._nodes = [node for inner in graph.all_graphs() for node in inner.nodes]
+        self._by_op: dict[str, list[NodeFacts]] = {}
+        for node in self._nodes:
+            self._by_op.setdefault(node.key, []).append(node)
+        self._known: dict[str, list[tuple[NodeFacts, str]]] = {}
+
+    def of(self, quirk: Quirk) -> list[tuple[NodeFacts, str]]:
+        """The nodes that a quirk concerns, and what of them."""
+        if quirk.id not in self._known:
+            asked = [node for op in quirk.ops for node in self._by_op.get(op, ())] if quirk.ops else self._nodes
+            self._known[quirk.id] = [(node, detail) for node in asked if (detail := quirk.matches(node))]
+        return self._known[quirk.id]
+
+
+def find_quirks(graph: GraphFacts, target: Target, matches: Matches | None = None) -> list[Hit]:
+    """Every node of ``graph`` and its subgraphs that a quirk of the target's release concerns.
+
+    Args:
+        matches: of the same graph, where several targets are asked.
+    """
     from dmlprep.targets.fusion import divide
 
+    matches = Matches(graph) if matches is None else matches
+    by_node: dict[int, list[Hit]] = {}
     rows = [q for q in quirks() if q.concerns(target.release)]
-    by_op: dict[str, list[Quirk]] = {}
-    for quirk in rows:
-        for op in quirk.ops:
-            by_op.setdefault(op, []).append(quirk)
-    for_any = [q for q in rows if not q.ops]
+    for quirk in sorted(rows, key=lambda q: not q.ops):  # those for any operator come last
+        for node, detail in matches.of(quirk):
+            by_node.setdefault(id(node), []).append(Hit(quirk, node, detail))
     hits: list[Hit] = []
     for inner in graph.all_graphs():
         partitions: dict[int, int] | None = None
         for node in inner.nodes:
-            found = [
-                Hit(quirk, node, detail)
-                for quirk in (*by_op.get(node.key, ()), *for_any)
-                if (detail := quirk.matches(node))
-            ]
+            found = by_node.get(id(node))
             if not found or target.support(node).provider != "dml":
                 continue
             if partitions is None and any(hit.quirk.fused for hit in found):

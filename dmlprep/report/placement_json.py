@@ -10,14 +10,22 @@ from dmlprep.placement import Placement
 from dmlprep.record import RunRecord
 from dmlprep.record.documents import to_json
 
-__all__ = ["FORMAT", "render", "to_object"]
+__all__ = ["FORMAT", "NODES", "render", "to_object"]
 
 FORMAT = 1
 """Version of this JSON. Raised when a field changes its meaning or goes away."""
 
+NODES = 50_000
+"""Nodes of one document, of all models and targets in it: some 20 MB. Functions let a file of 4 KB have 10,000 nodes,
+and ``--target all`` tells each of them 16 times."""
 
-def to_object(record: RunRecord, placement: Placement | None) -> dict[str, Any]:
-    """One model on one target, as plain values."""
+
+def to_object(record: RunRecord, placement: Placement | None, most: int = NODES) -> dict[str, Any]:
+    """One model on one target, as plain values.
+
+    Args:
+        most: nodes, crossings and names of nodes on the CPU that are told, of each.
+    """
     found: dict[str, Any] = {
         "format": FORMAT,
         "dmlprep": record.version,
@@ -33,7 +41,7 @@ def to_object(record: RunRecord, placement: Placement | None) -> dict[str, Any]:
         "memory": record.facts.get("memory"),
     }
     if placement is None:
-        return {**found, "summary": None, "nodes": [], "crossings": [], "free_dimensions": {}}
+        return {**found, "summary": None, "nodes": [], "nodes_left_out": 0, "crossings": [], "free_dimensions": {}}
     nodes = [
         {
             "name": n.name,
@@ -50,18 +58,19 @@ def to_object(record: RunRecord, placement: Placement | None) -> dict[str, Any]:
             "origin": n.origin,
             "flops": n.flops,
         }
-        for n in placement.nodes
+        for n in placement.nodes[:most]
     ]
     return {
         **found,
         "summary": {
             **placement.summary(),
-            "compute_on_cpu": placement.compute_on_cpu,
+            "compute_on_cpu": placement.compute_on_cpu[:most],
             "feed_bytes": placement.feed_bytes,
             "best_opset": record.facts.get("best_opset"),
         },
         "nodes": nodes,
-        "crossings": [msgspec.to_builtins(c) for c in placement.crossings],
+        "nodes_left_out": len(placement.nodes) - len(nodes),
+        "crossings": [msgspec.to_builtins(c) for c in placement.crossings[:most]],
         "free_dimensions": placement.free_dimensions,
     }
 

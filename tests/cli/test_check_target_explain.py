@@ -15,7 +15,9 @@ from dmlprep.cli.explain import command as explain
 from dmlprep.cli.target import command as target
 from dmlprep.errors import InputError, UsageError
 from dmlprep.quirks import codes
+from dmlprep.report import placement_json
 from dmlprep.report.pages import page
+from dmlprep.targets import target_names
 from tests.placement.graphs import parsed
 from tests.placement.test_report import ALLOWZERO, CONV
 
@@ -36,6 +38,15 @@ def test_check_of_a_good_model_exits_0(tmp_path: Path) -> None:
     assert result.return_value == 0
     assert "on DirectML: 1 of 1 nodes (100 %)" in result.stdout
     assert result.stderr == ""
+
+
+def test_json_of_many_targets_stays_bounded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    text = "g (float[2] x) => (float[2] y) { a = Relu (x)  b = Neg (a)  y = Abs (b) }"
+    targets = len(target_names())
+    monkeypatch.setattr(placement_json, "NODES", 2 * targets)
+    done = _run(check, _save(tmp_path, text, 17), "--target", "all", "--format", "json")
+    found = json.loads(done.stdout)["targets"]
+    assert [(len(t["nodes"]), t["nodes_left_out"]) for t in found] == [(2, 1)] * targets
 
 
 def test_fail_on_cpu_exits_1_and_names_the_node(tmp_path: Path) -> None:

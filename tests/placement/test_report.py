@@ -105,6 +105,16 @@ def test_json_lists_every_node_with_provider_and_reason() -> None:
     assert whole["summary"]["compute_on_cpu"] == ["c"]
 
 
+def test_json_says_how_many_nodes_it_leaves_out() -> None:
+    text = "g (float[2] x) => (float[2] y) { a = Relu (x)  b = Neg (a)  y = Abs (b) }"
+    done = examine(parsed(text, 17), find_target())
+    whole = placement_json.to_object(done.record, done.placement)
+    short = placement_json.to_object(done.record, done.placement, 2)
+    assert (len(whole["nodes"]), whole["nodes_left_out"]) == (3, 0)
+    assert (short["nodes"], short["nodes_left_out"]) == (whole["nodes"][:2], 1)
+    assert short["summary"] == whole["summary"]
+
+
 def test_json_of_several_targets_is_a_list() -> None:
     model = parsed(CONV, 17)
     rows = [examine(model, find_target(name)) for name in target_names()]
