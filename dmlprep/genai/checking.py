@@ -190,19 +190,31 @@ def _model(
     if examined.facts is not None:
         found += geometry_findings(config, file.section, name, examined.facts)
     on_dml = dml_provider(config, file.section) is not None
-    if on_dml and examined.facts is not None and examined.placement is not None and captures(config, file.section):
+    captured = on_dml and captures(config, file.section)
+    if captured and examined.facts is not None and examined.placement is not None:
         found += capture_findings(name, examined.placement, examined.facts)
     if on_dml:
         found += _type_findings(name, model.ir)
     examined.record.command = "genai check"
     examined.record.findings = [
-        _in_folder(one, shares_buffer(config)) for one in examined.record.findings if one.code not in _EXPECTED
+        _in_folder(one, shares_buffer(config), captured)
+        for one in examined.record.findings
+        if one.code not in _EXPECTED
     ]
     return CheckedModel(*file, examined), model
 
 
-def _in_folder(one: Finding, shared: bool) -> Finding:
-    """A finding as it stands in a folder whose search binds past and present to one memory."""
+def _in_folder(one: Finding, shared: bool, captured: bool) -> Finding:
+    """A finding as it stands in a folder.
+
+    Args:
+        shared: whether its search binds past and present to one memory.
+        captured: whether the session captures the model's graph, which fuses nodes of free sizes as well.
+    """
+    if one.code == "DP659" and one.severity == "warning":
+        if captured:
+            return msgspec.structs.replace(one, severity="error", message=f"{one.message}: graph capture is on here")
+        return msgspec.structs.replace(one, severity="note", message=f"{one.message}: graph capture is off here")
     if one.code == "DP649" and shared and one.severity != "error":
         text = "past and present are one memory here (past_present_share_buffer), where one token at a time is right"
         return msgspec.structs.replace(one, severity="note", message=text, remedy="")

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import onnx_ir as ir
-
 from dmlprep.quirks.editing import Edit
 from dmlprep.quirks.quirk import Quirk
 from dmlprep.targets.facts import NodeFacts
 
-_SPLIT_WITH_SIZES = 13
-"""The opset from which Split takes its sizes as an input."""
+_SLICE_WITH_INPUTS = 10
 
 
 def _matches(node: NodeFacts) -> str:
@@ -18,28 +15,22 @@ def _matches(node: NodeFacts) -> str:
 
 
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:
-    """Split the first input into queries, keys and values."""
+    """Cut the first input into queries, keys and values."""
     packed, old = facts.input(0), edit.node.inputs[0]
     heads, groups = int(facts.attribute("num_heads", 0)), int(facts.attribute("kv_num_heads", 0))
     shape = packed.shape if packed is not None else None
-    kind = packed.dtype if packed is not None else None
-    if old is None or kind is None or shape is None or len(shape) != 3 or not isinstance(shape[2], int):
-        return "the type or the width of its first input is not known"
+    if old is None or shape is None or len(shape) != 3 or not isinstance(shape[2], int):
+        return "the width of its first input is not known"
     if heads < 1 or groups < 1 or shape[2] % (heads + 2 * groups):
         return f"its first input has a width of {shape[2]}, which {heads} + 2 x {groups} heads do not divide"
+    if edit.graph.opset_imports.get("", _SLICE_WITH_INPUTS) < _SLICE_WITH_INPUTS:
+        return f"Slice takes no inputs before opset {_SLICE_WITH_INPUTS}"
     size = shape[2] // (heads + 2 * groups)
-    sizes = [heads * size, groups * size, groups * size]
-    outputs = []
-    for name, width in zip(("query", "key", "value"), sizes, strict=True):
-        outputs.append(edit.new_value(name, ir.TensorType(kind), ir.Shape([*shape[:2], width])))
-    opset = edit.graph.opset_imports.get("", _SPLIT_WITH_SIZES)
-    if opset >= _SPLIT_WITH_SIZES:
-        split = edit.new_node("Split", [old, edit.integers(sizes, "sizes")], outputs, "split", {"axis": 2})
-    else:
-        split = edit.new_node("Split", [old], outputs, "split", {"axis": 2, "split": sizes})
-    edit.graph.insert_before(edit.node, split)
-    for index, value in enumerate(outputs):
-        edit.set_input(index, value)
+    start = 0
+    for index, width in enumerate((heads * size, groups * size, groups * size)):
+        part = edit.slice(old, {2: (start, start + width)}, shape=(*shape[:2], width))
+        edit.set_input(index, part)
+        start += width
     return ""
 
 

@@ -52,7 +52,9 @@ def config() -> dict[str, Any]:
     }
 
 
-def decoder(*, layers: int = 2, opset: int = 21, words: int = WORDS, control_flow: bool = False) -> onnx.ModelProto:
+def decoder(
+    *, layers: int = 2, opset: int = 21, words: int = WORDS, control_flow: bool = False, split: bool = False
+) -> onnx.ModelProto:
     """GroupQueryAttention with rotary tables, MatMulNBits as last layer, and the mask as the builder reads it."""
     rng = np.random.default_rng(1)
     kept: list[onnx.TensorProto] = []
@@ -80,8 +82,15 @@ def decoder(*, layers: int = 2, opset: int = 21, words: int = WORDS, control_flo
     tables = [weight("cos_cache", POSITIONS, SIZE // 2), weight("sin_cache", POSITIONS, SIZE // 2)]
     at = "hidden"
     for layer in range(layers):
-        for part, count in (("q", HEADS), ("k", GROUPS), ("v", GROUPS)):
-            node("MatMul", [at, weight(f"{part}.{layer}", HIDDEN, count * SIZE)], [f"{part}_out.{layer}"])
+        parts = {"q": HEADS, "k": GROUPS, "v": GROUPS}
+        if split:
+            widths = [count * SIZE for count in parts.values()]
+            node("MatMul", [at, weight(f"qkv.{layer}", HIDDEN, sum(widths))], [f"qkv_out.{layer}"])
+            outputs = [f"{part}_out.{layer}" for part in parts]
+            node("Split", [f"qkv_out.{layer}", number(f"widths.{layer}", *widths)], outputs, axis=2)
+        else:
+            for part, count in parts.items():
+                node("MatMul", [at, weight(f"{part}.{layer}", HIDDEN, count * SIZE)], [f"{part}_out.{layer}"])
         for part, count in (("q", HEADS), ("k", GROUPS)):
             slots = [f"{part}_out.{layer}", "position_ids", *tables]
             node("RotaryEmbedding", slots, [f"{part}_turned.{layer}"], "com.microsoft", num_heads=count)

@@ -68,6 +68,7 @@ CASES: list[tuple[str, str, Any, dict[str, Any], str, str]] = [
     ("parallel", f"{SESSION}.execution_mode", "ORT_PARALLEL", {}, "DP857", "parallel"),
     ("opset", "model.type", "llama", {"opset": 23}, "DP861", "DirectML in model.onnx"),
     ("control flow", "model.type", "llama", {"control_flow": True}, "DP861", "control flow"),
+    ("rotated parts", "model.type", "llama", {"split": True}, "DP659", "graph capture is on here"),
     ("no sharing", "search.past_present_share_buffer", False, {}, "DP859", "(DP649)"),
     ("beams", "search.num_beams", 2, {}, "DP860", "num_beams is 2"),
     ("chunks", "search.chunk_size", 16, {}, "DP860", "chunk_size is 16"),
@@ -113,6 +114,14 @@ def test_provider_options(tmp_path: Path, options: Any, code: str, severity: str
     settings["model"]["decoder"]["session_options"]["provider_options"] = options
     found = _faults(write_folder(tmp_path / "folder", settings))
     assert any((code, severity) == one[:2] and says in one[2] for one in found), found
+
+
+def test_rotated_parts_of_a_split_are_right_without_graph_capture(tmp_path: Path) -> None:
+    settings = config()
+    settings["model"]["decoder"]["session_options"]["provider_options"] = [{"dml": {"enable_graph_capture": "0"}}]
+    folder = write_folder(tmp_path / "folder", settings, split=True)
+    assert _faults(folder) == []
+    assert "DP659" in {one.code for one in dmlprep.genai_check(folder).findings}
 
 
 def test_a_table_of_positions_that_ends_before_the_context(tmp_path: Path) -> None:
