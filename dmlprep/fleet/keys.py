@@ -25,7 +25,7 @@ from dmlprep.record.own_code import code_digest
 if TYPE_CHECKING:
     from dmlprep.runtime import SessionOptions
 
-__all__ = ["Keys", "key_of", "versions_here"]
+__all__ = ["Keys", "feed_files", "key_of", "metric_of", "versions_here"]
 
 _MOST_FEED_FILES = 20_000
 """Files of one folder of feeds."""
@@ -85,7 +85,7 @@ class Keys:
             "limits": recipe.limits,
             "vram": job.given.get("vram", ""),
             "metric": self._metric(job, plan),
-            "feeds": [[name, self._digests.of(path)] for name, path in _feed_files(job.given.get("feeds", ()))],
+            "feeds": [[name, self._digests.of(path)] for name, path in feed_files(job.given.get("feeds", ()))],
             "device": self._device(plan),
         }
         plain: dict[str, Any] = msgspec.to_builtins(facts, order="sorted")
@@ -99,12 +99,8 @@ class Keys:
     def _metric(self, job: Job, plan: Plan) -> list[Any]:
         """The user's measure: its function, the bytes of its file, its bound."""
         bound = job.given.get("metric_bound", plan.recipe.parity.metric_bound)
-        named, folder = job.given.get("metric", ""), Path()
-        if not named:
-            named = plan.recipe.parity.metric
-            folder = Path() if plan.recipe.name.startswith("@") else Path(plan.recipe.name).parent
-        file, _, function = named.rpartition(":")
-        return [function, self._digests.of(folder / file) if file else "", bound]
+        file, function = metric_of(job, plan)
+        return [function, self._digests.of(file) if file is not None else "", bound]
 
     def _device(self, plan: Plan) -> str:
         """What DirectML the job is proved on; a word where none can be told."""
@@ -129,6 +125,16 @@ def key_of(facts: Mapping[str, Any]) -> str:
     return hashlib.sha256(msgspec.json.encode(facts, order="sorted")).hexdigest()
 
 
+def metric_of(job: Job, plan: Plan) -> tuple[Path | None, str]:
+    """The file of the user's measure, ``None`` for one of dmlprep's, and the name of its function."""
+    named, folder = job.given.get("metric", ""), Path()
+    if not named:
+        named = plan.recipe.parity.metric
+        folder = Path() if plan.recipe.name.startswith("@") else Path(plan.recipe.name).parent
+    file, _, function = named.rpartition(":")
+    return folder / file if file else None, function
+
+
 def versions_here() -> list[Any]:
     """Digest of dmlprep's code, system, processor, and the versions of Python and its packages by name."""
     return [code_digest(), platform.system(), platform.machine(), origin().versions]
@@ -145,7 +151,7 @@ def _asked(job: Job) -> list[str]:
     return ['parity.dml="off"'] if device == "cpu" else []
 
 
-def _feed_files(feeds: tuple[str, ...]) -> Iterator[tuple[str, Path]]:
+def feed_files(feeds: tuple[str, ...]) -> Iterator[tuple[str, Path]]:
     """Every file of feeds, with what it is called: its input, or its path below the folder that was given."""
     for feed in feeds:
         path = Path(feed)
