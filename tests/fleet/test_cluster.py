@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -27,6 +28,7 @@ from tests.fleet.at_worker import run as stand_in
 from tests.fleet.at_worker import where
 
 pytest.importorskip("distributed")
+from dmlprep.fleet import cluster
 from dmlprep.fleet.cluster import ClusterEngine
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="clusters are tried on Linux")
@@ -67,6 +69,7 @@ def _cluster(folder: Path, workers: int, *options: str, failures: int = 3) -> It
         started += [start("worker", "--nthreads", "1", "--name", f"w{i}", *options) for i in range(workers)]
         while not file.exists():
             time.sleep(0.05)
+        (folder / "scheduler.pid").write_text(str(started[0].pid))
         yield json.loads(file.read_text())["address"]
     finally:
         for process in started:
@@ -255,3 +258,27 @@ def test_jobs_ask_for_what_workers_declare(tmp_path: Path) -> None:
         finally:
             engine.close()
     assert found == {"cpu": "memory=1000.0", "dml": "dml=1.0 memory=1000.0"}
+
+
+def test_a_scheduler_that_is_lost_ends_the_fleet(tmp_path: Path) -> None:
+    _models(tmp_path, a="waits", b="good")
+
+    def hear(name: str, text: str) -> None:
+        if text.startswith("pid "):
+            os.kill(int((tmp_path / "scheduler.pid").read_text()), signal.SIGKILL)
+
+    with _cluster(tmp_path, 1) as address:
+        ran = _run(tmp_path, address, Listener(hear))
+    rows = {row.name: row for row in ran.record.jobs}
+    assert rows["a"].exit_code == 3
+    assert "the scheduler is gone" in rows["a"].error
+    assert ran.record.exit_code == 3
+
+
+def test_a_server_that_says_nothing_is_no_scheduler(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster, "_CONNECT", 0.5)
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        pytest.raises(CheckNotRun, match="no Dask scheduler answers"),
+    ):
+        ClusterEngine(f"tcp://127.0.0.1:{server.getsockname()[1]}")
