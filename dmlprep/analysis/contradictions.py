@@ -11,6 +11,7 @@ from collections.abc import Callable
 import onnx_ir as ir
 
 from dmlprep.analysis.known import Known
+from dmlprep.model.texts import text_of
 
 __all__ = ["contradiction"]
 
@@ -59,7 +60,7 @@ def _conv(known: Known, node: ir.Node) -> str:
 
 def _window(node: ir.Node, sizes: tuple[int | None, ...], kernel: tuple[int | None, ...]) -> str:
     """A window that is larger than what it slides over, padding included; onnx infers 0, no kernel runs it."""
-    automatic = node.attributes.get_string("auto_pad", "NOTSET")
+    automatic = text_of(node, "auto_pad", "NOTSET")
     if automatic.startswith("SAME") or 0 in sizes:
         return ""
     rank = len(sizes)
@@ -183,7 +184,7 @@ def _pool(known: Known, node: ir.Node) -> str:
     data, kernel = _sizes(known, node, 0), node.attributes.get_ints("kernel_shape", None)
     if data is None or not kernel or len(kernel) != len(data) - 2:
         return ""
-    if node.attributes.get_string("auto_pad", "NOTSET") not in ("NOTSET", "VALID"):
+    if text_of(node, "auto_pad", "NOTSET") not in ("NOTSET", "VALID"):
         return ""
     rank = len(kernel)
     pads = list(node.attributes.get_ints("pads", ()) or [0] * 2 * rank)
@@ -200,7 +201,7 @@ def _pool(known: Known, node: ir.Node) -> str:
 
 
 def _einsum(known: Known, node: ir.Node) -> str:
-    equation = (node.attributes.get_string("equation", "") or "").replace(" ", "")
+    equation = text_of(node, "equation").replace(" ", "")
     if "." in equation:
         return ""
     found: dict[str, int] = {}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
+from dmlprep.model.texts import as_text
+
 __all__ = ["cast_target"]
 
 
@@ -14,7 +16,7 @@ def cast_target(node: ir.Node) -> ir.DataType | None:
         return None
     try:
         if attribute.type == ir.AttributeType.STRING:
-            return ir.DataType[attribute.as_string().upper()]
+            return ir.DataType[as_text(attribute).upper()]
         return ir.DataType(attribute.as_int())
     except (KeyError, TypeError, ValueError):
         return None

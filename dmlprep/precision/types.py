@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import onnx_ir as ir
 
 from dmlprep.analysis.attributes import constant_tensor
+from dmlprep.model.texts import as_text
 from dmlprep.model.walk import attribute_graphs
 from dmlprep.precision.signature import Signature, signature
 
@@ -151,5 +152,5 @@ def _special(node: ir.Node, index: int, types: Types) -> ir.TypeProtocol | None:
 def _dtype(attribute: ir.Attr) -> ir.DataType:
     # Cast-1 names its type in words
     if attribute.type == ir.AttributeType.STRING:
-        return ir.DataType[attribute.as_string()]
+        return ir.DataType[as_text(attribute)]
     return ir.DataType(attribute.as_int())

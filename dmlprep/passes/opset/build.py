@@ -14,6 +14,7 @@ from dmlprep.analysis.knowledge import Knowledge, type_of
 from dmlprep.analysis.schemas import schema_at, type_string
 from dmlprep.compiled.door import OnnxError
 from dmlprep.model.budget import Budget
+from dmlprep.model.texts import as_text
 from dmlprep.model.walk import attribute_graphs, label
 from dmlprep.passes.opset.refusal import CannotLower
 from dmlprep.rewriting.builder import GraphBuilder, as_attribute
@@ -48,7 +49,7 @@ def attribute(node: ir.Node, name: str, default: Any = None) -> Any:
     if found.is_ref():
         raise CannotLower(f"attribute {name!r} is a parameter of a model-local function", in_function=True)
     if found.type == ir.AttributeType.STRING:
-        return found.as_string()
+        return as_text(found)
     if found.type in (ir.AttributeType.INTS, ir.AttributeType.FLOATS, ir.AttributeType.STRINGS):
         return list(found.value)
     return found.value

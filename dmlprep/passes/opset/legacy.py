@@ -7,6 +7,7 @@ import onnx_ir as ir
 from dmlprep.analysis.knowledge import Knowledge
 from dmlprep.errors import ModelRefused
 from dmlprep.model import Model
+from dmlprep.model.texts import text_of
 from dmlprep.model.walk import label, nodes
 from dmlprep.rewriting.names import Names
 
@@ -66,7 +67,7 @@ def resizes_of_opset_10(model: Model) -> dict[str, dict[str, str]]:
         if node.domain or node.op_type not in ("Upsample", "Resize") or not node.outputs[0].name:
             continue
         rounding = "floor"
-        mode = node.attributes.get_string("mode", "nearest")
+        mode = text_of(node, "mode", "nearest")
         if node.op_type == "Resize" and mode == "nearest":
             scales = values.constant(node.inputs[1])
             if scales is None or ((scales > 1).any() and (scales < 1).any()):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
+from dmlprep.model.texts import text_of
 from dmlprep.precision.view import Found, View
 
 __all__ = ["find"]
@@ -36,5 +37,4 @@ def find(view: View) -> Found:
 
 
 def _reduces(node: ir.Node) -> bool:
-    reduction = node.attributes.get("reduction")
-    return reduction is not None and reduction.as_string() != "none"
+    return text_of(node, "reduction", "none") != "none"
