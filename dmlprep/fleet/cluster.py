@@ -122,6 +122,9 @@ class ClusterEngine:
             _heard_again(self._levels)
             what = f"no Dask scheduler answers: {str(error).splitlines()[0] if str(error) else type(error).__name__}"
             fix = "start one (dask scheduler), or give its address as it prints it"
+            if "ssl_context" in str(error):
+                what = "Dask has no certificates for this address"
+                fix = "set DASK_DISTRIBUTED__COMM__TLS__CA_FILE and those of the client (docs/fleet.md)"
             raise CheckNotRun(what, where=address, fix=fix) from error
 
     def _open(self, **where: str) -> Any:

@@ -282,3 +282,9 @@ def test_a_server_that_says_nothing_is_no_scheduler(monkeypatch: pytest.MonkeyPa
         pytest.raises(CheckNotRun, match="no Dask scheduler answers"),
     ):
         ClusterEngine(f"tcp://127.0.0.1:{server.getsockname()[1]}")
+
+
+def test_an_address_with_tls_without_certificates() -> None:
+    with pytest.raises(CheckNotRun, match="no certificates") as caught:
+        ClusterEngine("tls://127.0.0.1:9")
+    assert "CA_FILE" in caught.value.fix
