@@ -19,7 +19,13 @@ __all__ = ["contradiction"]
 def contradiction(known: Known, node: ir.Node) -> str:
     """Why the inputs of a node cannot go together; empty where they can, or where that is not known."""
     rule = _RULES.get(node.op_type)
-    return rule(known, node) if rule is not None else ""
+    try:
+        return rule(known, node) if rule is not None else ""
+    except (
+        IndexError,
+        TypeError,
+    ):  # a node that its operator does not allow: onnx's checker says what is wrong with it
+        return ""
 
 
 def _sizes(known: Known, node: ir.Node, index: int) -> tuple[int | None, ...] | None:

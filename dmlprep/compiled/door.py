@@ -332,6 +332,8 @@ class _Door:
             try:
                 answer = self._asked(word, parts, limits)
             except BaseException:
+                if self._closed and threading.current_thread() is not threading.main_thread():
+                    threading.Event().wait()  # a daemon thread, which Python ends now: nobody is there to hear of it
                 self._end()  # also where the caller is interrupted: an answer that nobody read would be the next one's
                 raise
             if answer[0] == b"memory" or size + sum(map(len, answer)) > _LARGE:
@@ -363,8 +365,6 @@ class _Door:
                 what = f"makes more than {limits.answer // _MIB} MiB of this model"
                 raise _failed(word, what, "DP013") from None
             except _Ended:
-                if self._closed and threading.current_thread() is not threading.main_thread():
-                    threading.Event().wait()  # a daemon thread, which Python ends now: nobody is there to hear of it
                 code, words = process.how()
                 if process.over:
                     raise _failed(word, f"came to no end on this model within {process.over}", "DP013") from None

@@ -212,6 +212,9 @@ def _jobs(fleet: FleetFile, model: Path, part: str, entries: Sequence[FleetEntry
 def _check_names(fleet: FleetFile, jobs: Sequence[Job]) -> None:
     taken: dict[str, Job] = {}
     for job in jobs:
+        if "" in job.name.split("/"):
+            what = f"a recipe, a target or the sizes of {job.shown} have an empty name, which a folder would have"
+            raise _wrong(fleet, what, "name each of them; the recipe's own target is that of a file without targets")
         # Windows and macOS take both cases for one name.
         other = taken.setdefault(job.name.casefold(), job)
         if other is not job:

@@ -109,6 +109,7 @@ _ONE = '[models."m/*.onnx"]\n'
         (_ONE + "recipes = ['x/a.toml', 'y/a.toml']", "different names"),
         ('[models."m/a.onnx"]\n[models."n/a.onnx"]', "both be called 'a'"),
         ('[models."m/a.onnx"]\n[models."n/A.onnx"]', "both be called"),
+        (_ONE + "targets = ['ort-1.24', '']", "empty name"),
         ("x = " + "[" * 5000, "deep"),
         ("[", "not TOML"),
     ],
