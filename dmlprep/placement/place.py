@@ -13,7 +13,7 @@ from dmlprep.placement.roles import Role, roles
 from dmlprep.targets import Target
 from dmlprep.targets.facts import GraphFacts
 from dmlprep.targets.flops import flops
-from dmlprep.targets.fusion import divide
+from dmlprep.targets.fusion import Divisions
 from dmlprep.targets.kernels import Kernel
 
 __all__ = ["place", "place_facts"]
@@ -38,15 +38,27 @@ def place(model: Model, target: Target, frozen: Frozen | None = None) -> Placeme
         return place_facts(read_facts(model, target.tables, frozen), target, model.opset)
 
 
-def place_facts(graph: GraphFacts, target: Target, opset: int, kind: Mapping[int, Role] | None = None) -> Placement:
-    """``place`` for facts that ``read_facts`` gave for this target's tables; ``kind`` are its ``roles``."""
+def place_facts(
+    graph: GraphFacts,
+    target: Target,
+    opset: int,
+    kind: Mapping[int, Role] | None = None,
+    divisions: Divisions | None = None,
+) -> Placement:
+    """``place`` for facts that ``read_facts`` gave for this target's tables.
+
+    Args:
+        kind: the ``roles`` of the graph, where they are known.
+        divisions: of the same graph and kernels, where others need them too.
+    """
     kind = roles(graph) if kind is None else kind
+    divisions = Divisions(target) if divisions is None else divisions
     placed: list[PlacedNode] = []
     on_dml: set[int] = set()
     kernels: dict[int, Kernel] = {}
     fused_graphs = 0
     for inner in graph.all_graphs():
-        division = divide(inner, target)
+        division = divisions.of(inner)
         on_dml |= {key for key, answer in division.answers.items() if answer.provider == "dml"}
         kernels.update(division.kernels)
         fused_graphs += len(set(division.partitions.values()))

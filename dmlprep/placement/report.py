@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
@@ -26,12 +26,13 @@ from dmlprep.placement.placement import PlacedNode, Placement
 from dmlprep.placement.reading import FactsReader
 from dmlprep.placement.roles import Role, roles
 from dmlprep.placement.table import node_table
-from dmlprep.quirks import Matches, find_quirks
+from dmlprep.quirks import Hit, Matches, concerned, find_quirks
 from dmlprep.record import CODES, Finding, RunRecord, finding
 from dmlprep.record.hints import command_line
 from dmlprep.record.nodes import NodeTables
 from dmlprep.targets import Target
 from dmlprep.targets.facts import GraphFacts
+from dmlprep.targets.fusion import Divisions
 from dmlprep.targets.kernels import Rows, rows_for
 
 __all__ = ["Examined", "examine", "examine_for", "placement_findings", "version_findings"]
@@ -123,7 +124,8 @@ class _Shared:
         self._reader = FactsReader(model)
         self._roles: dict[int, tuple[GraphFacts, dict[int, Role]]] = {}
         self._matches: dict[int, Matches] = {}
-        self._placed: list[tuple[GraphFacts, Rows, Placement, object]] = []
+        self._operators: dict[int, set[tuple[str, int]]] = {}
+        self._alike: list[_Alike] = []
 
     def graph(self, target: Target) -> tuple[GraphFacts, Mapping[int, Role]]:
         """The nodes of the model as the target's ONNX Runtime places them, and their roles."""
@@ -132,23 +134,51 @@ class _Shared:
             self._roles[id(graph)] = graph, roles(graph)
         return self._roles[id(graph)]
 
-    def matches(self, graph: GraphFacts) -> Matches:
-        """What quirks say of its nodes."""
-        if id(graph) not in self._matches:
-            self._matches[id(graph)] = Matches(graph)
-        return self._matches[id(graph)]
-
     def placed(self, graph: GraphFacts, target: Target) -> tuple[Placement, object]:
         """Where the nodes run, and that as the table of a record."""
-        operators = {(node.key, node.since) for inner in graph.all_graphs() for node in inner.nodes}
-        rows = rows_for(target.tables, operators)
-        for known, theirs, placement, table in self._placed:
-            if known is graph and theirs == rows:
-                return msgspec.structs.replace(placement, target=target.name), table
-        placement = place_facts(graph, target, self._model.opset, self._roles[id(graph)][1])
-        table = msgspec.to_builtins(NodeTables(node_table(graph, placement)))
-        self._placed.append((graph, rows, placement, table))
-        return placement, table
+        alike = self._like(graph, target)
+        if alike.placed is None:
+            placement = place_facts(graph, target, self._model.opset, self._roles[id(graph)][1], alike.divisions)
+            alike.placed = placement, msgspec.to_builtins(NodeTables(node_table(graph, placement)))
+        placement, table = alike.placed
+        return msgspec.structs.replace(placement, target=target.name), table
+
+    def hits(self, graph: GraphFacts, target: Target) -> list[Hit]:
+        """What quirks say of the nodes."""
+        alike = self._like(graph, target)
+        asked = tuple(quirk.key for quirk in concerned(target))
+        if asked not in alike.hits:
+            matches = self._matches.setdefault(id(graph), Matches(graph))
+            alike.hits[asked] = find_quirks(graph, target, matches, alike.divisions)
+        return alike.hits[asked]
+
+    def _like(self, graph: GraphFacts, target: Target) -> _Alike:
+        if id(graph) not in self._operators:
+            self._operators[id(graph)] = {
+                (node.key, node.since) for inner in graph.all_graphs() for node in inner.nodes
+            }
+        rows = rows_for(target.tables, self._operators[id(graph)])
+        found = next((a for a in self._alike if a.graph is graph and a.rows == rows), None)
+        if found is None:
+            found = _Alike(graph, rows, Divisions(target))
+            self._alike.append(found)
+        return found
+
+
+@dataclass
+class _Alike:
+    """What targets share whose kernels for the operators of a graph are equal.
+
+    Attributes:
+        placed: where the nodes run, and that as the table of a record.
+        hits: what quirks say, by the quirks that were asked.
+    """
+
+    graph: GraphFacts
+    rows: Rows
+    divisions: Divisions
+    placed: tuple[Placement, object] | None = None
+    hits: dict[tuple[str, ...], list[Hit]] = field(default_factory=dict)
 
 
 def _examined(model: Model, target: Target, files: list[Finding], shared: _Shared | None) -> Examined:
@@ -170,7 +200,7 @@ def _examined(model: Model, target: Target, files: list[Finding], shared: _Share
             placement, table = shared.placed(graph, target)
             best = best_opset(graph, model.opset, target, kind) if placement.compute_on_cpu else model.opset
             record.findings += placement_findings(placement, best)
-            record.findings += [hit.finding() for hit in find_quirks(graph, target, shared.matches(graph))]
+            record.findings += [hit.finding() for hit in shared.hits(graph, target)]
             record.facts["placement"] = placement.summary()
             record.facts["nodes"] = table
             record.facts["best_opset"] = best

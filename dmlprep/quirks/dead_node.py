@@ -7,7 +7,7 @@ the same fused graph, where its sizes are free, or where ONNX Runtime takes it o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import onnx_ir as ir
 
@@ -16,6 +16,9 @@ from dmlprep.quirks.patterns import FUSION_HELPER, does_nothing, readers
 from dmlprep.quirks.quirk import MEASURED, Quirk
 from dmlprep.targets.facts import NodeFacts
 
+_FEW = 1000
+"""Nodes."""
+
 
 def _read_by(node: NodeFacts) -> list[NodeFacts]:
     return [reader for value in node.outputs if value is not None for reader in readers(value)]
@@ -23,19 +26,23 @@ def _read_by(node: NodeFacts) -> list[NodeFacts]:
 
 def _is_output(node: NodeFacts) -> bool:
     """Whether a result of the node is an output of the graph, by way of nodes that do nothing as well."""
-    stack = [node]
+    stack, seen = [node], {id(node)}
     while stack:
         for value in stack.pop().outputs:
             if value is not None and value.graph_output:
                 return True
-            stack += [n for n in (value.consumers if value is not None else ()) if does_nothing(n)]
+            idle = [n for n in (value.consumers if value is not None else ()) if id(n) not in seen and does_nothing(n)]
+            seen.update(map(id, idle))
+            stack += idle
     return False
 
 
 def _is_folded(node: NodeFacts) -> bool:
-    """Whether the node computes from constants alone."""
+    """Whether the node computes from constants alone: from few, as a model of many may have many such nodes."""
     stack, seen = [node], {id(node)}
     while stack:
+        if len(seen) > _FEW:
+            return False
         for value in stack.pop().inputs:
             if value is None or value.constant:
                 continue
@@ -53,21 +60,36 @@ def _matches(node: NodeFacts) -> str:
     return f"nothing reads what {node.label} computes"
 
 
-def _shows(node: NodeFacts, partitions: Mapping[int, int]) -> bool:
-    """Whether nothing else comes out of the fused graph of the node: its nodes are joined by the values they share."""
+def _shows(nodes: Sequence[NodeFacts], partitions: Mapping[int, int]) -> list[bool]:
+    """Whether nothing else comes out of the fused graph of each node."""
+    known: dict[int, bool] = {}
+    return [_alone(node, partitions, known) for node in nodes]
+
+
+def _alone(node: NodeFacts, partitions: Mapping[int, int], known: dict[int, bool]) -> bool:
+    """Whether nothing else comes out of the fused graph of a node.
+
+    Args:
+        known: the answer by node. The nodes of a fused graph are joined by the values they share, and have one answer.
+    """
     own = partitions.get(id(node))
-    stack, seen = [node], {id(node)}
-    while stack:
+    if own is None:
+        return False
+    stack, seen, alone = [node], {id(node)}, True
+    while stack and alone:
         current = stack.pop()
+        if id(current) in known:
+            alone = known[id(current)]
+            break
         behind = _read_by(current)
-        if _is_output(current) or any(partitions.get(id(n)) != own for n in behind):
-            return False
+        alone = not _is_output(current) and all(partitions.get(id(n)) == own for n in behind)
         makers = [v.producer for v in current.inputs if v is not None and v.producer is not None]
         for other in (*behind, *makers):
             if partitions.get(id(other)) == own and id(other) not in seen:
                 seen.add(id(other))
                 stack.append(other)
-    return own is not None
+    known.update(dict.fromkeys(seen, alone))
+    return alone
 
 
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:

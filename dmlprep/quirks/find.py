@@ -12,8 +12,9 @@ from dmlprep.record import Code, Finding
 if TYPE_CHECKING:
     from dmlprep.targets import Target
     from dmlprep.targets.facts import GraphFacts, NodeFacts
+    from dmlprep.targets.fusion import Divisions
 
-__all__ = ["Hit", "Matches", "find_quirks"]
+__all__ = ["Hit", "Matches", "concerned", "find_quirks"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,37 +64,60 @@ class Matches:
 
     def of(self, quirk: Quirk) -> list[tuple[NodeFacts, str]]:
         """The nodes that a quirk concerns, and what of them."""
-        if quirk.id not in self._known:
+        if quirk.key not in self._known:
             asked = [node for op in quirk.ops for node in self._by_op.get(op, ())] if quirk.ops else self._nodes
-            self._known[quirk.id] = [(node, detail) for node in asked if (detail := quirk.matches(node))]
-        return self._known[quirk.id]
+            self._known[quirk.key] = [(node, detail) for node in asked if (detail := quirk.matches(node))]
+        return self._known[quirk.key]
 
 
-def find_quirks(graph: GraphFacts, target: Target, matches: Matches | None = None) -> list[Hit]:
+def find_quirks(
+    graph: GraphFacts, target: Target, matches: Matches | None = None, divisions: Divisions | None = None
+) -> list[Hit]:
     """Every node of ``graph`` and its subgraphs that a quirk of the target's release concerns.
 
     Args:
         matches: of the same graph, where several targets are asked.
+        divisions: of the same graph and kernels, where others need them too.
     """
-    from dmlprep.targets.fusion import divide
+    from dmlprep.targets.fusion import Divisions
 
     matches = Matches(graph) if matches is None else matches
+    divisions = Divisions(target) if divisions is None else divisions
     by_node: dict[int, list[Hit]] = {}
-    rows = [q for q in quirks() if q.concerns(target.release)]
-    for quirk in sorted(rows, key=lambda q: not q.ops):  # those for any operator come last
+    for quirk in concerned(target):
         for node, detail in matches.of(quirk):
             by_node.setdefault(id(node), []).append(Hit(quirk, node, detail))
     hits: list[Hit] = []
     for inner in graph.all_graphs():
-        partitions: dict[int, int] | None = None
-        for node in inner.nodes:
-            found = by_node.get(id(node))
-            if not found or target.support(node).provider != "dml":
-                continue
-            if partitions is None and any(hit.quirk.fused for hit in found):
-                partitions = divide(inner, target).partitions
-            for hit in found:
-                shown = hit.quirk.fused is None or hit.quirk.fused(node, partitions or {})
-                if shown:
-                    hits.append(replace(hit, detail=hit.detail + (shown if isinstance(shown, str) else "")))
+        found = [
+            hit
+            for node in inner.nodes
+            if (of_node := by_node.get(id(node))) and target.support(node).provider == "dml"
+            for hit in of_node
+        ]
+        hits += _shown(found, inner, divisions)
     return hits
+
+
+def concerned(target: Target) -> list[Quirk]:
+    """The quirks of the target's release; those for any operator come last."""
+    return sorted((q for q in quirks() if q.concerns(target.release)), key=lambda q: not q.ops)
+
+
+def _shown(hits: list[Hit], graph: GraphFacts, divisions: Divisions) -> list[Hit]:
+    """Of the hits in one graph, those that show; a quirk that shows in fused graphs only is asked for all at once."""
+    by_quirk: dict[str, list[Hit]] = {}
+    for hit in hits:
+        if hit.quirk.fused is not None:
+            by_quirk.setdefault(hit.quirk.key, []).append(hit)
+    answers: dict[tuple[str, int], bool | str] = {}
+    for name, of_quirk in by_quirk.items():
+        assert of_quirk[0].quirk.fused is not None
+        shown = of_quirk[0].quirk.fused([hit.node for hit in of_quirk], divisions.of(graph).partitions)
+        answers.update({(name, id(hit.node)): answer for hit, answer in zip(of_quirk, shown, strict=True)})
+    found = []
+    for hit in hits:
+        answer = answers.get((hit.quirk.key, id(hit.node)), True)
+        if answer:
+            found.append(replace(hit, detail=hit.detail + answer) if isinstance(answer, str) else hit)
+    return found

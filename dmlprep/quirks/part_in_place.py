@@ -7,7 +7,7 @@ E_INVALIDARG. Where Transposes stand before and behind, it moves them behind the
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import onnx_ir as ir
 
@@ -274,7 +274,7 @@ def _matches(node: NodeFacts) -> str:
     return f"{found[1].name} is a part of {found[0].name} that is overwritten"
 
 
-def _shows(node: NodeFacts, partitions: Mapping[int, int]) -> bool | str:
+def _shown(node: NodeFacts, partitions: Mapping[int, int]) -> bool | str:
     found = _part(node)
     own = partitions.get(id(node))
     if found is None or own is None:
@@ -354,6 +354,10 @@ def _overwrites(graph: _Fused, node: NodeFacts, value: Value, moved: bool) -> bo
         if same and not strided and graph.computed(candidate, moved) and graph.reader(candidate) is node:
             return False
     return False
+
+
+def _shows(nodes: Sequence[NodeFacts], partitions: Mapping[int, int]) -> list[bool | str]:
+    return [_shown(node, partitions) for node in nodes]
 
 
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -46,9 +46,9 @@ class Quirk:
         sources: where each statement comes from.
         matches: says in one clause what makes a node a quirk; ``""`` where it is not one. It gets only nodes that run
             on DirectML.
-        fused: where the quirk shows in fused graphs only: whether it does, by the number of the fused graph that each
-            node of the graph is in (by ``id(node)``). It gets the nodes that ``matches`` takes; a text that it returns
-            is added to the clause.
+        fused: where the quirk shows in fused graphs only: whether it does, for each of the nodes of one graph that
+            ``matches`` takes, by the number of the fused graph that each node of the graph is in (by ``id(node)``). A
+            text in its answer is added to the clause.
         rewrite: replaces the node by an equal form and returns ``""``. Where it cannot, it returns why, and the graph
             computes what it did before. ``None`` where no equal form is known.
     """
@@ -65,7 +65,7 @@ class Quirk:
     measured_on: tuple[str, ...] = ()
     sources: tuple[str, ...]
     matches: Callable[[NodeFacts], str]
-    fused: Callable[[NodeFacts, Mapping[int, int]], bool | str] | None = None
+    fused: Callable[[Sequence[NodeFacts], Mapping[int, int]], Sequence[bool | str]] | None = None
     rewrite: Callable[[NodeFacts, Edit], str] | None = None
 
     @property

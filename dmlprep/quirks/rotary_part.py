@@ -7,7 +7,7 @@ language models do.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from dmlprep.quirks.editing import Edit
 from dmlprep.quirks.quirk import UNSURE, Quirk
@@ -37,13 +37,17 @@ def _matches(node: NodeFacts) -> str:
     return ""
 
 
-def _shows(node: NodeFacts, partitions: Mapping[int, int]) -> bool | str:
+def _shown(node: NodeFacts, partitions: Mapping[int, int]) -> bool | str:
     """Whether both nodes are in one fused graph, or may be where the session captures."""
     makers = [value.producer for i in _misread(node) if (value := _later(node.input(i))) is not None]
     own = partitions.get(id(node))
     if own is None:
         return f"; this{UNSURE}where the session captures its graph"
     return any(partitions.get(id(maker)) == own for maker in makers)
+
+
+def _shows(nodes: Sequence[NodeFacts], partitions: Mapping[int, int]) -> list[bool | str]:
+    return [_shown(node, partitions) for node in nodes]
 
 
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:

@@ -13,7 +13,7 @@ from dmlprep.targets.kernels import Kernel
 from dmlprep.targets.support import Support, dml_kernel
 from dmlprep.targets.target import Target
 
-__all__ = ["Division", "divide"]
+__all__ = ["Division", "Divisions", "divide"]
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,23 @@ class Division:
     answers: dict[int, Support]
     barred: dict[int, tuple[str, str]]
     partitions: dict[int, int]
+
+
+class Divisions:
+    """How one target, and every target with the same kernels, divides graphs: each once, when it is asked for.
+
+    The graphs must stay as they are meanwhile.
+    """
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self._known: dict[int, tuple[GraphFacts, Division]] = {}
+
+    def of(self, graph: GraphFacts) -> Division:
+        """``divide`` of a graph."""
+        if id(graph) not in self._known:
+            self._known[id(graph)] = graph, divide(graph, self._target)
+        return self._known[id(graph)][1]
 
 
 def divide(graph: GraphFacts, target: Target) -> Division:
