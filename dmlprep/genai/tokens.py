@@ -18,6 +18,8 @@ _BYTES = 256 << 20
 _KINDS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model", "sentencepiece.bpe.model")
 """Files of a tokenizer, of which one is needed; the extensions of ONNX Runtime read these names."""
 
+_NEW_CLASS = "TokenizersBackend"
+
 _SPECIAL = (
     *("bos_token_id", "eos_token_id", "pad_token_id", "sep_token_id", "decoder_start_token_id", "image_token_id"),
     *("video_token_id", "vision_start_token_id", "audio_token_id"),
@@ -65,6 +67,7 @@ def _readable(config: GenaiConfig, file: Path) -> Iterator[Finding]:
         yield finding("DP847", f"{file.name}: {error.what}", node=file.name, remedy=error.fix or None)
         return
     if file.name != "tokenizer.json":
+        yield from _class(root, file)
         return
     most, words = largest_id(root), config.number("model.vocab_size")
     if most is None:
@@ -72,6 +75,19 @@ def _readable(config: GenaiConfig, file: Path) -> Iterator[Finding]:
     elif words and most >= words:
         text = f"tokenizer.json has tokens up to {most}, and model.vocab_size is {words}"
         yield finding("DP852", text, node=file.name, largest=most, said=words)
+
+
+def _class(settings: Mapping[str, Any], file: Path) -> Iterator[Finding]:
+    """The name that transformers 5 gives to every tokenizer, which older releases of genai do not know."""
+    if settings.get("tokenizer_class") == _NEW_CLASS:
+        yield finding(
+            "DP847",
+            f'{file.name} names the class "{_NEW_CLASS}", as transformers 5 does; onnxruntime-genai 0.12.2 refuses it, '
+            "0.18.0 takes it",
+            node=file.name,
+            severity="note",
+            remedy='for onnxruntime-genai-directml 0.12.2 write "tokenizer_class": "PreTrainedTokenizerFast"',
+        )
 
 
 def largest_id(tokenizer: Mapping[str, Any]) -> int | None:

@@ -146,6 +146,15 @@ def test_missing_data_and_tokenizer(tmp_path: Path) -> None:
     assert any(code == "DP847" and "not JSON" in text for code, _, text in found), found
 
 
+def test_the_tokenizer_class_of_transformers_5_is_a_note(tmp_path: Path) -> None:
+    folder = write_folder(tmp_path / "folder")
+    (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "TokenizersBackend"}', encoding="utf-8")
+    found = [one for one in dmlprep.genai_check(folder).findings if one.code == "DP847"]
+    assert [one.severity for one in found] == ["note"]
+    assert "0.12.2 refuses it" in found[0].message
+    assert _faults(folder) == []
+
+
 @pytest.mark.parametrize(
     ("raw", "says"),
     [
