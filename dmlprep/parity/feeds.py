@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -241,19 +241,48 @@ def make_image(rng: np.random.Generator, shape: tuple[int, ...], kind: np.dtype[
     """
     if 0 in shape:
         return np.zeros(shape)
+    # In place: a picture of 8K has 100 million numbers.
+    exact = np.dtype(np.float64 if math.prod(shape) <= _LARGE else np.float32)
     steps = [np.linspace(0, 1, n) for n in shape]
-    waves = np.zeros(shape)
+    picture: Array = np.zeros(shape, exact)
     for _ in range(4 if smooth else 0):
-        phase: Array = np.array(rng.uniform(0, 2 * np.pi))
+        phase: Array = np.array(rng.uniform(0, 2 * np.pi), exact)
         for axis, line in enumerate(steps):
             wave = rng.uniform(1, 4) * 2 * np.pi * line
-            phase = phase + wave.reshape([-1 if a == axis else 1 for a in range(len(shape))])
-        waves += np.sin(phase)
-    picture: Array = waves / 2 + rng.standard_normal(shape) * 0.5
-    picture = (picture - picture.mean()) / (picture.std() or 1.0)
+            phase = phase + wave.astype(exact).reshape([-1 if a == axis else 1 for a in range(len(shape))])
+        picture += np.sin(phase, out=phase)
+        del phase
+    picture *= 0.5
+    for part in _parts(picture):
+        part += rng.standard_normal(part.shape) * 0.5
+    mean, deviation = _moments(picture)
+    picture -= mean
+    picture /= deviation or 1.0
     if kind.kind in "iu":
-        return np.asarray(np.clip(np.rint(picture * 50 + 128), 0, 127 if kind == np.int8 else 255))
+        picture *= 50
+        picture += 128
+        np.clip(np.rint(picture, out=picture), 0, 127 if kind == np.int8 else 255, out=picture)
     return picture
+
+
+_LARGE = 1 << 23
+"""Numbers of a picture beyond which it is made in float32."""
+
+
+def _parts(whole: Array) -> Iterator[Array]:
+    """Views on all of a contiguous array, one after the other."""
+    flat = whole.reshape(-1)
+    for start in range(0, flat.size, _LARGE):
+        yield flat[start : start + _LARGE]
+
+
+def _moments(picture: Array) -> tuple[float, float]:
+    """Mean and standard deviation."""
+    if picture.size <= _LARGE:
+        return float(picture.mean()), float(picture.std())
+    mean = float(picture.mean())
+    squares = (float(np.square(part.astype(np.float64) - mean).sum()) for part in _parts(picture))
+    return mean, math.sqrt(sum(squares) / picture.size)
 
 
 _SOUND = 256

@@ -17,6 +17,7 @@ from onnx import helper, numpy_helper
 from dmlprep.errors import CheckNotRun, InputError
 from dmlprep.model import Model
 from dmlprep.parity import compare, fit_feeds, load_feeds, make_feeds
+from dmlprep.parity.feeds import make_image
 from dmlprep.parity.sizes import Input, evaluate, resolve_shapes
 from tests.fixtures_index import FIXTURES, Fixture, fixture
 from tests.parity.models import opened
@@ -469,3 +470,13 @@ def _scatter(zeros: str) -> str:
         zeros = ConstantOfShape(size) column = Unsqueeze(group, one) wide = Expand(column, two)
         y = ScatterElements<axis = 0, reduction = "add">(zeros, wide, x)
     }}"""
+
+
+@pytest.mark.parametrize("kind", ["float32", "uint8"])
+def test_a_large_picture_is_made_in_parts(kind: str) -> None:
+    picture = make_image(np.random.default_rng(1), (1, 3001, 3001, 1), np.dtype(kind), smooth=True)
+    assert picture.dtype == np.float32
+    mean, deviation = (0.0, 1.0) if kind == "float32" else (128.0, 50.0)
+    assert abs(picture.mean(dtype=np.float64) - mean) < 1e-3 * deviation
+    assert abs(picture.std(dtype=np.float64) - deviation) < 0.05 * deviation  # bytes end at 0 and 255
+    assert (picture == np.rint(picture)).all() == (kind == "uint8")
