@@ -16,6 +16,7 @@ from dmlprep.errors import InputError, OutputError, UsageError
 from dmlprep.files import FileSet
 from dmlprep.record import RunRecord
 from tests.genai.decoders import CONTEXT, decoder, folder
+from tests.genai.proof.ensembles import heard, listener, seen, viewer
 
 
 def prepared(source: Path, out: Path, **more: Any) -> RunRecord:
@@ -233,3 +234,34 @@ def test_the_result_is_proved_against_what_was_given(tmp_path: Path) -> None:
     assert checks == {"load on cpu": "passed", "prompt on cpu": "passed", "steps on cpu": "passed"}
     proof = record.facts["genai"]["proof"]
     assert (proof["original"], proof["prepared"]) == (str(tmp_path / "in"), str(tmp_path / "out"))
+
+
+@pytest.mark.parametrize("kind", ["listener", "viewer"])
+def test_a_folder_of_several_models_is_prepared_and_proved(kind: str, tmp_path: Path) -> None:
+    source = listener(tmp_path / "in", heard()) if kind == "listener" else viewer(tmp_path / "in", seen())
+    record = api.genai_prepare(source, out=tmp_path / "out", steps=2)
+    assert (record.exit_code, record.error) == (0, "")
+    decided = {verdict.check: verdict.outcome for verdict in record.verdicts if verdict.decides}
+    parts = {"listener": ("encoder on cpu",), "viewer": ("vision on cpu", "embedding on cpu")}[kind]
+    assert set(decided) >= {"prompt on cpu", "steps on cpu", "types between the models", *parts}
+    assert set(decided.values()) == {"passed"}
+    model = config(tmp_path / "out")["model"]
+    # Capture asks for one memory, which nobody says this decoder can have.
+    assert model["decoder"]["session_options"]["provider_options"] == [{"dml": {"enable_graph_capture": "0"}}]
+    written = [
+        part["session_options"] for part in model.values() if isinstance(part, dict) and "session_options" in part
+    ]
+    assert all("dml" in options["provider_options"][0] for options in written)
+    assert len(written) == 2
+    assert "DP859" not in {one.code for one in api.genai_check(tmp_path / "out").findings}
+
+
+def test_a_folder_whose_proof_cannot_cover_a_model_is_not_written(tmp_path: Path) -> None:
+    source = viewer(tmp_path / "in", seen())
+    document = config(source)
+    del document["model"]["embedding"]
+    (source / "genai_config.json").write_text(json.dumps(document), encoding="utf-8")
+    record = api.genai_prepare(source, out=tmp_path / "out", steps=2)
+    assert record.exit_code == 3
+    assert "takes embeddings" in record.error
+    assert not (tmp_path / "out").exists()
