@@ -176,7 +176,9 @@ def _make(run: _Run, given: GenaiFolder, staging: Path, out: FolderOut, began: f
     models = _models(run, given, place)
     if record.exit_code:
         return
-    used = {path for one in models.values() for path in one.data}
+    # A model knows its data by whole paths, and the folder may be named by another.
+    data = {path.resolve() for one in models.values() for path in one.data}
+    used = [path for path in given.other_files if path.resolve() in data]
     others = [path for path in given.other_files if path not in used and path != given.path / RECORD]
     if given.path == request.source:  # what the builder made is nobody's to change
         run.source.take([given.path / CONFIG, *others])

@@ -67,6 +67,14 @@ def test_a_folder_for_the_cpu_becomes_one_for_directml(tmp_path: Path) -> None:
     assert dml == [{"dml": {"enable_graph_capture": "1"}}]
 
 
+def test_a_folder_may_be_named_from_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder(tmp_path / "in")
+    monkeypatch.chdir(tmp_path)
+    assert prepared(Path("in"), Path("out"), fallback="cpu").exit_code == 0
+    names = {name for name in state(tmp_path / "in") if not name.startswith("run.json")}
+    assert set(state(tmp_path / "out" / "dml")) == set(state(tmp_path / "out" / "cpu")) == names
+
+
 def test_the_record_says_what_was_read_and_written(tmp_path: Path) -> None:
     source = folder(tmp_path / "in")
     made = prepared(source, tmp_path / "out")
