@@ -12,9 +12,11 @@ import pytest
 from onnx import TensorProto
 
 from dmlprep import api
-from dmlprep.errors import InputError, OutputError, UsageError
+from dmlprep.errors import InputError, ModelRefused, OutputError, UsageError
 from dmlprep.files import FileSet
+from dmlprep.genai.models import refuse_forms
 from dmlprep.record import RunRecord
+from dmlprep.targets import find_target
 from tests.genai.decoders import CONTEXT, decoder, folder
 from tests.genai.proof.ensembles import heard, listener, seen, viewer
 
@@ -149,6 +151,16 @@ def test_attention_that_directml_computes_otherwise_is_refused(
     assert "DP878" in record.error
     assert says in record.error
     assert not (tmp_path / "out").exists()
+
+
+def test_attention_of_an_encoder_decoder_is_refused_where_no_step_mends_it(tmp_path: Path) -> None:
+    text = """<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]>
+    g (float[1,3,8] q, float[1,3,8] k, float[1,3,8] v, float[1,2,3,3] m) => (float[1,3,8] y)
+    { y = com.microsoft.MultiHeadAttention <num_heads = 2, unidirectional = 1> (q, k, v, , , m) }"""
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "own.onnx")
+    refuse_forms(tmp_path / "own.onnx", find_target(), CONTEXT, mended=False)
+    with pytest.raises(ModelRefused, match=r"later tokens.*DP661"):
+        refuse_forms(tmp_path / "own.onnx", find_target(), CONTEXT, mended=True)
 
 
 def test_a_window_as_long_as_any_text_is_none(tmp_path: Path) -> None:
