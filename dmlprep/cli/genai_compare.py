@@ -62,7 +62,8 @@ def command(original: Path, prepared: Path, quiet: bool, output_format: str, **o
     dmlprep genai compare llama out --text book.txt
 
     Both get the same tokens, as a prompt and one by one behind the cache; their logits are
-    compared, the perplexity on your text, and what each writes by itself.
+    compared, the perplexity on your text, and what each writes by itself. An encoder, a vision
+    model and every other model of the folder is compared on made inputs.
 
     Exit codes: 0 within the bounds; 1 not; 2 bad input; 3 it could not run, or these tokens
     prove nothing.

@@ -27,7 +27,8 @@ from dmlprep.targets import Target
 __all__ = ["PreparedModel", "is_grouped", "kept_types", "plan_for", "prepare_model", "refuse_forms", "state_names"]
 
 _GROUPED = "GroupQueryAttention"
-_FORMS = ("grouped-ignored", "grouped-packed", "grouped-rotary")
+_ATTENTION = (_GROUPED, "MultiHeadAttention")
+_FORMS = ("grouped-ignored", "grouped-packed", "grouped-rotary", "attention-apart", "attention-causal")
 """Quirks of attention that make a language model wrong, or no session, where no step mended them."""
 
 
@@ -140,7 +141,7 @@ def refuse_forms(path: Path, target: Target, context_length: int | None, *, mend
     if target.opset_only:
         return
     model = Model.open(path)
-    if not is_grouped(model):
+    if not any(node.op_type in _ATTENTION for node in nodes(model.ir)):
         return
     for hit in find_quirks(read_facts(model, target.tables), target):
         if hit.quirk.id not in _FORMS or (hit.quirk.rewrite is not None and not mended):
@@ -150,8 +151,8 @@ def refuse_forms(path: Path, target: Target, context_length: int | None, *, mend
                 f"{why}: on DirectML {_OUTCOME.get(hit.quirk.outcome, hit.quirk.outcome)} ({hit.quirk.code})",
                 where=f"{path.name}, node {hit.node.path}",
                 code="DP878",
-                fix="no equal form with a cache is known: export the model without GroupQueryAttention, or run it on "
-                "the CPU",
+                fix=f"no equal form with a cache is known: export the model without {hit.node.op}, or run it on the "
+                "CPU",
             )
 
 

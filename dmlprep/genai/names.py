@@ -14,7 +14,7 @@ from dmlprep.record import Finding, finding
 from dmlprep.record.findings import Severity
 from dmlprep.record.printable import printable, shortened
 
-__all__ = ["Interface", "Layers", "layers_of", "name_findings", "pattern_findings"]
+__all__ = ["Interface", "Layers", "layers_of", "matching", "name_findings", "named", "pattern_findings"]
 
 _MOST_LAYERS = 4096
 
@@ -69,11 +69,11 @@ def named(config: GenaiConfig, section: str, side: str, key: str) -> str:
 def layers_of(config: GenaiConfig, section: str, inputs: Iterable[str]) -> Layers:
     """Which layers of a decoder have a cache, by the config's patterns."""
     inputs = list(inputs)
-    found = [_matching(named(config, section, "inputs", key), inputs) for key in ("past_key_names", "past_value_names")]
+    found = [matching(named(config, section, "inputs", key), inputs) for key in ("past_key_names", "past_value_names")]
     return Layers(*found)
 
 
-def _matching(pattern: str, names: Iterable[str]) -> dict[int, str]:
+def matching(pattern: str, names: Iterable[str]) -> dict[int, str]:
     """Number -> name of those that a pattern with one ``%d`` describes."""
     before, mark, after = pattern.partition("%d")
     if not mark:
@@ -132,7 +132,7 @@ def _claimed(config: GenaiConfig, section: str, side: str, names: Sequence[str])
     found = set()
     for key in _keys(config, section, side):
         name = named(config, section, side, key)
-        found |= {name} if name in names else set(_matching(name, names).values())
+        found |= {name} if name in names else set(matching(name, names).values())
     return found
 
 
@@ -157,7 +157,7 @@ def _missing(config: GenaiConfig, section: str, file: str, model: Interface, fre
             name = named(config, section, side, key)
             if not isinstance(written.get(key, ""), str) or not name or name.count("%") not in (0, 1):
                 continue
-            if name in names or ("%d" in name and _matching(name, names)):
+            if name in names or ("%d" in name and matching(name, names)):
                 continue
             near = _near(name, free if side == "inputs" else names)
             # Optional inputs that the model does not have are left out by onnxruntime-genai.

@@ -24,6 +24,7 @@ from dmlprep.genai.dml_config import DmlOptions, for_cpu, for_dml
 from dmlprep.genai.folder import GenaiFolder, open_folder
 from dmlprep.genai.models import PreparedModel, is_grouped, kept_types, plan_for, prepare_model, refuse_forms
 from dmlprep.genai.output import RECORD, FolderOut, copy_files, digests
+from dmlprep.genai.searching import shares_buffer
 from dmlprep.model import Model
 from dmlprep.model.unchanged import Unchanged
 from dmlprep.pipeline import Observer
@@ -175,7 +176,9 @@ def _make(run: _Run, given: GenaiFolder, staging: Path, out: FolderOut, began: f
     models = _models(run, given, place)
     if record.exit_code:
         return
-    used = {path for one in models.values() for path in one.data}
+    # A model knows its data by whole paths, and the folder may be named by another.
+    data = {path.resolve() for one in models.values() for path in one.data}
+    used = [path for path in given.other_files if path.resolve() in data]
     others = [path for path in given.other_files if path not in used and path != given.path / RECORD]
     if given.path == request.source:  # what the builder made is nobody's to change
         run.source.take([given.path / CONFIG, *others])
@@ -323,6 +326,9 @@ def _write_config(run: _Run, given: GenaiFolder, place: Path, models: Mapping[Pa
     decoders = {model.file for model in given.models if model.section.startswith("decoder")}
     why_not = next((why for file in decoders if (why := models[file].captures)), "")
     grouped = any(models[file].grouped for file in decoders)
+    # With GroupQueryAttention the search is made to share them; of another decoder nobody knows that it can.
+    if not why_not and not grouped and not shares_buffer(given.config):
+        why_not = "past and present are not one memory (search.past_present_share_buffer), which capture needs"
     options = run.request.options
     text, found = for_dml(_config_text(given), options, capture=not why_not, why_not=why_not, grouped=grouped)
     if options.graph_capture and why_not:

@@ -17,19 +17,30 @@ __all__ = ["checked_line", "prepared_line", "show_briefly"]
 def prepared_line(record: RunRecord) -> str:
     """``out/model.onnx: 24 of 24 nodes on DirectML, proved on cpu and dml, worst relative error 0.0012``."""
     parts = [_placed(placement_facts(record.facts, "placement_after"))]
-    # A session that was only loaded has compared nothing.
-    passed = [one for one in record.verdicts if one.decides and one.outcome == "passed" and one.outputs]
+    # A session that was only loaded has compared nothing; of logits there are feeds and no outputs.
+    passed = [one for one in record.verdicts if one.decides and one.outcome == "passed" and (one.outputs or one.feeds)]
     if passed:
         checks = dict.fromkeys(_where(one) for one in passed)
-        inputs = " with made inputs" if all(one.on_made_inputs for one in passed) else ""
-        parts.append(f"proved on {' and '.join(checks)}{inputs}")
+        inputs = " with made inputs" if all(one.inputs == "seeded" for one in passed) else ""
+        parts.append(f"proved {_checks(list(checks))}{inputs}")
         errors = [output.max_rel for one in passed for output in one.outputs]
         parts += [f"worst relative error {max(errors):.2g}"] if errors else []
     else:
         parts.append("not proved")
-    if not any(one.check.startswith("parity on dml") for one in passed):
+    if not any(one.check.startswith("parity on dml") or one.check.endswith(" on dml") for one in passed):
         parts.append("no DirectML ran it")
     return f"{printable(record.output)}: {', '.join(filter(None, parts))}"
+
+
+def _checks(names: list[str]) -> str:
+    """``on cpu and dml``; of a language model's folder ``prompt, steps and encoder on cpu``."""
+    parts = [name.rpartition(" on ") for name in names]
+    places = dict.fromkeys(place for _, _, place in parts)
+    if len(places) > 1 or not all(what for what, _, _ in parts):
+        return f"on {' and '.join(names)}"
+    *before, last = [what for what, _, _ in parts]
+    told = f"{', '.join(before)} and {last}" if before else last
+    return f"{told} on {next(iter(places))}"
 
 
 def _where(verdict: Verdict) -> str:

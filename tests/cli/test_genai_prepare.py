@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 from tests.genai.decoders import decoder, folder
+from tests.genai.proof.ensembles import heard, listener
 from tests.in_process import Run
 
 
@@ -54,3 +55,11 @@ def test_an_earlier_result_is_replaced_with_force_alone(run: Run, tmp_path: Path
     assert run("genai", "prepare", str(source), *line).code == 0
     assert run("genai", "prepare", str(source), *line).code == 2
     assert run("genai", "prepare", str(source), *line, "--force").code == 0
+
+
+def test_in_brief_it_says_what_was_proved(run: Run, tmp_path: Path) -> None:
+    source = listener(tmp_path / "in", heard())
+    done = run("genai", "prepare", str(source), "-o", str(tmp_path / "out"), "-q", "--steps", "2")
+    assert done.code == 0, done.err
+    assert "proved prompt, steps and encoder on cpu with made inputs" in done.out
+    assert done.out.rstrip().endswith("no DirectML ran it")

@@ -12,10 +12,13 @@ import pytest
 from onnx import TensorProto
 
 from dmlprep import api
-from dmlprep.errors import InputError, OutputError, UsageError
+from dmlprep.errors import InputError, ModelRefused, OutputError, UsageError
 from dmlprep.files import FileSet
+from dmlprep.genai.models import refuse_forms
 from dmlprep.record import RunRecord
+from dmlprep.targets import find_target
 from tests.genai.decoders import CONTEXT, decoder, folder
+from tests.genai.proof.ensembles import heard, listener, seen, viewer
 
 
 def prepared(source: Path, out: Path, **more: Any) -> RunRecord:
@@ -64,6 +67,14 @@ def test_a_folder_for_the_cpu_becomes_one_for_directml(tmp_path: Path) -> None:
     assert operators.count("RotaryEmbedding") == 4
     dml = config(tmp_path / "out")["model"]["decoder"]["session_options"]["provider_options"]
     assert dml == [{"dml": {"enable_graph_capture": "1"}}]
+
+
+def test_a_folder_may_be_named_from_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder(tmp_path / "in")
+    monkeypatch.chdir(tmp_path)
+    assert prepared(Path("in"), Path("out"), fallback="cpu").exit_code == 0
+    names = {name for name in state(tmp_path / "in") if not name.startswith("run.json")}
+    assert set(state(tmp_path / "out" / "dml")) == set(state(tmp_path / "out" / "cpu")) == names
 
 
 def test_the_record_says_what_was_read_and_written(tmp_path: Path) -> None:
@@ -140,6 +151,16 @@ def test_attention_that_directml_computes_otherwise_is_refused(
     assert "DP878" in record.error
     assert says in record.error
     assert not (tmp_path / "out").exists()
+
+
+def test_attention_of_an_encoder_decoder_is_refused_where_no_step_mends_it(tmp_path: Path) -> None:
+    text = """<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]>
+    g (float[1,3,8] q, float[1,3,8] k, float[1,3,8] v, float[1,2,3,3] m) => (float[1,3,8] y)
+    { y = com.microsoft.MultiHeadAttention <num_heads = 2, unidirectional = 1> (q, k, v, , , m) }"""
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "own.onnx")
+    refuse_forms(tmp_path / "own.onnx", find_target(), CONTEXT, mended=False)
+    with pytest.raises(ModelRefused, match=r"later tokens.*DP661"):
+        refuse_forms(tmp_path / "own.onnx", find_target(), CONTEXT, mended=True)
 
 
 def test_a_window_as_long_as_any_text_is_none(tmp_path: Path) -> None:
@@ -233,3 +254,34 @@ def test_the_result_is_proved_against_what_was_given(tmp_path: Path) -> None:
     assert checks == {"load on cpu": "passed", "prompt on cpu": "passed", "steps on cpu": "passed"}
     proof = record.facts["genai"]["proof"]
     assert (proof["original"], proof["prepared"]) == (str(tmp_path / "in"), str(tmp_path / "out"))
+
+
+@pytest.mark.parametrize("kind", ["listener", "viewer"])
+def test_a_folder_of_several_models_is_prepared_and_proved(kind: str, tmp_path: Path) -> None:
+    source = listener(tmp_path / "in", heard()) if kind == "listener" else viewer(tmp_path / "in", seen())
+    record = api.genai_prepare(source, out=tmp_path / "out", steps=2)
+    assert (record.exit_code, record.error) == (0, "")
+    decided = {verdict.check: verdict.outcome for verdict in record.verdicts if verdict.decides}
+    parts = {"listener": ("encoder on cpu",), "viewer": ("vision on cpu", "embedding on cpu")}[kind]
+    assert set(decided) >= {"prompt on cpu", "steps on cpu", "types between the models", *parts}
+    assert set(decided.values()) == {"passed"}
+    model = config(tmp_path / "out")["model"]
+    # Capture asks for one memory, which nobody says this decoder can have.
+    assert model["decoder"]["session_options"]["provider_options"] == [{"dml": {"enable_graph_capture": "0"}}]
+    written = [
+        part["session_options"] for part in model.values() if isinstance(part, dict) and "session_options" in part
+    ]
+    assert all("dml" in options["provider_options"][0] for options in written)
+    assert len(written) == 2
+    assert "DP859" not in {one.code for one in api.genai_check(tmp_path / "out").findings}
+
+
+def test_a_folder_whose_proof_cannot_cover_a_model_is_not_written(tmp_path: Path) -> None:
+    source = viewer(tmp_path / "in", seen())
+    document = config(source)
+    del document["model"]["embedding"]
+    (source / "genai_config.json").write_text(json.dumps(document), encoding="utf-8")
+    record = api.genai_prepare(source, out=tmp_path / "out", steps=2)
+    assert record.exit_code == 3
+    assert "takes embeddings" in record.error
+    assert not (tmp_path / "out").exists()

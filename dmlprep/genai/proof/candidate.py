@@ -119,7 +119,7 @@ def _run(candidate: Candidate, options: SessionOptions, seen: list[DeviceInfo]) 
         seen.append(session.device)
         found.device = session.device
         length = candidate.tokens.longest(candidate.steps)
-        decoder = Decoder(session, decoder_names(candidate.folder, session), length)
+        decoder = Decoder(session, decoder_names(candidate.folder, session), length, candidate.original.context)
         for number, played in enumerate(candidate.played):
             candidate.progress(number / len(candidate.played), f"prompt {number + 1} on {candidate.device}")
             _play(candidate, decoder, played, found)

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 
 from dmlprep.errors import CheckNotRun
+from dmlprep.genai.proof.context import Context
+from dmlprep.parity import adapt_feed
 from dmlprep.runtime import Kept, Session, ValueInfo
 from dmlprep.runtime.failure import failure
 
@@ -25,16 +27,19 @@ class Names:
     """What a decoder's inputs and outputs are called, and how long its cache may be.
 
     Attributes:
-        tokens, mask, positions: inputs; ``mask`` and ``positions`` are given where the model has them.
-        pasts, presents: of each layer the keys and the values, in the same order.
+        tokens, mask, positions, count: inputs; each is given where the model has it. ``count`` takes how many tokens
+            came before.
+        pasts, presents: of each layer the keys and the values, in the same order; or the states of a recurrent decoder.
         heads, head_size: of the keys and values, where the model leaves them open.
         vocabulary: tokens that the model knows.
         shared: past and present are one memory of the longest length.
+        recurrent: the states do not grow with the text.
     """
 
     tokens: str
     mask: str
     positions: str
+    count: str
     logits: str
     pasts: tuple[str, ...]
     presents: tuple[str, ...]
@@ -42,6 +47,7 @@ class Names:
     head_size: int
     vocabulary: int
     shared: bool
+    recurrent: bool = False
 
 
 def fitting_tokens(vocabulary: int, itemsize: int = 4) -> int:
@@ -54,15 +60,17 @@ class Decoder:
 
     Args:
         length: the most tokens that prompt and steps have together.
+        context: what other models of the folder give it.
 
     Raises:
         CheckNotRun: the model takes or gives what a proof does not know, or its cache would be too large.
         SessionFailure: the worker cannot hold the cache.
     """
 
-    def __init__(self, session: Session, names: Names, length: int) -> None:
+    def __init__(self, session: Session, names: Names, length: int, context: Context) -> None:
         self.session = session
         self.names = names
+        self.context = context
         self._inputs = {value.name: value for value in session.inputs}
         self._known()
         self._kept = self._values(length)
@@ -77,13 +85,15 @@ class Decoder:
 
     def _known(self) -> None:
         names = self.names
-        missing = [name for name in (names.tokens, *names.pasts) if name not in self._inputs]
+        embedded = self.context.embedded & set(self._inputs)
+        first = () if embedded else (names.tokens,)
+        missing = [name for name in (*first, *names.pasts) if name not in self._inputs]
         missing += sorted({names.logits, *names.presents} - {value.name for value in self.session.outputs})
         if missing:
             raise CheckNotRun(
                 f"the model has no input or output {missing[0]!r}", where=str(self.session.path), fix="check the folder"
             )
-        fed = {names.tokens, names.mask, names.positions, *names.pasts}
+        fed = {names.tokens, names.mask, names.positions, names.count, *names.pasts, *embedded, *self.context.fixed}
         if unknown := [name for name in self._inputs if name not in fed]:
             raise CheckNotRun(f"the decoder has an input {unknown[0]!r}, which is not fed here")
 
@@ -96,6 +106,8 @@ class Decoder:
         ]
 
     def _shape(self, value: ValueInfo, tokens: int) -> tuple[int, ...]:
+        if self.names.recurrent:
+            return tuple(size if isinstance(size, int) else 1 for size in value.shape)
         if len(value.shape) != 4:
             raise CheckNotRun(f"{value.name} has {len(value.shape)} dimensions; a cache has 4 here")
         wanted = (1, self.names.heads, tokens, self.names.head_size)
@@ -137,16 +149,29 @@ class Decoder:
         self._past = past
 
     def _run(self, tokens: Sequence[int]) -> Array:
+        """Logits [tokens, vocabulary]; some recurrent decoders have room for one token at a time."""
+        value = self._inputs.get(self.names.tokens)
+        if value is not None and len(value.shape) == 1:
+            return np.concatenate([self._once([token]) for token in tokens])
+        return self._once(tokens)
+
+    def _once(self, tokens: Sequence[int]) -> Array:
         total = self._past + len(tokens)
         if total > self._length:
             raise ValueError(f"{total} tokens in a cache of {self._length}")
-        whole = {
-            self.names.tokens: np.asarray([tokens]),
-            self.names.mask: np.ones((1, total)),
-            self.names.positions: np.arange(self._past, total)[None],
+        names, fed = self.names, self._inputs
+        whole: dict[str, Array] = {
+            names.tokens: np.asarray([tokens]),
+            names.mask: np.ones((1, total), np.int64),
+            names.positions: np.arange(self._past, total)[None],
+            names.count: np.asarray([self._past]),
+            **self.context.fixed,
         }
-        feeds = {name: array.astype(self._inputs[name].dtype) for name, array in whole.items() if name in self._inputs}
-        logits = self.session.step(feeds, [self.names.logits])[self.names.logits]
+        if any(name in fed for name in self.context.embedded):
+            whole |= self.context.embed(tokens)
+        whole = {name: self._ranked(array, fed[name]) for name, array in whole.items() if name in fed}
+        feeds = adapt_feed(whole, [fed[name] for name in whole], str(self.session.path))
+        logits = self.session.step(feeds, [names.logits])[names.logits]
         self._past = total
         if logits.ndim == 2:
             logits = logits[:, None]
@@ -155,6 +180,13 @@ class Decoder:
             raise failure("run", text, str(self.session.path))
         found: Array = logits[0]
         return found
+
+    def _ranked(self, array: Array, value: ValueInfo) -> Array:
+        """Positions of three kinds [3, 1, tokens], which are alike for text (Qwen's M-RoPE); tokens without a batch."""
+        if value.name == self.names.positions and len(value.shape) == 3:
+            kinds = value.shape[0] if isinstance(value.shape[0], int) else 3
+            return np.broadcast_to(array, (kinds, *array.shape)).copy()
+        return array[0] if value.name == self.names.tokens and len(value.shape) == 1 else array
 
 
 def _nbytes(value: Kept) -> int:

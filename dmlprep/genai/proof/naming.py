@@ -15,19 +15,21 @@ _MOST_LAYERS = 1024
 
 
 def decoder_file(folder: GenaiFolder) -> Path:
-    """The model of a folder that has a decoder and nothing else.
+    """The model of a folder that gives logits, token after token.
 
     Raises:
-        CheckNotRun: it has other models, or none.
+        CheckNotRun: there is none, or it is a pipeline of stages.
     """
-    sections = [model.section for model in folder.models]
-    if sections != ["decoder"]:
-        others = ", ".join(section for section in sections if section != "decoder")
-        told = (
-            f"the folder has models for {others}, too" if "decoder" in sections else "the folder has no plain decoder"
+    found = next((model.file for model in folder.models if model.section == "decoder"), None)
+    if found is not None:
+        return found
+    if any(model.section.startswith("decoder.pipeline.") for model in folder.models):
+        raise CheckNotRun(
+            "the decoder is a pipeline of stages: each is compared by itself, and not the logits of all of them behind "
+            "one another",
+            where=str(folder.path),
         )
-        raise CheckNotRun(f"{told}; logits are compared for folders of one decoder", where=str(folder.path))
-    return folder.models[0].file
+    raise CheckNotRun("the folder has no decoder", where=str(folder.path))
 
 
 def decoder_names(folder: GenaiFolder, session: Session) -> Names:
@@ -55,14 +57,19 @@ def decoder_names(folder: GenaiFolder, session: Session) -> Names:
         for past, present in patterns
     ]
     pairs = [pair for pair in pairs if pair[0] in fed]
+    states = (name("inputs.rnn_states_prev", "rnn_states_prev"), name("outputs.rnn_states", "rnn_states"))
+    recurrent = not pairs and states[0] in fed
+    if recurrent:
+        pairs = [states]
     if not pairs:
         raise CheckNotRun(f"the decoder has no input {patterns[0][0]}: it has no cache", where=str(session.path))
     heads = config.number("model.decoder.num_key_value_heads") or config.number("model.decoder.num_attention_heads")
-    sizes = {
-        "model.decoder.num_key_value_heads": heads,
-        "model.decoder.head_size": config.number("model.decoder.head_size"),
-        "model.vocab_size": config.number("model.vocab_size"),
-    }
+    sizes = {"model.vocab_size": config.number("model.vocab_size")}
+    if not recurrent:
+        sizes |= {
+            "model.decoder.num_key_value_heads": heads,
+            "model.decoder.head_size": config.number("model.decoder.head_size"),
+        }
     for place, size in sizes.items():
         if size is None or size < 1:
             raise CheckNotRun(f"{place} is missing", where=str(config.path), fix="add it")
@@ -70,11 +77,13 @@ def decoder_names(folder: GenaiFolder, session: Session) -> Names:
         tokens=name("inputs.input_ids", "input_ids"),
         mask=name("inputs.attention_mask", "attention_mask"),
         positions=name("inputs.position_ids", "position_ids"),
+        count=name("inputs.past_key_values_length", "past_key_values_length"),
         logits=name("outputs.logits", "logits"),
         pasts=tuple(past for past, _ in pairs),
         presents=tuple(present for _, present in pairs),
-        heads=sizes["model.decoder.num_key_value_heads"] or 0,
-        head_size=sizes["model.decoder.head_size"] or 0,
+        heads=sizes.get("model.decoder.num_key_value_heads") or 0,
+        head_size=sizes.get("model.decoder.head_size") or 0,
         vocabulary=sizes["model.vocab_size"] or 0,
-        shared=bool(config.flag("search.past_present_share_buffer")),
+        shared=bool(config.flag("search.past_present_share_buffer")) and not recurrent,
+        recurrent=recurrent,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -13,8 +13,11 @@ from dmlprep.errors import CheckNotRun
 from dmlprep.genai.folder import GenaiFolder
 from dmlprep.genai.proof.bounds import LogitBounds, choose_bounds
 from dmlprep.genai.proof.candidate import Candidate, checks_of
+from dmlprep.genai.proof.context import open_context
 from dmlprep.genai.proof.decoder import Decoder
+from dmlprep.genai.proof.joints import type_checks
 from dmlprep.genai.proof.naming import decoder_file, decoder_names
+from dmlprep.genai.proof.parts import part_checks, unknown_checks
 from dmlprep.genai.proof.reference import Played, play_all
 from dmlprep.genai.proof.request import ProofRequest
 from dmlprep.genai.proof.tokens import Tokens, read_tokens
@@ -32,8 +35,10 @@ Progress = Callable[[float, str], None]
 def prove(original: GenaiFolder, prepared: GenaiFolder, request: ProofRequest) -> GenaiProof:
     """Hold a prepared folder against its original.
 
-    Both have one decoder. The original runs on the CPU: it takes the prompts, then greedily ``request.steps`` tokens.
-    The prepared one gets the very same tokens, in the same steps, on the CPU and, where it is asked for, on DirectML.
+    The original's decoder runs on the CPU: it takes the prompts, then greedily ``request.steps`` tokens. The prepared
+    one gets the very same tokens, in the same steps, on the CPU and, where it is asked for, on DirectML. What other
+    models give a decoder comes from the original's, for both. Each other model is held against its original on made
+    inputs.
 
     Returns:
         a verdict for each check, with its figures. Checks of the CPU are information where DirectML is asked for.
@@ -41,15 +46,41 @@ def prove(original: GenaiFolder, prepared: GenaiFolder, request: ProofRequest) -
     Raises:
         InputError: a file of the folders, or the text, cannot be read.
         UsageError: a prompt or the tolerance is none.
-        ModelRefused: dmlprep cannot read a decoder.
+        ModelRefused: dmlprep cannot read a model.
     """
     began = time.perf_counter()
+    choose_bounds(request.tolerance, "fp32")  # a wrong name is told before anything runs
+    if (apart := _apart(original, prepared)) is not None:
+        return _proof(original, prepared, request, None, [_not_run(apart, request, began)])
+    tokens, checks = _decoder(original, prepared, request, began)
+    checks += type_checks(original, prepared)
+    checks += part_checks(original, prepared, request, _on_cpu(request.session))
+    checks += unknown_checks(original, request)
+    if request.genai and tokens is not None:
+        request.progress(0.9, "onnxruntime-genai")
+        checks += genai_check(original, prepared, tokens, request)
+    return _proof(original, prepared, request, tokens, checks)
+
+
+def _apart(original: GenaiFolder, prepared: GenaiFolder) -> str | None:
+    """Why the folders have nothing to compare: other models, or none."""
+    names = [[model.section for model in folder.models] for folder in (original, prepared)]
+    if alone := sorted(set(names[0]) ^ set(names[1])):
+        who = "the original" if alone[0] in names[0] else "the prepared folder"
+        return f"{who} alone has a model for {alone[0]}"
+    return None if names[0] else "the folders have no models"
+
+
+def _decoder(
+    original: GenaiFolder, prepared: GenaiFolder, request: ProofRequest, began: float
+) -> tuple[Tokens | None, list[GenaiCheck]]:
+    """The checks of the decoder, and the tokens that it got; none where it did not run."""
     try:
         file, other = decoder_file(original), decoder_file(prepared)
-        weights = weights_of(other)
-        bounds = choose_bounds(request.tolerance, precision_beside(weights, weights_of(file)))
     except CheckNotRun as error:
-        return _proof(original, prepared, request, None, [_not_run(str(error), request, began)])
+        return None, [_not_run(str(error), request, began)]
+    weights = weights_of(other)
+    bounds = choose_bounds(request.tolerance, precision_beside(weights, weights_of(file)))
     with closing(_Original(original, prepared, request)) as side:
         try:
             tokens, played = side.play(file)
@@ -57,13 +88,9 @@ def prove(original: GenaiFolder, prepared: GenaiFolder, request: ProofRequest) -
             text = str(error)
             if isinstance(error, SessionFailure):
                 text = f"the original does not run on the CPU, so there is nothing to compare with: {error}"
-            return _proof(original, prepared, request, None, [_not_run(text, request, began)])
+            return None, [_not_run(text, request, began)]
         half = weights != "fp32"
-        checks = _all_checks(_Sides(prepared, other, side, tokens, played, bounds, half), request)
-    if request.genai:
-        request.progress(0.9, "onnxruntime-genai")
-        checks += genai_check(original, prepared, tokens, request)
-    return _proof(original, prepared, request, tokens, checks)
+        return tokens, _all_checks(_Sides(prepared, other, side, tokens, played, bounds, half), request)
 
 
 class _Original:
@@ -71,7 +98,7 @@ class _Original:
 
     def __init__(self, folder: GenaiFolder, prepared: GenaiFolder, request: ProofRequest) -> None:
         self._folder, self._prepared, self._request = folder, prepared, request
-        self._close: Callable[[], None] = lambda: None
+        self._opened = ExitStack()
         self.decoder: Decoder
 
     def play(self, file: Path) -> tuple[Tokens, list[Played]]:
@@ -79,19 +106,20 @@ class _Original:
 
         Raises:
             SessionFailure: it does not run.
-            CheckNotRun: it is no decoder that is known here.
+            CheckNotRun: it is no decoder that is known here, or what it needs of other models cannot be had.
         """
-        session = open_cpu(file, _on_cpu(self._request.session))
-        self._close = session.close
+        options = _on_cpu(self._request.session)
+        session = self._opened.enter_context(open_cpu(file, options))
         names = decoder_names(self._folder, session)
         by = self._prepared if (self._prepared.path / "tokenizer.json").is_file() else self._folder
         tokens = read_tokens(by, names.vocabulary, self._request)
-        self.decoder = Decoder(session, names, tokens.longest(self._request.steps))
+        context = self._opened.enter_context(closing(open_context(self._folder, session, options)))
+        self.decoder = Decoder(session, names, tokens.longest(self._request.steps), context)
         return tokens, play_all(self.decoder, tokens, self._request.steps, self._request.progress)
 
     def close(self) -> None:
-        """End its worker."""
-        self._close()
+        """End its workers."""
+        self._opened.close()
 
 
 @dataclass(frozen=True)
@@ -107,10 +135,11 @@ class _Sides:
 
 def _all_checks(sides: _Sides, request: ProofRequest) -> list[GenaiCheck]:
     devices: tuple[Literal["cpu", "dml"], ...] = ("cpu",) if request.device == "cpu" else ("cpu", "dml")
+    whole = 0.6 if len(sides.prepared.models) == 1 else 0.4  # of the time: the other models come after it
     found: list[GenaiCheck] = []
     beside = None
     for number, device in enumerate(devices):
-        start, span = 0.3 + 0.6 * number / len(devices), 0.6 / len(devices)
+        start, span = 0.3 + whole * number / len(devices), whole / len(devices)
 
         def told(share: float, text: str, start: float = start, span: float = span) -> None:
             request.progress(start + span * share, text)

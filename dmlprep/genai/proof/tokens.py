@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from dmlprep.errors import InputError, UsageError
 from dmlprep.files import Unfit, read_text, unreadable
 from dmlprep.genai.folder import GenaiFolder
 from dmlprep.genai.proof.decoder import fitting_tokens
+from dmlprep.genai.proof.embedding import special_tokens
 from dmlprep.genai.proof.request import MOST_PROMPT, ProofRequest
 
 __all__ = ["Tokens", "read_tokens", "texts_of"]
@@ -61,7 +62,7 @@ def read_tokens(folder: GenaiFolder, vocabulary: int, request: ProofRequest) -> 
     prompts = [_prompt(folder, prompt, vocabulary) for prompt in request.prompts]
     given = bool(prompts)
     if not prompts:
-        prompts = [np.random.default_rng(0).integers(0, vocabulary, _MADE).tolist()]
+        prompts = [_made(vocabulary, special_tokens(folder))]
     context = folder.config.number("model.context_length") or MOST_PROMPT
     most = min(fitting_tokens(vocabulary), context)
     for prompt in prompts:
@@ -74,6 +75,13 @@ def read_tokens(folder: GenaiFolder, vocabulary: int, request: ProofRequest) -> 
             )
     windows = [] if request.text is None else _windows(folder, request.text, vocabulary, request.text_tokens, most)
     return Tokens(prompts, windows, given)
+
+
+def _made(vocabulary: int, special: Collection[int]) -> list[int]:
+    """Tokens of text: those that stand for a picture or for sound would need one."""
+    drawn: list[int] = np.random.default_rng(0).integers(0, vocabulary, _MADE).tolist()
+    plain = next((token for token in range(vocabulary) if token not in special), 0)
+    return [plain if token in special else token for token in drawn]
 
 
 def _prompt(folder: GenaiFolder, prompt: Sequence[int] | str, vocabulary: int) -> list[int]:

@@ -49,6 +49,8 @@ def genai_check(
             inputs="given" if tokens.given else "seeded",
         )
 
+    if beside := [model.section for model in original.models if model.section != "decoder"]:
+        return [GenaiCheck(told("not-run", f"it is run with folders of one decoder here, and this has {beside[0]}"))]
     if reason := missing(provider):
         return [GenaiCheck(told("not-run", reason))]
     try:

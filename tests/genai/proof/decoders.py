@@ -82,18 +82,28 @@ class _Graph:
         self.nodes.append(helper.make_node(kind, inputs, names, f"n{len(self.nodes)}", domain=domain, **attributes))
         return names[0] if outputs == 1 else names
 
-    def layer(self, index: int, x: str, attend: Any) -> str:
+    def layer(self, index: int, x: str, attend: Any, look: Any = None) -> str:
         q, k, v = (self.op("MatMul", x, f"{name}{index}") for name in "qkv")
         attended = self.op("MatMul", attend(index, q, k, v), f"o{index}")
         x = self.op("Add", x, attended)
+        if look is not None:
+            seen = look(index, self.op("MatMul", x, f"cross_q{index}"))
+            x = self.op("Add", x, self.op("MatMul", seen, f"cross_o{index}"))
         up = self.op("MatMul", x, f"up{index}")
         gated = self.op("Mul", up, self.op("Sigmoid", up))
         return str(self.op("Tanh", self.op("Add", x, self.op("MatMul", gated, f"down{index}"))))
 
-    def model(self, attend: Any, opset: int = 17) -> onnx.ModelProto:
-        x = self.op("Gather", "embed", "input_ids")
+    def embeddings(self) -> str:
+        """Take embeddings in place of tokens."""
+        self.inputs = [value for value in self.inputs if value.name != "input_ids"]
+        shape = ["batch_size", "sequence_length", HIDDEN]
+        self.inputs.append(helper.make_tensor_value_info("inputs_embeds", onnx.TensorProto.FLOAT, shape))
+        return str(self.op("Cast", "inputs_embeds", to=self.kind))
+
+    def model(self, attend: Any, opset: int = 17, *, embeds: bool = False, look: Any = None) -> onnx.ModelProto:
+        x = self.embeddings() if embeds else self.op("Gather", "embed", "input_ids")
         for index in range(LAYERS):
-            x = self.layer(index, x, attend)
+            x = self.layer(index, x, attend, look)
         self.op("MatMul", x, "head", named=("logits",))
         shape = ["batch_size", "sequence_length", VOCABULARY]
         self.outputs.append(helper.make_tensor_value_info("logits", self.kind, shape))
@@ -123,15 +133,24 @@ def grouped(weights: Weights, dtype: str = "float32") -> onnx.ModelProto:
     return graph.model(attend)
 
 
-def plain(weights: Weights, dtype: str = "float32") -> onnx.ModelProto:
-    """With Concat, MatMul and Softmax: the cache grows."""
+def plain(
+    weights: Weights, dtype: str = "float32", *, embeds: bool = False, frames: int = 0, kinds: int = 0
+) -> onnx.ModelProto:
+    """With Concat, MatMul and Softmax: the cache grows.
+
+    Args:
+        embeds: it takes embeddings, not tokens.
+        frames: states of an encoder, whose keys and values it takes for each layer; 0 for none.
+        kinds: of positions, of which it takes the last; 0 for positions without kinds.
+    """
     graph = _Graph(weights, dtype)
-    length = ["batch_size", "sequence_length"]
+    length = [*([kinds] if kinds else []), "batch_size", "sequence_length"]
     graph.inputs.append(helper.make_tensor_value_info("position_ids", onnx.TensorProto.INT64, length))
+    positions = graph.op("Gather", "position_ids", graph.constant(kinds - 1, np.int64)) if kinds else "position_ids"
     sizes = graph.op("Shape", "attention_mask")
     total = graph.op("Gather", sizes, graph.constant(1, np.int64))
     columns = graph.op("Range", graph.constant(0, np.int64), total, graph.constant(1, np.int64))
-    rows = graph.op("Unsqueeze", "position_ids", graph.constant([1, 3], np.int64))
+    rows = graph.op("Unsqueeze", positions, graph.constant([1, 3], np.int64))
     seen = graph.op("LessOrEqual", columns, rows)
     mask = graph.op("Where", seen, graph.constant(0.0), graph.constant(-10000.0))
 
@@ -157,7 +176,19 @@ def plain(weights: Weights, dtype: str = "float32") -> onnx.ModelProto:
         mixed = graph.op("Transpose", graph.op("MatMul", shares, kept[1]), perm=[0, 2, 1, 3])
         return str(graph.op("Reshape", mixed, graph.constant([0, 0, HIDDEN], np.int64)))
 
-    return graph.model(attend)
+    def look(index: int, q: str) -> str:
+        """Attend to what an encoder gave."""
+        given = [f"past_{what}_cross_{index}" for what in ("key", "value")]
+        shape = ["batch_size", HEADS, frames, SIZE]
+        graph.inputs.extend(helper.make_tensor_value_info(name, graph.kind, shape) for name in given)
+        keys = graph.op("Transpose", given[0], perm=[0, 1, 3, 2])
+        shares = graph.op(
+            "Softmax", graph.op("Mul", graph.op("MatMul", heads(q, HEADS), keys), graph.constant(SIZE**-0.5))
+        )
+        mixed = graph.op("Transpose", graph.op("MatMul", shares, given[1]), perm=[0, 2, 1, 3])
+        return str(graph.op("Reshape", mixed, graph.constant([0, 0, HIDDEN], np.int64)))
+
+    return graph.model(attend, embeds=embeds, look=look if frames else None)
 
 
 def logits_of(weights: Weights, tokens: list[int]) -> Array:

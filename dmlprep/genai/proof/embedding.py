@@ -1,0 +1,195 @@
+"""The model that makes embeddings of tokens: run for a decoder, and fed so that pictures and sound count in it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dmlprep.errors import CheckNotRun
+from dmlprep.genai.folder import GenaiFolder
+from dmlprep.genai.names import named
+from dmlprep.genai.proof.made_inputs import made_feeds
+from dmlprep.model import Model
+from dmlprep.parity import Feed, adapt_feed
+from dmlprep.parity.legal import compared_with
+from dmlprep.parity.sizes import Input, graph_inputs
+from dmlprep.runtime import Session, SessionFailure, SessionOptions, ValueInfo, open_cpu
+
+__all__ = ["Embeddings", "embedding_feeds", "special_tokens"]
+
+Array = np.ndarray[Any, Any]
+
+_SECTION = "embedding"
+_ROWS = 3
+"""Rows of features, where the model leaves their number free."""
+
+_MOST_ROWS = 4096
+_TEXT = 5
+"""Tokens beside those that stand for features."""
+
+_MARKS = {"image_features": "image_token_id", "audio_features": "audio_token_id"}
+"""Input of the model -> the token of the configuration that stands for a row of it."""
+
+
+def special_tokens(folder: GenaiFolder) -> set[int]:
+    """Tokens that stand for something else than text."""
+    keys = (*_MARKS.values(), "video_token_id", "vision_start_token_id")
+    return {number for key in keys if (number := folder.config.number(f"model.{key}")) is not None}
+
+
+class Embeddings:
+    """The original's embedding model, on tokens without pictures or sound.
+
+    Args:
+        handed: output of the model for each input of the decoder.
+
+    Raises:
+        CheckNotRun: it does not run on tokens alone.
+    """
+
+    def __init__(self, folder: GenaiFolder, session: Session, handed: Mapping[str, str]) -> None:
+        self._session, self._handed = session, handed
+        self._tokens = named(folder.config, _SECTION, "inputs", "input_ids")
+        taken = {value.name for value in session.inputs}
+        if self._tokens not in taken:
+            raise CheckNotRun(f"the embedding model has no input {self._tokens!r}", where=str(session.path))
+        others = [value for value in session.inputs if value.name != self._tokens]
+        width = folder.config.number("model.decoder.hidden_size") or 1
+        said = ""
+        for rows in (0, 1):
+            self._others = {one.name: np.zeros(_shape(one, rows, width), np.float32) for one in others}
+            try:
+                self.of([0])
+                return
+            except SessionFailure as failed:
+                said = said or failed.message
+        raise CheckNotRun(f"the embedding model does not run on tokens alone: {said}", where=str(session.path))
+
+    def of(self, tokens: Sequence[int]) -> dict[str, Array]:
+        """By the decoder's names: embeddings [1, tokens, width]."""
+        feed = {self._tokens: np.asarray([tokens]), **self._others}
+        outputs = list(dict.fromkeys(self._handed.values()))
+        found = self._session.run(adapt_feed(feed, self._session.inputs, str(self._session.path)), outputs)
+        return {name: found[output] for name, output in self._handed.items()}
+
+    def close(self) -> None:
+        """End its worker."""
+        self._session.close()
+
+
+def _shape(value: ValueInfo, rows: int, width: int) -> tuple[int, ...]:
+    """Of features: as onnxruntime-genai gives them where there are none, [0, width]."""
+    last = len(value.shape) - 1
+    free = [axis for axis, size in enumerate(value.shape) if not isinstance(size, int) and axis != last]
+    return tuple(
+        size if isinstance(size, int) else width if axis == last else rows if axis == free[0] else 1
+        for axis, size in enumerate(value.shape)
+    )
+
+
+def embedding_feeds(
+    folder: GenaiFolder, file: Path, model: Model, like: Model | None, options: SessionOptions
+) -> list[Feed]:
+    """Made feeds in which features count: tokens of text, and one for each row of features.
+
+    Which token that is, the configuration says (``image_token_id``), else a comparison in the graph, else it is -1, as
+    Phi's processor has it. The original says whether features reach its outputs: they must change with them.
+
+    Raises:
+        CheckNotRun: they do not, or no values can be made for an input.
+        UsageError: they would be too large.
+    """
+    tokens = named(folder.config, _SECTION, "inputs", "input_ids")
+    inputs = graph_inputs(model)
+    ids = next((one for one in inputs if one.name == tokens), None)
+    features = [one for one in inputs if one.name != tokens and one.dtype is not None and not one.dtype.is_integer()]
+    if ids is None or not features:
+        return made_feeds(folder, _SECTION, model, like)
+    rows = {one.name: _rows(one) for one in features}
+    sizes = {f"{tokens}:1": _TEXT + sum(rows.values())}
+    for one in features:
+        sizes |= _sizes(one, folder.config.number("model.decoder.hidden_size"))
+    feeds = made_feeds(folder, _SECTION, model, like, sizes=sizes)
+    said = ""
+    for marks in _marked(folder, ids, features, model):
+        tried = [_placed(feed, tokens, [(marks[name], rows[name]) for name in rows]) for feed in feeds]
+        try:
+            if _counts(file, tried[0], list(rows), options):
+                return tried
+        except SessionFailure as failed:
+            said = said or failed.message
+    names = " and ".join(rows)
+    raise CheckNotRun(
+        f"no made tokens were found with which {names} change what the original gives"
+        + (f" ({said})" if said else "; its configuration names no image_token_id or audio_token_id"),
+        where=str(file),
+    )
+
+
+def _rows(one: Input) -> int:
+    dims = (one.dims or ())[:-1]
+    fixed = math.prod(dim for dim in dims if isinstance(dim, int))
+    count = fixed * (_ROWS if dims and not isinstance(dims[-1], int) else 1)
+    if not 0 < count <= _MOST_ROWS:
+        raise CheckNotRun(f"{one.name} has {count} rows, for which no tokens are made")
+    return count
+
+
+def _sizes(one: Input, width: int | None) -> dict[str, int]:
+    """Sizes for what is free of features [..., rows, width]."""
+    dims = one.dims or ()
+    found = {
+        f"{one.name}:{axis}": _ROWS if axis == len(dims) - 2 else 1
+        for axis, dim in enumerate(dims[:-1])
+        if not isinstance(dim, int)
+    }
+    if dims and not isinstance(dims[-1], int) and width:
+        found[f"{one.name}:{len(dims) - 1}"] = width
+    return found
+
+
+def _marked(
+    folder: GenaiFolder, ids: Input, features: Sequence[Input], model: Model
+) -> Iterator[dict[str, int | None]]:
+    """Which token stands for a row of each, one guess after the other; ``None`` for no token of its own."""
+    config = folder.config
+    keys = {named(config, _SECTION, "inputs", key): f"model.{place}" for key, place in _MARKS.items()}
+    said = {one.name: config.number(keys[one.name]) if one.name in keys else None for one in features}
+    compared = compared_with(ids.value, model.ir.functions)
+    other = int(compared) if compared is not None else None
+    guesses: list[dict[str, int | None]] = [
+        said,
+        {name: mark if mark is not None else other for name, mark in said.items()},
+        dict.fromkeys(said, -1),
+        dict.fromkeys(said),
+    ]
+    yield from (guess for number, guess in enumerate(guesses) if guess not in guesses[:number])
+
+
+def _placed(feed: Feed, tokens: str, marks: Sequence[tuple[int | None, int]]) -> Feed:
+    """The feed with tokens for its features, behind the first two of the text."""
+    ids, at = feed[tokens].copy(), 2
+    for mark, count in marks:
+        if mark is not None:
+            ids[:, at : at + count] = mark
+            at += count
+    return {**feed, tokens: ids}
+
+
+def _counts(file: Path, feed: Feed, names: Sequence[str], options: SessionOptions) -> bool:
+    """Whether the outputs change with each of these inputs.
+
+    Raises:
+        SessionFailure: the model does not run on the feed.
+    """
+    with open_cpu(file, options) as session:
+        before = session.run(feed)
+        for name in names:
+            after = session.run({**feed, name: np.asarray(0.5 - feed[name], feed[name].dtype)})
+            if all(np.array_equal(before[output], after[output]) for output in before):
+                return False
+    return True

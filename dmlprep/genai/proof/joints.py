@@ -1,0 +1,121 @@
+"""Which outputs of one model of a folder are inputs of another one, and whether both are of one type."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterator, Mapping
+from itertools import permutations
+from pathlib import Path
+
+import onnx_ir as ir
+
+from dmlprep.genai.config import GenaiConfig
+from dmlprep.genai.folder import GenaiFolder
+from dmlprep.genai.names import matching, named
+from dmlprep.model import Model
+from dmlprep.record import Verdict, finding
+from dmlprep.record.generation import GenaiCheck
+
+__all__ = ["TYPES", "joints", "type_checks"]
+
+TYPES = "types between the models"
+"""The name of the check."""
+
+_KEYS: Mapping[tuple[str, str], tuple[tuple[str, str], ...]] = {
+    ("encoder", "decoder"): (
+        ("encoder_hidden_states", "encoder_hidden_states"),
+        ("encoder_outputs", "encoder_hidden_states"),
+        ("cross_present_key_names", "cross_past_key_names"),
+        ("cross_present_value_names", "cross_past_value_names"),
+    ),
+    ("embedding", "decoder"): (("inputs_embeds", "inputs_embeds"), ("per_layer_inputs", "per_layer_inputs")),
+    ("vision", "embedding"): (("image_features", "image_features"),),
+    ("speech", "embedding"): (("audio_features", "audio_features"),),
+}
+"""From and to -> keys of the configuration, of the output and of the input."""
+
+_UNWRITTEN = {"cross_present_key_names": "present_key_cross_%d", "cross_present_value_names": "present_value_cross_%d"}
+"""Names that onnxruntime-genai takes where the configuration has none (src/config.h)."""
+
+
+def joints(
+    config: GenaiConfig, source: str, target: str, outputs: Collection[str], inputs: Collection[str]
+) -> dict[str, str]:
+    """What is handed from one section's model to another's.
+
+    Args:
+        outputs, inputs: names that the two models have.
+
+    Returns:
+        the output for each input.
+    """
+    found: dict[str, str] = {}
+    for key, other in _KEYS.get((source, target), ()):
+        output = named(config, source, "outputs", key) or _UNWRITTEN.get(key, "")
+        taken = named(config, target, "inputs", other)
+        if output in outputs and taken in inputs:
+            found.setdefault(taken, output)
+        elif "%d" in output and "%d" in taken:
+            given, wanted = matching(output, outputs), matching(taken, inputs)
+            found |= {wanted[layer]: given[layer] for layer in sorted(given.keys() & wanted.keys())}
+    return found
+
+
+def type_checks(original: GenaiFolder, prepared: GenaiFolder) -> list[GenaiCheck]:
+    """Whether models still take what others give them: onnxruntime-genai hands tensors on as they are.
+
+    Returns:
+        one check, which nothing is run for; none where no model takes what another one gives.
+
+    Raises:
+        InputError: a model cannot be read.
+        ModelRefused: dmlprep cannot keep it.
+    """
+    began = time.perf_counter()
+    joined = dict(_joined(prepared))
+    if not joined:
+        return []
+    before = dict(_joined(original))
+    wrong = [
+        f"{one} is {gives.name} where it is made and {takes.name} where it is taken"
+        for one, (gives, takes) in joined.items()
+        if gives != takes and (one not in before or before[one][0] == before[one][1])
+    ]
+    lost = [f"{one} is not handed on any more" for one in before if one not in joined]
+    reason = next(iter([*wrong, *lost]), "")
+    return [
+        GenaiCheck(
+            Verdict(
+                check=TYPES,
+                outcome="failed" if reason else "passed",
+                reason=reason,
+                seconds=round(time.perf_counter() - began, 3),
+                findings=[finding("DP704", f"{TYPES}: {reason}")] if reason else [],
+            )
+        )
+    ]
+
+
+def _joined(folder: GenaiFolder) -> Iterator[tuple[str, tuple[ir.DataType, ir.DataType]]]:
+    """What is handed on, with its types at both ends."""
+    files: dict[str, Path] = {model.section: model.file for model in folder.models}
+    opened: dict[Path, tuple[dict[str, ir.DataType], dict[str, ir.DataType]]] = {}
+    for source, target in permutations(files, 2):
+        head, mark, _ = source.partition(".pipeline.")
+        staged = bool(mark) and target.startswith(f"{head}.pipeline.")
+        if not staged and (source, target) not in _KEYS:
+            continue
+        for file in (files[source], files[target]):
+            if file not in opened:
+                graph = Model.open(file).ir.graph
+                opened[file] = _types(graph.inputs), _types(graph.outputs)
+        given, taken = opened[files[source]][1], opened[files[target]][0]
+        # Stages hand on what has the same name.
+        same = {name: name for name in taken if name in given}
+        found = same if staged else joints(folder.config, source, target, given, taken)
+        for wanted, output in found.items():
+            yield f"{output} of {source}, {wanted} of {target}", (given[output], taken[wanted])
+
+
+def _types(values: Collection[ir.Value]) -> dict[str, ir.DataType]:
+    return {value.name: value.dtype for value in values if value.name and value.dtype is not None}

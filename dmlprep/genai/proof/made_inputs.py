@@ -1,0 +1,174 @@
+"""Made inputs for one model of a folder: sizes and values that suit its section, as the folder's files tell them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dmlprep.files import Unfit, decode_text, read_given
+from dmlprep.genai.config import whole
+from dmlprep.genai.folder import GenaiFolder, leads_out
+from dmlprep.genai.names import named
+from dmlprep.metrics import holds_fp16
+from dmlprep.model import Model
+from dmlprep.parity import Feed, make_feeds
+from dmlprep.parity.sizes import Input, graph_inputs
+
+__all__ = ["made_feeds"]
+
+_RATE = 16_000
+"""Samples in a second, as onnxruntime-genai's processors of sound take them."""
+
+_PHI = 336
+"""Height and width of a crop of Phi-3-vision, whose processor's file does not say it (its CLIP is ViT-L/14-336)."""
+
+_ONE = re.compile(r"batch|^(n|b|bs)$|num_(image|audio|clip|video)s?$")
+_CROPS = 2
+"""A whole picture, and one part of it."""
+
+
+@dataclass(frozen=True)
+class _Facts:
+    """What a folder says of pictures and sound; ``None`` where it does not.
+
+    Attributes:
+        height, width: elements of a picture as the model gets it.
+        crop: height and width of a part of a picture.
+        mels: bands of a spectrum.
+        frames: of the spectrum of one piece of sound.
+        merge: patches that become one, in each direction.
+    """
+
+    height: int | None
+    width: int | None
+    crop: int | None
+    mels: int | None
+    frames: int | None
+    merge: int
+
+
+def made_feeds(
+    folder: GenaiFolder,
+    section: str,
+    model: Model,
+    like: Model | None = None,
+    count: int = 2,
+    sizes: Mapping[str, int] | None = None,
+) -> list[Feed]:
+    """Feeds of dmlprep's own for one model, batch 1.
+
+    Args:
+        section: of the configuration (``encoder``, ``vision.pipeline.patch_embed``).
+        like: the prepared model, whose fixed sizes and limits hold too.
+        sizes: sizes that are known better, by ``input:axis``.
+
+    Raises:
+        CheckNotRun: no values can be made for an input.
+        UsageError: they would be too large.
+    """
+    inputs, facts = graph_inputs(model), _facts(folder)
+    grid = named(folder.config, "vision", "inputs", "image_grid_thw")
+    pixels = named(folder.config, "vision", "inputs", "pixel_values")
+    patched = any(one.name == grid for one in inputs)
+    wanted: dict[str, int] = dict(sizes or {})
+    known: set[str] = {
+        str(dim) for one in inputs for axis, dim in enumerate(one.dims or ()) if f"{one.name}:{axis}" in wanted
+    }
+    for one in inputs:
+        for axis, dim in enumerate(one.dims or ()):
+            if isinstance(dim, int) or f"{one.name}:{axis}" in wanted or dim in known:
+                continue
+            patches = patched and one.name == pixels and axis == len(one.dims or ()) - 2
+            size = 4 * facts.merge**2 if patches else _size(one, axis, dim, facts)
+            if size is not None:
+                wanted[f"{one.name}:{axis}"] = size
+                known |= {dim} if isinstance(dim, str) else set()
+    rough = like is not None and holds_fp16(like)
+    feeds = make_feeds(model, wanted, count, like=like, rough=rough)
+    for feed in feeds:
+        if patched and feed[grid].shape[-1:] == (3,):
+            feed[grid] = _every(feed[grid], [1, 2 * facts.merge, 2 * facts.merge])
+        name = named(folder.config, "vision", "inputs", "image_sizes")
+        if name in feed and pixels in feed and feed[name].shape[-1:] == (2,) and feed[pixels].ndim >= 2:
+            feed[name] = _every(feed[name], feed[pixels].shape[-2:])
+    return feeds
+
+
+def _every(array: np.ndarray[Any, Any], row: Any) -> np.ndarray[Any, Any]:
+    return np.broadcast_to(np.asarray(row, array.dtype), array.shape).copy()
+
+
+def _size(one: Input, axis: int, dim: str | None, facts: _Facts) -> int | None:
+    """A size that the section's kind asks for; ``None`` where any will do."""
+    name, dims = (dim or "").lower(), one.dims or ()
+    pictures = len(dims) >= 4 and "mask" not in one.name
+    if "crop" in name or "tile" in name:
+        return _CROPS
+    if _ONE.search(name) or (axis == 0 and not name):
+        return 1
+    if "mel" in name:
+        return facts.mels
+    if "frame" in name or (not name and axis == len(dims) - 1 and "audio" in one.name):
+        return facts.frames
+    if pictures and ("height" in name or "width" in name or (not name and axis >= len(dims) - 2)):
+        if len(dims) == 5:
+            return facts.crop or _PHI
+        return facts.height if "height" in name or (not name and axis == len(dims) - 2) else facts.width
+    return None
+
+
+def _facts(folder: GenaiFolder) -> _Facts:
+    config = folder.config
+    pictures = _document(folder, config.text("model.vision.config_filename") or "processor_config.json")
+    sound = _document(folder, config.text("model.speech.config_filename") or "audio_processor_config.json")
+    pairs = [
+        (height, width)
+        for table in _tables(pictures)
+        if (height := _positive(table.get("height"))) and (width := _positive(table.get("width")))
+    ]
+    chunk, hop = _first(sound, "chunk_size"), _first(sound, "hop_length")
+    height, width = pairs[-1] if pairs else (None, None)  # the last step's
+    return _Facts(
+        height,
+        width,
+        _first(pictures, "dyhd_base_resolution"),
+        _first(sound, "n_mel") or _positive(config.number("model.num_mels")),
+        chunk * _RATE // hop if chunk and hop else None,
+        _positive(config.number("model.vision.spatial_merge_size")) or 2,
+    )
+
+
+def _document(folder: GenaiFolder, name: str) -> Any:
+    """A processor's file; nothing where it is none."""
+    if leads_out(name):
+        return None
+    try:
+        return json.loads(decode_text(read_given(folder.path / name)))
+    except (OSError, Unfit, ValueError, RecursionError):
+        return None
+
+
+def _tables(document: Any) -> Iterator[Mapping[str, Any]]:
+    """Every object of a document, in its order."""
+    stack = [document]
+    while stack:
+        at = stack.pop()
+        if isinstance(at, Mapping):
+            yield at
+            stack += reversed(list(at.values()))
+        elif isinstance(at, list):
+            stack += reversed(at)
+
+
+def _first(document: Any, key: str) -> int | None:
+    return next((found for table in _tables(document) if (found := _positive(table.get(key)))), None)
+
+
+def _positive(value: Any) -> int | None:
+    found = whole(value)
+    return found if found is not None and 0 < found < 1 << 16 else None

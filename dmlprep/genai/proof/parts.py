@@ -1,0 +1,125 @@
+"""The models of a folder beside its decoder: each against its original, on made inputs, output by output."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from dmlprep.errors import CheckNotRun, InputError, UsageError
+from dmlprep.genai.folder import GenaiFolder, ModelFile
+from dmlprep.genai.proof.embedding import embedding_feeds
+from dmlprep.genai.proof.made_inputs import made_feeds
+from dmlprep.genai.proof.request import ProofRequest
+from dmlprep.model import Model
+from dmlprep.parity import Reference, compare_candidate, file_candidate, not_run
+from dmlprep.record import Verdict, finding
+from dmlprep.record.generation import GenaiCheck
+from dmlprep.runtime import SessionOptions
+
+__all__ = ["part_checks", "unknown_checks"]
+
+Device = Literal["cpu", "dml"]
+
+_TOLERANCES: Mapping[str, str] = {
+    "auto": "auto",
+    "fp32": "fp32-{device}",
+    "fp16": "fp16-{device}",
+    "int8": "quantized",
+    "int4": "few-bits",
+}
+"""Bounds of logits -> the tolerance for tensors of the same precision (``metrics/tolerances.py``)."""
+
+
+def part_checks(
+    original: GenaiFolder, prepared: GenaiFolder, request: ProofRequest, on_cpu: SessionOptions
+) -> Iterator[GenaiCheck]:
+    """A verdict for each model that is not the decoder, on each device, named by its section (``encoder on dml``).
+
+    Args:
+        on_cpu: options of sessions on the CPU.
+
+    Raises:
+        InputError: a model cannot be read.
+        ModelRefused: dmlprep cannot keep it.
+    """
+    others = {model.section: model.file for model in prepared.models}
+    parts = [model for model in original.models if model.section != "decoder"]
+    seen: set[tuple[Path, Path]] = set()
+    for number, part in enumerate(parts):
+        pair = (part.file, others[part.section])
+        if pair in seen:  # several sections may name one file
+            continue
+        seen.add(pair)
+
+        def told(share: float, text: str, number: int = number, part: ModelFile = part) -> None:
+            request.progress(0.7 + 0.2 * (number + share) / len(parts), f"{part.section}: {text}")
+
+        yield from _part(original, part, pair[1], request, on_cpu, told)
+
+
+def unknown_checks(original: GenaiFolder, request: ProofRequest) -> Iterator[GenaiCheck]:
+    """Models that the configuration names where dmlprep knows none: not run, each by its place."""
+    known = {model.file for model in original.models}
+    for place, name in _named(original.config.table("model"), "model"):
+        if original.path / name not in known:
+            reason = f"{place} names {name}, and is no section that is known here: the file is copied, not compared"
+            yield GenaiCheck(not_run(f"{place} on {request.device}", reason, None, time.perf_counter()))
+
+
+def _named(table: Mapping[str, Any], place: str) -> Iterator[tuple[str, str]]:
+    """Place and name of every ONNX file."""
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            yield from _named(value, f"{place}.{key}")
+        elif isinstance(value, str) and key.endswith("filename") and value.lower().endswith(".onnx"):
+            yield f"{place}.{key}", value
+
+
+def _part(
+    folder: GenaiFolder,
+    part: ModelFile,
+    other: Path,
+    request: ProofRequest,
+    on_cpu: SessionOptions,
+    progress: Callable[[float, str], None],
+) -> Iterator[GenaiCheck]:
+    began = time.perf_counter()
+    model, made = Model.open(part.file), Model.open(other)
+    devices: tuple[Device, ...] = ("cpu",) if request.device == "cpu" else ("cpu", "dml")
+    limit = request.session.time_limit
+    try:
+        if part.section == "embedding":
+            feeds = embedding_feeds(folder, part.file, model, made, on_cpu)
+        else:
+            feeds = made_feeds(folder, part.section, model, made)
+        reference = Reference.of(part.file, feeds, time_limit=limit)
+    except (CheckNotRun, UsageError, InputError) as error:
+        for device in devices:
+            check, decides = f"{part.section} on {device}", device == request.device
+            yield GenaiCheck(not_run(check, f"no inputs are made for it: {error}", None, began, decides=decides))
+        return
+    with reference:
+        for device in devices:
+            began = time.perf_counter()
+            check, decides = f"{part.section} on {device}", device == request.device
+            candidate = replace(file_candidate(made, device), check=check, decides=decides)
+            tolerance = _TOLERANCES[request.tolerance].format(device=device)
+            session = request.session if device == "dml" else on_cpu
+            try:
+                verdict = compare_candidate(reference, candidate, tolerance, limit, session, progress)
+            except InputError as error:
+                verdict = _other_inputs(check, str(error), began, decides=decides)
+            yield GenaiCheck(msgspec.structs.replace(verdict, inputs="seeded"))
+
+
+def _other_inputs(check: str, said: str, began: float, *, decides: bool) -> Verdict:
+    """The prepared model does not take what its original takes."""
+    reason = f"it does not take the original's inputs: {said}"
+    seconds = round(time.perf_counter() - began, 3)
+    found = [finding("DP704", f"{check}: {reason}")]
+    return Verdict(check=check, outcome="failed", reason=reason, seconds=seconds, findings=found, decides=decides)
