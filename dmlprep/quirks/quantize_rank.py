@@ -26,7 +26,7 @@ def _rewrite(facts: NodeFacts, edit: Edit) -> str:
 
 QUIRK = Quirk(
     id="quantize-rank",
-    code="DP660",
+    code="DP662",
     title="quantization of more than four dimensions at opset 21",
     ops=("QuantizeLinear", "DequantizeLinear"),
     outcome="create fails",
