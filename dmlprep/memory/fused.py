@@ -3,6 +3,8 @@
 Measured on DirectML 1.15.4 with the sizes that its compiled graphs ask for (``docs/memory.md``):
 
 * an operator whose result takes as many bytes as its input writes over it, where nothing else reads that input;
+* a constant weight that DequantizeLinear widens is made while the two before it are still held: three of them lie there
+  at once (``tests/memory/test_widened_weights.py``);
 * reshapes, slices and splits are views, and what is concatenated is written in its place at once;
 * inputs and outputs of the graph are the session's; a result that only such steps lead to an output is written there.
 """
@@ -21,6 +23,9 @@ SizeOf = Callable[[Value], int | None]
 """Bytes of a value on the device, ``None`` where they are not known."""
 
 _VIEWS = frozenset(["Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Dropout", "Slice", "Split"])
+
+_AHEAD = 2
+"""Widened weights that are still held when the next one is made."""
 
 _IN_PLACE = frozenset(
     # One element of the result needs the elements at its own place only.
@@ -64,6 +69,13 @@ def inner_buffers(nodes: Sequence[NodeFacts], made: Callable[[Value], bool], siz
     return places.buffers()
 
 
+def _widens(node: NodeFacts) -> bool:
+    """Whether a node makes a weight of what is constant."""
+    if node.key not in ("DequantizeLinear", "com.microsoft::DequantizeLinear"):
+        return False
+    return all(value is None or value.constant for value in node.inputs)
+
+
 @dataclass
 class _Held:
     """One place in memory, and what is known of it.
@@ -86,6 +98,7 @@ class _Places:
         self._made = made
         self._size = size
         self._of: dict[int, _Held] = {}
+        self._widened: list[_Held] = []
 
     def add(self, node: NodeFacts) -> None:
         at = self._step[id(node)]
@@ -99,7 +112,11 @@ class _Places:
             shared = self._shared(node, value) if value is node.output() or node.key == "Split" else None
             nbytes = self._size(value) or 0
             if shared is None:
-                self._of[id(value)] = _Held(value, nbytes, at, at, self._made(value))
+                self._of[id(value)] = held = _Held(value, nbytes, at, at, self._made(value))
+                if _widens(node):
+                    if self._widened:
+                        held.first = min(at, self._widened[-_AHEAD:][0].last)
+                    self._widened.append(held)
                 continue
             self._of[id(value)] = shared
             shared.last = max(shared.last, at)

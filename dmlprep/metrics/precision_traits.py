@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
+from dmlprep.analysis.stored_weights import is_stored_weight
 from dmlprep.model import Model
 from dmlprep.model.casts import cast_target
 from dmlprep.model.walk import nodes, tensors
@@ -37,5 +38,6 @@ def quantizes(model: Model) -> bool:
 
 
 def has_few_bits(model: Model) -> bool:
-    """Whether products have weights of a few bits."""
-    return any(n.op_type == "MatMulNBits" for n in nodes(model.ir))
+    """Whether products or convolutions have weights of a few bits: as the step ``weights`` writes them."""
+    version = model.ir.ir_version
+    return any(n.op_type == "MatMulNBits" or is_stored_weight(n, version) for n in nodes(model.ir))

@@ -1,4 +1,4 @@
-"""Weights: those of MatMul and Gemm in 4 or 8 bits, as com.microsoft::MatMulNBits."""
+"""Weights: those of MatMul and Gemm in 4 or 8 bits, as com.microsoft::MatMulNBits; tables and convolutions in 8."""
 
 from __future__ import annotations
 
@@ -18,12 +18,24 @@ from dmlprep.model.walk import nodes_by_path
 from dmlprep.passes.base import Context, Options, Pass
 from dmlprep.precision.search.trials import Setting
 from dmlprep.precision.user_selection import Selection, select
-from dmlprep.precision.weights import Blocks, Choice, Done, Found, find_sensitive, write_matmuls, write_rows
+from dmlprep.precision.weights import (
+    Blocks,
+    Choice,
+    Done,
+    Found,
+    find_sensitive,
+    write_convolutions,
+    write_matmuls,
+    write_rows,
+)
 from dmlprep.record import finding
 
 __all__ = ["WeightsOptions", "WeightsPass"]
 
 _SHOWN = 3
+
+DEQUANTIZE = "com.microsoft::DequantizeLinear"
+"""What reads the weight of a convolution, as kernel tables write it."""
 
 
 class WeightsOptions(Options, frozen=True, kw_only=True):
@@ -38,10 +50,11 @@ class WeightsOptions(Options, frozen=True, kw_only=True):
         symmetric: no zero points: the file is 3 % smaller, and the error 5 % larger.
         last_layer: what becomes of the layer whose result is an output of the model: ``keep``, ``same``, or ``8`` bits.
         embeddings: tables that Gather reads rows of: ``keep``, or ``int8`` with a scale a row.
+        convolutions: Conv and ConvTranspose: ``keep``, or ``int8`` with a scale for each channel that comes out.
         keep_nodes: names of nodes that stay as they are.
         keep_patterns: regular expressions; nodes whose name matches stay.
         least: elements that a weight has at least.
-        search: ``auto`` looks for the products that have to keep their weights for the outputs to meet ``tolerance``.
+        search: ``auto`` looks for the nodes that have to keep their weights for the outputs to meet ``tolerance``.
         tolerance: of the search: largest max|difference| / max|reference| of an output.
         feeds: how many feeds the search looks at.
         max_trials: how many runs of the model it may take.
@@ -55,6 +68,7 @@ class WeightsOptions(Options, frozen=True, kw_only=True):
     symmetric: bool = True
     last_layer: Literal["keep", "same", "8"] = "same"
     embeddings: Literal["keep", "int8"] = "keep"
+    convolutions: Literal["keep", "int8"] = "keep"
     keep_nodes: list[str] = msgspec.field(default_factory=list)
     keep_patterns: list[str] = msgspec.field(default_factory=list)
     least: Annotated[int, msgspec.Meta(ge=1, le=MOST_SIZE)] = 65_536
@@ -87,23 +101,43 @@ class WeightsPass(Pass[WeightsOptions]):
         blocks = Blocks(options.bits, options.block_size, options.symmetric)
         last = {"keep": None, "same": blocks, "8": Blocks(8, options.block_size, options.symmetric)}
         rounder = quantize if options.engine == "onnxruntime" else None
-        choice = Choice(blocks, last[options.last_layer], options.least, select(model, chosen, "keep"), rounder)
+        choice = Choice(
+            blocks,
+            last[options.last_layer],
+            options.least,
+            select(model, chosen, "keep"),
+            rounder,
+            convolutions=self._convolutions(context),
+        )
         searched: dict[int, str] = {}
         if options.search == "auto":
             searched = self._sensitive(model, context, choice)
             choice = replace(choice, keep={**choice.keep, **searched})
         done = self._write(model, choice)
         self._report(done, set(searched.values()), context)
-        return bool(done.written or done.rows)
+        return bool(done.written or done.rows or done.convolutions)
+
+    def _convolutions(self, context: Context) -> bool:
+        """Whether weights of convolutions are rounded; it is reported where the target cannot read them."""
+        if self.options.convolutions == "keep":
+            return False
+        target = context.target
+        known = not target.opset_only and DEQUANTIZE in target.tables.dml
+        if not known:
+            text = f"convolutions keep their weights: {target.title} has no kernel of DirectML's for {DEQUANTIZE}"
+            context.report(finding("DP417", text))
+        return known
 
     def _write(self, model: Model, choice: Choice) -> Done:
         done = write_matmuls(model.ir, choice, model.budget)
+        if choice.convolutions:
+            write_convolutions(model.ir, choice, done, model.budget)
         if self.options.embeddings == "int8":
             write_rows(model.ir, self.options.least, done, model.budget)
         return done
 
     def _sensitive(self, model: Model, context: Context, choice: Choice) -> dict[int, str]:
-        """The products that a search keeps, by ``id(node)`` -> why; they are reported."""
+        """The nodes that a search keeps, by ``id(node)`` -> why; they are reported."""
         options = self.options
         if context.runner is None:
             raise ModelRefused(
@@ -145,7 +179,7 @@ class WeightsPass(Pass[WeightsOptions]):
         }
         if not found.met:
             raise ModelRefused(
-                f"no product was found in {len(found.trials)} trials whose weight can be rounded within an error of "
+                f"no weight was found in {len(found.trials)} trials that can be rounded within an error of "
                 f"{found.tolerance:g}; with all of them rounded it is {found.whole:.2g}",
                 where="step weights",
                 code="DP419",
@@ -167,6 +201,9 @@ class WeightsPass(Pass[WeightsOptions]):
             context.report(finding("DP416", text, count=count))
         if done.rows:
             context.report(finding("DP416", f"{len(done.rows)} x Gather of rows of 8 bits", count=len(done.rows)))
+        if count := len(done.convolutions):
+            text = f"{count} {'convolution' if count == 1 else 'convolutions'} with weights of 8 bits"
+            context.report(finding("DP416", text, count=count))
         by_reason: dict[str, list[str]] = {}
         for name, why in done.left.items():
             if why not in searched:  # DP418 has told of those
@@ -179,6 +216,7 @@ class WeightsPass(Pass[WeightsOptions]):
         context.facts |= {
             "products": len(done.written),
             "tables": len(done.rows),
+            "convolutions": len(done.convolutions),
             "weight_bytes_before": done.before,
             "weight_bytes_after": done.after,
         }

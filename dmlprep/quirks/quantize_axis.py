@@ -18,7 +18,7 @@ _EXACT = {"int8", "uint8", "int16", "uint16"}
 """Types whose differences are exact in FP32."""
 
 
-def _per_axis(node: NodeFacts) -> int | None:
+def per_axis(node: NodeFacts) -> int | None:
     """The axis (0 or more) of a per-axis QuantizeLinear or DequantizeLinear.
 
     Returns:
@@ -34,7 +34,7 @@ def _per_axis(node: NodeFacts) -> int | None:
 
 
 def _matches(node: NodeFacts) -> str:
-    axis = _per_axis(node)
+    axis = per_axis(node)
     x = node.input(0)
     if node.since < 21 or axis is None or x is None or x.rank is None or axis == x.rank - 1:
         return ""  # the kernels of opset 13 and 19 are right at every axis
@@ -43,7 +43,7 @@ def _matches(node: NodeFacts) -> str:
 
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:
     """The arithmetic: ONNX Runtime's optimizer removes a Transpose to the last axis, which the kernel does right."""
-    axis, x = _per_axis(facts), facts.input(0)
+    axis, x = per_axis(facts), facts.input(0)
     if axis is None or x is None or x.rank is None:
         return "its axis or rank is not known"
     trailing = x.rank - axis - 1

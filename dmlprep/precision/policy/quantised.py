@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dmlprep.analysis.stored_weights import is_stored_weight
 from dmlprep.precision.policy.stretches import scale_makers
 from dmlprep.precision.view import Found, View
 from dmlprep.targets.precision import PrecisionFault
@@ -10,8 +11,15 @@ __all__ = ["find"]
 
 
 def find(view: View, fault: PrecisionFault) -> Found:
-    """Quantize and dequantize nodes, and what computes on dequantised values."""
+    """Quantize and dequantize nodes, and what computes on dequantised values.
+
+    Weights in 8 bits are left out: behind them a convolution computes in FP16 as it does with plain ones, and scales of
+    FP32 would widen the whole weight to FP32.
+    """
+    version = view.model.ir_version
     for node in view.order:
+        if is_stored_weight(node, version):
+            continue
         if node.op_type in ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"):
             yield node, "it holds a quantisation scale"
             if node.op_type != "DynamicQuantizeLinear":
@@ -20,6 +28,8 @@ def find(view: View, fault: PrecisionFault) -> Found:
         elif node.op_type not in ("Cast", "CastLike") and view.is_float(node):
             for value in node.inputs:
                 producer = value.producer() if value is not None else None
-                if producer is not None and producer.op_type == "DequantizeLinear":
+                if producer is None or producer.op_type != "DequantizeLinear":
+                    continue
+                if not is_stored_weight(producer, version):
                     yield node, "its operands are quantised"
                     break

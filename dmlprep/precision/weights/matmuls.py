@@ -14,7 +14,7 @@ from dmlprep.precision.weights.blocks import Blocks, Part, PartTensor, Quantised
 from dmlprep.quirks.editing import Edit
 from dmlprep.rewriting.names import Names
 
-__all__ = ["DOMAIN", "Choice", "Done", "drop_unused", "to_round", "write_matmuls"]
+__all__ = ["DOMAIN", "Choice", "Done", "drop_unused", "is_last", "to_round", "write_matmuls"]
 
 DOMAIN = "com.microsoft"
 
@@ -36,6 +36,7 @@ class Choice:
         least: elements that a weight has at least.
         keep: nodes that stay, and why, by ``id``.
         rounder: computes the numbers, where they are not rounded here.
+        convolutions: whether weights of convolutions are rounded, too.
     """
 
     blocks: Blocks
@@ -43,6 +44,7 @@ class Choice:
     least: int
     keep: Mapping[int, str]
     rounder: Rounder | None = None
+    convolutions: bool = False
 
 
 @dataclass
@@ -54,6 +56,7 @@ class Done:
         left: nodes with a constant weight that stay as they are, and why.
         before, after: bytes of the weights that were rounded.
         rows: nodes that gather rows of a table in 8 bits.
+        convolutions: that have a weight in 8 bits.
     """
 
     written: dict[str, Blocks] = field(default_factory=dict)
@@ -61,6 +64,7 @@ class Done:
     before: int = 0
     after: int = 0
     rows: list[str] = field(default_factory=list)
+    convolutions: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -152,7 +156,7 @@ def _blocks(found: _Found, choice: Choice) -> tuple[str, Blocks | None]:
         if not plain or node.attributes.get_float("beta", 1.0) != 1.0:
             return "its Gemm transposes A, or scales", None
     blocks = choice.blocks
-    if _is_last(node):
+    if is_last(node):
         if choice.last is None:
             return "the last layer", None
         blocks = choice.last
@@ -164,7 +168,7 @@ def _blocks(found: _Found, choice: Choice) -> tuple[str, Blocks | None]:
     return "", Blocks(blocks.bits, size, blocks.symmetric or odd)
 
 
-def _is_last(node: ir.Node) -> bool:
+def is_last(node: ir.Node) -> bool:
     """Whether the result is an output of the model, perhaps scaled or in another type."""
     stack, seen = [node.outputs[0]], set[int]()
     while stack:

@@ -2,113 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
-from typing import Any, BinaryIO
-
-import numpy as np
 import onnx_ir as ir
 
 from dmlprep.analysis.knowledge import constant_of
-from dmlprep.errors import ModelRefused
 from dmlprep.model.budget import Budget
-from dmlprep.model.tensors import AsArray
 from dmlprep.model.walk import label, main_graphs
-from dmlprep.precision.weights.blocks import regrouped
 from dmlprep.precision.weights.matmuls import Done, drop_unused
+from dmlprep.precision.weights.slices import SlicePart, Slices
 from dmlprep.quirks.editing import Edit
 from dmlprep.rewriting.names import Names
 
 __all__ = ["write_rows"]
 
-Array = np.ndarray[Any, Any]
-
-_BAND = 1 << 18
 _FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16)
-_TOP = 127
 _NARROWEST = 16
 """Columns of a table: the scale of a narrower row takes as much as is saved."""
-
-
-class _Rows:
-    """A table of [rows, width] elements in 8 bits, a scale a row. The scales stay in memory, the numbers do not."""
-
-    def __init__(self, source: ir.TensorProtocol) -> None:
-        self.source = source
-        self.rows, self.width = (int(n) for n in source.shape.numpy())
-        self._scales: Array | None = None
-
-    def scales(self) -> Array:
-        """[rows, 1], in the table's own type.
-
-        Raises:
-            ModelRefused: DP415, the table holds infinity or no number at all.
-        """
-        if self._scales is None:
-            found = [np.abs(band).max(1, keepdims=True) / np.float32(_TOP) for band in self._bands()]
-            stored = np.concatenate(found).astype(self.source.dtype.numpy())
-            if not np.isfinite(stored).all():
-                raise ModelRefused(
-                    "the table holds infinity, or what is no number",
-                    where=f"weight {self.source.name!r}",
-                    code="DP415",
-                    fix='set embeddings = "keep", or mend the table',
-                )
-            self._scales = stored
-        return self._scales
-
-    def numbers(self) -> Array:
-        """[rows, width], int8."""
-        scales, found, at = self.scales().astype(np.float32), np.empty((self.rows, self.width), np.int8), 0
-        with np.errstate(divide="ignore"):
-            factors = np.where(scales == 0, np.float32(0), 1 / scales)
-        for band in self._bands():
-            part = slice(at, at + len(band))
-            np.multiply(band, factors[part], out=band)
-            found[part] = np.clip(np.rint(band, out=band), -_TOP, _TOP, out=band)
-            at += len(band)
-        return found
-
-    def _bands(self) -> Any:
-        step = max(1, _BAND // self.width) * self.width
-        for flat in regrouped(self.source, step):
-            yield flat.reshape(-1, self.width)
-
-
-class _RowsPart(AsArray):
-    """Numbers or scales of a table, computed when they are read or saved."""
-
-    def __init__(self, whole: _Rows, numbers: bool) -> None:
-        self.name: str | None = None
-        self.doc_string: str | None = None
-        self.metadata_props: MutableMapping[str, str] = {}
-        self.meta: MutableMapping[str, Any] = {}
-        self.whole, self.holds_numbers = whole, numbers
-        self.dtype = ir.DataType.INT8 if numbers else whole.source.dtype
-        self.shape: ir.ShapeProtocol = ir.Shape((whole.rows, whole.width if numbers else 1))
-        self.raw: Any = whole
-
-    @property
-    def size(self) -> int:
-        """Number of elements."""
-        return int(np.prod(self.shape.numpy()))
-
-    @property
-    def nbytes(self) -> int:
-        """Number of bytes."""
-        return self.size * self.dtype.bitwidth // 8
-
-    def numpy(self) -> Array:
-        """All values, [dims]."""
-        return self.whole.numbers() if self.holds_numbers else self.whole.scales()
-
-    def tobytes(self) -> bytes:
-        """All values, little-endian."""
-        found = self.numpy()
-        return np.ascontiguousarray(found, found.dtype.newbyteorder("<")).tobytes()
-
-    def tofile(self, file: BinaryIO) -> None:
-        """Append the values to a file."""
-        file.write(self.tobytes())
 
 
 def write_rows(model: ir.Model, least: int, done: Done, budget: Budget | None = None) -> None:
@@ -127,10 +35,11 @@ def write_rows(model: ir.Model, least: int, done: Done, budget: Budget | None = 
                 continue
             edit = Edit(graph, node, names, budget)
             if id(tensor) not in made:
-                whole, top = _Rows(tensor), Edit(model.graph, node, names, budget)
+                whole = Slices(tensor, 0, 'set embeddings = "keep", or mend the table')
+                top = Edit(model.graph, node, names, budget)
                 made[id(tensor)] = (
-                    top.initializer(_RowsPart(whole, True), "numbers"),
-                    top.initializer(_RowsPart(whole, False), "scales"),
+                    top.initializer(SlicePart(whole, "numbers"), "numbers"),
+                    top.initializer(SlicePart(whole, "scales", (whole.count, 1)), "scales"),
                 )
                 done.before += int(tensor.nbytes)
                 done.after += sum(int(v.const_value.nbytes) for v in made[id(tensor)] if v.const_value is not None)

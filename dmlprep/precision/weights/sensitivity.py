@@ -1,7 +1,7 @@
-"""Which products keep their weights as they are, so that the outputs stay within a bound: the fewest bytes of them.
+"""Which products and convolutions keep their weights, so that the outputs stay within a bound: the fewest bytes.
 
 The trials and the letting go are those of the island search (``precision/search``). There a node is in FP32 or in FP16;
-here a product has its weight as it was, or in few bits.
+here it has its weight as it was, or in few bits.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from dmlprep.model import Model
 from dmlprep.model.walk import label
 from dmlprep.precision.search.releases import release
 from dmlprep.precision.search.trials import Feeds, Setting, Trial, Trials
+from dmlprep.precision.weights.convolutions import convolutions_to_round
 from dmlprep.precision.weights.matmuls import Choice, to_round
 from dmlprep.record.documents import toml_string
 from dmlprep.record.printable import printable
@@ -29,11 +30,11 @@ class Found:
     """What a search found.
 
     Attributes:
-        met: whether the bound is met with at least one product in few bits.
+        met: whether the bound is met with at least one weight in few bits.
         error: of the outputs with the result, or the least of all trials where the bound is not met.
-        whole: the error with every product in few bits.
+        whole: the error with every weight in few bits.
         tolerance: that the search held to: what was asked, or what the proof allows, where that is less.
-        keep: label of each product that keeps its weight -> why, with numbers.
+        keep: label of each node that keeps its weight -> why, with numbers.
         kept_bytes, all_bytes: of the weights that stay, and of all that could be rounded.
         trials: all runs, in order.
         seconds: that the search took.
@@ -65,7 +66,7 @@ def find_sensitive(
     feeds: Sequence[Feeds],
     setting: Setting,
 ) -> Found:
-    """Search for the products of the main graph that have to keep their weights; ``model`` is not changed.
+    """Search for the nodes of the main graph that have to keep their weights; ``model`` is not changed.
 
     Args:
         write: rounds the weights of a copy in place, but for those of the nodes given by ``id(node)``.
@@ -78,7 +79,7 @@ def find_sensitive(
         InputError: ``setting.journal`` is some other file.
     """
     trials = Trials(model, write, runner, list(feeds), setting)
-    sizes = to_round(model.ir, choice)
+    sizes = to_round(model.ir, choice) | (convolutions_to_round(model.ir, choice) if choice.convolutions else {})
     total = sum(sizes.values())
     whole = trials.measure(())
     if whole <= trials.tolerance or not sizes:
