@@ -69,7 +69,8 @@ def test_limits_are_watched(tmp_path: Path, corpus: Corpus) -> None:
         large.end()
 
 
-def test_a_finding_is_run_again(tmp_path: Path, corpus: Corpus, runner: Runner) -> None:
-    case = make(1, 0, corpus)
+@pytest.mark.parametrize("kind", ["check", "genai"])
+def test_a_finding_is_run_again(tmp_path: Path, corpus: Corpus, runner: Runner, kind: str) -> None:
+    case = make(1, 0, corpus, [kind])
     again = found(save(runner.run(case), tmp_path))
     assert (again.kind, again.files, again.command) == (case.kind, case.files, case.command)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -145,7 +146,7 @@ def _file_findings(folder: GenaiFolder) -> Iterator[Finding]:
         yield finding("DP846", "the config names no model: model.decoder.filename is not there", node="model.decoder")
     root = folder.path.resolve()
     for section, file in folder.models:
-        if not file.exists():
+        if not os.path.exists(file):  # also says no where no file can have such a name
             text = f"model.{section}.filename names {file.name}, which is not there"
             yield finding(
                 "DP846", text, node=f"model.{section}.filename", remedy=meant(file, "copy it into the folder")
@@ -164,7 +165,7 @@ def _file_findings(folder: GenaiFolder) -> Iterator[Finding]:
             place = f"model.{section}.{key}"
             if leads_out(name):
                 yield finding("DP845", f'{place} "{name[:60]}" leads out of the folder', node=place)
-            elif not (folder.path / name).is_file():
+            elif not os.path.isfile(folder.path / name):
                 yield finding("DP846", f"{place} names {name[:60]}, which is not there", node=place)
 
 
@@ -173,7 +174,7 @@ def _model(
 ) -> tuple[CheckedModel, Model | None]:
     """One model: opened, examined, and held against the config."""
     name = file.file.name
-    inside = file.file.exists() and file.file.resolve().is_relative_to(folder.path.resolve())
+    inside = os.path.exists(file.file) and file.file.resolve().is_relative_to(folder.path.resolve())
     if not inside:
         return CheckedModel(*file, None), None
     try:

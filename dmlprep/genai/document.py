@@ -13,14 +13,19 @@ from dmlprep.errors import InputError
 from dmlprep.files import Unfit, decode_text, explain, meant, read_given
 from dmlprep.record import Finding, finding
 
-__all__ = ["Document", "JsonObject", "read_document"]
+__all__ = ["Document", "JsonObject", "read_document", "whole_number"]
 
 _BYTES = 16 << 20
 _DEPTH = 32
 _DIGITS = 18
 """A whole number of more digits is read as a floating-point number, as onnxruntime-genai reads all of them."""
 
-_STRING = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_STRING_OR_BRACKET = re.compile(r'"(?:[^"\\]++|\\.)*+"?|[\[\]{}]', re.DOTALL)
+"""A string, also one that does not end, or a bracket outside of strings. Nothing is looked at twice."""
+
+_SPACE = " \t\r\n"
+"""White space of JSON."""
+
 _ESCAPED = re.compile(r"\\u[0-9A-Fa-f]{4}")
 
 
@@ -75,8 +80,8 @@ def read_document(path: Path, *, code: str = "DP840", limit: int = _BYTES) -> Do
         raise refuse(f"objects and lists are more than {_DEPTH} deep in one another", "check that it is the right file")
     try:
         root, end = json.JSONDecoder(
-            object_pairs_hook=_pairs, parse_int=_whole_number, parse_constant=_no_number
-        ).raw_decode(text, len(text) - len(text.lstrip()))
+            object_pairs_hook=_pairs, parse_int=whole_number, parse_constant=_no_number
+        ).raw_decode(text, len(text) - len(text.lstrip(_SPACE)))
     except json.JSONDecodeError as error:
         raise refuse(f"not JSON: {error.msg} in line {error.lineno}, column {error.colno}", "mend that line") from error
     except (RecursionError, ValueError) as error:
@@ -94,7 +99,8 @@ def _pairs(pairs: list[tuple[str, Any]]) -> JsonObject:
     return made
 
 
-def _whole_number(text: str) -> int | float:
+def whole_number(text: str) -> int | float:
+    """A whole number as it is read: Python refuses one of thousands of digits."""
     return int(text) if len(text) <= _DIGITS else float(text)
 
 
@@ -105,8 +111,9 @@ def _no_number(text: str) -> NoReturn:
 def _depth(text: str) -> int:
     """How deep brackets nest outside of strings: Python's reader is never asked to recurse deeper."""
     depth = deepest = 0
-    for mark in re.findall(r"[\[\]{}]", _STRING.sub("", text)):
-        depth += 1 if mark in "[{" else -1
+    for found in _STRING_OR_BRACKET.finditer(text):
+        mark = text[found.start()]
+        depth += (mark in "[{") - (mark in "]}")
         deepest = max(deepest, depth)
     return deepest
 

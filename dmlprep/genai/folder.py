@@ -19,6 +19,9 @@ __all__ = ["GenaiFolder", "ModelFile", "leads_out", "open_folder"]
 SECTIONS = ("decoder", "encoder", "vision", "speech", "embedding", "joiner", "vad", "draft", "mtp")
 """Sections of ``model`` that name a model's file under ``filename``, or stages under ``pipeline``."""
 
+_STAGES = 64
+"""Stages of all pipelines. Each is a model that is opened and examined: a small file must not ask for thousands."""
+
 _FILES = 10_000
 _DEPTH = 8
 
@@ -58,7 +61,8 @@ def open_folder(path: Path | str) -> GenaiFolder:
     """Read a folder of onnxruntime-genai. No model is opened.
 
     Raises:
-        InputError: it is no folder, has no genai_config.json, or one that cannot be read (DP840).
+        InputError: it is no folder, has no genai_config.json, or one that cannot be read or names more models than a
+            folder has (DP840).
     """
     path = Path(path)
     if not path.is_dir():
@@ -74,6 +78,14 @@ def open_folder(path: Path | str) -> GenaiFolder:
             code="DP840",
         )
     config = read_config(path / CONFIG)
+    count = sum(1 for section in SECTIONS for _ in stages(config.table(f"model.{section}")))
+    if count > _STAGES:
+        raise InputError(
+            f"its pipelines have {count} stages, more than {_STAGES}",
+            where=str(path / CONFIG),
+            fix="check that it is the right file",
+            code="DP840",
+        )
     models, outside = [], []
     for section, name in named_models(config):
         if leads_out(name):

@@ -8,12 +8,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from dmlprep.genai.document import whole_number
+
 __all__ = ["JsonText"]
 
 Path = Sequence[str | int]
 
 _SPACE = re.compile(r"[ \t\r\n]*")
-_DECODER = json.JSONDecoder()
+_DECODER = json.JSONDecoder(parse_int=whole_number)
 
 
 @dataclass(frozen=True)

@@ -58,10 +58,13 @@ class PreparedModel:
 
 
 def state_names(config: GenaiConfig) -> list[re.Pattern[str]]:
-    """Names of the inputs and outputs that hold states, such as the KV cache: those that the config writes with %d."""
+    """Names of the inputs and outputs that hold states, such as the KV cache: those that the config writes with %d.
+
+    A name with several %d is none: genai puts one number in, and a pattern of many takes for ever to match.
+    """
     patterns = []
     for text in dict.fromkeys(_named(config.document.get("model"))):
-        if "%d" in text:
+        if text.count("%d") == 1:
             patterns.append(re.compile("[0-9]+".join(map(re.escape, text.split("%d")))))
     return patterns
 

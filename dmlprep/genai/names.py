@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from itertools import islice
 from typing import Any
 
 from dmlprep.genai.config import GenaiConfig, section_place
@@ -17,6 +18,14 @@ from dmlprep.record.printable import printable, shortened
 __all__ = ["Interface", "Layers", "layers_of", "matching", "name_findings", "named", "pattern_findings"]
 
 _MOST_LAYERS = 4096
+_MOST_KEYS = 256
+"""Keys of a section's inputs or outputs that are looked at: genai knows less than 50, and refuses others."""
+
+_MOST_FOUND = 200
+"""Findings of one model's names, as of one config."""
+
+_COMPARED = 500
+"""Names that one is compared with, and letters of each: what a name was meant to be is a guess anyway."""
 
 PATTERNS: Mapping[str, str] = {
     "past_key_names": "past_key_values.%d.key",
@@ -104,11 +113,20 @@ def pattern_findings(config: GenaiConfig, section: str) -> Iterator[Finding]:
 
 
 def name_findings(config: GenaiConfig, section: str, file: str, model: Interface) -> Iterator[Finding]:
-    """Inputs that nothing feeds, outputs that are not there.
+    """Inputs that nothing feeds, outputs that are not there; of one model at most 200.
 
     Args:
         file: name of the model's file.
     """
+    for count, one in enumerate(_name_findings(config, section, file, model)):
+        if count == _MOST_FOUND:
+            text = f"more than {_MOST_FOUND} names of {file} do not fit the config: is it the right model?"
+            yield finding("DP848", text, node=section_place(section), file=file)
+            return
+        yield one
+
+
+def _name_findings(config: GenaiConfig, section: str, file: str, model: Interface) -> Iterator[Finding]:
     if ".pipeline." in section:
         yield from _stage(config, section, file, model)
         return
@@ -139,7 +157,7 @@ def _claimed(config: GenaiConfig, section: str, side: str, names: Sequence[str])
 def _keys(config: GenaiConfig, section: str, side: str) -> list[str]:
     known = schema().objects.get(f"{section}.{side}", {})
     written = config.section(section).get(side)
-    return [*dict.fromkeys([*known, *(written if isinstance(written, Mapping) else ())])]
+    return [*dict.fromkeys([*known, *(islice(written, _MOST_KEYS) if isinstance(written, Mapping) else ())])]
 
 
 def _names(config: GenaiConfig, section: str, side: str) -> list[str]:
@@ -153,7 +171,7 @@ def _missing(config: GenaiConfig, section: str, file: str, model: Interface, fre
         written = config.section(section).get(side)
         written = written if isinstance(written, Mapping) else {}
         needed = _needed(config, section, side, model)
-        for key in dict.fromkeys([*needed, *written]):
+        for key in dict.fromkeys([*needed, *islice(written, _MOST_KEYS)]):
             name = named(config, section, side, key)
             if not isinstance(written.get(key, ""), str) or not name or name.count("%") not in (0, 1):
                 continue
@@ -192,8 +210,11 @@ def _unpaired(config: GenaiConfig, section: str, file: str, model: Interface) ->
     layers = layers_of(config, section, model.inputs)
     for past, found in (("past_key_names", layers.keys), ("past_value_names", layers.values)):
         pattern = named(config, section, "outputs", _PRESENT[past])
-        lacking = [number for number in sorted(found) if pattern.replace("%d", str(number)) not in model.outputs]
-        if lacking and pattern.count("%d") == 1:
+        if pattern.count("%d") != 1:
+            continue
+        outputs = set(model.outputs)
+        lacking = [number for number in sorted(found) if pattern.replace("%d", str(number)) not in outputs]
+        if lacking:
             name = pattern.replace("%d", str(lacking[0]))
             text = f'{file} has no output "{_shown(name)}" for its input "{_shown(found[lacking[0]])}"'
             near = _near(name, model.outputs)
@@ -211,14 +232,15 @@ def _stage(config: GenaiConfig, section: str, file: str, model: Interface) -> It
         listed = table.get(side)
         given = [name for name in listed if isinstance(name, str)] if isinstance(listed, list) else []
         what = "input" if side == "inputs" else "output"
+        has, lists = set(names), set(given)
         for name in given:
-            if name not in names:
+            if name not in has:
                 near = _near(name, names)
                 remedy = f'did you mean "{_shown(near)}"?' if near else f"{what}s of the model: {_listed(names)}"
                 text = f'{file} has no {what} "{_shown(name)}", which {place}.{side} lists'
                 yield finding("DP848", text, node=f"{place}.{side}", remedy=remedy, file=file)
         for name in names if side == "inputs" else ():
-            if name not in given:
+            if name not in lists:
                 text = f'input "{_shown(name)}" of {file} is not listed in {place}.inputs: nothing feeds it'
                 yield finding("DP848", text, node=name, remedy="list it", file=file)
 
@@ -226,9 +248,9 @@ def _stage(config: GenaiConfig, section: str, file: str, model: Interface) -> It
 def _near(name: str, names: Sequence[str]) -> str:
     """The name that is most like another; numbers of layers do not count."""
     plain: dict[str, str] = {}
-    for one in names:
-        plain.setdefault(re.sub(r"\d+|%d", "#", one), one)
-    close = get_close_matches(re.sub(r"\d+|%d", "#", name), list(plain)[:500], 1, 0.6)
+    for one in names[: 4 * _COMPARED]:
+        plain.setdefault(re.sub(r"\d+|%d", "#", one[:_COMPARED]), one)
+    close = get_close_matches(re.sub(r"\d+|%d", "#", name[:_COMPARED]), list(plain)[:_COMPARED], 1, 0.6)
     found = plain[close[0]] if close else ""
     return re.sub(r"\d+", "%d", found, count=1) if "%d" in name and found else found
 
@@ -238,5 +260,5 @@ def _shown(name: str) -> str:
 
 
 def _listed(names: Sequence[str]) -> str:
-    plain = list(dict.fromkeys(re.sub(r"\d+", "%d", name) for name in names))
+    plain = list(dict.fromkeys(re.sub(r"\d+", "%d", name) for name in names[:_COMPARED]))
     return shortened(", ".join(_shown(name) for name in plain), 200) or "none"

@@ -6,6 +6,7 @@ whole: models, configuration, all other files byte for byte, and the record.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -176,9 +177,7 @@ def _make(run: _Run, given: GenaiFolder, staging: Path, out: FolderOut, began: f
     models = _models(run, given, place)
     if record.exit_code:
         return
-    # A model knows its data by whole paths, and the folder may be named by another.
-    data = {path.resolve() for one in models.values() for path in one.data}
-    used = [path for path in given.other_files if path.resolve() in data]
+    used = _data_of(given, models)
     others = [path for path in given.other_files if path not in used and path != given.path / RECORD]
     if given.path == request.source:  # what the builder made is nobody's to change
         run.source.take([given.path / CONFIG, *others])
@@ -203,6 +202,15 @@ def _make(run: _Run, given: GenaiFolder, staging: Path, out: FolderOut, began: f
     out.exchange(made, RECORD if request.fallback else CONFIG)
 
 
+def _data_of(given: GenaiFolder, models: Mapping[Path, PreparedModel]) -> set[Path]:
+    """Data files of the models by their places in the folder: a model tells where they really lie."""
+    root = os.path.realpath(given.path)
+    really = {os.path.realpath(path) for one in models.values() for path in one.data}
+    # Those that lie deeper than the list of other files goes are the models' all the same.
+    inside = {given.path / os.path.relpath(path, root) for path in really if Path(path).is_relative_to(root)}
+    return inside | {path for path in given.other_files if os.path.realpath(path) in really}
+
+
 def _check_folder(given: GenaiFolder) -> None:
     """Refuse a folder whose models cannot be found.
 
@@ -216,7 +224,10 @@ def _check_folder(given: GenaiFolder) -> None:
     if not given.models:
         raise InputError("it names no model", where=where, fix=fix)
     for model in given.models:
-        if not model.file.is_file():
+        if model.file.name.lower() == RECORD:
+            text = f"model.{model.section} names {model.file.name}, which is the name of the record of a run"
+            raise InputError(text, where=where, fix="give the model another name, and write that into the config")
+        if not os.path.isfile(model.file):  # also says no where no file can have such a name
             raise InputError(f"model.{model.section} names {model.file.name}, which is not there", where=where, fix=fix)
     wrong = next((one for one in given.config.findings if one.severity == "error"), None)
     if wrong is not None:

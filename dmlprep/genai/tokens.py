@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -36,14 +37,14 @@ def token_findings(folder: GenaiFolder) -> Iterator[Finding]:
         yield finding("DP845", text, node="model.tokenizer_dir")
         return
     place = folder.path / inside
-    if not any((place / name).is_file() for name in _KINDS):
+    if not any(os.path.isfile(place / name) for name in _KINDS):
         yield finding(
             "DP847", f"{place.name or place} has no tokenizer.json: text cannot become tokens", node=str(place)
         )
-    elif not (place / "tokenizer_config.json").is_file():
+    elif not os.path.isfile(place / "tokenizer_config.json"):
         yield finding("DP847", f"{place.name or place} has no tokenizer_config.json", node=str(place))
     for name in ("tokenizer.json", "tokenizer_config.json"):
-        if (place / name).is_file():
+        if os.path.isfile(place / name):
             yield from _readable(config, place / name)
 
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import onnx_ir as ir
-from onnx_ir.passes.common import InlinePass
 
 from dmlprep.compiled.door import OnnxError
 from dmlprep.metrics import TOLERANCES
@@ -19,6 +18,7 @@ from dmlprep.parity.candidate import Device
 from dmlprep.parity.graph_cuts import clean, declare, subset
 from dmlprep.parity.probe import Prober
 from dmlprep.rewriting.builder import as_initializer, move_readers, replace_outputs
+from dmlprep.rewriting.inlining import Inline
 
 __all__ = ["Shrinker"]
 
@@ -131,7 +131,7 @@ class Shrinker:
         """Put functions in the place of their calls."""
         if self.model.ir.functions:
             model = self.model.copy()
-            InlinePass()(model.ir)
+            Inline()(model.ir)
             self._try(model, self.fed)
 
     def _open_all(self) -> None:

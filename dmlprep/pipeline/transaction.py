@@ -156,7 +156,7 @@ def _hold_to_contract(
     if not changed:
         return before
     if step.keeps_interface:
-        _same_signature(name, step, before.proto.graph, now.proto.graph)
+        _same_signature(name, step, before, now.proto.graph)
     else:
         check_interface(model.ir)
     if within_target:
@@ -195,7 +195,18 @@ def _doubled_before(before: Frozen, names: list[str]) -> bool:
     return all(seen[name] > 1 for name in names)
 
 
-def _same_signature(name: str, step: Pass[Any], old: onnx.GraphProto, new: onnx.GraphProto) -> None:
+def _refuse_wrong_types(before: Frozen) -> None:
+    """Refuse a model that declared an output wrongly before the pass, which then is not to blame for the type."""
+    from dmlprep.analysis.output_types import refuse_wrong_types
+    from dmlprep.analysis.shapes import Inference
+    from dmlprep.model import thaw
+
+    model = thaw(before)
+    refuse_wrong_types(model.graph, Inference.of(model))
+
+
+def _same_signature(name: str, step: Pass[Any], before: Frozen, new: onnx.GraphProto) -> None:
+    old = before.proto.graph
     weights = {t.name for t in old.initializer} | {t.name for t in new.initializer}
     for kind, olds, news in (("inputs", old.input, new.input), ("outputs", old.output, new.output)):
         # Before IR 4 weights are inputs as well; a pass may mend that.
@@ -204,8 +215,9 @@ def _same_signature(name: str, step: Pass[Any], old: onnx.GraphProto, new: onnx.
         if [v.name for v in was] != [v.name for v in is_]:
             raise InternalError(f"the pass changed the model's {kind}", where=f"step {name}", fix="please report this")
         for a, b in zip(was, is_, strict=True):
-            before, after = _element_type(a.type), _element_type(b.type)
-            if before not in (after, "tensor_type:0", "none:0") and step.keeps_type(a.name):
+            had, has = _element_type(a.type), _element_type(b.type)
+            if had not in (has, "tensor_type:0", "none:0") and step.keeps_type(a.name):
+                _refuse_wrong_types(before)
                 raise InternalError(
                     f"the pass changed the type of {a.name!r}", where=f"step {name}", fix="please report this"
                 )

@@ -97,7 +97,7 @@ def _run(options: argparse.Namespace, corpus: Corpus, work: Path) -> int:
 def _keep(outcome: Outcome, corpus: Corpus, folder: Path | None) -> None:
     name, content = next(iter(outcome.case.files.items()))
     parents = corpus.of(name)
-    if parents is None or name.endswith(".json") or len(content) > _KEPT:
+    if parents is None or (name.endswith(".json") and parents is not corpus.configs) or len(content) > _KEPT:
         return
     # What is refused at the door leads no deeper: too many such parents, and the steps see few models.
     if outcome.code == 2 and outcome.case.number % _REFUSED:
@@ -105,7 +105,8 @@ def _keep(outcome: Outcome, corpus: Corpus, folder: Path | None) -> None:
     parents.append(content)
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / f"{outcome.case.number:06}{Path(name).suffix}").write_bytes(content)
+        known = f"-{Path(name).name}" if parents is corpus.configs else Path(name).suffix
+        (folder / f"{outcome.case.number:06}{known}").write_bytes(content)
 
 
 def _replay(folder: Path, work: Path) -> int:

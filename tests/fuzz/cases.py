@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from dataclasses import dataclass
 from tests.fuzz.archives import mutated_archive
 from tests.fuzz.corpus import Corpus, parent
 from tests.fuzz.fleets import VRAM, fleet_file
+from tests.fuzz.folders import good_folder, hostile_folder
 from tests.fuzz.frames import framed_recipe, preprocessor, takes_pictures
 from tests.fuzz.models import mutated
 from tests.fuzz.texts import mutated_json, mutated_text
@@ -20,6 +22,10 @@ _UNPROVED = ("--set", "parity.cpu=false", "--set", "parity.fp16_emulation=off", 
 """No session is opened: the steps are what is tried."""
 
 _LIMIT = ("--time-limit", "3")
+
+_FILTERS = ("vendor=nvidia", "vendor=0x10de,type=gpu", "type=npu", "device=9860", "device=4294967296", "vendor=", "x=1")
+_WEIGHTED = (b"MatMul", b"Gemm", b"Gather")
+"""Operators that have weights which may become fewer bits."""
 
 _PINS = ("batch=1", "sequence=16", "length=64", "height=32", "width=32", "N=1", "x:0=1", "input:0=1", "past=4")
 
@@ -226,6 +232,50 @@ def _package(rng: random.Random, corpus: Corpus) -> _Made:
     return files, [*word, *_form(rng, "json")]
 
 
+def _genai(rng: random.Random, corpus: Corpus) -> _Made:
+    """A folder of a language model: mostly checked, now and then prepared, seldom held against a good one."""
+    kind = rng.random()
+    if kind < 0.04:
+        files = {**hostile_folder(rng, corpus.models, corpus.configs, full=True), **good_folder("g")}
+        sides = rng.choice((("f", "g"), ("g", "f")))
+        prompt = ["--prompt", text(rng)[:400]] if rng.random() < 0.2 else []
+        return files, ["genai", "compare", *sides, "--steps", "2", *_LIMIT, "--no-genai", *prompt, *_form(rng, "json")]
+    files = hostile_folder(rng, corpus.models, corpus.configs)
+    if kind < 0.7:
+        vram = ["--vram", rng.choice(("1MB", "4GB", *VRAM))] if rng.random() < 0.3 else []
+        return files, ["genai", "check", "f", *vram, *_form(rng, "json", "sarif")]
+    options = ["--device-filter", rng.choice(_FILTERS)] if rng.random() < 0.2 else []
+    options += ["--fallback", "cpu"] if rng.random() < 0.2 else []
+    if rng.random() < 0.3:
+        options += ["--precision", "int4", *rng.choice(([], ["--set", "step.weights.least=1"]))]
+    options += [rng.choice(("--graph-capture", "--no-graph-capture"))] if rng.random() < 0.2 else []
+    options += ["--device-id", str(rng.choice((0, 1, 9)))] if rng.random() < 0.1 else []
+    return files, ["genai", "prepare", "f", "-o", "out", "--no-proof", "-q", *options, *_form(rng, "json")]
+
+
+def _weights(rng: random.Random, corpus: Corpus) -> _Made:
+    """Weights of few bits, of models that have some."""
+    model = next((m for m in rng.choices(corpus.models, k=8) if any(op in m for op in _WEIGHTED)), corpus.models[0])
+    settings = {
+        "bits": rng.choice(("4", "8")),
+        "block_size": rng.choice(("16", "32", "64", "256")),
+        "symmetric": rng.choice(("true", "false")),
+        "last_layer": rng.choice(("keep", "same", "8")),
+        "embeddings": rng.choice(("keep", "int8")),
+        "engine": rng.choice(("own", "own", "onnxruntime")),
+        "keep_nodes": rng.choice(("[]", '["n0"]', json.dumps([rng.choice(TEXTS)[:300]]))),
+        "keep_patterns": rng.choice(('[".*"]', '[".*_0"]', "[]", '["(a+)+$"]', '["("]')),
+    }
+    chosen = rng.sample(sorted(settings), rng.choice((1, 2, 3, 4)))
+    # A mutated model is small, and the step leaves small weights alone unless it is told otherwise.
+    least = ["--set", f"step.weights.least={rng.choice((1, 1, 1, 64))}"] if rng.random() < 0.9 else []
+    options = [part for name in chosen for part in ("--set", f"step.weights.{name}={settings[name]}")]
+    command = ["prepare", "m.onnx", "-o", "out", "-r", "@llm-int4", *_UNPROVED, *least, *options]
+    files = {"m.onnx": mutated(rng, model, rng.choice(corpus.models))}
+    # No pins: the recipe has no step for them.
+    return files, [*command, "--set", "step.fp16.islands=off"]
+
+
 _KINDS: dict[str, tuple[float, Callable[[random.Random, Corpus], _Made]]] = {
     "check": (34, _check),
     "plan": (14, _plan),
@@ -245,6 +295,8 @@ _KINDS: dict[str, tuple[float, Callable[[random.Random, Corpus], _Made]]] = {
     "frame": (8, _framed),
     "folder": (2, _run_folder),
     "package": (3, _package),
+    "genai": (6, _genai),
+    "weights": (4, _weights),
 }
 
 KINDS = tuple(_KINDS)

@@ -36,6 +36,8 @@ class Corpus:
     bisection: bytes = b""
     """The record of a bisection."""
     feeds: list[bytes] = field(default_factory=list)
+    configs: list[bytes] = field(default_factory=list)
+    """``genai_config.json`` of folders that were found."""
     result: bytes = b""
     """The model of the run whose record is the first one."""
     package: dict[str, bytes] = field(default_factory=dict)
@@ -50,7 +52,10 @@ class Corpus:
 
     def of(self, name: str) -> list[bytes] | None:
         """The parents among which a file of that name belongs."""
-        if name == "command.json":  # how a finding is run
+        if name.endswith("genai_config.json"):
+            return self.configs
+        # how a finding is run, and what lies beside a language model
+        if name == "command.json" or name.endswith(("tokenizer.json", "_config.json", "params.json")):
             return None
         kinds = {".onnx": self.models, ".toml": self.recipes, ".json": self.records, ".npz": self.feeds}
         return kinds.get(Path(name).suffix)

@@ -23,6 +23,7 @@ from typing import Any
 from dmlprep.runtime.memory import Family
 from tests.fuzz.cases import Case
 from tests.fuzz.fleets import fleet_left
+from tests.fuzz.folders import left_of_folder
 
 __all__ = ["MEMORY", "SECONDS", "Outcome", "Runner", "found", "run_all", "runners", "save"]
 
@@ -93,7 +94,7 @@ class Runner:
         shutil.rmtree(place, ignore_errors=True)
         place.mkdir(parents=True)
         for name, content in case.files.items():
-            (place / name).parent.mkdir(exist_ok=True)
+            (place / name).parent.mkdir(parents=True, exist_ok=True)
             (place / name).write_bytes(content)
         began = time.monotonic()
         answer, fault, memory = self._ask(case, began)
@@ -222,6 +223,8 @@ def _left(case: Case, place: Path, code: int) -> str:
         return f"left {_plain(hidden[0])}"
     if case.command[0] == "fleet":
         return _of_fleet(case, place, code, left)
+    if case.command[0] == "genai":
+        return _of_genai(case, place, code, left)
     if case.command[0] == "prepare" and "-o" in case.command and case.command[case.command.index("-o") + 1] == "out":
         whole = {"out/model.onnx", "out/run.json"} <= left
         if code == 0 and not whole:
@@ -237,6 +240,16 @@ def _of_fleet(case: Case, place: Path, code: int, left: set[str]) -> str:
     if "--dry-run" in case.command:
         return f"left {_plain(min(left))}" if left else ""
     return "" if "--shard" in case.command or "--only" in case.command else fleet_left(place / "out", code)
+
+
+def _of_genai(case: Case, place: Path, code: int, left: set[str]) -> str:
+    at_most = {"out"} if case.command[1] == "prepare" else set[str]()
+    if outside := [name for name in left if name.partition("/")[0] not in at_most]:
+        return f"left {_plain(min(outside))}"
+    if case.command[1] != "prepare":
+        return ""
+    given = {name.partition("/")[2]: held for name, held in case.files.items()}
+    return left_of_folder(place / "out", code, given)
 
 
 def _last_frame(raised: str) -> str:
@@ -298,7 +311,7 @@ def save(outcome: Outcome, folder: Path) -> Path:
     place = folder / name
     place.mkdir(parents=True, exist_ok=True)
     for file, content in outcome.case.files.items():
-        (place / file).parent.mkdir(exist_ok=True)
+        (place / file).parent.mkdir(parents=True, exist_ok=True)
         (place / file).write_bytes(content)
     (place / _COMMAND).write_text(json.dumps(outcome.case.command), encoding="utf-8")
     (place / _FAULT).write_bytes(f"{outcome.fault}\n{outcome.detail}\n".encode("utf-8", "backslashreplace"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,9 @@ from click.testing import CliRunner
 import dmlprep
 from dmlprep.cli.genai_check import command
 from dmlprep.errors import InputError
+from dmlprep.genai.config import GenaiConfig
+from dmlprep.genai.models import state_names
+from dmlprep.genai.names import Interface, name_findings
 from tests.genai.folders import config, write_folder
 
 Edit = Callable[[dict[str, Any]], None]
@@ -197,3 +201,55 @@ def test_forms(tmp_path: Path, form: str) -> None:
     assert "DP861" in result.output
     if form in ("json", "sarif"):
         json.loads(result.output)
+
+
+@pytest.mark.parametrize("key", ["model.decoder.filename", "model.tokenizer_dir", "model.vision.config_filename"])
+@pytest.mark.parametrize("name", ["a" * 300, "d/" * 3000 + "x", "\ud800"], ids=["long", "deep", "half"])
+def test_a_name_that_no_file_can_have_is_not_there(tmp_path: Path, key: str, name: str) -> None:
+    settings = config()
+    settings["model"]["vision"] = {}
+    _at(settings, key, name)
+    folder = write_folder(tmp_path / "folder", settings)
+    assert {"DP846", "DP847"} & {code for code, _, _ in _faults(folder)}
+
+
+def test_many_stages_are_refused(tmp_path: Path) -> None:
+    settings = config()
+    settings["model"]["decoder"]["pipeline"] = [{f"s{n}": {"filename": "model.onnx"}} for n in range(3000)]
+    folder = write_folder(tmp_path / "folder", settings)
+    with pytest.raises(InputError, match="3000 stages"):
+        dmlprep.genai_check(folder)
+
+
+def test_of_many_names_the_first_ones_are_told() -> None:
+    settings = config()
+    settings["model"]["decoder"]["inputs"] |= {f"k{n}": f"past_{n}_%d" for n in range(3000)}
+    model = Interface(tuple(f"x{n}" for n in range(3000)), ("logits",))
+    found = list(name_findings(GenaiConfig(Path(), settings, ()), "decoder", "model.onnx", model))
+    assert len(found) == 201
+    assert "more than 200 names" in found[-1].message
+
+
+@pytest.mark.parametrize("raw", ['"' + '\\"' * 100_000, '{"a": "' + '\\"' * 100_000], ids=["outside", "inside"])
+def test_a_string_without_an_end_is_refused_soon(tmp_path: Path, raw: str) -> None:
+    (tmp_path / "genai_config.json").write_text(raw, encoding="utf-8")
+    began = time.process_time()
+    with pytest.raises(InputError, match="not JSON"):
+        dmlprep.genai_check(tmp_path)
+    assert time.process_time() - began < 5  # it was minutes: 0.1 s
+
+
+def test_white_space_that_json_does_not_have(tmp_path: Path) -> None:
+    folder = write_folder(tmp_path / "folder")
+    text = (folder / "genai_config.json").read_text(encoding="utf-8")
+    (folder / "genai_config.json").write_text("\f" + text, encoding="utf-8")
+    with pytest.raises(InputError, match="not JSON"):
+        dmlprep.genai_check(folder)
+
+
+def test_a_name_of_several_layers_holds_no_state() -> None:
+    settings = config()
+    settings["model"]["decoder"]["inputs"]["past_key_names"] = "%d" * 24
+    patterns = state_names(GenaiConfig(Path(), settings, ()))
+    assert not any(one.fullmatch("1" * 40 + "x") for one in patterns)  # it took for ever
+    assert any(one.fullmatch("past_key_values.7.value") for one in patterns)

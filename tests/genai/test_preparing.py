@@ -285,3 +285,33 @@ def test_a_folder_whose_proof_cannot_cover_a_model_is_not_written(tmp_path: Path
     assert record.exit_code == 3
     assert "takes embeddings" in record.error
     assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_may_be_named_from_where_one_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder(tmp_path / "in")
+    monkeypatch.chdir(tmp_path)
+    for out, more in (("out", {}), ("both", {"fallback": "cpu"})):
+        record = prepared(Path("in"), Path(out), **more)
+        assert (record.exit_code, record.error) == (0, "")
+    assert set(state(tmp_path / "out")) == {*state(tmp_path / "in"), "run.json"}
+    before, cpu = state(tmp_path / "in"), state(tmp_path / "both" / "cpu")
+    assert {name: cpu[name] for name in before if name != "genai_config.json"} == {
+        name: digest for name, digest in before.items() if name != "genai_config.json"
+    }
+
+
+def test_a_model_with_the_name_of_the_record_is_refused(tmp_path: Path) -> None:
+    source = folder(tmp_path / "in", data=False)
+    (source / "model.onnx").rename(source / "run.json")
+    edit(source, "model", "decoder", "filename", value="run.json")
+    with pytest.raises(InputError, match="name of the record"):
+        prepared(source, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_number_of_thousands_of_digits_stays_as_it_is(tmp_path: Path) -> None:
+    source = folder(tmp_path / "in")
+    text = (source / "genai_config.json").read_text(encoding="utf-8")
+    (source / "genai_config.json").write_text(text.replace("{", '{"x": ' + "9" * 5000 + ", ", 1), encoding="utf-8")
+    assert prepared(source, tmp_path / "out").exit_code == 0
+    assert "9" * 5000 in (tmp_path / "out" / "genai_config.json").read_text(encoding="utf-8")

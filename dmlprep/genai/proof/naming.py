@@ -51,12 +51,12 @@ def decoder_names(folder: GenaiFolder, session: Session) -> Names:
             name("outputs.present_value_names", "present.%d.value"),
         ),
     )
-    pairs = [
-        (past.replace("%d", str(layer)), present.replace("%d", str(layer)))
+    pairs = [  # those that are not fed are never held: a pattern may be as long as a config
+        (name_of_layer, present.replace("%d", str(layer)))
         for layer in range(min(config.number("model.decoder.num_hidden_layers") or _MOST_LAYERS, _MOST_LAYERS))
         for past, present in patterns
+        if (name_of_layer := past.replace("%d", str(layer))) in fed
     ]
-    pairs = [pair for pair in pairs if pair[0] in fed]
     states = (name("inputs.rnn_states_prev", "rnn_states_prev"), name("outputs.rnn_states", "rnn_states"))
     recurrent = not pairs and states[0] in fed
     if recurrent:

@@ -7,6 +7,7 @@ import onnx_ir as ir
 
 from dmlprep.analysis.annotate import write_types
 from dmlprep.analysis.branches import deciding_inputs
+from dmlprep.analysis.output_types import refuse_wrong_types
 from dmlprep.analysis.shapes import Inference
 from dmlprep.errors import ModelRefused
 from dmlprep.model import Model
@@ -125,26 +126,10 @@ def _set_inputs(graph: ir.Graph, sizes: Sizes, unranked: dict[str, list[int]]) -
         value.shape = with_dims(value.shape, new)
 
 
-def _named(kind: ir.TypeProtocol | None) -> str:
-    """``FLOAT``, ``sequence of INT64``; empty where it is not known whole."""
-    if isinstance(kind, ir.SequenceType | ir.OptionalType):
-        inner = _named(kind.elem_type)
-        return inner and f"{'sequence' if isinstance(kind, ir.SequenceType) else 'optional'} of {inner}"
-    return kind.dtype.name if kind is not None and kind.dtype != ir.DataType.UNDEFINED else ""
-
-
 def _note_corrections(graph: ir.Graph, known: Inference, sizes: Sizes, context: Context) -> None:
     """A model that declares an output with a wrong size runs on the CPU with a warning and fails on DirectML."""
+    refuse_wrong_types(graph, known)
     for value in graph.outputs:
-        proto = known.type(value)
-        declared, found = _named(value.type), _named(proto and ir.serde.deserialize_type_proto_for_type(proto))
-        if declared and found and declared != found:
-            raise ModelRefused(
-                f"output {value.name} is declared {declared}, and is {found}: ONNX Runtime does not load that",
-                where=value.name or "",
-                code="DP003",
-                fix="export the model again",
-            )
         dims, old = known.dims(value), value.shape
         if dims is None or old is None:
             continue

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import onnx_ir as ir
-from onnx_ir.passes.common import InlinePass, RemoveUnusedFunctionsPass
+from onnx_ir.passes.common import RemoveUnusedFunctionsPass
 
 from dmlprep.errors import ModelRefused
 from dmlprep.model import Model
 from dmlprep.model.walk import nodes
+from dmlprep.rewriting.inlining import Inline
 
 __all__ = ["inline_calls"]
 
@@ -39,7 +40,7 @@ def inline_calls(model: Model, *choices: dict[int, str]) -> bool:
             if id(node) in chosen:
                 node.metadata_props[f"{_TAG}{index}"] = chosen[id(node)]
     try:
-        result = InlinePass()(model.ir)
+        result = Inline()(model.ir)
     except Exception as error:  # onnx-ir's passes have no common error
         raise ModelRefused(
             f"a model-local function cannot be inlined: {error}",
