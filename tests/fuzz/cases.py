@@ -260,7 +260,7 @@ def _weights(rng: random.Random, corpus: Corpus) -> _Made:
         "bits": rng.choice(("4", "8")),
         "block_size": rng.choice(("16", "32", "64", "256")),
         "symmetric": rng.choice(("true", "false")),
-        "last_layer": rng.choice(("keep", "same", "8")),
+        "last_layer": rng.choice(('"keep"', '"same"', '"8"')),
         "embeddings": rng.choice(("keep", "int8")),
         "engine": rng.choice(("own", "own", "onnxruntime")),
         "keep_nodes": rng.choice(("[]", '["n0"]', json.dumps([rng.choice(TEXTS)[:300]]))),
