@@ -51,7 +51,7 @@ _WITH_VALUES: list[Case] = [
         21,
     ),
     case(
-        "dequantize-axis-omitted",
+        "quantize-axis-missing",
         [node("DequantizeLinear", ["x", "s"], ["y"], name="n")],
         {"x": np.arange(-3, 4, dtype=np.int32)},
         {"y": (F, [7])},

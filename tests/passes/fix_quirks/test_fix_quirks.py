@@ -113,6 +113,47 @@ def test_quantization_before_opset_21_is_right_at_every_axis(opset: int) -> None
     assert not fixed(onnx.parser.parse_model(text))[2]
 
 
+AXES = {
+    # data, scale, axis, opset -> severity on ort-1.30; each was run on DirectML, where what is "" is right but for int4
+    ("uint8[7]", "float[1]", "", 17): "error",
+    ("int8[7]", "float16[1]", "", 20): "error",
+    ("uint8[7]", "float[1]", "", 21): "error",
+    ("uint8[7]", "float[1]", "axis = -2", 17): "error",
+    ("uint8[2,3]", "float[1]", "axis = 2", 17): "error",
+    ("uint8[1,1]", "float[1]", "axis = 2", 17): "error",
+    ("uint8[2,n]", "float[1]", "axis = 2", 17): "error",
+    ("uint8", "float[1]", "axis = 0", 17): "error",
+    ("uint8[n]", "float[1]", "", 17): "warning",
+    ("uint8[1]", "float[1]", "", 17): "",
+    ("uint8[7]", "float", "", 17): "",
+    ("uint8[7]", "float", "axis = 1", 17): "",
+    ("uint8[7]", "float[1]", "axis = 0", 17): "",
+    ("uint8[7]", "float[1]", "axis = -1", 17): "",
+    ("uint8[7]", "float[7]", "axis = 0", 17): "",
+    ("uint8[2,3]", "float[1]", "", 17): "",
+    ("uint8[2,3,4]", "float[1]", "", 21): "",
+    ("uint8[7]", "float[1]", "", 10): "",
+    ("int32[7]", "float[1]", "", 21): "",
+    ("uint8[7]", "float[1]", "", 23): "",
+    ("int4[7]", "float[1]", "", 21): "",  # refused with every axis, and with a scalar scale
+}
+
+
+@pytest.mark.parametrize("form", AXES, ids=str)
+def test_an_axis_that_the_data_does_not_have(form: tuple[str, str, str, int]) -> None:
+    data, scale, axis, opset = form
+    kind, _, sizes = data.partition("[")
+    zero, out = scale.replace("float16", kind).replace("float", kind), scale.partition("[")[0]
+    text = f"""<ir_version: 8, opset_import: ["": {opset}]>
+    g ({data} x, {scale} s, {zero} z) => ({out}{"[" if sizes else ""}{sizes} y)
+    {{ y = DequantizeLinear {f"<{axis}>" if axis else ""} (x, s, z) }}"""
+    facts = read_facts(Model(ir.from_proto(onnx.parser.parse_model(text))), find_target().tables)
+    hits = [h for h in find_quirks(facts, find_target("ort-1.30")) if h.quirk.id == "quantize-axis-missing"]
+    assert "".join(hit.finding().severity for hit in hits) == AXES[form]
+    if opset == 21:
+        assert find_quirks(facts, find_target("ort-1.24")) == []
+
+
 REFUSED = {
     "a 0 in the shape": (
         "g (float[n,6] x, int64[2] s) => (float[a,b] y) { y = Reshape <allowzero = 1> (x, s) }",
@@ -157,6 +198,11 @@ REFUSED = {
         "g (int4[2,3,4] x, float[3] s) => (float[2,3,4] y) { y = DequantizeLinear <axis = 1> (x, s) }",
         21,
         "no exact form",
+    ),
+    "a computed scale of data without an axis": (
+        "g (uint8 x, float[1] s, uint8[1] z) => (float y) { y = DequantizeLinear (x, s, z) }",
+        17,
+        "has no axis",
     ),
 }
 
