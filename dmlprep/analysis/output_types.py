@@ -5,6 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from dmlprep.analysis.known import Known
+from dmlprep.analysis.schemas import schema_at, type_constraints, type_parameters
 from dmlprep.errors import ModelRefused
 
 __all__ = ["refuse_wrong_types"]
@@ -17,8 +18,7 @@ def refuse_wrong_types(graph: ir.Graph, known: Known) -> None:
         ModelRefused: DP003.
     """
     for value in graph.outputs:
-        proto = known.type(value)
-        declared, found = _named(value.type), _named(proto and ir.serde.deserialize_type_proto_for_type(proto))
+        declared, found = _named(value.type), _of_inputs(value, known) or _known(value, known)
         if declared and found and declared != found:
             raise ModelRefused(
                 f"output {value.name} is declared {declared}, and is {found}: ONNX Runtime does not load that",
@@ -26,6 +26,28 @@ def refuse_wrong_types(graph: ir.Graph, known: Known) -> None:
                 code="DP003",
                 fix="export the model again",
             )
+
+
+def _of_inputs(value: ir.Value, known: Known) -> str:
+    """The type by an input that must have the same: what is declared counts as known where nothing else is."""
+    node, place = value.producer(), value.index()
+    if node is None or place is None or node.domain:
+        return ""
+    key = (node.op_type, known.version(node))
+    if schema_at(*key) is None:
+        return ""
+    outputs, inputs = (type_parameters(*key, outputs=which) for which in (True, False))
+    if place >= len(outputs) or outputs[place][1] == "Variadic" or outputs[place][0] not in type_constraints(*key):
+        return ""
+    # A variadic input comes last and may have a type for each value; those that are left out come last too.
+    same = [at for at, (kind, how) in enumerate(inputs) if kind == outputs[place][0] and how != "Variadic"]
+    alike = (node.inputs[at] for at in same if at < len(node.inputs))
+    return next((found for one in alike if (found := _known(one, known))), "")
+
+
+def _known(value: ir.Value | None, known: Known) -> str:
+    proto = known.type(value)
+    return _named(proto and ir.serde.deserialize_type_proto_for_type(proto))
 
 
 def _named(kind: ir.TypeProtocol | None) -> str:

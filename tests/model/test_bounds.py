@@ -178,6 +178,25 @@ def test_an_output_of_another_type_than_is_declared(kind: str, tmp_path: Path) -
     assert [f.code for f in dmlprep.check(path).findings if f.severity == "error"][:1] == ["DP003"]
 
 
+def test_an_output_of_another_type_than_an_input_that_must_have_the_same(tmp_path: Path) -> None:
+    # Of what com.microsoft's operator makes nobody knows the type; the weights of the Gemm tell that of its result.
+    nodes = [
+        helper.make_node("Unheard", ["x"], ["h"], domain="com.microsoft"),
+        helper.make_node("Gemm", ["h", "w"], ["y"]),
+    ]
+    weight = helper.make_tensor("w", TensorProto.FLOAT, [2, 2], [1.0, 2.0, 3.0, 4.0])
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 2])
+    y = helper.make_tensor_value_info("y", TensorProto.DOUBLE, [1, 2])
+    graph = helper.make_graph(nodes, "g", [x], [y], [weight])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(model, tmp_path / "m.onnx")
+    record = dmlprep.prepare(
+        tmp_path / "m.onnx", out=tmp_path / "out", recipe="@static-fp32", settings=["parity.cpu=false"]
+    )
+    assert record.exit_code == 1
+    assert "declared DOUBLE, and is FLOAT" in record.all_findings()[-1].message
+
+
 def test_an_output_that_is_a_sequence_and_declared_a_tensor(tmp_path: Path) -> None:
     model = _model([helper.make_node("SequenceConstruct", ["x"], ["y"])])
     record = dmlprep.prepare(_saved(tmp_path / "m.onnx", model), out=tmp_path / "out", recipe="@static-fp32")
