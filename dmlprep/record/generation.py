@@ -26,7 +26,8 @@ class LogitFigures(msgspec.Struct, frozen=True):
         top1: share of positions at which the most likely token is the same.
         top5: mean share of the five most likely tokens that is the same, in any order.
         margin: median of the original's logit of its first token less that of its second.
-        noise: root mean square of the differences.
+        noise: how far a logit is off by chance: root mean square of the differences, or the deviation among the likely
+            tokens where that is larger.
         decided: positions at which the margin is beyond the noise.
         top1_decided: share of those at which the most likely token is the same; 1 where there are none.
     """
@@ -68,7 +69,7 @@ class GreedyText(msgspec.Struct, frozen=True):
     Attributes:
         equal: tokens that are equal before the first that is not.
         margin: of the original, at the first token that differs; ``None`` where all are equal, or it is not known.
-        noise: of the candidate there: root mean square of the differences of the logits.
+        noise: of the candidate there.
         original, prepared: the tokens.
         original_text, prepared_text: the same as text; empty without a tokenizer.
     """

@@ -16,6 +16,12 @@ Array = np.ndarray[Any, Any]
 
 _TOP = 5
 
+_LIKELY = 20
+"""Most likely tokens of each side whose differences are looked at apart from the others'."""
+
+_DEVIATION = 1.4826
+"""Standard deviation of normally distributed numbers as a multiple of their median absolute deviation."""
+
 
 def _log_softmax(row: Array) -> Array:
     shifted = row - row.max()
@@ -32,9 +38,18 @@ def margin_of(row: Array) -> float:
 
 
 def noise_of(original: Array, candidate: Array) -> float:
-    """Root mean square of the differences of two rows, their mean taken out."""
+    """How far a logit is off by chance at one position.
+
+    The root mean square of the differences of two rows, their mean taken out. Likely tokens have larger logits, and
+    with them larger errors, than the thousands that never come. So it is no less than the deviation among the likely
+    tokens of both sides: by its median, as one token that is wrong is no chance.
+    """
     apart = np.asarray(candidate, np.float64) - np.asarray(original, np.float64)
-    return float(np.sqrt(np.mean((apart - apart.mean()) ** 2)))
+    few = min(_LIKELY, apart.size)
+    likely = np.union1d(np.argpartition(original, -few)[-few:], np.argpartition(candidate, -few)[-few:])
+    among = apart[likely]
+    deviation = _DEVIATION * float(np.median(np.abs(among - np.median(among))))
+    return max(deviation, float(np.sqrt(np.mean((apart - apart.mean()) ** 2))))
 
 
 class Differences:
@@ -85,7 +100,7 @@ class Differences:
                 float(int(original.argmax()) == int(candidate.argmax())),
                 len(set(top.tolist()) & set(top_other.tolist())) / few,
                 margin_of(original),
-                float(np.sqrt(np.mean(apart**2))),
+                noise_of(original, candidate),
             )
         )
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dmlprep.genai.proof.bounds import NOISE_SPAN
-from dmlprep.genai.proof.figures import Differences, Losses
+from dmlprep.genai.proof.figures import Differences, Losses, noise_of
 
 ROWS, VOCABULARY = 7, 40
 
@@ -31,14 +31,17 @@ def test_figures(sides: tuple[np.ndarray, np.ndarray]) -> None:
     found = differences.figures()
     assert found is not None
     apart = [list(c - o - np.mean(c - o)) for o, c in zip(original, candidate, strict=True)]
-    divergences, informations, top5, decided = [], [], [], []
+    divergences, informations, top5, noises, decided = [], [], [], [], []
     for one, other, row in zip(original, candidate, apart, strict=True):
         p, q = softmax(one), softmax(other)
         divergences.append(sum(a * np.log(a / b) for a, b in zip(p, q, strict=True)))
         informations.append(sum(a * np.log(a * VOCABULARY) for a in p))
         top5.append(len(set(np.argsort(one)[-5:]) & set(np.argsort(other)[-5:])) / 5)
         first, second = sorted(one)[-1], sorted(one)[-2]
-        decided.append(first - second > NOISE_SPAN * np.sqrt(np.mean(np.square(row))))
+        likely = sorted(set(np.argsort(one)[-20:]) | set(np.argsort(other)[-20:]))
+        among = np.array(row)[likely]
+        noises.append(max(np.sqrt(np.mean(np.square(row))), 1.4826 * np.median(abs(among - np.median(among)))))
+        decided.append(first - second > NOISE_SPAN * noises[-1])
     equal = [np.argmax(a) == np.argmax(b) for a, b in zip(original, candidate, strict=True)]
     assert found.positions == ROWS
     assert found.max_difference == pytest.approx(np.abs(apart).max())
@@ -48,10 +51,29 @@ def test_figures(sides: tuple[np.ndarray, np.ndarray]) -> None:
     assert found.information == pytest.approx(np.mean(informations))
     assert found.top1 == pytest.approx(np.mean(equal))
     assert found.top5 == pytest.approx(np.mean(top5))
-    assert found.noise == pytest.approx(np.sqrt(np.mean(np.square(apart))))
+    assert found.noise == pytest.approx(np.sqrt(np.mean(np.square(noises))))
     assert found.decided == sum(decided)
     assert 0 < found.decided < ROWS
     assert found.top1_decided == pytest.approx(np.mean(np.array(equal)[decided]))
+
+
+def test_the_noise_is_that_of_likely_tokens_where_they_have_more() -> None:
+    rng = np.random.default_rng(2)
+    original = np.concatenate([rng.uniform(8, 12, 30), rng.standard_normal(5000) * 0.3])
+    errors = np.concatenate([rng.standard_normal(30) * 0.3, rng.standard_normal(5000) * 0.01])
+    assert 0.15 < noise_of(original, original + errors) < 0.5  # and not the 0.025 of all
+
+
+def test_one_wrong_token_is_no_noise() -> None:
+    rng = np.random.default_rng(3)
+    original = np.concatenate([[16.0], rng.uniform(8, 12, 30), rng.standard_normal(5000) * 0.3])
+    candidate = original + rng.standard_normal(5031) * 0.01
+    candidate[0] = 9.0  # the favourite is lost
+    differences = Differences()
+    differences.add(original[None], candidate[None])
+    found = differences.figures()
+    assert found is not None
+    assert (found.decided, found.top1_decided) == (1, 0.0)
 
 
 def test_what_is_added_to_all_logits_changes_nothing(sides: tuple[np.ndarray, np.ndarray]) -> None:
