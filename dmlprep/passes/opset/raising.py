@@ -15,6 +15,7 @@ from dmlprep.model.walk import label, nodes
 from dmlprep.passes.opset.handling import relabels_upward
 from dmlprep.passes.opset.legacy import align_broadcasts, resizes_of_opset_10
 from dmlprep.passes.opset.lowering import lower
+from dmlprep.rewriting.names import Names
 
 __all__ = ["must_raise", "raise_opset", "weights_out_of_inputs"]
 
@@ -152,11 +153,13 @@ def _keep(before: Model, after: Model) -> None:
     new.graph.metadata_props.update(old.graph.metadata_props)
     new.graph.name, new.graph.doc_string = old.graph.name, old.graph.doc_string
     made: dict[str, ir.Node] = {v.name: node for node in nodes(old) for v in node.outputs if v.name}
+    names = Names(new)
     for node in nodes(new):
         was = next((made[v.name] for v in node.outputs if v.name in made), None)
         if was is None:
             continue
-        node.name = node.name or was.name
+        # Where the converter made several nodes of one, another than the last may have its name.
+        node.name = node.name or (names.node(was.name) if was.name else None)
         node.doc_string = node.doc_string or was.doc_string
         node.metadata_props.update(was.metadata_props)
         for value, origin in zip(node.outputs, was.outputs, strict=False):

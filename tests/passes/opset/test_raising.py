@@ -120,6 +120,17 @@ def test_texts_and_metadata_survive() -> None:
     assert raised.graph.input[0].type.tensor_type.shape.dim[0].denotation == "DATA_BATCH"
 
 
+def test_a_node_that_becomes_several_gives_its_name_to_one() -> None:
+    model = old(helper.make_node("Softmax", ["x"], ["y"], name="s", axis=1), floats(2, 3, 4), [2, 3, 4], {}, 6)
+    raised, _ = bring(model, 17)
+    names = [node.name for node in raised.graph.node if node.name]
+    assert len(raised.graph.node) > 1
+    assert "s" in names
+    assert len(set(names)) == len(names)
+    x = floats(2, 3, 4)
+    close(run(raised, {"x": x}), run(model, {"x": x}))
+
+
 def test_functions_are_inlined_before_the_converter_would_drop_them() -> None:
     text = """<ir_version: 8, opset_import: ["" : 12, "my" : 1]>
     g (float[2, 3] x) => (float[2, 3] y) { y = my.f (x) }
