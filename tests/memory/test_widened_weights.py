@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -39,6 +40,7 @@ def test_the_estimate_is_what_was_measured(count: int, measured: int, tmp_path: 
 
 
 @pytest.mark.dml
+@pytest.mark.skipif(sys.platform == "win32", reason="DXGI tells what an adapter lends now and then, not each heap")
 def test_it_is_still_so(tmp_path: Path) -> None:
     path = write_row(tmp_path / "m.onnx", 5)
     found = memory_of(dmlprep.check(path).facts)
