@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import json
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from dmlprep.genai.json_text import JsonText
 
@@ -112,3 +116,81 @@ def test_true_is_not_one() -> None:
     text = JsonText('{"a": 1}')
     assert text.set(["a"], True)
     assert text.text == '{"a": true}'
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ('{"a": 5}', '{"a": {"b": 1}}'),
+        ('{"a": "text"}', '{"a": {"b": 1}}'),
+        ('{"a": [{"b": 2}]}', '{"a": {"b": 1}}'),
+        ("[1]", '{"a": {"b": 1}}'),
+    ],
+)
+def test_what_is_no_object_gives_way_to_one(before: str, after: str) -> None:
+    text = JsonText(before)
+    assert text.set(["a", "b"], 1)
+    assert text.text == after
+
+
+def test_a_document_of_thousands_of_sections() -> None:
+    text = JsonText(json.dumps({"stages": [{"options": {"n": i}} for i in range(5_000)]}, indent=2))
+    for i in range(5_000):
+        text.set(["stages", i, "options", "n"], -i)
+        text.set(["stages", i, "options", "new"], [i])
+    wanted = {"stages": [{"options": {"n": -i, "new": [i]}} for i in range(5_000)]}
+    assert json.loads(text.text) == wanted
+
+
+NAMES = st.sampled_from(["a", "b", "c"])
+LEAVES = st.none() | st.booleans() | st.integers() | st.text(max_size=3)
+TREES = st.recursive(
+    LEAVES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=3), max_leaves=8
+)
+EDITS = st.tuples(st.booleans(), st.lists(NAMES | st.integers(0, 2), min_size=1, max_size=4), TREES)
+
+
+@given(
+    tree=st.dictionaries(NAMES, TREES, max_size=3),
+    edits=st.lists(EDITS, max_size=5),
+    indent=st.none() | st.integers(0, 3) | st.just("\t"),
+    newline=st.sampled_from(["\n", "\r\n"]),
+)
+def test_it_holds_what_a_tree_with_the_same_edits_holds(
+    tree: dict[str, Any], edits: list[tuple[bool, list[str | int], Any]], indent: Any, newline: str
+) -> None:
+    text = JsonText(json.dumps(tree, indent=indent).replace("\n", newline))
+    wanted = copy.deepcopy(tree)
+    for keep, path, value in edits:
+        if keep and not any(isinstance(key, int) for key in path):
+            text.set(path, value)
+            _set(wanted, path, copy.deepcopy(value))
+        else:
+            assert text.remove(path) == _remove(wanted, path)
+        assert text.get([]) == wanted
+    assert json.loads(text.text) == wanted
+
+
+def _set(tree: dict[Any, Any], path: list[str | int], value: Any) -> None:
+    for key in path[:-1]:
+        if not isinstance(tree.get(key), dict):
+            tree[key] = {}
+        tree = tree[key]
+    tree[path[-1]] = value
+
+
+def _remove(tree: Any, path: list[str | int]) -> bool:
+    for key in path[:-1]:
+        if not _has(tree, key):
+            return False
+        tree = tree[key]
+    if not _has(tree, path[-1]):
+        return False
+    del tree[path[-1]]
+    return True
+
+
+def _has(tree: Any, key: str | int) -> bool:
+    if isinstance(key, int):
+        return isinstance(tree, list) and key < len(tree)
+    return isinstance(tree, dict) and key in tree
