@@ -10,6 +10,7 @@ __all__ = [
     "MOST_BUCKETS",
     "MOST_FEEDS",
     "MOST_KIB",
+    "MOST_MEMORY_MIB",
     "MOST_RUNS",
     "MOST_SECONDS",
     "MOST_SIZE",
@@ -31,6 +32,9 @@ MOST_VALUE = 1e300
 
 MOST_KIB = 1 << 21
 """Of a constant, in KiB: protobuf holds 2 GiB."""
+
+MOST_MEMORY_MIB = 1 << 24
+"""Of a process, in MiB: 16 TiB."""
 
 MOST_TRIALS = 1_000_000
 """Of a search."""

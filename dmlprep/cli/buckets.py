@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from dmlprep.bounds import MOST_BUCKETS, MOST_SIZE
-from dmlprep.cli.options import Number, format_option, quiet_option
+from dmlprep.cli.numbers import Number
+from dmlprep.cli.options import format_option, quiet_option
 from dmlprep.cli.output import echo, print_json
 
 if TYPE_CHECKING:

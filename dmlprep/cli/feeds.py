@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from dmlprep.bounds import MOST_FEEDS, MOST_VALUE
-from dmlprep.cli.options import Number, format_option, quiet_option, read_sizes, sizes_option
+from dmlprep.cli.numbers import Number
+from dmlprep.cli.options import format_option, quiet_option, read_sizes, sizes_option
 from dmlprep.cli.output import echo, print_json
 from dmlprep.errors import UsageError
 from dmlprep.record.hints import command_line

@@ -8,6 +8,7 @@ from typing import Literal, get_args
 
 import click
 
+from dmlprep.bounds import MOST_SIZE
 from dmlprep.cli.options import given_models, quiet_option
 from dmlprep.cli.output import echo, echo_page, print_error
 from dmlprep.errors import UsageError
@@ -77,4 +78,4 @@ def command(
 
 
 def _ask_size(model: Path, name: str, example: int) -> int:
-    return int(click.prompt(f"{model}: size of {name}", default=example, type=click.IntRange(1), err=True))
+    return int(click.prompt(f"{model}: size of {name}", default=example, type=click.IntRange(1, MOST_SIZE), err=True))

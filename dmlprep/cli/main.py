@@ -15,6 +15,8 @@ from typing import NoReturn, TextIO
 import click
 
 from dmlprep._version import __version__
+from dmlprep.bounds import MOST_MEMORY_MIB, MOST_SECONDS
+from dmlprep.cli.numbers import Number
 from dmlprep.cli.output import echo_page, print_error, print_usage, say
 from dmlprep.cli.stopping import STOPPED, Stopping, exit_code
 from dmlprep.cli.streams import guarded, hold_descriptors
@@ -91,12 +93,15 @@ class _LazyGroup(click.Group):
 @click.option("--debug", is_flag=True, help="Show the traceback of an internal error.")
 @click.option(
     "--onnx-seconds",
-    type=click.FloatRange(0, min_open=True),
+    type=Number(0, MOST_SECONDS, min_open=True),
     metavar="S",
     help="Processor time that onnx's checker and shape inference may take for one look at a model (10).",
 )
 @click.option(
-    "--onnx-memory", type=click.IntRange(16), metavar="MIB", help="Memory that they may take for it, in MiB (1024)."
+    "--onnx-memory",
+    type=click.IntRange(16, MOST_MEMORY_MIB),
+    metavar="MIB",
+    help="Memory that they may take for it, in MiB (1024).",
 )
 @click.option(
     "--made-bytes",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from glob import iglob
 from itertools import islice
@@ -13,13 +12,13 @@ import click
 
 from dmlprep.bounds import MOST_ADAPTERS, MOST_SECONDS, MOST_SIZE, MOST_VALUE
 from dmlprep.cli.completing import recipes, targets
+from dmlprep.cli.numbers import Number
 from dmlprep.errors import UsageError
 
 if TYPE_CHECKING:
     from dmlprep.model.pinned import Value
 
 __all__ = [
-    "Number",
     "adapter_options",
     "device_options",
     "feeds_option",
@@ -45,16 +44,6 @@ _MATCHES = 10_000
 """Files of one pattern."""
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-
-class Number(click.FloatRange):
-    """A number within bounds. Click's own range takes NaN, which is neither below nor above a bound."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        number = float(super().convert(value, param, ctx))
-        if not math.isfinite(number):
-            self.fail(f"{value} is no finite number.", param, ctx)
-        return number
 
 
 def models_argument(function: F) -> F:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dmlprep.bounds import MOST_SECONDS
+from dmlprep.cli.numbers import Number
 from dmlprep.cli.options import (
-    Number,
     device_options,
     feeds_option,
     format_option,

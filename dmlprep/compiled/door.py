@@ -23,8 +23,9 @@ from importlib.machinery import EXTENSION_SUFFIXES
 from importlib.util import find_spec
 from pathlib import Path
 
+from dmlprep.bounds import MOST_MEMORY_MIB, MOST_SECONDS
 from dmlprep.compiled.worker import BOUNDS, TooLarge, read_frame, write_frame
-from dmlprep.errors import CheckNotRun, InternalError, ToolFailed
+from dmlprep.errors import CheckNotRun, InternalError, ToolFailed, UsageError
 from dmlprep.files.run_folder import at_end
 from dmlprep.processes.process import CREATION_FLAGS, Job
 from dmlprep.processes.spawning import spawn
@@ -102,7 +103,18 @@ _limits: ContextVar[Limits] = ContextVar("limits", default=DEFAULT)
 
 @contextlib.contextmanager
 def limited(limits: Limits) -> Iterator[None]:
-    """Other limits for the requests of a block."""
+    """Other limits for the requests of a block.
+
+    Raises:
+        UsageError: a number is no limit: not positive, not finite, or more than any machine has.
+    """
+    for name, given, most in (
+        ("seconds", limits.seconds, MOST_SECONDS),
+        ("memory", limits.memory, MOST_MEMORY_MIB << 20),
+        ("answer", limits.answer, MOST_MEMORY_MIB << 20),
+    ):
+        if not 0 < given <= most:  # NaN is neither
+            raise UsageError(f"{given!r} is no limit", where=name, fix=f"a number above 0, and at most {most:g}")
     token = _limits.set(limits)
     try:
         yield

@@ -42,6 +42,7 @@ Array = np.ndarray[Any, Any]
 Progress = Callable[[float, str], None]
 
 _TRAVELS = (
+    "bounds",
     *(
         f"runtime/offsite/{name}"
         for name in ("__init__", "device", "dxgi", "integrity", "keys", "limits", "main", "work")

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
 
+from dmlprep.cli.main import cli
+from dmlprep.compiled.door import Limits, limited
+from dmlprep.errors import UsageError
 from tests.in_process import Run
 from tests.parity.models import parse
 
@@ -45,6 +51,62 @@ def test_numbers_of_options(option: tuple[str, str, str], model: Path, tmp_path:
     assert done.code == 2, (done.out, done.err)
     assert "internal" not in done.err
     assert name in done.err or "size" in done.err or "no pin" in done.err
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        *(("--onnx-seconds", value) for value in ("inf", "nan", "1e30", "1e400", "0", "-1", "9" * 5000)),
+        *(("--onnx-memory", value) for value in (HUGE, str(2**63 - 1), str(2**43 - 1), "15", "nan", "9" * 5000)),
+        *(("--made-bytes", value) for value in (HUGE, "-1", "nan", "9" * 5000)),
+        *(("--made-nodes", value) for value in (HUGE, "-1", "inf", "9" * 5000)),
+    ],
+)
+def test_numbers_before_the_command(option: tuple[str, str], model: Path, run: Run) -> None:
+    done = run(*option, "check", model)
+    assert done.code == 2, (done.out, done.err)
+    assert option[0] in done.err
+
+
+@pytest.mark.parametrize(
+    "options", [("--onnx-seconds", "1e8", "--onnx-memory", str(1 << 24)), ("--made-bytes", str(1 << 60))]
+)
+def test_the_largest_numbers_before_the_command(options: tuple[str, ...], model: Path, run: Run) -> None:
+    assert run(*options, "check", model).code in (0, 1)
+
+
+@pytest.mark.parametrize("limits", [Limits(seconds=math.inf), Limits(seconds=math.nan), Limits(memory=1 << 70)])
+def test_limits_from_python(limits: Limits) -> None:
+    with pytest.raises(UsageError, match="is no limit"), limited(limits):
+        pass
+
+
+def _numbers(command: click.Command, path: str) -> Iterator[tuple[str, click.ParamType]]:
+    """Options and arguments of a command, and of all below it, that take a number."""
+    context = click.Context(command)
+    if isinstance(command, click.Group):
+        for name in command.list_commands(context):
+            below = command.get_command(context, name)
+            assert below is not None
+            yield from _numbers(below, f"{path} {name}")
+    for parameter in command.params:
+        kinds = parameter.type.types if isinstance(parameter.type, click.Tuple) else [parameter.type]
+        yield from (
+            (f"{path} {parameter.name}", kind) for kind in kinds if kind.name.split()[0] in ("integer", "float")
+        )
+
+
+def test_every_number_has_a_smallest_and_a_largest() -> None:
+    numbers = dict(_numbers(cli, "dmlprep"))
+    assert len(numbers) > 30
+    open_ended = {
+        place: kind
+        for place, kind in numbers.items()
+        if not isinstance(kind, (click.IntRange, click.FloatRange)) or kind.min is None or kind.max is None
+    }
+    assert open_ended == {}
+    # A range of click's own takes NaN.
+    assert [place for place, kind in numbers.items() if type(kind) is click.FloatRange] == []
 
 
 @pytest.mark.parametrize(

@@ -195,7 +195,9 @@ def _options(rng: random.Random, corpus: Corpus) -> _Made:
             f"{rng.choice(fields)}={value}",
         ],
     }
-    return files, [word, "m.onnx", *given[word]]
+    limit = rng.choice(("--onnx-seconds", "--onnx-memory", "--made-bytes", "--made-nodes"))
+    before = [limit, rng.choice((value, "inf", str(integer(rng, 80)), "16", "0.5"))] if rng.random() < 0.3 else []
+    return files, [*before, word, "m.onnx", *given[word]]
 
 
 def _explain(rng: random.Random, corpus: Corpus) -> _Made:

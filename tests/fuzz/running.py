@@ -217,21 +217,30 @@ def _left(case: Case, place: Path, code: int) -> str:
     """What is wrong with the files that a command left."""
     given = {str(parent) for name in case.files for parent in (Path(name), *Path(name).parents)}
     left = {str(p.relative_to(place)) for p in place.rglob("*")} - given
-    if case.command[0] == "fleet":
+    word = _word(case)
+    if word == "fleet":
         left = {name for name in left if not name.startswith("out/.dmlprep-fleet")}
     if hidden := [name for name in left if ".dmlprep" in name]:
         return f"left {_plain(hidden[0])}"
-    if case.command[0] == "fleet":
+    if word == "fleet":
         return _of_fleet(case, place, code, left)
-    if case.command[0] == "genai":
+    if word == "genai":
         return _of_genai(case, place, code, left)
-    if case.command[0] == "prepare" and "-o" in case.command and case.command[case.command.index("-o") + 1] == "out":
+    if word == "prepare" and "-o" in case.command and case.command[case.command.index("-o") + 1] == "out":
         whole = {"out/model.onnx", "out/run.json"} <= left
         if code == 0 and not whole:
             return "exit code 0 without a result"
         if code and "out/model.onnx" in left:
             return f"exit code {code} with a result"
     return ""
+
+
+def _word(case: Case) -> str:
+    """The name of the command; before it stand options, each with a value."""
+    at = 0
+    while case.command[at].startswith("--"):
+        at += 2
+    return case.command[at]
 
 
 def _of_fleet(case: Case, place: Path, code: int, left: set[str]) -> str:

@@ -243,6 +243,24 @@ def test_an_adapter_is_chosen_by_name(
     assert left.value.code == 2
 
 
+@pytest.mark.parametrize("value", ["nan", "inf", "0", "-1", "1e9", "9" * 5000, "x"])
+def test_a_time_limit_ends(box: Path, value: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        runner.main(box, [*CPU, "--time-limit", value])
+    assert left.value.code == 2
+    assert "no number of seconds above 0" in capsys.readouterr().err
+    assert not (box / "result.zip").exists()
+
+
+@pytest.mark.parametrize("option", ["--runs", "--device-id"])
+@pytest.mark.parametrize("value", ["-1", "1" + 20 * "0", "9" * 5000, "1.5", "nan"])
+def test_numbers_have_bounds(box: Path, option: str, value: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        runner.main(box, [*CPU, option, value])
+    assert left.value.code == 2
+    assert "no whole number from" in capsys.readouterr().err
+
+
 def test_an_adapter_that_the_kit_asks_for_and_is_not_there_is_not_run(box: Path, tmp_path: Path) -> None:
     manifest = json.loads((box / "kit.json").read_bytes())
     manifest["session"]["adapter"] = "NVIDIA"

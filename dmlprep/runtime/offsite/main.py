@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from dmlprep.bounds import MOST_ADAPTERS, MOST_RUNS, MOST_SECONDS
 from dmlprep.files.locks import clear_left, hold_new
 from dmlprep.files.replacing import replace
 from dmlprep.processes import process
@@ -36,6 +38,25 @@ def _say(text: str) -> None:
     sys.stdout.flush()
 
 
+def _whole(least: int, most: int) -> Callable[[str], int]:
+    """Reads a whole number within bounds; Python itself refuses to read one of thousands of digits."""
+
+    def read(text: str) -> int:
+        if not re.fullmatch(r"[+-]?[0-9]{1,18}", text) or not least <= int(text) <= most:
+            raise argparse.ArgumentTypeError(f"{text[:40]!r} is no whole number from {least} to {most}")
+        return int(text)
+
+    return read
+
+
+def _seconds(text: str) -> float:
+    """Reads a time limit: a child is not waited for without end, as it would be with NaN."""
+    with contextlib.suppress(ValueError):
+        if 0 < float(text) <= MOST_SECONDS:
+            return float(text)
+    raise argparse.ArgumentTypeError(f"{text[:40]!r} is no number of seconds above 0 and at most {MOST_SECONDS:g}")
+
+
 def _arguments(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="run.py",
@@ -45,14 +66,16 @@ def _arguments(arguments: Sequence[str]) -> argparse.Namespace:
     )
     parser.add_argument("--provider", default=work.DML, choices=[work.DML, "CPUExecutionProvider"])
     adapter = parser.add_mutually_exclusive_group()
-    adapter.add_argument("--device-id", type=int, metavar="N", help="adapter, in the order of DXGI")
+    adapter.add_argument(
+        "--device-id", type=_whole(0, MOST_ADAPTERS), metavar="N", help="adapter, in the order of DXGI"
+    )
     adapter.add_argument(
         "--adapter", metavar="NAME", help="adapter by vendor (NVIDIA, AMD, Intel, Qualcomm) or a part of its name"
     )
     parser.add_argument("--disable-metacommands", action="store_true", help="DirectML's own shaders, not the vendor's")
     parser.add_argument("--optimization", choices=["disabled", "basic", "extended", "all"])
-    parser.add_argument("--runs", type=int, metavar="N", help="timed runs of each feed")
-    parser.add_argument("--time-limit", type=float, metavar="SECONDS", help="for everything together")
+    parser.add_argument("--runs", type=_whole(1, MOST_RUNS), metavar="N", help="timed runs of each feed")
+    parser.add_argument("--time-limit", type=_seconds, metavar="SECONDS", help="for everything together")
     parser.add_argument("-o", "--out", type=Path, help="the result; result.zip beside run.py by default")
     parser.add_argument("--force", action="store_true", help="replace the result that is there")
     parser.add_argument("--key", type=Path, metavar="FILE", help="sign the result with this kit's run key")
