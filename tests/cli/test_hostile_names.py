@@ -21,6 +21,7 @@ from dmlprep.cli.streams import Guarded, guarded
 from dmlprep.record import RunRecord
 from dmlprep.report.console import PlainConsole
 from dmlprep.report.text import show_record
+from tests.genai.folders import config, write_folder
 from tests.hostile_names import NASTY, hidden, names, nothing_acts
 from tests.in_process import Done, Run
 from tests.sarif import SARIF
@@ -70,6 +71,23 @@ def test_of_a_model(labels: list[str], run: Run, tmp_path: Path) -> None:
     _sound(run("explain", "--node", f"{labels[3]}3", model))
     assert json.loads(_sound(run("check", model, "--format", "json")).out)["format"] == 1
     jsonschema.validate(json.loads(_sound(run("check", model, "--format", "sarif")).out), SARIF)
+    lines = _sound(run("check", model, "--format", "github")).out.splitlines()
+    assert [line for line in lines if not re.match(r"::(error|warning|notice) file=", line)] == []
+
+
+@_few
+@given(labels=st.lists(names(), min_size=5, max_size=5))
+def test_of_a_folder_of_a_language_model(labels: list[str], run: Run, tmp_path: Path) -> None:
+    folder = write_folder(tmp_path / "folder")
+    made = config()
+    decoder = made["model"]["decoder"]
+    decoder["session_options"]["provider_options"] = [{labels[0]: {labels[1]: labels[2]}}]
+    decoder["inputs"][labels[3]] = labels[4]
+    made["model"] |= {labels[0]: 1, "type": labels[1]}
+    (folder / "genai_config.json").write_text(json.dumps(made), encoding="utf-8")
+    for form in ("text", "json", "sarif", "github"):
+        _sound(run("genai", "check", folder, "--format", form))
+    _sound(run("genai", "prepare", folder, "-o", tmp_path / "out", "--no-proof"))
 
 
 @pytest.mark.parametrize("label", ["\x1b]0;t\x07\u202e", "a\nerror: all is lost"])
@@ -201,6 +219,12 @@ def test_of_a_record(data: dict[str, object]) -> None:
     log = api.render_record(record, "sarif")
     nothing_acts(log)
     jsonschema.validate(json.loads(log), SARIF)
+    annotations = api.render_record(record, "github")
+    nothing_acts(annotations)
+    assert [line for line in annotations.splitlines() if not re.match(r"::(error|warning|notice) file=", line)] == []
+    built = api.render_record(record, "msbuild")
+    nothing_acts(built)
+    assert len(built.splitlines()) <= len(record.findings) + 1
     assert "](" not in "".join(result["message"]["text"] for result in json.loads(log)["runs"][0]["results"])
     RunRecord.from_json(raw)
 

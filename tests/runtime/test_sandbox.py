@@ -146,7 +146,10 @@ def test_the_sandbox_is_given_what_it_mounts(tmp_path: Path, worker: bool) -> No
         "--unshare-ipc",
     ):
         assert words in line
-    for words in ("--remount-ro /proc", "--remount-ro /dev", "--cap-drop ALL", "--setenv A b", "--chdir /out"):
+    for words in (
+        *("--remount-ro /proc", "--ro-bind /proc/sys /proc/sys", "--remount-ro /dev"),
+        *("--cap-drop ALL", "--seccomp 9", "--setenv A b", "--chdir /out"),
+    ):
         assert words in text
     assert f"--ro-bind {tmp_path} /models" in text
     assert f"--bind {tmp_path} /out" in text
@@ -154,8 +157,13 @@ def test_the_sandbox_is_given_what_it_mounts(tmp_path: Path, worker: bool) -> No
     assert ("--unshare-user" in line) is not worker
     assert ("--disable-userns" in line) is not worker
     assert ("--cap-add" in line) is worker
+    # What is lent to be written is the only thing of this machine that can be.
+    assert [line[at + 2] for at, word in enumerate(line) if word in ("--bind", "--dev-bind")] == ["/out"]
+    # Nobody inside is root: the program becomes another user itself where root starts it.
+    assert (f"--uid {sandbox.NOBODY} --gid {sandbox.NOBODY}" in text) is not worker
     # Mounts come before what changes them, and what is read after what is written.
     assert text.index("--proc /proc") < text.index("--remount-ro /proc")
+    assert text.index("--proc /proc") < text.index("--ro-bind /proc/sys")
     assert text.index("/dev/shm") < text.index("--remount-ro /dev")
     assert text.index(" /out") < text.index(" /models")
 
