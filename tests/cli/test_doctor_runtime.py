@@ -13,6 +13,7 @@ from click.testing import CliRunner
 from dmlprep.cli.doctor import command as doctor
 from dmlprep.cli.runtime import command as runtime
 from dmlprep.errors import CheckNotRun
+from dmlprep.runtime import DmlStatus
 from dmlprep.runtime.catalog import catalog_lines
 from dmlprep.runtime.environment import installed_versions, requirement_findings, runtime_findings
 
@@ -110,6 +111,27 @@ def test_without_the_runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert result.exception.exit_code == 3
     result = CliRunner().invoke(runtime, ["remove"])
     assert result.stdout == "nothing is installed\n"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the runtime is Linux's")
+@pytest.mark.parametrize(
+    ("pin", "said"),
+    [
+        ("pinned", ""),
+        ("unpinned", "note: w.whl is unpinned, this dmlprep knows no digest of it: SHA-256 12ab"),
+        ("another", "note: w.whl is not the file of this name that this dmlprep knows: SHA-256 12ab"),
+    ],
+)
+def test_install_says_what_no_digest_vouches_for(pin: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = {"file": "w.whl", "sha256": "12ab", "pin": pin}
+    monkeypatch.setattr("dmlprep.runtime.linux.install.check_machine", lambda: None)
+    monkeypatch.setattr("dmlprep.runtime.linux.install.install", lambda *_: "1.99.0")
+    monkeypatch.setattr("dmlprep.runtime.linux.install.package_of", lambda *_: package)
+    monkeypatch.setattr("dmlprep.runtime.dml_status", lambda _: DmlStatus(available=True))
+    result = CliRunner().invoke(runtime, ["install"])
+    assert result.exit_code == 0, result.output
+    notes = [line for line in result.stdout.splitlines() if line.startswith("note: ")]
+    assert notes == ([said] if said else [])
 
 
 def test_packages_older_than_dmlprep_needs(tmp_path: Path) -> None:
