@@ -25,6 +25,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import tomllib
 import zipfile
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -34,6 +35,8 @@ from pathlib import Path
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
+
+from tests.genai import decoders
 
 ROOT = Path(__file__).resolve().parents[2]
 FIXTURES = ROOT / "fixtures" / "models"
@@ -61,7 +64,8 @@ class Job:
         complete: judges the output.
         old: the output that is there before, by its name in the folder of the models; replaced by the command.
         endless: whether it never ends by itself.
-        again: whether only the same command sweeps what it left.
+        again: where only the same command sweeps what it left, the name of the output of a second run.
+        keeps: how the names of hidden files begin that stay beside the results of every run.
         seconds: how long it takes; measured before the trials.
     """
 
@@ -71,7 +75,8 @@ class Job:
     old: str = ""
     endless: bool = False
     dml: bool = False
-    again: bool = False
+    again: str = ""
+    keeps: str = ""
     program: tuple[str, ...] = (sys.executable, "-m", "dmlprep")
     seconds: float = _ENDLESS
 
@@ -127,6 +132,43 @@ def _reproduction(out: Path) -> str:
     return f"only {', '.join(there)}" if names[0] in there and len(there) < len(names) else ""
 
 
+def _folder(out: Path) -> str:
+    """A prepared language model: every file is that of the record."""
+    record = out / "run.json"
+    if not record.exists():
+        return "a model without its record" if (out / "genai_config.json").exists() else ""
+    written = json.loads(record.read_bytes())["facts"]["genai"]["written"]
+    wrong = [name for name, digest in written.items() if _digest(out / name) != digest]
+    return f"{', '.join(wrong)} not as the record says" if wrong else ""
+
+
+def _package(out: Path) -> str:
+    """A package: every file is that of the contract."""
+    contract = out / "model.json"
+    if not contract.exists():
+        return ""  # without it there is no package
+    files = json.loads(contract.read_bytes())["files"]
+    wrong = [name for name, one in files.items() if _digest(out / name) != one["sha256"]]
+    return f"{', '.join(wrong)} not as the contract says" if wrong else ""
+
+
+def _fleet(out: Path) -> str:
+    """Results of jobs, each whole, and reports of all or none."""
+    there = {path.parent for path in out.rglob("model.onnx") if not path.parent.name.startswith(".")}
+    wrong = [f"{folder.name}: {said}" for folder in there if (said := _prepared(folder))]
+    if (out / "fleet.json").exists():
+        json.loads((out / "fleet.json").read_bytes())
+    return "; ".join(wrong)
+
+
+def _recipe(out: Path) -> str:
+    return "" if not out.exists() or tomllib.loads(out.read_text(encoding="utf-8")) else "an empty recipe"
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "missing"
+
+
 def _nothing(out: Path) -> str:
     return ""
 
@@ -160,6 +202,18 @@ def _loop(rounds: int) -> onnx.ModelProto:
     return helper.make_model(graph, ir_version=8, opset_imports=_OPSET)
 
 
+_FLEET = """
+[defaults]
+device = "cpu"
+
+[models."cnn.onnx"]
+recipes = ["@static-fp32", "@vision-fp16"]
+pins = { batch = 1 }
+
+[models."unet.onnx"]
+"""
+
+
 def _models(work: Path) -> None:
     """The models: a Loop of 2^62 rounds and one of two, a network of 100 MB, and two small ones that differ."""
     onnx.save(_loop(2**62), work / "endless.onnx")
@@ -170,6 +224,8 @@ def _models(work: Path) -> None:
     node = next(n for n in proto.graph.node if n.op_type == "Relu")
     node.op_type = "Sigmoid"
     onnx.save(proto, work / "other.onnx")
+    decoders.folder(work / "genai")
+    (work / "fleet.toml").write_text(_FLEET)
     rng = np.random.default_rng(0)
     weights = [numpy_helper.from_array(rng.standard_normal((1024, 1024), np.float32) / 32, f"w{i}") for i in range(24)]
     nodes = [helper.make_node("MatMul", [f"h{i}", f"w{i}"], [f"h{i + 1}"]) for i in range(24)]
@@ -209,9 +265,24 @@ def _jobs() -> list[Job]:
             ("{work}/kit/run.py", "--provider", "CPUExecutionProvider", "--runs", "400", "-o", "{out}.zip"),
             _zip,
             program=(sys.executable,),
-            again=True,
+            again="again",
         ),
         Job("kit verify", ("kit", "verify", "{work}/result.zip", "--kit", "{work}/kit.zip"), _nothing),
+        Job("bench", ("bench", "{work}/cnn.onnx", "--size", "batch=1", "--seconds", "300"), _nothing, endless=True),
+        Job("tune", ("tune", "{work}/cnn.onnx", "-p", "batch=1", "-o", "{out}.toml", "--top", "1", *cpu), _recipe),
+        Job(
+            "fleet",
+            ("fleet", "{work}/fleet.toml", "-o", "{out}", "--jobs", "2"),
+            _fleet,
+            again="out",
+            keeps=".dmlprep-fleet",
+        ),
+        Job(
+            "package", ("package", "pack", "{work}/prepared", "-o", "{out}", "--for", "python", "--unproven"), _package
+        ),
+        Job("genai prepare", ("genai", "prepare", "{work}/genai", "-o", "{out}", *cpu), _folder),
+        Job("genai compare", ("genai", "compare", "{work}/genai", "{work}/genai"), _nothing),
+        Job("explain", ("explain", "{work}/unet.onnx", "--node", "Conv_88"), _nothing),
         Job("report", ("report", "{work}/prepared/run.json", "--html", "{out}.html"), _html),
         Job("doctor", ("doctor",), _nothing),
         Job("check on dml", ("check", "{work}/cnn.onnx", "--verify"), _nothing, dml=True),
@@ -282,7 +353,7 @@ class Bench:
         said = (temporary.parent / "said").read_text(errors="replace")
         if code not in (0, 1):
             sys.exit(f"{job.name}: exit code {code} without a signal: {said}")
-        if (left := [*temporary.iterdir()]) or (hidden := _hidden(out)):
+        if (left := [*temporary.iterdir()]) or (hidden := _hidden(job, out)):
             sys.exit(f"{job.name}: leaves {left or hidden} without a signal")
         return took
 
@@ -306,9 +377,9 @@ class Bench:
             found.wrong.append(wrong)
         # Before its handlers stand a process ends without a word, but then nothing was begun.
         if name != "kill":
-            found.wrong += self._left(out, temporary, "at once")
+            found.wrong += self._left(job, out, temporary, "at once")
         self._next_start(job, out, temporary)
-        found.wrong += self._left(out, temporary, "after the next start")
+        found.wrong += self._left(job, out, temporary, "after the next start")
         if wrong := _judge(job, out):
             found.wrong.append(f"after the next start: {wrong}")
         if job.old and not (out / "model.onnx").exists():
@@ -335,15 +406,15 @@ class Bench:
 
     def _next_start(self, job: Job, out: Path, temporary: Path) -> None:
         if job.again:
-            self.start(job, out.with_name("again"), temporary).wait(300)
+            self.start(job, out.with_name(job.again), temporary).wait(300)
         line = [sys.executable, "-m", "dmlprep", "explain", "DP001"]
         environment = {**self.environment, "TMPDIR": str(temporary)}
         subprocess.run(line, env=environment, check=True, stdout=subprocess.DEVNULL, timeout=120)
 
-    def _left(self, out: Path, temporary: Path, when: str) -> list[str]:
+    def _left(self, job: Job, out: Path, temporary: Path, when: str) -> list[str]:
         left = [f"{p.name}: {sorted(q.name for q in p.rglob('*'))[:6]}" for p in temporary.iterdir()]
         wrong = [f"left {when} in the temporary folder: {left}"] if left else []
-        if hidden := _hidden(out):
+        if hidden := _hidden(job, out):
             wrong.append(f"left {when} beside the output: {hidden}")
         if out.is_dir() and not any(out.iterdir()):
             wrong.append(f"left {when}: an empty folder of the output")
@@ -355,8 +426,9 @@ def _judge(job: Job, out: Path) -> str:
     return job.complete(out.with_name(out.name + suffix))
 
 
-def _hidden(out: Path) -> list[str]:
-    return sorted(p.name for p in out.parent.rglob("*") if p.name.startswith(".") or p.name.endswith(".part"))
+def _hidden(job: Job, out: Path) -> list[str]:
+    found = (p.name for p in out.parent.rglob("*") if p.name.startswith(".") or p.name.endswith(".part"))
+    return sorted(name for name in found if not (job.keeps and name.startswith(job.keeps)))
 
 
 def _codes(name: str) -> tuple[int, ...]:

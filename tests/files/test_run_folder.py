@@ -150,7 +150,8 @@ last, ended = 0, False
 while not ended:
     place, temporary = home / str(last), home / str(last) / "temporary"
     temporary.mkdir(parents=True)
-    tempfile.tempdir = str(temporary)
+    tempfile.tempdir = None  # not chosen yet, as at the start of a program
+    os.environ["TMPDIR"] = str(temporary)
     seen = 0
     def watch(event, arguments):
         global seen
