@@ -43,7 +43,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=1, help="processes side by side")
     parser.add_argument("--corpus", type=Path, help="a folder that grows: cases that said something new are kept there")
     parser.add_argument("--findings", type=Path, default=Path("fuzz-findings"), help="where findings are written")
-    parser.add_argument("--onnx-models", type=int, default=400, help="how many of ONNX's backend models are parents")
+    parser.add_argument("--onnx-models", type=int, default=1000, help="how many of ONNX's backend models are parents")
     parser.add_argument("--replay", type=Path, help="run one finding again, from the folder that was written")
     return parser.parse_args()
 

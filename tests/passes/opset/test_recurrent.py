@@ -90,3 +90,15 @@ def test_one_step_is_written_as_products(op: str, bias: bool, state: bool, reset
 def test_other_layers_stay(op: str, options: dict[str, object]) -> None:
     result, _ = _brought(_layer(op, **options))  # type: ignore[arg-type]
     assert [n.op_type for n in result.graph.node] == ["Relu", op, "Relu"]
+
+
+@pytest.mark.parametrize("op", GATES)
+@pytest.mark.parametrize("weights", ["W", "R"])
+@pytest.mark.parametrize("shape", [[], [4], [4, 3], [1, 1, 1, 3], [1, 7, 3], [2, 4, 3]])
+def test_layers_whose_weights_do_not_fit_stay(op: str, weights: str, shape: list[int]) -> None:
+    proto = _layer(op)
+    tensor = next(one for one in proto.graph.initializer if one.name == weights)
+    tensor.CopyFrom(helper.make_tensor(weights, TensorProto.FLOAT, shape, np.ones(shape, np.float32).ravel().tolist()))
+    model = opened(proto)
+    OpsetPass(OpsetOptions()).run(model, context_for(find_target("ort-1.30")))
+    assert [n.op_type for n in proto_of(model).graph.node] == ["Relu", op, "Relu"]

@@ -39,24 +39,32 @@ def is_one_step(node: ir.Node, known: Knowledge) -> bool:
         and not attribute(node, "layout", 0)
     )
     lengths_or_peepholes = given(node, 4) is not None or given(node, 7) is not None
-    sizes = [known.static_shape(given(node, i)) for i in range(3)]
-    return plain and not lengths_or_peepholes and None not in sizes and (sizes[0] or [0])[0] == 1
+    return plain and not lengths_or_peepholes and _sizes(node, known) is not None
+
+
+def _sizes(node: ir.Node, known: Knowledge) -> tuple[int, int, int] | None:
+    """Batch, elements of the input and of the state; ``None`` where they are not known, do not fit one another, or
+    there are more steps than one."""
+    x, w, r = (known.static_shape(given(node, i)) for i in range(3))
+    if x is None or w is None or r is None or not len(x) == len(w) == len(r) == 3:
+        return None
+    width, hidden = _GATES[node.op_type] * r[2], r[2]
+    fits = (x[0], *w, *r) == (1, 1, width, x[2], 1, width, hidden)
+    return (x[1], x[2], hidden) if fits else None
 
 
 class _Step:
     """The parts that the three have in common: operands of two dimensions, and one product for all gates."""
 
     def __init__(self, b: Builder) -> None:
-        if not is_one_step(b.node, b.values):
+        sizes = _sizes(b.node, b.values)
+        if sizes is None or not is_one_step(b.node, b.values):
             raise CannotLower("it is not one plain step")
         self.b = b
-        shapes = [b.values.static_shape(b.need(i)) for i in range(3)]
-        assert shapes[0] is not None
-        assert shapes[2] is not None
-        self.batch, self.hidden = shapes[0][1], shapes[2][2]
+        self.batch, elements, self.hidden = sizes
         self.width = _GATES[b.node.op_type] * self.hidden
-        self.x = b.op("Reshape", b.need(0), b.ints(self.batch, shapes[0][2]))
-        self.weights = b.op("Reshape", b.need(1), b.ints(self.width, shapes[0][2]))
+        self.x = b.op("Reshape", b.need(0), b.ints(self.batch, elements))
+        self.weights = b.op("Reshape", b.need(1), b.ints(self.width, elements))
         self.recurrence = b.op("Reshape", b.need(2), b.ints(self.width, self.hidden))
         self.h = self.state(5)
 
