@@ -7,7 +7,7 @@ place meanwhile gets a result of one model, a proof of another, and the digest o
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -46,6 +46,7 @@ class Unchanged:
     def __init__(self, *, contents: bool = True) -> None:
         self._contents = contents
         self._seen: dict[Path, _Seen] = {}
+        self._again: set[Path] = set()
 
     @property
     def digests(self) -> dict[str, str]:
@@ -61,6 +62,16 @@ class Unchanged:
         for path in paths:
             if path not in self._seen:
                 self._seen[path] = self._look(path)
+
+    def take_digests(self, digests: Mapping[Path, str]) -> None:
+        """Go on with files that another one has watched by their contents: they count as it saw them, and are not read.
+
+        Raises:
+            InputError: a file is gone.
+        """
+        for path, sha256 in digests.items():
+            if path not in self._seen:
+                self._seen[path] = self._look(path, sha256)
 
     def take_model(self, path: Path) -> Model:
         """Open a model, and look at its files. What is no model is told as such, however large it is.
@@ -78,22 +89,34 @@ class Unchanged:
             raise _changed(path)
         return model
 
+    def check_read(self, path: Path, sha256: str) -> None:
+        """Compare a file that was read whole just now, by its SHA-256: ``check`` need not read it again.
+
+        Raises:
+            InputError: it is not what it was.
+        """
+        if sha256 != self._seen[path].sha256:
+            raise _changed(path)
+        self._again.add(path)
+
     def check(self) -> None:
-        """Look again.
+        """Look again, at all but those of ``check_read``.
 
         Raises:
             InputError: a file is gone, or is not what it was.
         """
         for path, before in self._seen.items():
+            if path in self._again:
+                continue
             now = self._look(path)
             # A copy of the same contents is the same; without contents, only the file system's word can be had.
             if now.sha256 != before.sha256 or (not self._contents and now.identity != before.identity):
                 raise _changed(path)
 
-    def _look(self, path: Path) -> _Seen:
+    def _look(self, path: Path, sha: str = "") -> _Seen:
         try:
-            identity, sha = _identity(path), ""
-            if self._contents:
+            identity = _identity(path)
+            if self._contents and not sha:
                 with path.open("rb") as file:
                     sha = hashlib.file_digest(file, "sha256").hexdigest()
         except OSError as error:

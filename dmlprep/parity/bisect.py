@@ -18,7 +18,7 @@ from dmlprep.errors import CheckNotRun, InputError
 from dmlprep.framing import between
 from dmlprep.metrics import Tolerance, choose_tolerance, has_few_bits, holds_fp16, quantizes
 from dmlprep.model import Model
-from dmlprep.model.unchanged import Unchanged, data_files
+from dmlprep.model.unchanged import Unchanged
 from dmlprep.model.walk import label
 from dmlprep.parity.along import MOST_VALUES, fit_shapes, seen_along, sweep
 from dmlprep.parity.candidate import Device, usable_device
@@ -109,8 +109,11 @@ def bisect(
     began = time.perf_counter()
     files = Unchanged(contents=False)
     opened = files.take_model(candidate)
+    original = files.take_model(reference)
     try:
-        made = Reference.of(reference, feeds, like=opened, sizes=sizes, seeds=1, time_limit=session.time_limit)
+        made = Reference.of(
+            reference, feeds, opened=original, like=opened, sizes=sizes, seeds=1, time_limit=session.time_limit
+        )
     except CheckNotRun as error:
         raise CheckNotRun(f"there is nothing to bisect with: {error.what}", code="DP703", fix=error.fix) from error
     tried: list[SettingResult] = []
@@ -119,7 +122,6 @@ def bisect(
             what = "the candidate has a frame around it, whose inputs are not the reference's"
             fix = "bisect what is prepared without the step 'frame'; compare holds the framed model against it"
             raise InputError(what, where=str(candidate), code="DP705", fix=fix)
-        files.take([reference, *data_files(made.model)])
         if matrix:
             tried = try_settings(made, opened, device=device, tolerance=tolerance, session=session, progress=progress)
             failing = [s.options for s in tried if s.verdict.outcome == "failed"]

@@ -129,6 +129,7 @@ class Reference:
         path: Path,
         feeds: Sequence[Mapping[str, Array]] | None = None,
         *,
+        opened: Model | None = None,
         like: Model | None = None,
         sizes: Mapping[str, int] | None = None,
         seeds: int = 2,
@@ -138,6 +139,7 @@ class Reference:
         """A reference with the user's feeds, or with seeded ones.
 
         Args:
+            opened: the model, where the caller has opened it.
             like: a prepared model whose fixed sizes and values the feeds take, and the limits of indices seen there.
             sizes: sizes for dimensions that stay free, by name or by ``input:axis``.
 
@@ -145,7 +147,7 @@ class Reference:
             InputError: the model cannot be read, a feed does not fit, or a size is for a dimension that it has not.
             CheckNotRun: feeds cannot be made up for an input.
         """
-        model = Model.open(path)
+        model = opened or Model.open(path)
         like = like or model
         values = pinned_values(like.ir, model.ir.graph.inputs)
         frame = between(model.ir, like.ir)

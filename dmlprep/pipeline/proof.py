@@ -17,7 +17,7 @@ from dmlprep.errors import CheckNotRun, DmlprepError, InternalError, ModelRefuse
 from dmlprep.fused import write_out
 from dmlprep.metrics import UserMetric, holds_fp16
 from dmlprep.model import Model
-from dmlprep.model.unchanged import Unchanged, data_files
+from dmlprep.model.unchanged import Unchanged
 from dmlprep.parity import (
     Reference,
     RunFeeds,
@@ -260,14 +260,21 @@ def compare_models(
     files = Unchanged(contents=False)
     made = files.take_model(candidate)
     began = time.perf_counter()
+    original = files.take_model(reference)
     try:
         truth = Reference.of(
-            reference, given, like=made, sizes=sizes, seeds=seeds, time_limit=limit, yardstick=yardstick
+            reference,
+            given,
+            opened=original,
+            like=made,
+            sizes=sizes,
+            seeds=seeds,
+            time_limit=limit,
+            yardstick=yardstick,
         )
     except CheckNotRun as error:
         return not_run(f"parity on {device}", str(error), None, began)
     with truth:
-        files.take([reference, *data_files(truth.model)])
         verdict = truth.stamp(
             compare(truth, made, device=device, tolerance=tolerance, time_limit=limit, session=session)
         )
@@ -278,4 +285,5 @@ def compare_models(
         settings = ParitySettings(tolerance=tolerance, time_limit=limit)
         name = f"fp16 emulation (storage, {_ROUNDING[cut]})"
         predicted = _emulated(truth, made, settings, "storage", cut, name, False, Observer(), None)
+        files.check()
     return hold_against(verdict, predicted, cut)

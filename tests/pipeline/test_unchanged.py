@@ -14,35 +14,19 @@ import onnx
 import pytest
 from onnx import parser
 
-from dmlprep import api
+from dmlprep import api, runtime
 from dmlprep.errors import InputError
 from dmlprep.model.unchanged import Unchanged
 from dmlprep.pipeline import Observer
 from dmlprep.record import RunRecord, StepRecord, Verdict
-
-_TEXT = """<ir_version: 8, opset_import: ["" : 17]> g (float[batch, 4] x) => (float[batch, 4] y)
-<float[4] b = {1, 2, 3, 4}> { y = Add(x, b) }"""
+from dmlprep.runtime import DmlStatus, SessionOptions, open_cpu
+from tests.changed import Once, added, flip, names, touch
 
 
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
     """A model with its weights in a data file."""
-    proto = parser.parse_model(_TEXT)
-    path = tmp_path / "in.onnx"
-    weights = onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(proto.graph.initializer[0]), "b")
-    proto.graph.initializer[0].CopyFrom(weights)
-    onnx.save(proto, path, save_as_external_data=True, location="in.data", size_threshold=0)
-    return path
-
-
-def _flip(path: Path) -> None:
-    """Change one byte in place, and leave size, number and time as they were."""
-    before = path.stat()
-    with path.open("r+b") as file:
-        byte = file.read(1)
-        file.seek(0)
-        file.write(bytes([byte[0] ^ 1]))
-    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    return added(tmp_path / "in.onnx")
 
 
 class _Meanwhile(Observer):
@@ -72,7 +56,7 @@ def _prepare(model: Path, act: Callable[[], Any], *, late: bool = True, **option
 @pytest.mark.parametrize("name", ["in.onnx", "in.data"])
 def test_a_model_that_is_changed_in_place(model: Path, name: str, late: bool) -> None:
     with pytest.raises(InputError) as refused:
-        _prepare(model, lambda: _flip(model.parent / name), late=late)
+        _prepare(model, lambda: flip(model.parent / name), late=late)
     # A model that is broken by it may be told as that.
     assert refused.value.exit_code == 2
     if late:
@@ -113,7 +97,7 @@ def test_a_refusal_vouches_for_no_digest_either(model: Path) -> None:
     never = {"metric": lambda reference, candidate: (1.0, False)}
     assert _prepare(model, lambda: None, **never).exit_code == 1
     with pytest.raises(InputError, match="DP015"):
-        _prepare(model, lambda: _flip(model.parent / "in.data"), **never)
+        _prepare(model, lambda: flip(model.parent / "in.data"), **never)
 
 
 def test_the_record_has_the_digest_of_every_file(model: Path) -> None:
@@ -129,23 +113,61 @@ def test_the_record_has_the_digest_of_every_file(model: Path) -> None:
     assert record.input_sha256 == expected[str(model)]
 
 
-def test_compare_and_bisect(model: Path) -> None:
-    other = model.parent / "other.onnx"
-    shutil.copyfile(model, other)
+@pytest.mark.parametrize("name", ["in.onnx", "in.data", "other.onnx", "other.data"])
+def test_compare(model: Path, name: str) -> None:
+    other = added(model.parent / "other.onnx")
 
     def touched(reference: Any, candidate: Any) -> float:
-        os.utime(model.parent / "in.data", ns=(1, 1))
+        touch(model.parent / name)
         return 0.0
 
-    with pytest.raises(InputError, match="the file was changed while it was used"):
+    with pytest.raises(InputError, match="the file was changed while it was used") as refused:
         api.compare(model, other, sizes={"batch": 2}, metric=touched, metric_bound=1.0)
+    assert (refused.value.code, refused.value.exit_code) == ("DP015", 2)
+    assert refused.value.where == str(model.parent / name)
     assert api.compare(model, other, sizes={"batch": 2}).outcome == "passed"
-    files = Unchanged(contents=False)
-    files.take_model(model)
+
+
+@pytest.mark.parametrize("name", ["in.onnx", "in.data", "other.onnx", "other.data"])
+def test_bisect(model: Path, name: str) -> None:
+    other, before = added(model.parent / "other.onnx", 1, 2, 3, 5), names(model.parent)
+    out = {"sizes": {"batch": 2}, "out": model.parent / "found"}
+    with pytest.raises(InputError) as refused:
+        api.bisect(model, other, progress=Once(lambda: touch(model.parent / name)), **out)
+    assert (refused.value.code, refused.value.exit_code) == ("DP015", 2)
+    assert refused.value.where == str(model.parent / name)
+    assert names(model.parent) == before
+    assert api.bisect(model, other, **out).outcome == "found"
+
+
+@pytest.mark.parametrize("name", ["in.onnx", "in.data"])
+def test_check_that_asks_directml(model: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def opener(path: Path, options: SessionOptions, **_: Any) -> Any:
+        touch(model.parent / name)
+        return open_cpu(path, options)  # stands in for DirectML
+
+    monkeypatch.setattr(runtime, "dml_status", lambda *_, **__: DmlStatus(True))
+    monkeypatch.setattr(runtime, "open_dml", opener)
+    with pytest.raises(InputError) as refused:
+        api.verify_placement(model)
+    assert (refused.value.code, refused.value.exit_code) == ("DP015", 2)
+    assert refused.value.where == str(model.parent / name)
+    assert names(model.parent) == ["in.data", "in.onnx"]
+
+
+def test_what_a_run_goes_on_with_and_what_it_has_read(model: Path) -> None:
+    data = model.parent / "in.data"
+    sha = hashlib.sha256(data.read_bytes()).hexdigest()
+    files = Unchanged()
+    files.take_digests({data: sha})
     files.check()
-    os.utime(model, ns=(1, 1))
+    flip(data)
     with pytest.raises(InputError, match="DP015"):
         files.check()
+    with pytest.raises(InputError, match="DP015"):
+        files.check_read(data, hashlib.sha256(data.read_bytes()).hexdigest())
+    files.check_read(data, sha)
+    files.check()  # the file is not read for what was read already
 
 
 def test_a_file_that_is_gone(model: Path) -> None:
