@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from dmlprep.errors import InputError, RecipeError
+from dmlprep.model.unchanged import Unchanged
 from dmlprep.recipe import ParitySettings, load_recipe
 from dmlprep.record import RunRecord
 
@@ -47,11 +49,14 @@ def record_beside(model: Path) -> Path | None:
     return beside if model.name == "model.onnx" and beside.is_file() else None
 
 
-def from_record(model: Path, digest: str) -> FromRecord:
+def from_record(model: Path, digest: str, files: Unchanged) -> FromRecord:
     """Defaults from the record beside ``model``, whose SHA-256 is ``digest``.
 
+    Args:
+        files: watches the recipe as well. The record is read at once, and ``kit verify`` may write to it.
+
     Raises:
-        InputError: the record is of another model, or the original that it names is gone or was changed.
+        InputError: the record is of another model, or the original that it names is gone.
     """
     path = record_beside(model)
     if path is None:
@@ -75,11 +80,14 @@ def from_record(model: Path, digest: str) -> FromRecord:
             base, comma, bounds = verdict.tolerance.partition(": ")[0].partition(",")
             if not metric:
                 asked = f"auto{comma}{bounds}" if base in _BY_AUTO else f"{base}{comma}{bounds}"
-    parity = _parity(record.recipe)
+    parity = _parity(record.recipe, files)
     return FromRecord(path, original, asked, count, dict(parity.sizes), dict(parity.measures), metric)
 
 
-def _parity(recipe: str) -> ParitySettings:
+def _parity(recipe: str, files: Unchanged) -> ParitySettings:
+    if not recipe.startswith("@") and Path(recipe).is_file():
+        with suppress(InputError):  # one that cannot be read gives no settings either
+            files.take([Path(recipe)])
     try:
         return load_recipe(recipe).parity
     except RecipeError:  # a recipe file that was moved: sizes come from --size, or are small ones

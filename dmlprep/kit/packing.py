@@ -14,7 +14,7 @@ import numpy as np
 import onnx_ir as ir
 
 from dmlprep._version import __version__
-from dmlprep.errors import CheckNotRun, InputError, ModelRefused, OutputError
+from dmlprep.errors import CheckNotRun, InputError, InternalError, ModelRefused, OutputError, ToolFailed
 from dmlprep.files import check_output, unreadable, unwritable
 from dmlprep.files.outputs import windows_name_problem
 from dmlprep.kit.forms import KitCandidate, KitFeed, KitModel, KitReference, Manifest
@@ -25,6 +25,7 @@ from dmlprep.metrics import Tolerance, choose_tolerance, degenerate, holds_fp16,
 from dmlprep.model import Model
 from dmlprep.model.saving import Writer
 from dmlprep.model.tensors import as_mapped
+from dmlprep.model.unchanged import Unchanged
 from dmlprep.model.walk import tensors
 from dmlprep.parity import Reference, fit_feeds
 from dmlprep.parity.candidate import adapt_feed
@@ -120,26 +121,37 @@ def pack(request: KitRequest) -> Packed:
     """Write a kit.
 
     Raises:
-        InputError: a model, a feed or the record beside the model cannot be used.
+        InputError: a model, a feed or the record beside the model cannot be used, or a file was changed meanwhile.
         ModelRefused: the model has names or types that a kit cannot carry.
         CheckNotRun: there are no expected outputs: the reference does not run, draws random numbers or has no outputs.
         OutputError: the zip exists or cannot be written.
     """
     _check_out(request)
-    model = Model.open(request.model)
-    digest = model.digest()
-    known = FromRecord() if request.reference is not None else from_record(request.model, digest)
+    files = Unchanged()
+    try:
+        return _pack(request, files)
+    except (ModelRefused, ToolFailed, CheckNotRun, InternalError):
+        files.check()  # a model is not to blame for what it was for a while
+        raise
+
+
+def _pack(request: KitRequest, files: Unchanged) -> Packed:
+    model = files.take_model(request.model)
+    digest = files.digests[str(request.model)]
+    known = FromRecord() if request.reference is not None else from_record(request.model, digest, files)
     original = request.reference or known.original or request.model
-    others = [_Other.opened(name, path) for name, path in list(request.candidates.items())[1:]]
+    others = [_Other.opened(name, path, files) for name, path in list(request.candidates.items())[1:]]
     for one in (model, *(other.model for other in others)):
         _check_values(one, request)
     data = _data_files(model, request.model)
+    truth = files.take_model(original)
     key = packer_key(request.key, make=True) if request.key is not None else None
     tolerance = request.tolerance or known.tolerance
     bounds = _bounds(model, tolerance)
     reference = Reference.of(
         original,
         request.feeds or None,
+        opened=truth,
         like=model,
         sizes={**known.sizes, **request.sizes},
         seeds=request.seeds or known.seeds,
@@ -148,28 +160,25 @@ def pack(request: KitRequest) -> Packed:
     )
     with reference:
         feeds = _expected(reference, model, request)
-        made_by, groups = reference.model.digest(), reference.groups()
+        made_by, groups = files.digests[str(original)], reference.groups()
         noise, _ = reference.noise(request.progress)
         outputs = [reference.outputs(index) for index in range(len(feeds))]
 
         def weak(tolerance: Tolerance) -> dict[str, str]:
             return degenerate(groups, outputs, noise, tolerance)
 
+        packed = (request.model, *data.values(), *(file for other in others for file in other.files))
         try:
             with Writer() as writer:
                 raw = writer.open(request.out)
-                packed = (request.model, *data.values(), *(file for other in others for file in other.files))
                 with ZipWriter(raw, sum(file.stat().st_size for file in packed), request.progress) as kit:
                     _runner(kit)
-                    names = _model(kit, request.model, data)
-                    if kit.files[names[0]].sha256 != digest:
-                        what = "the model was changed while it was packed"
-                        raise InputError(what, where=str(request.model), code="DP811", fix="pack it again")
+                    names = _model(kit, files, request.model, data)
                     own = KitModel(request.model.name, names[0], names[1:], holds_fp16(model))
                     first = KitCandidate(
                         next(iter(request.candidates), ""), own, cast(Any, bounds), weak(bounds["dml"])
                     )
-                    theirs = [other.packed(kit, index, tolerance, weak) for index, other in enumerate(others, 1)]
+                    theirs = [other.packed(kit, files, index, tolerance, weak) for index, other in enumerate(others, 1)]
                     manifest = Manifest(
                         format=1,
                         made_by=f"dmlprep {__version__}",
@@ -195,10 +204,11 @@ def pack(request: KitRequest) -> Packed:
                     kit.add_bytes(MANIFEST, document)
                     if key is not None:
                         kit.add_bytes(KIT_SEAL, key.seal(document) + b"\n")
+                files.check()  # the last that is done before the kit appears
                 writer.commit()
         except OSError as error:
-            if error.filename is not None and Path(error.filename) in {request.model, *data.values()}:
-                raise unreadable(error, Path(error.filename)) from error
+            if error.filename is not None and Path(error.filename) in packed:
+                raise unreadable(error, Path(error.filename), code="DP015") from error  # it could be read before
             raise unwritable(error, request.out) from error
     name = hashlib.sha256(document).hexdigest()
     run_key = write_run_key(key.run_key(name), request.out) if key is not None else None
@@ -215,8 +225,8 @@ class _Other:
     data: dict[str, Path]
 
     @classmethod
-    def opened(cls, name: str, path: Path) -> _Other:
-        model = Model.open(path)
+    def opened(cls, name: str, path: Path, files: Unchanged) -> _Other:
+        model = files.take_model(path)
         return cls(name, path, model, _data_files(model, path))
 
     @property
@@ -224,10 +234,15 @@ class _Other:
         return [self.path, *self.data.values()]
 
     def packed(
-        self, kit: ZipWriter, number: int, tolerance: str, weak: Callable[[Tolerance], dict[str, str]]
+        self,
+        kit: ZipWriter,
+        files: Unchanged,
+        number: int,
+        tolerance: str,
+        weak: Callable[[Tolerance], dict[str, str]],
     ) -> KitCandidate:
         """Put its files into the kit; what the manifest says of it."""
-        name, *data = _model(kit, self.path, self.data, f"candidates/{number}")
+        name, *data = _model(kit, files, self.path, self.data, f"candidates/{number}")
         bounds = _bounds(self.model, tolerance)
         model = KitModel(self.path.name, name, data, holds_fp16(self.model))
         return KitCandidate(self.name, model, cast(Any, bounds), weak(bounds["dml"]))
@@ -354,15 +369,20 @@ def _runner(kit: ZipWriter) -> None:
     kit.add_bytes("README.txt", (resources.files("dmlprep.kit") / "README.txt").read_bytes().replace(b"\r\n", b"\n"))
 
 
-def _model(kit: ZipWriter, path: Path, data: Mapping[str, Path], folder: str = "model") -> list[str]:
-    """The model as ``model/model.onnx``, its data files under their own names; the model's name first."""
+def _model(kit: ZipWriter, files: Unchanged, path: Path, data: Mapping[str, Path], folder: str = "model") -> list[str]:
+    """The model as ``model/model.onnx``, its data files under their own names; the model's name first.
+
+    Raises:
+        InputError: what went into the kit is not what the files held when the run began.
+    """
     taken = {name.casefold() for name in data}
     own = next(n for n in ("model.onnx", "the_model.onnx", "the_very_model.onnx") if n not in taken)
-    names = [f"{folder}/{own}"]
-    kit.add_file(names[0], path)
-    for name, file in data.items():
+    names = []
+    for name, file in ((own, path), *data.items()):
         names.append(f"{folder}/{name}")
         kit.add_file(names[-1], file)
+        # The zip has read the file for its digest. What is written to the file from now on does not matter to the kit.
+        files.check_read(file, kit.files[names[-1]].sha256)
     return names
 
 
