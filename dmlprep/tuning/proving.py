@@ -11,6 +11,7 @@ from dmlprep.errors import CheckNotRun
 from dmlprep.files.run_folder import temporary_folder
 from dmlprep.metrics import UserMetric
 from dmlprep.model import Model
+from dmlprep.model.unchanged import Unchanged
 from dmlprep.parity import RunFeeds
 from dmlprep.pipeline import Observer, PrepareRequest, prepare
 from dmlprep.pipeline.proof import missing_device
@@ -57,12 +58,22 @@ class Proved:
 
 
 def prove(
-    tuned: Tuned, how: Proofs, original: Model, keep: Callable[[Tuned, Sequence[Proved]], None] | None = None
+    tuned: Tuned,
+    how: Proofs,
+    original: Model,
+    files: Unchanged,
+    keep: Callable[[Tuned, Sequence[Proved]], None] | None = None,
 ) -> Tuned:
     """The candidates with their proofs, and with times where these are asked for.
 
     Where neither times are, nor ``keep`` is given, proving ends with the first that passes and that none can be better
     than: what a proof shows may be worse than what was foretold.
+
+    Args:
+        files: those of the original, as they were when it was ranked.
+
+    Raises:
+        InputError: the original was changed meanwhile; ``keep`` was given nothing.
     """
     every = how.bench_seconds is not None or keep is not None
     candidates = {one.name: one for one in tuned.candidates}
@@ -83,6 +94,7 @@ def prove(
         best = [passed[one.name] for one in tuned.candidates if one.name in passed]
         if how.bench_seconds is not None and best:
             tuned = _timed(tuned, best, how, original)
+        files.check()  # before a kit appears
         if keep is not None and best:
             keep(tuned, best)
     return tuned

@@ -111,9 +111,10 @@ def tune(request: TuneRequest, keep: Callable[[Tuned, Sequence[Proved]], None] |
         searched_seconds=round(searched, 3),
     )
     if request.prove:
-        tuned = prove(tuned, request.proofs(), model, keep)
+        tuned = prove(tuned, request.proofs(), model, files, keep)
+    else:
+        files.check()
     tuned = choose(tuned, proved=request.prove)
-    files.check()
     return replace(tuned, seconds=round(time.perf_counter() - began, 3))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,13 +14,16 @@ import pytest
 
 import dmlprep
 from dmlprep import runtime
-from dmlprep.errors import CheckNotRun, OutputError, RecipeError, UsageError
+from dmlprep.errors import CheckNotRun, InputError, OutputError, RecipeError, UsageError
 from dmlprep.model import Model
+from dmlprep.pipeline import Observer
+from dmlprep.record import Verdict
 from dmlprep.record.speed import ON_CPU, SOFTWARE, Bench, Ratio, Timed, Times
 from dmlprep.record.tuning import PLACEMENT, TIME, Figures, Tuned
 from dmlprep.runtime import DmlStatus, dml_status
 from dmlprep.targets import find_target
 from dmlprep.tuning import choose, figures
+from tests.changed import added, flip, names, touch
 from tests.cli.test_stopping import _start
 from tests.fixtures_index import Fixture, fixture
 from tests.in_process import Run
@@ -220,6 +224,52 @@ def test_directml_that_is_demanded_and_cannot_answer(monkeypatch: pytest.MonkeyP
         dmlprep.tune(CNN.path, pins=CNN.pins, require_dml=True)
     with pytest.raises(UsageError):
         dmlprep.tune(CNN.path, require_dml=True, device="cpu")
+
+
+class _Meanwhile(Observer):
+    """Something that happens once, when candidates are ranked, proved, or after the first one."""
+
+    def __init__(self, at: str, act: Callable[[], Any]) -> None:
+        self.at, self.act = at, act
+
+    def _now(self, at: str) -> None:
+        if at == self.at:
+            self.at = ""
+            self.act()
+
+    def ranked(self, count: int, seconds: float) -> None:
+        self._now("ranked")
+
+    def check_finished(self, verdict: Verdict) -> None:
+        self._now("proved")
+
+    def told(self, text: str) -> None:
+        self._now(text.partition(":")[0])
+
+
+@pytest.mark.parametrize(
+    ("at", "change", "options"),
+    [
+        ("ranked", touch, {"offline": True}),
+        ("proved", flip, {"device": "cpu"}),
+        ("candidate 2", touch, {"device": "cpu", "kit": "kit.zip", "top": 2}),
+    ],
+)
+@pytest.mark.parametrize("name", ["in.onnx", "in.data"])
+def test_a_model_that_is_changed(
+    name: str, at: str, change: Callable[[Path], None], options: dict[str, Any], tmp_path: Path
+) -> None:
+    """Neither a recipe nor a kit appears."""
+    model = added(tmp_path / "in.onnx")
+    if "kit" in options:
+        options = {**options, "kit": tmp_path / options["kit"]}
+    meanwhile = _Meanwhile(at, lambda: change(tmp_path / name))
+    with pytest.raises(InputError) as refused:
+        dmlprep.tune(model, pins={"batch": 2}, out=tmp_path / "tuned.toml", observer=meanwhile, **options)
+    assert meanwhile.at == ""
+    assert (refused.value.code, refused.value.exit_code) == ("DP015", 2)
+    assert refused.value.where == str(tmp_path / name)
+    assert names(tmp_path) == ["in.data", "in.onnx"]
 
 
 def test_the_command(run: Run, tmp_path: Path) -> None:
