@@ -94,11 +94,16 @@ class GenaiRequest:
 
 @dataclass
 class _Run:
-    """What is known of a run so far."""
+    """What is known of a run so far.
+
+    Attributes:
+        built: whether the builder makes the folder; that one is nobody's to change.
+    """
 
     request: GenaiRequest
     record: RunRecord
     recipe: Recipe
+    built: bool
     source: Unchanged = field(default_factory=Unchanged)
     facts: dict[str, Any] = field(default_factory=dict)
 
@@ -126,10 +131,10 @@ def prepare_genai(request: GenaiRequest) -> RunRecord:
         recipe=recipe.name,
         facts={"origin": msgspec.to_builtins(origin(request.command_line))},
     )
-    run = _Run(request, record, recipe)
+    run = _Run(request, record, recipe, built)
     try:
         with staging_folder(request.out) as staging:
-            given = _built(run, staging / "built") if built else open_folder(request.source)
+            given = _built(run, staging / "built") if built else _given(run)
             _make(run, given, staging, out, began)
     except (ModelRefused, ToolFailed, CheckNotRun) as refused:
         record.exit_code, record.error = refused.exit_code, str(refused)
@@ -139,6 +144,15 @@ def prepare_genai(request: GenaiRequest) -> RunRecord:
         run.source.check()
         record.seconds = round(time.perf_counter() - began, 3)
     return record
+
+
+def _given(run: _Run) -> GenaiFolder:
+    """A folder of genai's. Its config is watched before it is read."""
+    source = run.request.source
+    config = source if source.name == CONFIG and source.is_file() else source / CONFIG
+    if config.is_file():  # otherwise opening the folder says what is wrong
+        run.source.take([config])
+    return open_folder(source)
 
 
 def _built(run: _Run, place: Path) -> GenaiFolder:
@@ -179,8 +193,8 @@ def _make(run: _Run, given: GenaiFolder, staging: Path, out: FolderOut, began: f
         return
     used = _data_of(given, models)
     others = [path for path in given.other_files if path not in used and path != given.path / RECORD]
-    if given.path == request.source:  # what the builder made is nobody's to change
-        run.source.take([given.path / CONFIG, *others])
+    if not run.built:
+        run.source.take(others)
     copied = copy_files(others, given.path, place)
     _write_config(run, given, place, models)
     if request.fallback:
@@ -247,6 +261,9 @@ def _models(run: _Run, given: GenaiFolder, place: Path) -> Mapping[Path, Prepare
         found[file] = one
         _note(record, one, file.relative_to(given.path).as_posix() if len(files) > 1 else "")
         digest |= one.record.facts.get("digests", {})
+        if not run.built:
+            # The proof and the folder for the CPU still read what this run of the steps has watched until now.
+            run.source.take_digests({Path(path): sha for path, sha in one.record.facts.get("digests", {}).items()})
         if one.record.exit_code:
             record.exit_code, record.error = one.record.exit_code, f"{file.name}: {one.record.error}"
             break

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +16,13 @@ from onnx import TensorProto
 from dmlprep import api
 from dmlprep.errors import InputError, ModelRefused, OutputError, UsageError
 from dmlprep.files import FileSet
+from dmlprep.genai import GenaiFolder
 from dmlprep.genai.models import refuse_forms
-from dmlprep.record import RunRecord
+from dmlprep.genai.preparing import GenaiRequest, prepare_genai
+from dmlprep.pipeline import Observer
+from dmlprep.record import RunRecord, StepRecord, Verdict
 from dmlprep.targets import find_target
+from tests.changed import flip, rewrite
 from tests.genai.decoders import CONTEXT, decoder, folder
 from tests.genai.proof.ensembles import heard, listener, seen, viewer
 
@@ -191,6 +197,56 @@ def test_a_refused_folder_leaves_the_earlier_result(tmp_path: Path) -> None:
     before = state(out)
     assert prepared(folder(tmp_path / "capped", decoder(softcap=5.0)), out, force=True).exit_code == 1
     assert state(out) == before
+
+
+@dataclass
+class _Proved:
+    """What a prover gives."""
+
+    verdicts: list[Verdict] = field(default_factory=list)
+
+
+class _Stepped(Observer):
+    """Something that happens after the first step."""
+
+    def __init__(self, act: Callable[[], None]) -> None:
+        self.act, self.done = act, False
+
+    def step_finished(self, record: StepRecord) -> None:
+        if not self.done:
+            self.done = True
+            self.act()
+
+
+@pytest.mark.parametrize("fallback", [False, True])
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize("name", ["model.onnx", "model.onnx.data", "genai_config.json", "tokenizer.json"])
+def test_a_folder_that_is_changed_while_it_is_prepared(name: str, late: bool, fallback: bool, tmp_path: Path) -> None:
+    source, out = folder(tmp_path / "in"), tmp_path / "out"
+    wrong = {"genai_config.json": (b"llama", b"LLAMA"), "tokenizer.json": (b"1.0", b"1.1")}
+
+    def change() -> None:
+        if name in wrong:
+            rewrite(source / name, (source / name).read_bytes().replace(*wrong[name]))
+        else:
+            flip(source / name)
+
+    def prover(given: GenaiFolder, made: GenaiFolder) -> _Proved:
+        if late:
+            change()
+        return _Proved()
+
+    observer = Observer() if late else _Stepped(change)
+    request = GenaiRequest(source, out, fallback=fallback, prover=prover, observer=observer)
+    if name == "tokenizer.json" and not late:  # nobody has read it yet: what it is now goes into the result
+        assert prepare_genai(request).exit_code == 0
+        assert json.loads((out / ("dml" if fallback else "") / name).read_bytes())["version"] == "1.1"
+        return
+    with pytest.raises(InputError) as refused:
+        prepare_genai(request)
+    assert (refused.value.code, refused.value.exit_code) == ("DP015", 2)
+    assert refused.value.where == str(source / name)
+    assert [path.name for path in tmp_path.iterdir()] == ["in"]
 
 
 @pytest.mark.parametrize("out", [".", "below", ".."])
