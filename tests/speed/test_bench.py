@@ -19,6 +19,7 @@ from dmlprep.record import DeviceInfo, RunRecord
 from dmlprep.record.speed import SOFTWARE, Bench, Timed
 from dmlprep.runtime import dml_status
 from dmlprep.speed.variants import Variant, overridden, overridden_like, overrides
+from tests.changed import Once, added, names, touch
 from tests.cli.test_stopping import _start
 from tests.endless import endless
 from tests.fixtures_index import fixture
@@ -60,6 +61,17 @@ def test_one_model_twice() -> None:
     assert (found.inputs, found.note, found.exit_code) == ("seeded", "", 0)
     assert found.device.startswith("cpu, ONNX Runtime ")
     assert found.rounds >= 1
+
+
+@pytest.mark.parametrize("name", ["a.onnx", "a.data", "b.onnx", "b.data"])
+def test_a_model_that_is_changed_while_it_is_timed(tmp_path: Path, name: str) -> None:
+    models = [added(tmp_path / "a.onnx"), added(tmp_path / "b.onnx")]
+    meanwhile = Once(lambda: touch(tmp_path / name), "round")
+    with pytest.raises(InputError) as refused:
+        dmlprep.bench(*models, sizes={"batch": 2}, seconds=0.05, runs=1, progress=meanwhile)
+    assert (refused.value.code, refused.value.exit_code) == ("DP015", 2)
+    assert refused.value.where == str(tmp_path / name)
+    assert names(tmp_path) == ["a.data", "a.onnx", "b.data", "b.onnx"]
 
 
 def test_what_does_not_run_says_why_and_the_others_go_on(tmp_path: Path) -> None:
