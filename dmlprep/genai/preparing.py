@@ -267,8 +267,9 @@ def _models(run: _Run, given: GenaiFolder, place: Path) -> Mapping[Path, Prepare
         if one.record.exit_code:
             record.exit_code, record.error = one.record.exit_code, f"{file.name}: {one.record.error}"
             break
-    record.facts["digests"] = {_shown(Path(path), given, request): sha for path, sha in digest.items()}
-    record.facts["files"] = sorted({*record.facts["digests"], str(request.source / CONFIG)})
+    root = request.source if run.built else given.path
+    record.facts["digests"] = {_shown(Path(path), given, root): sha for path, sha in digest.items()}
+    record.facts["files"] = sorted({*record.facts["digests"], str(root / CONFIG)})
     run.facts["models"] = {
         file.relative_to(given.path).as_posix(): {
             "sections": [model.section for model in given.models if model.file == file],
@@ -280,9 +281,9 @@ def _models(run: _Run, given: GenaiFolder, place: Path) -> Mapping[Path, Prepare
     return found
 
 
-def _shown(path: Path, given: GenaiFolder, request: GenaiRequest) -> str:
-    """A path as the user knows it: not that of what the builder made on the way."""
-    return str(request.source / path.relative_to(given.path)) if path.is_relative_to(given.path) else str(path)
+def _shown(path: Path, given: GenaiFolder, root: Path) -> str:
+    """A path in ``root``, the folder that the user knows: not in that of what the builder made on the way."""
+    return str(root / path.relative_to(given.path)) if path.is_relative_to(given.path) else str(path)
 
 
 def _one(run: _Run, given: GenaiFolder, file: Path, place: Path) -> PreparedModel:

@@ -92,6 +92,8 @@ def test_the_record_says_what_was_read_and_written(tmp_path: Path) -> None:
     assert record.facts["genai"]["written"] == written
     assert record.output_sha256 == written["model.onnx"]
     assert record.facts["digests"] == {str(source / name): sha for name, sha in state(source).items()}
+    by_config = prepared(source / "genai_config.json", tmp_path / "again")
+    assert by_config.facts["digests"] == record.facts["digests"]
     assert record.facts["genai"]["models"]["model.onnx"]["sections"] == ["decoder"]
     assert [step.step for step in record.steps] == ["opset", "fix-quirks", "fp16", "fuse"]
     assert [verdict.outcome for verdict in made.verdicts] == ["passed", "not-run"]
