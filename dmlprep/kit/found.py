@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +25,7 @@ class FromRecord:
     Attributes:
         path: the record, ``None`` where there is none.
         original: the model that the record says was prepared.
+        digests: SHA-256 of its files by their names, as they were then.
         tolerance: as asked for then.
         seeds: how many seeded feeds were used.
         sizes: sizes of free dimensions, of the recipe.
@@ -33,6 +35,7 @@ class FromRecord:
 
     path: Path | None = None
     original: Path | None = None
+    digests: dict[str, str] = field(default_factory=dict)
     tolerance: str = "auto"
     seeds: int = 2
     sizes: dict[str, int] = field(default_factory=dict)
@@ -81,7 +84,16 @@ def from_record(model: Path, digest: str, files: Unchanged) -> FromRecord:
             if not metric:
                 asked = f"auto{comma}{bounds}" if base in _BY_AUTO else f"{base}{comma}{bounds}"
     parity = _parity(record.recipe, files)
-    return FromRecord(path, original, asked, count, dict(parity.sizes), dict(parity.measures), metric)
+    digests = _digests(record, original.name)
+    return FromRecord(path, original, digests, asked, count, dict(parity.sizes), dict(parity.measures), metric)
+
+
+def _digests(record: RunRecord, original: str) -> dict[str, str]:
+    """A record may hold anything: what is no digest counts as not said."""
+    listed = record.facts.get("digests")
+    found = {Path(path).name: sha for path, sha in listed.items()} if isinstance(listed, Mapping) else {}
+    found[original] = record.input_sha256
+    return {name: sha for name, sha in found.items() if isinstance(sha, str) and len(sha) == 64}
 
 
 def _parity(recipe: str, files: Unchanged) -> ParitySettings:

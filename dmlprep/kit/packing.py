@@ -25,7 +25,7 @@ from dmlprep.metrics import Tolerance, choose_tolerance, degenerate, holds_fp16,
 from dmlprep.model import Model
 from dmlprep.model.saving import Writer
 from dmlprep.model.tensors import as_mapped
-from dmlprep.model.unchanged import Unchanged
+from dmlprep.model.unchanged import Unchanged, data_files
 from dmlprep.model.walk import tensors
 from dmlprep.parity import Reference, fit_feeds
 from dmlprep.parity.candidate import adapt_feed
@@ -145,6 +145,8 @@ def _pack(request: KitRequest, files: Unchanged) -> Packed:
         _check_values(one, request)
     data = _data_files(model, request.model)
     truth = files.take_model(original)
+    if original == known.original:
+        _check_original(known, [original, *data_files(truth)], files)
     key = packer_key(request.key, make=True) if request.key is not None else None
     tolerance = request.tolerance or known.tolerance
     bounds = _bounds(model, tolerance)
@@ -213,6 +215,19 @@ def _pack(request: KitRequest, files: Unchanged) -> Packed:
     name = hashlib.sha256(document).hexdigest()
     run_key = write_run_key(key.run_key(name), request.out) if key is not None else None
     return Packed(request.out, name, request.out.stat().st_size, manifest, run_key)
+
+
+def _check_original(known: FromRecord, paths: Sequence[Path], files: Unchanged) -> None:
+    """Refuse an original that is not what was prepared: it would expect other outputs of the model than it has."""
+    for path in paths:
+        then = known.digests.get(path.name)
+        if then is not None and then != files.digests[str(path)]:
+            raise InputError(
+                f"{path.name} was changed since the model was prepared from it",
+                where=str(path),
+                code="DP811",
+                fix="prepare the model again, or name what the outputs are to be compared with by --reference",
+            )
 
 
 @dataclass(frozen=True)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import shutil
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import onnx
 import pytest
 
 from dmlprep import api
@@ -145,3 +147,31 @@ def test_the_command(models: Path, run: Run, monkeypatch: pytest.MonkeyPatch) ->
     assert done.code == 2
     assert "DP015" in done.err
     assert names(models) == ["in.data", "in.onnx", "ref.data", "ref.onnx"]
+
+
+@pytest.mark.parametrize("name", ["ref.onnx", "ref.data"])
+def test_an_original_that_was_changed_since_it_was_prepared(models: Path, name: str) -> None:
+    out = models / "out"
+    assert api.prepare(models / "ref.onnx", out=out, pins={"batch": 2}, device="cpu").exit_code == 0
+    api.pack_kit(out / "model.onnx", out=models / "kit.zip")
+    if name == "ref.onnx":  # still a model
+        proto = onnx.load(models / name, load_external_data=False)
+        proto.doc_string = "another"
+        (models / name).write_bytes(proto.SerializeToString())
+    else:
+        flip(models / name)
+    before = names(models)
+    with pytest.raises(InputError, match="was changed since") as refused:
+        api.pack_kit(out / "model.onnx", out=models / "again.zip")
+    assert (refused.value.code, refused.value.where) == ("DP811", str(models / name))
+    assert names(models) == before
+
+
+def test_a_record_whose_digests_make_no_sense(models: Path) -> None:
+    out = models / "out"
+    api.prepare(models / "ref.onnx", out=out, pins={"batch": 2}, device="cpu")
+    record = json.loads((out / "run.json").read_bytes())
+    record["facts"]["digests"] = {str(models / "ref.data"): ["no digest"], "": 7}
+    (out / "run.json").write_text(json.dumps(record), encoding="utf-8")
+    api.pack_kit(out / "model.onnx", out=models / "kit.zip")
+    assert (models / "kit.zip").is_file()
