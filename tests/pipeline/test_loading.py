@@ -12,6 +12,7 @@ from onnx import TensorProto, helper
 import dmlprep
 from dmlprep.passes.opset import handling
 from dmlprep.record import RunRecord
+from fixtures import hostile
 
 UNPROVED = ["parity.cpu=false", "step.opset.version=17"]
 
@@ -54,6 +55,18 @@ def test_what_loads_is_written_and_the_verdict_says_so(tmp_path: Path) -> None:
     assert [(v.check, v.outcome, v.outputs) for v in record.verdicts] == [("load on cpu", "passed", [])]
     assert "ONNX Runtime" in str(record.verdicts[0].device)
     ort.InferenceSession(record.output, providers=["CPUExecutionProvider"])
+
+
+@pytest.mark.skipif(
+    tuple(map(int, ort.__version__.split(".")[:2])) < (1, 27), reason="ONNX Runtime has the option since 1.27"
+)
+def test_loading_computes_no_large_constants(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """ONNX Runtime would write a gigabyte down, and its running sum."""
+    path = tmp_path / "m.onnx"
+    onnx.save(hostile.running_sum(), path)
+    monkeypatch.setenv("DMLPREP_MEMORY_LIMIT", "800M")
+    record = unproved(path)
+    assert [(v.check, v.outcome) for v in record.verdicts] == [("load on cpu", "passed")], record.verdicts
 
 
 def test_a_proof_that_ran_the_file_needs_no_other(tmp_path: Path) -> None:
