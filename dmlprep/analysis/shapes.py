@@ -36,12 +36,12 @@ from dmlprep.model.bounds import beyond_bounds
 from dmlprep.model.dims import Dim
 from dmlprep.model.walk import GraphLike, label
 
-__all__ = ["CONSTANT_BYTES", "Inference"]
+__all__ = ["CONSTANT_BYTES", "FLOAT_BYTES", "Inference"]
 
 CONSTANT_BYTES = 1 << 20
 """Integer and boolean values of at most so many bytes are computed (a 512 x 512 mask of int32)."""
 
-_FLOAT_BYTES = 1 << 18
+FLOAT_BYTES = 1 << 18
 
 
 @dataclass
@@ -239,7 +239,7 @@ class Inference(Known):
             dims, dtype = self.static_shape(output), NUMPY_TYPES.get(self.dtype(output))
             if dims is None or dtype is None:
                 return False
-            if math.prod(dims) * dtype.itemsize > (CONSTANT_BYTES if dtype.kind != "f" else _FLOAT_BYTES):
+            if math.prod(dims) * dtype.itemsize > (CONSTANT_BYTES if dtype.kind != "f" else FLOAT_BYTES):
                 return False
         return True
 

@@ -32,7 +32,7 @@ from dmlprep.processes.spawning import spawn
 from dmlprep.record import CODES
 from dmlprep.record.printable import shortened
 
-__all__ = ["DEFAULT", "Limits", "OnnxError", "ask", "ask_once", "end", "limited", "start"]
+__all__ = ["DEFAULT", "PATIENCE", "Limits", "OnnxError", "ask", "ask_once", "end", "limited", "start"]
 
 _MIB = 1 << 20
 
@@ -42,7 +42,7 @@ _LOOK = 0.1
 _QUIET = 20
 """Looks without a request after which nobody looks until the next one."""
 
-_PATIENCE = 6
+PATIENCE = 6
 """How much longer by the clock than by the processor a request may take: other programs may have the processor."""
 
 _LINES, _LONGEST = 100, 1000
@@ -247,8 +247,8 @@ class _Process:
             used, waited = self._cpu_seconds() - before, time.monotonic() - began
             if used > limits.seconds:
                 self._stop(f"{_seconds(limits.seconds)} of processor time")
-            elif waited > limits.seconds * _PATIENCE:
-                self._stop(_seconds(limits.seconds * _PATIENCE))
+            elif waited > limits.seconds * PATIENCE:
+                self._stop(_seconds(limits.seconds * PATIENCE))
             elif self._job.private_bytes() > limits.memory:  # the job's own limit should not let it come to that
                 self.full = True
                 self.kill()

@@ -20,7 +20,7 @@ from dmlprep.runtime.child import Child
 from dmlprep.runtime.failure import FULL, SessionFailure, disk_full
 from dmlprep.runtime.starting import allowed_memory
 
-__all__ = ["SKIPPED", "end", "simplify"]
+__all__ = ["MEMORY", "MEMORY_A_BYTE", "SKIPPED", "end", "simplify"]
 
 SKIPPED = (
     "fuse_bn_into_conv",
@@ -38,7 +38,7 @@ make (Gelu, Attention, RMSNormalization, RotaryEmbedding)."""
 _IDLE = 60.0
 """Seconds after which the process ends when nobody calls."""
 
-_MEMORY, _MEMORY_A_BYTE = 2 << 30, 256
+MEMORY, MEMORY_A_BYTE = 2 << 30, 256
 """Bytes of memory that it may hold, and more for each byte of the model, which has no weights. It takes 40 MB by
 itself, 90 MB where it runs nodes on ONNX Runtime; a graph of 20,000 nodes takes 110 bytes a byte. What needs more folds
 constants that grow without end."""
@@ -70,7 +70,7 @@ class _Simplifier:
             before, after = child.exchange / "before.onnx", child.exchange / "after.onnx"
             try:
                 self._write(before, model)
-                memory = _MEMORY + _MEMORY_A_BYTE * len(model)
+                memory = MEMORY + MEMORY_A_BYTE * len(model)
                 allowed = allowed_memory().nbytes
                 child.ask(
                     [["simplify", str(before), str(after), *arguments]],

@@ -26,7 +26,7 @@ __all__ = [
 ]
 
 
-_RECIPE_BYTES = 1 << 20
+RECIPE_BYTES = 1 << 20
 """Bytes of a recipe: those in use have a thousand."""
 
 
@@ -117,7 +117,7 @@ def recipe_text(name: str) -> str:
         return str((_builtin_folder() / f"{name[1:]}.toml").read_text(encoding="utf-8"))
     path = Path(name)
     try:
-        return read_text(path, _RECIPE_BYTES)
+        return read_text(path, RECIPE_BYTES)
     except FileNotFoundError as error:
         fix = meant(path, suggest("@" + name, builtin_names()) if path.name == name else "check the path")
         raise RecipeError("no such recipe file", where=name, fix=fix, code="DP902") from error

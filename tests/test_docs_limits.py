@@ -1,0 +1,91 @@
+"""The page on models of others names the limits that hold."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from pathlib import Path
+
+from dmlprep import bounds
+from dmlprep.analysis.shapes import CONSTANT_BYTES, FLOAT_BYTES
+from dmlprep.api import compare, pack_kit
+from dmlprep.compiled import door
+from dmlprep.engines import onnxsim
+from dmlprep.files.given import DOCUMENT_BYTES, MAX_DEPTH
+from dmlprep.model import budget
+from dmlprep.passes.simplify import SimplifyOptions
+from dmlprep.recipe import ParitySettings
+from dmlprep.recipe.recipe import RECIPE_BYTES
+from dmlprep.runtime import SessionOptions
+from dmlprep.runtime.offsite.limits import SHARE
+
+PAGE = Path(__file__).parents[1] / "docs" / "foreign-models.md"
+
+MIB, GIB = 1 << 20, 1 << 30
+_WORDS = {4: "four", 5: "five", 6: "six", 7: "seven", 8: "eight"}
+_SIMPLIFY = SimplifyOptions()
+
+
+def _rows(heading: str) -> dict[str, str]:
+    """The table of a section: the second cell by the first."""
+    section = PAGE.read_text(encoding="utf-8").partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in re.findall(r"^\|.*\|$", section, re.M)]
+    return {first: second for first, second, *_ in cells[2:]}
+
+
+def _default(function: object, name: str) -> object:
+    return inspect.signature(function).parameters[name].default  # type: ignore[arg-type]
+
+
+def test_of_onnx_s_compiled_code() -> None:
+    few, more = door.DEFAULT, door.DEFAULT.for_request(MIB)
+    a_mib = "each MiB of the model without its weights"
+    least = "a sixteenth" if door.DEFAULT.answer * 16 == door.DEFAULT.memory else "another share"
+    assert _rows("onnx's compiled code") == {
+        "processor time": f"{few.seconds:g} s, and {more.seconds - few.seconds:g} s for {a_mib}",
+        "time by the clock": f"{_WORDS[door.PATIENCE]} times that: other programs may have the processor",
+        "memory": f"{few.memory // MIB} MiB, and {(more.memory - few.memory) // MIB} MiB for {a_mib}",
+        "what comes back": f"{few.answer // MIB} MiB, and {(more.answer - few.answer) // MIB} times the model without "
+        f"its weights; with `--onnx-memory`, at least {least} of that",
+    }
+
+
+def test_of_what_is_made_of_a_model() -> None:
+    rows = _rows("What is made of a model")
+    assert rows == {
+        "`made_bytes`": f"{budget.BYTES // MIB} MiB, and {budget.BYTES_PER_BYTE} for each byte of the model's files",
+        "`made_nodes`": f"{budget.NODES:,}, and {budget.NODES_PER_NODE} for each node of the file",
+        "`folded_elements`": f"{budget.ELEMENTS:,}",
+    }
+    assert {name.strip("`") for name in rows} == set(budget.Limits.__struct_fields__)
+    text = " ".join(PAGE.read_text(encoding="utf-8").split())
+    assert f"up to {CONSTANT_BYTES // MIB} MiB of integers or {FLOAT_BYTES >> 10} KiB of floats" in text
+
+
+def test_all_limits() -> None:
+    sim, onnx = onnxsim, door.DEFAULT
+    assert _rows("All limits") == {
+        "time of one load or run": f"{SessionOptions().time_limit:g} s",
+        "memory of a worker, with all processes below it": f"{100 * SHARE:g} % of the machine's or the container's "
+        "memory",
+        "onnxsim": f"{_SIMPLIFY.time_limit:g} s; {sim.MEMORY // GIB} GiB and {sim.MEMORY_A_BYTE} times the model "
+        "without its weights, and no more than a worker",
+        "onnx's compiled code": f"{onnx.seconds:g} s, {onnx.memory // GIB} GiB and more for large models",
+        "what is made of a model": f"{budget.BYTES // MIB} MiB, {budget.NODES:,} nodes and more for large models",
+        "a kit on the other machine": f"{_default(pack_kit, 'time_limit'):g} s",
+        "documents (recipes, records)": f"{RECIPE_BYTES // MIB} MiB, {DOCUMENT_BYTES // MIB} MiB; {MAX_DEPTH} deep",
+        "numbers of options and recipes": f"{bounds.MOST_FEEDS:,} feeds, 2^31 - 1 elements in one dimension",
+    }
+    assert bounds.MOST_SIZE == 2**31 - 1
+
+
+def test_one_time_limit_holds_wherever_a_model_runs() -> None:
+    """Ten minutes of a load, a run or onnxsim, by whichever way they are asked for."""
+    limits = {
+        "session": SessionOptions().time_limit,
+        "recipe": ParitySettings().time_limit,
+        "compare": _default(compare, "time_limit"),
+        "onnxsim": _default(onnxsim.simplify, "time_limit"),
+        "simplify": _SIMPLIFY.time_limit,
+    }
+    assert limits == dict.fromkeys(limits, 600.0)
