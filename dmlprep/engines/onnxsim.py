@@ -38,7 +38,7 @@ make (Gelu, Attention, RMSNormalization, RotaryEmbedding)."""
 _IDLE = 60.0
 """Seconds after which the process ends when nobody calls."""
 
-MEMORY, MEMORY_A_BYTE = 2 << 30, 256
+MEMORY, MEMORY_A_BYTE = 1 << 30, 256
 """Bytes of memory that it may hold, and more for each byte of the model, which has no weights. It takes 40 MB by
 itself, 90 MB where it runs nodes on ONNX Runtime; a graph of 20,000 nodes takes 110 bytes a byte. What needs more folds
 constants that grow without end."""

@@ -54,7 +54,7 @@ _TAKEN = ("nested_if_30", "nested_if_31", "nested_loop_30", "nested_loop_31", "p
 
 _TIGHT = ("--onnx-memory", "128")
 _WORKERS = "600M"
-"""What fills the memory until a limit stops it, onnx's inference or onnxsim, is stopped sooner than at 1 or 2 GiB."""
+"""What fills the memory until a limit stops it, onnx's inference or onnxsim, is stopped sooner than at 1 GiB."""
 
 _UNPROVED = ("-r", "@static-fp32", "--set", "parity.cpu=false", "--device", "cpu")
 """The proof would run what these models ask for, and a session's own limits end that."""
