@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TypeVar
 
 import onnx_ir as ir
 from onnx.defs import OpSchema
@@ -23,10 +24,13 @@ from dmlprep.passes.opset.handling import REFUSED, STEPS, WIDENED, relabels_upwa
 from dmlprep.passes.opset.refusal import CannotLower, InlineFirst
 from dmlprep.passes.opset.steps.for_directml import EQUAL_FORMS
 from dmlprep.passes.opset.widths import through_wider_type
+from dmlprep.record.printable import shortened
 from dmlprep.rewriting.builder import replace_value
 from dmlprep.rewriting.names import Names
 
 __all__ = ["FunctionKey", "Handled", "lower"]
+
+_Made = TypeVar("_Made")
 
 FunctionKey = tuple[str, str, str]
 """Domain, name and overload of a model-local function."""
@@ -192,13 +196,13 @@ class _Lowering:
         if schema is None:
             raise CannotLower(f"onnx has no operator of this name at opset {version}")
         if self.prefer_contrib:
-            written = as_contrib(self._builder(node, origin))
+            written = _written(as_contrib, self._builder(node, origin))
             if written is not None:
                 self._replace(node, written)
                 self.wrote_contrib = True
                 return "com.microsoft"
         if node in self.rewrite and node.op_type in EQUAL_FORMS:
-            self._replace(node, EQUAL_FORMS[node.op_type](self._builder(node, origin)))
+            self._replace(node, _written(EQUAL_FORMS[node.op_type], self._builder(node, origin)))
             return "for DirectML"
         if version <= self.target and node not in self.rewrite:
             self._raise(node, version)
@@ -228,7 +232,7 @@ class _Lowering:
         if write is not None:
             before = dict(node.attributes), tuple(node.inputs)
             try:
-                replaced = write(self._builder(node, origin))
+                replaced = _written(write, self._builder(node, origin))
             except CannotLower:
                 if not has_body(schema):
                     raise
@@ -337,3 +341,20 @@ def _default_domain(imports: dict[str, int], otherwise: int) -> int:
 def _stamp(imports: dict[str, int], version: int) -> None:
     imports.pop("ai.onnx", None)
     imports[""] = version
+
+
+def _written(write: Callable[[Builder], _Made], builder: Builder) -> _Made:
+    """What a node becomes in other operators.
+
+    ONNX's checks look at a node's types, and at few of its numbers: a Pad may have axes without pads, a pool strides of
+    zero. What reads these numbers relies on what the operator's specification says of them.
+
+    Raises:
+        CannotLower: it has no such form, or its attributes, constants and sizes contradict the specification.
+    """
+    try:
+        return write(builder)
+    except (LookupError, ArithmeticError, ValueError, TypeError, AttributeError) as error:
+        said = shortened(f"{type(error).__name__}: {error}", 200)
+        reason = f"its attributes, constants and sizes do not fit one another ({said})"
+        raise CannotLower(f"{reason}; if ONNX Runtime runs the model, report it") from error

@@ -61,6 +61,8 @@ def _scatter_reduce(
 def _reduction(b: Builder) -> str:
     """The reduction that older versions lack; empty where there is none."""
     reduction = str(b.attr("reduction", "none"))
+    if reduction not in ("none", *_REDUCE):
+        raise CannotLower(f"ONNX knows no reduction {reduction[:40]!r}")
     if reduction != "none":
         return "" if b.version >= 18 and reduction in ("add", "mul") and b.target >= 16 else reduction
     if b.version < 18:
