@@ -135,7 +135,31 @@ def function_body(
     """
     types_ = [t.SerializeToString() for t in types]
     (data,) = ask("body", *_operator(schema), b"%d" % version, _bytes(node), *types_)
-    return onnx.FunctionProto.FromString(data) if data else None
+    if not data:
+        return None
+    body: onnx.FunctionProto = onnx.FunctionProto.FromString(data)
+    _clear_unknown_types(body.node)
+    return body
+
+
+def _clear_unknown_types(nodes: Iterable[onnx.NodeProto]) -> None:
+    """Of a type that it does not know onnx writes the hull, a sequence of nothing, which no reader takes."""
+    for node in nodes:
+        for attribute in node.attribute:
+            for graph in (attribute.g, *attribute.graphs) if attribute.HasField("g") else attribute.graphs:
+                for value in (*graph.input, *graph.output, *graph.value_info):
+                    if value.HasField("type") and not _is_known(value.type):
+                        value.ClearField("type")
+                _clear_unknown_types(graph.node)
+
+
+def _is_known(kind: onnx.TypeProto) -> bool:
+    which = kind.WhichOneof("value")
+    if which in ("tensor_type", "sparse_tensor_type"):
+        return bool(getattr(kind, which).elem_type)
+    if which in ("sequence_type", "optional_type"):
+        return _is_known(getattr(kind, which).elem_type)
+    return which == "map_type" and _is_known(kind.map_type.value_type)
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 import pytest
 from onnx import checker, inliner, numpy_helper, shape_inference, version_converter
 
@@ -150,3 +151,22 @@ def test_text_that_is_no_utf8_is_no_fault() -> None:
     bent = onnx.ModelProto.FromString(data)
     with pytest.raises(OnnxError):
         calls.check_model(bent, full=False)
+
+
+def test_a_body_holds_no_hull_of_a_type_that_nobody_knows() -> None:
+    """A subgraph that does not say what it gives: onnx writes a sequence of nothing into the body of SequenceMap."""
+    schema = onnx.defs.get_schema("SequenceMap", 17)
+    one = onnx.helper.make_tensor_value_info("x", 1, [2])
+    inner = onnx.helper.make_graph(
+        [onnx.helper.make_node("Shape", ["x"], ["s"])], "inner", [one], [onnx.ValueInfoProto(name="s")]
+    )
+    node = onnx.helper.make_node("SequenceMap", ["xs"], ["ys"], body=inner)
+    kind = onnx.helper.make_sequence_type_proto(one.type)
+    body = calls.function_body(schema, 17, node, [kind])
+    assert body is not None
+    (loop,) = [part for part in body.node if part.op_type == "Loop"]
+    values = [v for a in loop.attribute for v in (*a.g.input, *a.g.output, *a.g.value_info)]
+    assert [v.name for v in values if v.type == onnx.helper.make_sequence_type_proto(onnx.TypeProto())] == []
+    assert any(not v.HasField("type") for v in values)
+    proto = onnx.helper.make_graph(list(body.node), "g", [], [])
+    assert len(ir.serde.deserialize_graph(proto)) == len(body.node)

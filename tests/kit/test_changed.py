@@ -18,6 +18,7 @@ from dmlprep.errors import InputError
 from dmlprep.kit import KitRequest, pack
 from tests.changed import Once, added, flip, names
 from tests.in_process import Run, run
+from tests.system import WINDOWS
 
 __all__ = ["run"]
 
@@ -129,7 +130,8 @@ def test_what_changes_nothing_for_the_kit(models: Path) -> None:
 
     def copied() -> None:
         shutil.copyfile(models / "ref.data", models / "copy")
-        (models / "copy").replace(models / "ref.data")
+        if not WINDOWS:  # which replaces no file that somebody has mapped
+            (models / "copy").replace(models / "ref.data")
         flip(models / "in.onnx")
 
     before = hashlib.sha256((models / "in.onnx").read_bytes()).hexdigest()
