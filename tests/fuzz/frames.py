@@ -82,7 +82,12 @@ def _read(model: bytes) -> tuple[list[str], list[str], list[str]]:
     fed = {tensor.name for tensor in graph.initializer}
     inputs = [i for i in graph.input if i.name not in fed]
     free = {dim.dim_param for i in inputs for dim in i.type.tensor_type.shape.dim if dim.dim_param}
-    return [i.name for i in inputs], [o.name for o in graph.output], sorted(free)
+    return [_text(i.name) for i in inputs], [_text(o.name) for o in graph.output], sorted(map(_text, free))
+
+
+def _text(name: str | bytes) -> str:
+    """Protobuf gives the bytes of a name that is no UTF-8."""
+    return name if isinstance(name, str) else name.decode("utf-8", "replace")
 
 
 def _table(rng: random.Random, kind: type[msgspec.Struct]) -> dict[str, Any]:

@@ -354,7 +354,7 @@ def _written(write: Callable[[Builder], _Made], builder: Builder) -> _Made:
     """
     try:
         return write(builder)
-    except (LookupError, ArithmeticError, ValueError, TypeError, AttributeError) as error:
-        said = shortened(f"{type(error).__name__}: {error}", 200)
+    except (LookupError, ArithmeticError, ValueError, TypeError, AttributeError, AssertionError) as error:
+        said = shortened(f"{type(error).__name__}: {error}".removesuffix(": "), 200)
         reason = f"its attributes, constants and sizes do not fit one another ({said})"
         raise CannotLower(f"{reason}; if ONNX Runtime runs the model, report it") from error

@@ -20,6 +20,7 @@ NODES = {
                             "{ y = AveragePool <kernel_shape = [2, 2], strides = [0, 0], dilations = [2, 2]> (x) }"),
     "an offset without sizes": (19, f"g ({FLOAT} x, float[2, 2, 3, 3] w, float o) => (float[A, B, C, D] y) "
                                     "{ y = DeformConv <kernel_shape = [3, 3]> (x, w, o) }"),
+    "a grid for no picture": (20, "g (float[1, 2] x, float[1, 0] t) => (float[A, B] y) { y = GridSample (x, t) }"),
     "frames with a step of zero": (17, "g (float[1, 16, 1] x) => (float[A, B, C, D] y) "
                                        "<int64 s = {0}, int64 n = {4}> { y = STFT (x, s, , n) }"),
 }  # fmt: skip
