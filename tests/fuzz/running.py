@@ -262,6 +262,9 @@ def _of_genai(case: Case, place: Path, code: int, left: set[str]) -> str:
 
 
 def _last_frame(raised: str) -> str:
+    """Where it went wrong: of an internal error, where the one behind it was raised, so that not all are one kind."""
+    raised = raised.partition("\nThe above exception was the direct cause")[0]
+    raised = raised.rpartition("\nDuring handling of the above exception")[2]
     frames = re.findall(r'File "[^"]*?((?:dmlprep|onnx|onnx_ir|rich|click|msgspec)/[^"]*)", line \d+, in (\S+)', raised)
     own = [frame for frame in frames if frame[0].startswith("dmlprep")] or frames
     said = re.findall(r"^([A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt|Warning)\b)", raised, re.MULTILINE)

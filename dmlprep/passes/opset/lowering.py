@@ -183,7 +183,8 @@ class _Lowering:
             if key not in self.inline:
                 return "function calls"
             builder = self._builder(node, origin, counted=False)  # it was when the model was opened
-            self._replace(node, expand_call(builder, self.model.ir.functions[key], self.function_versions[key]))
+            function, inner = self.model.ir.functions[key], self.function_versions[key]
+            self._replace(node, _written(lambda b: expand_call(b, function, inner), builder))
             return "inlined"
         if node.domain:
             return "left alone"
@@ -236,7 +237,7 @@ class _Lowering:
             except CannotLower:
                 if not has_body(schema):
                     raise
-                return "expanded", expand_operator(self._builder(node, origin), schema)
+                return "expanded", _written(lambda b: expand_operator(b, schema), self._builder(node, origin))
             if replaced is not None:
                 return "rewritten", replaced
             if before != (dict(node.attributes), tuple(node.inputs)):
@@ -250,7 +251,7 @@ class _Lowering:
             if replaced is not None:
                 return "computed in a wider type", replaced
         if has_body(schema):
-            return "expanded", expand_operator(self._builder(node, origin), schema)
+            return "expanded", _written(lambda b: expand_operator(b, schema), self._builder(node, origin))
         raise CannotLower(reason)
 
     def _rejected(self, node: ir.Node, since: int) -> str:
