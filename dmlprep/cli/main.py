@@ -157,9 +157,9 @@ def main() -> NoReturn:
     gc.set_threshold(_NEW_OBJECTS)
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as for workers (processes/process.py)
     stopping = Stopping()
-    stopping.install()
     code: object = 130
     try:
+        stopping.install()
         sweep()
         command_line()
     except SystemExit as left:

@@ -55,6 +55,28 @@ def test_a_command_whose_session_never_ends(name: str, tmp_path: Path) -> None:
     assert not list((tmp_path / "tmp").iterdir())
 
 
+_EARLY = """
+import os, signal, sys, threading
+from dmlprep.cli.main import main
+start = threading.Thread.start
+def told(thread):
+    os.kill(os.getpid(), signal.{name})
+    start(thread)
+threading.Thread.start = told
+sys.argv = ["dmlprep", "--version"]
+main()
+"""
+
+
+@not_on_windows("signals are sent otherwise")
+@pytest.mark.parametrize("name", _ENDS)
+def test_a_signal_while_the_program_begins_to_watch_for_them(name: str, tmp_path: Path) -> None:
+    process = _start(["-c", _EARLY.format(name=name)], tmp_path)
+    _, err = process.communicate(timeout=_GENEROUS)
+    assert process.returncode == 128 + getattr(signal, name), err
+    assert err.strip() == "stopped; nothing was left half-written"
+
+
 _DEAF = """
 import signal, sys, time
 from dmlprep.cli.stopping import Stopping
