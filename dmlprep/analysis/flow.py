@@ -161,8 +161,8 @@ def _loop(known: Known, node: ir.Node, depth: int, walk: Walk) -> bool:
     if body is None or len(body.inputs) < 2 or len(node.inputs) < 2 or not body.outputs:
         return False
     iteration, condition = body.inputs[:2]
-    known.set_type(iteration, onnx.helper.make_tensor_type_proto(onnx.TensorProto.INT64, []))
-    known.set_type(condition, onnx.helper.make_tensor_type_proto(onnx.TensorProto.BOOL, []))
+    known.set_type(iteration, _single(iteration, onnx.TensorProto.INT64))
+    known.set_type(condition, _single(condition, onnx.TensorProto.BOOL))
     carried = list(body.inputs[2:])
     given = list(node.inputs[2:])
     for inner, outer in zip(carried, given, strict=False):
@@ -175,6 +175,15 @@ def _loop(known: Known, node: ir.Node, depth: int, walk: Walk) -> bool:
     for output, inner in zip(node.outputs[len(carried) :], body.outputs[1 + len(carried) :], strict=False):
         known.set_type(output, _scanned(known.types.get(inner), trips))
     return True
+
+
+def _single(value: ir.Value, elem_type: int) -> onnx.TypeProto:
+    """The type of a body's counter or condition: a scalar, or the vector of one that the body declares.
+
+    ONNX has scalars alone there, and ONNX Runtime gives the body what it declares (its Loop kernel reads the rank).
+    """
+    vector = value.shape is not None and len(value.shape) == 1
+    return onnx.helper.make_tensor_type_proto(elem_type, [1] if vector else [])
 
 
 def _trips(known: Known, node: ir.Node, body: ir.Graph) -> int | None:

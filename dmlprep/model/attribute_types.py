@@ -6,7 +6,9 @@ onnx's checker says the same, and ONNX Runtime asks it too; but placement and re
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
@@ -47,7 +49,7 @@ _FIX = "export the model again"
 
 def check_attributes(proto: onnx.ModelProto, where: str) -> None:
     """Refuse a model with an attribute that holds something else than its type, or than its operator takes, or a
-    function with a node of too few outputs, which onnx's checker does not count there.
+    function with a node of too few inputs or outputs, or too many inputs, which onnx's checker does not count there.
 
     Raises:
         InputError: DP003; ``where`` names the node.
@@ -57,13 +59,12 @@ def check_attributes(proto: onnx.ModelProto, where: str) -> None:
         if not all(isinstance(text, str) for text in (node.domain, node.op_type, node.name)):
             # protobuf gives bytes for what is no text
             raise InputError("a node's name or type is not UTF-8", where=where, code="DP003", fix=_FIX)
-        expected, outputs = _UNKNOWN if (node.domain, node.op_type) in own else _form(node.op_type, node.domain, opsets)
-        if in_function and len(node.output) < outputs:
-            what = f"it has {len(node.output)} outputs, where the operator gives {outputs} at least"
-            raise InputError(what, where=f"{where}: node {node.name or node.op_type}", code="DP003", fix=_FIX)
+        form = _UNKNOWN if (node.domain, node.op_type) in own else _form(node.op_type, node.domain, opsets)
+        if in_function and (wrong := _wrong_count(node, form)):
+            raise InputError(wrong, where=f"{where}: node {node.name or node.op_type}", code="DP003", fix=_FIX)
         seen = set()
         for attribute in node.attribute:
-            wrong = _wrong(attribute, expected)
+            wrong = _wrong(attribute, form.attributes)
             if attribute.name in seen:
                 wrong = f"attribute {attribute.name!r} is there twice"
             seen.add(attribute.name)
@@ -109,11 +110,38 @@ def _named(kind: int) -> str:
 
 _Opsets = tuple[tuple[str, int], ...]
 
-_Form = tuple[dict[str, int], int]
-"""The types of an operator's attributes, by name, and the outputs that it has at least."""
 
-_UNKNOWN: _Form = {}, 0
+@dataclass(frozen=True)
+class _Form:
+    """What onnx says of an operator.
+
+    Attributes:
+        attributes: their types by name.
+        outputs: those that it has at least.
+        inputs: those that it has at least, and at most.
+        needed: the places of those that may not be left out.
+    """
+
+    attributes: dict[str, int] = field(default_factory=dict)
+    outputs: int = 0
+    inputs: tuple[int, int] = (0, sys.maxsize)
+    needed: tuple[int, ...] = ()
+
+
+_UNKNOWN = _Form()
 """Of an operator that onnx does not have."""
+
+
+def _wrong_count(node: onnx.NodeProto, form: _Form) -> str:
+    """Whether a node has other inputs or outputs than its operator takes; empty where it has not."""
+    if len(node.output) < form.outputs:
+        return f"it has {len(node.output)} outputs, where the operator gives {form.outputs} at least"
+    least, most = form.inputs
+    if not least <= len(node.input) <= most:
+        takes = f"{least} at least" if len(node.input) < least else f"{most} at most"
+        return f"it has {len(node.input)} inputs, where the operator takes {takes}"
+    left_out = next((i for i in form.needed if i < len(node.input) and not node.input[i]), None)
+    return f"it leaves out input {left_out}, which the operator needs" if left_out is not None else ""
 
 
 def _nodes(proto: onnx.ModelProto) -> Iterator[tuple[onnx.NodeProto, _Opsets, bool]]:
@@ -141,8 +169,14 @@ def _form(op_type: str, domain: str, opsets: _Opsets) -> _Form:
             schema = onnx.defs.get_schema(op_type, version, domain)
     except onnx.defs.SchemaError:
         return _UNKNOWN
-    # All outputs of an LSTM may be left out; one that gives nothing has no use, and no place to be known by.
-    return {name: _number(a) for name, a in schema.attributes.items()}, max(1, int(schema.min_output))
+    single = onnx.defs.OpSchema.FormalParameterOption.Single
+    return _Form(
+        {name: _number(a) for name, a in schema.attributes.items()},
+        # All outputs of an LSTM may be left out; one that gives nothing has no use, and no place to be known by.
+        max(1, int(schema.min_output)),
+        (int(schema.min_input), int(schema.max_input)),
+        tuple(index for index, one in enumerate(schema.inputs) if one.option == single),
+    )
 
 
 def _number(attribute: Any) -> int:

@@ -265,6 +265,32 @@ def test_a_function_of_the_models_own_has_its_own_attributes(tmp_path: Path) -> 
     assert Model.open(_saved(tmp_path / "m.onnx", model)).statistics().nodes
 
 
+@pytest.mark.parametrize(
+    ("operator", "read", "words"),
+    [
+        ("Mul", ["a"], "it has 1 inputs, where the operator takes 2 at least"),
+        ("Mul", ["a", ""], "it leaves out input 1, which the operator needs"),
+        ("Relu", ["a", "a"], "it has 2 inputs, where the operator takes 1 at most"),
+        ("CastLike", ["a"], "it has 1 inputs, where the operator takes 2 at least"),
+        ("Clip", ["a", "", "a"], ""),
+        ("Max", ["a"] * 9, ""),
+    ],
+)
+def test_inputs_of_a_node_in_a_function(operator: str, read: list[str], words: str, tmp_path: Path) -> None:
+    """onnx's checker counts those of the graph alone."""
+    model = _model([helper.make_node("Own", ["x"], ["y"], "o", domain="own")])
+    inner = helper.make_node(operator, read, ["b"], "inner")
+    model.functions.append(helper.make_function("own", "Own", ["a"], ["b"], [inner], [helper.make_opsetid("", 17)]))
+    model.opset_import.append(helper.make_opsetid("own", 1))
+    path = _saved(tmp_path / "m.onnx", model)
+    if not words:
+        assert Model.open(path).statistics().nodes
+        return
+    error = _refusal(path)
+    assert (error.what, error.code) == (words, "DP003")
+    assert error.where.endswith("node inner")
+
+
 @pytest.mark.parametrize("name", ["Relu", "rrrr", "xxxx"])
 def test_names_that_are_no_text(name: str, tmp_path: Path) -> None:
     node = helper.make_node("Relu", ["xxxx"], ["y"], "rrrr")

@@ -46,6 +46,29 @@ def _loop(nodes: Sequence[onnx.NodeProto], inputs: int, outputs: int, made: Sequ
     return helper.make_node("Loop", ["m", "t", "x"], made, "loop", body=body)
 
 
+@pytest.mark.parametrize("carried", ["[1]", "[2, 2, 2]"])
+def test_a_loop_whose_body_counts_in_vectors(carried: str, tmp_path: Path) -> None:
+    """ONNX has scalars there; ONNX Runtime gives a body what it declares."""
+    text = f"""<ir_version: 9, opset_import: ["" : 17]>
+    g (float[1] x, float{carried} w) => (float{carried} y)
+    <int64[1] trips = {{2}}, bool[1] go = {{1}}, float[1] one = {{1}}> {{
+        y = Loop (trips, go, x) <body = b (int64[1] i, bool[1] c, float[1] v) => (bool[1] c2, float{carried} s) {{
+            c2 = If (c) <then_branch = t () => (bool[1] a) {{ a = Cast <to = 9> (one) }},
+                         else_branch = e () => (bool[1] d) {{ d = Cast <to = 9> (x) }}>
+            n = Cast <to = 1> (i)
+            m = Add (v, n)
+            s = Add (w, m)
+        }}>
+    }}"""
+    path = tmp_path / "m.onnx"
+    onnx.save(onnx.parser.parse_model(text), path)
+    record = dmlprep.prepare(path, out=tmp_path / "out", recipe="@static-fp32", device="cpu")
+    assert record.exit_code == 0, record.error
+    (loop,) = [node for node in onnx.load(tmp_path / "out" / "model.onnx").graph.node if node.op_type == "Loop"]
+    sizes = [[d.dim_value for d in i.type.tensor_type.shape.dim] for i in loop.attribute[0].g.input[:2]]
+    assert sizes == [[1], [1]]
+
+
 @pytest.mark.parametrize("carried", [True, False], ids=["carried", "collected"])
 def test_a_squeeze_in_the_body_of_a_loop(carried: bool, tmp_path: Path) -> None:
     """Its axes come from outside of the body, or it has none."""
