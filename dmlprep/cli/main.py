@@ -20,6 +20,7 @@ from dmlprep.cli.numbers import Number
 from dmlprep.cli.output import echo_page, print_error, print_usage, say
 from dmlprep.cli.stopping import STOPPED, Stopping, exit_code
 from dmlprep.cli.streams import guarded, hold_descriptors
+from dmlprep.cli.temporary import choose_place
 from dmlprep.errors import CheckNotRun, DmlprepError, InternalError, UsageError
 from dmlprep.files.run_folder import end_run, sweep
 from dmlprep.record.printable import printable
@@ -160,6 +161,7 @@ def main() -> NoReturn:
     code: object = 130
     try:
         stopping.install()
+        choose_place()
         sweep()
         command_line()
     except SystemExit as left:

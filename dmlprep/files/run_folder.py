@@ -92,7 +92,6 @@ def run_folder() -> Path:
     Raises:
         OSError: there is no place for temporary files.
     """
-    _choose_place()
     run, where = _own(), tempfile.gettempdir()
     with run.making:
         own = run.folders.get(where)
@@ -178,27 +177,8 @@ def end_run() -> None:
 
 def sweep() -> None:
     """Remove what killed runs left. Cheap where there is nothing: one look at the names in one folder."""
-    _choose_place()
     with contextlib.suppress(OSError):
         clear_left(Path(tempfile.gettempdir()), PREFIX, _undo_notes)
-
-
-def _choose_place() -> None:
-    """Choose the place for temporary files that Python would choose, without trying it with a file that has a name.
-
-    Python's own file of eight random letters would stay if the program is killed just then, and no later start could
-    tell whose it is. Where none of these places will do, Python looks further.
-    """
-    if tempfile.tempdir is not None:
-        return
-    given = [os.environ.get(name) for name in ("TMPDIR", "TEMP", "TMP")]
-    for place in filter(None, (*given, "/tmp" if os.name == "posix" else None)):
-        folder = os.path.abspath(place)
-        with contextlib.suppress(OSError), tempfile.TemporaryFile(dir=folder) as file:
-            file.write(b"x")
-            file.flush()
-            tempfile.tempdir = folder
-            return
 
 
 def _undo_notes(folder: Path) -> None:

@@ -6,6 +6,7 @@ Source of the form: Microsoft Learn, "MSBuild diagnostic format for tasks".
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 
 from dmlprep.errors import DmlprepError
@@ -26,7 +27,7 @@ def lines(record: RunRecord) -> Iterator[str]:
     if record.exit_code and not told:
         yield _line(record.input, "error", "", record.error or f"{record.command} failed", "")
     elif not record.exit_code:
-        yield printable(f"{record.input} -> {record.output}")
+        yield printable(f"{_origin(record.input)} -> {record.output}")
 
 
 def error_line(error: DmlprepError, model: str) -> str:
@@ -44,6 +45,11 @@ def _by_code(findings: list[Finding]) -> Iterator[tuple[Finding, int]]:
         yield group[0], len(group) - 1
 
 
+def _origin(file: str) -> str:
+    """The file in a form that is not itself read as an error: MSBuild takes ``error: text`` for one."""
+    return f"./{file}" if re.match(r"\s*(error|warning)\b", file, re.IGNORECASE) else file
+
+
 def _line(file: str, severity: str, code: str, text: str, fix: str) -> str:
     kind = f"{severity} {code}" if code else severity
-    return printable(f"{file} : {kind}: {text}" + (f" (fix: {fix})" if fix else ""))
+    return printable(f"{_origin(file)} : {kind}: {text}" + (f" (fix: {fix})" if fix else ""))

@@ -132,6 +132,7 @@ def test_a_refusal_leaves_no_note(place: Path) -> None:
 _KILLED = """
 import os, sys, tempfile
 from pathlib import Path
+from dmlprep.cli.temporary import choose_place
 from dmlprep.files import FileSet, staging_folder
 from dmlprep.files.run_folder import sweep
 from dmlprep.model.saving import Writer
@@ -140,6 +141,7 @@ home = Path(sys.argv[1])
 events = ("os.rename", "os.remove", "os.rmdir", "os.mkdir", "open")
 
 def work(place):
+    choose_place()
     with staging_folder(place / "new" / "out") as staging, Writer() as writer:
         (staging / "model.onnx").write_text("new")
         writer.open(place / "kit.zip").write(b"half")
