@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+from itertools import chain
+
 import onnx_ir as ir
 
 from dmlprep.analysis.known import Known
 from dmlprep.analysis.schemas import schema_at, type_constraints, type_parameters
 from dmlprep.errors import ModelRefused
+from dmlprep.model.walk import attribute_graphs
 
 __all__ = ["refuse_wrong_types"]
 
 
-def refuse_wrong_types(graph: ir.Graph, known: Known) -> None:
+def refuse_wrong_types(graph: ir.Graph, known: Known, *, bodies: bool = False) -> None:
     """Refuse a graph that declares an output as another type than it has.
+
+    Args:
+        bodies: look into the bodies of If, Loop and Scan as well.
 
     Raises:
         ModelRefused: DP003.
     """
-    for value in graph.outputs:
+    inner = (body for node in graph.all_nodes() for _, body in attribute_graphs(node)) if bodies else ()
+    for value in chain(graph.outputs, *(body.outputs for body in inner)):
         declared, found = _named(value.type), _of_inputs(value, known) or _known(value, known)
         if declared and found and declared != found:
             raise ModelRefused(

@@ -202,7 +202,7 @@ def _refuse_wrong_types(before: Frozen) -> None:
     from dmlprep.model import thaw
 
     model = thaw(before)
-    refuse_wrong_types(model.graph, Inference.of(model))
+    refuse_wrong_types(model.graph, Inference.of(model), bodies=True)
 
 
 def _same_signature(name: str, step: Pass[Any], before: Frozen, new: onnx.GraphProto) -> None:
