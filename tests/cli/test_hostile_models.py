@@ -12,8 +12,11 @@ import pytest
 from fixtures import hostile
 from tests.in_process import Done, Run
 from tests.kept_workers import kept_workers
+from tests.system import not_on_windows
 
 __all__ = ["kept_workers"]
+
+pytestmark = not_on_windows("a hundred commands, each with workers of its own, take minutes under Wine")
 
 _SMALLER: dict[str, Callable[[], onnx.ModelProto]] = {
     "many_folds": lambda: hostile.many_folds(count=1000),
