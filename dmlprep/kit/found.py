@@ -25,7 +25,7 @@ class FromRecord:
     Attributes:
         path: the record, ``None`` where there is none.
         original: the model that the record says was prepared.
-        digests: SHA-256 of its files by their names, as they were then.
+        digests: SHA-256 of its files by their names, as they were then; files of several folders may have one name.
         tolerance: as asked for then.
         seeds: how many seeded feeds were used.
         sizes: sizes of free dimensions, of the recipe.
@@ -35,7 +35,7 @@ class FromRecord:
 
     path: Path | None = None
     original: Path | None = None
-    digests: dict[str, str] = field(default_factory=dict)
+    digests: dict[str, set[str]] = field(default_factory=dict)
     tolerance: str = "auto"
     seeds: int = 2
     sizes: dict[str, int] = field(default_factory=dict)
@@ -88,12 +88,14 @@ def from_record(model: Path, digest: str, files: Unchanged) -> FromRecord:
     return FromRecord(path, original, digests, asked, count, dict(parity.sizes), dict(parity.measures), metric)
 
 
-def _digests(record: RunRecord, original: str) -> dict[str, str]:
+def _digests(record: RunRecord, original: str) -> dict[str, set[str]]:
     """A record may hold anything: what is no digest counts as not said."""
     listed = record.facts.get("digests")
-    found = {Path(path).name: sha for path, sha in listed.items()} if isinstance(listed, Mapping) else {}
-    found[original] = record.input_sha256
-    return {name: sha for name, sha in found.items() if isinstance(sha, str) and len(sha) == 64}
+    found: dict[str, set[str]] = {}
+    for path, sha in (*(listed.items() if isinstance(listed, Mapping) else ()), (original, record.input_sha256)):
+        if isinstance(sha, str) and len(sha) == 64:
+            found.setdefault(Path(path).name, set()).add(sha)
+    return found
 
 
 def _parity(recipe: str, files: Unchanged) -> ParitySettings:

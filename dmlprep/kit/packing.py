@@ -221,7 +221,7 @@ def _check_original(known: FromRecord, paths: Sequence[Path], files: Unchanged) 
     """Refuse an original that is not what was prepared: it would expect other outputs of the model than it has."""
     for path in paths:
         then = known.digests.get(path.name)
-        if then is not None and then != files.digests[str(path)]:
+        if then is not None and files.digests[str(path)] not in then:
             raise InputError(
                 f"{path.name} was changed since the model was prepared from it",
                 where=str(path),

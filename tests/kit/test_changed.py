@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 import pytest
 
@@ -167,6 +168,25 @@ def test_an_original_that_was_changed_since_it_was_prepared(models: Path, name: 
         api.pack_kit(out / "model.onnx", out=models / "again.zip")
     assert (refused.value.code, refused.value.where) == ("DP811", str(models / name))
     assert names(models) == before
+
+
+def test_an_original_with_data_files_of_one_name(tmp_path: Path) -> None:
+    weights = [np.full(4, value, np.float32) for value in (1, 2)]
+    text = """<ir_version: 8, opset_import: ["" : 17]> g (float[batch, 4] x) => (float[batch, 4] y)
+    <float[4] a = {1, 1, 1, 1}, float[4] b = {2, 2, 2, 2}> { z = Add(x, a) y = Mul(z, b) }"""
+    proto = onnx.parser.parse_model(text)
+    for folder, tensor, array in zip(("one", "two"), proto.graph.initializer, weights, strict=True):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "w.bin").write_bytes(array.tobytes())
+        tensor.ClearField("float_data")
+        tensor.ClearField("raw_data")
+        tensor.data_location = onnx.TensorProto.EXTERNAL
+        tensor.external_data.add(key="location", value=f"{folder}/w.bin")
+    (tmp_path / "m.onnx").write_bytes(proto.SerializeToString())
+    out = tmp_path / "out"
+    assert api.prepare(tmp_path / "m.onnx", out=out, pins={"batch": 2}, device="cpu").exit_code == 0
+    api.pack_kit(out / "model.onnx", out=tmp_path / "kit.zip")
+    assert (tmp_path / "kit.zip").is_file()
 
 
 def test_a_record_whose_digests_make_no_sense(models: Path) -> None:
