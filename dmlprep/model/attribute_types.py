@@ -133,7 +133,7 @@ _UNKNOWN = _Form()
 
 
 def _wrong_count(node: onnx.NodeProto, form: _Form) -> str:
-    """Whether a node has other inputs or outputs than its operator takes; empty where it has not."""
+    """What is wrong with the number of a node's inputs or outputs; empty where nothing is."""
     if len(node.output) < form.outputs:
         return f"it has {len(node.output)} outputs, where the operator gives {form.outputs} at least"
     least, most = form.inputs
