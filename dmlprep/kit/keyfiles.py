@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-from contextlib import suppress
 from pathlib import Path
 
-from dmlprep.errors import InputError, UsageError
+from dmlprep.errors import InputError, OutputError, UsageError
 from dmlprep.files import Unfit, check_output, read_given, remove, unreadable, unwritable
 from dmlprep.files.private import write_private
 from dmlprep.kit.archive import Bundle
@@ -16,6 +15,8 @@ __all__ = [
     "check_kit_seal",
     "check_result_seal",
     "check_run_key",
+    "keep_key",
+    "key_to_pack_with",
     "packer_key",
     "run_key_file",
     "write_run_key",
@@ -27,23 +28,39 @@ def run_key_file(kit: Path) -> Path:
     return kit.with_suffix(".run-key")
 
 
-def packer_key(path: Path, *, make: bool = False) -> PackerKey:
-    """The packer's key.
-
-    Args:
-        make: make one where there is no such file, which its owner alone can read (mode 0600; on Windows the folder's
-            permissions hold).
+def key_to_pack_with(path: Path) -> tuple[PackerKey, bool]:
+    """The packer's key, and whether it is a new one, which no file holds until ``keep_key``: a kit that is refused
+    leaves none.
 
     Raises:
         InputError: the file cannot be read, or holds no such key.
-        OutputError: it cannot be made.
+        OutputError: there is none, and none can be made.
     """
-    if make and not os.path.lexists(path):
-        check_output(path)
-        with suppress(FileExistsError):  # another run made it meanwhile
-            key = new_packer_key()
-            write_private(path, key.line().encode("ascii"))
-            return key
+    if os.path.lexists(path):
+        return packer_key(path), False
+    check_output(path)
+    return new_packer_key(), True
+
+
+def keep_key(key: PackerKey, path: Path) -> None:
+    """Write a new key, which its owner alone can read (mode 0600; on Windows the folder's permissions hold).
+
+    Raises:
+        OutputError: it cannot be written, or another run made one meanwhile.
+    """
+    try:
+        write_private(path, key.line().encode("ascii"))
+    except FileExistsError as error:
+        what = "another run made this key meanwhile"
+        raise OutputError(what, where=str(path), fix="run again, which uses that key") from error
+
+
+def packer_key(path: Path) -> PackerKey:
+    """The packer's key.
+
+    Raises:
+        InputError: the file cannot be read, or holds no such key.
+    """
     fix = "pass the file that dmlprep kit --key made"
     try:
         return parse_packer_key(read_given(path, LONGEST))

@@ -19,7 +19,7 @@ from dmlprep.files import check_output, unreadable, unwritable
 from dmlprep.files.outputs import windows_name_problem
 from dmlprep.kit.forms import KitCandidate, KitFeed, KitModel, KitReference, Manifest
 from dmlprep.kit.found import FromRecord, from_record
-from dmlprep.kit.keyfiles import check_run_key, packer_key, write_run_key
+from dmlprep.kit.keyfiles import check_run_key, keep_key, key_to_pack_with, write_run_key
 from dmlprep.kit.zipping import ZipWriter
 from dmlprep.metrics import Tolerance, choose_tolerance, degenerate, holds_fp16, quantizes, tells_something
 from dmlprep.model import Model
@@ -147,7 +147,7 @@ def _pack(request: KitRequest, files: Unchanged) -> Packed:
     truth = files.take_model(original)
     if original == known.original:
         _check_original(known, [original, *data_files(truth)], files)
-    key = packer_key(request.key, make=True) if request.key is not None else None
+    key, is_new = key_to_pack_with(request.key) if request.key is not None else (None, False)
     tolerance = request.tolerance or known.tolerance
     bounds = _bounds(model, tolerance)
     reference = Reference.of(
@@ -206,7 +206,9 @@ def _pack(request: KitRequest, files: Unchanged) -> Packed:
                     kit.add_bytes(MANIFEST, document)
                     if key is not None:
                         kit.add_bytes(KIT_SEAL, key.seal(document) + b"\n")
-                files.check()  # the last that is done before the kit appears
+                files.check()  # the last look before the kit appears
+                if key is not None and request.key is not None and is_new:
+                    keep_key(key, request.key)
                 writer.commit()
         except OSError as error:
             if error.filename is not None and Path(error.filename) in packed:

@@ -14,6 +14,7 @@ import msgspec
 
 from dmlprep.errors import CheckNotRun, DmlprepError, InputError, ModelRefused, OutputError, UsageError
 from dmlprep.files import check_path, unreadable, unwritable
+from dmlprep.files.staging import staging_folder
 from dmlprep.model.saving import Writer
 from dmlprep.package.buckets import Runs, joined, open_runs
 from dmlprep.package.contract import CONTRACT, DIGEST, SCHEMA, SIGNATURE, Contract, FileEntry, schema
@@ -94,8 +95,8 @@ def package(request: PackageRequest) -> Package:
         raise ModelRefused(what, where=str(clash), code="DP820", fix="rename the model, or prepare it again")
     files: dict[str, FileEntry] = {}
     try:
-        request.out.mkdir(exist_ok=True)
-        with Writer() as writer:
+        # The staging folder makes the package's, and takes it away again where the package does not appear.
+        with staging_folder(request.out), Writer() as writer:
             total, done = max(sum(file.stat().st_size for file in sources), 1), 0
             for file in sources:
                 done = _copy(file, writer.open(request.out / file.name), files, done, total, request.progress)
@@ -113,6 +114,8 @@ def package(request: PackageRequest) -> Package:
                 gone = tuple(name for name in gone if name != SIGNATURE)
             writer.open(request.out / DIGEST).write(f"{digest}  {CONTRACT}\n".encode())
             writer.open(request.out / CONTRACT).write(document)
+            if key is not None:
+                key.keep()
             writer.commit([name for name in gone if name not in (*files, DIGEST)])
     except OSError as error:
         if error.filename is not None and Path(error.filename) in sources:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import binascii
 import os
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,11 +23,36 @@ _LONGEST = 4096
 
 
 class SigningKey:
-    """A private key, and where its public half lies."""
+    """A private key, and where its public half lies.
 
-    def __init__(self, private: Ed25519PrivateKey, public: Path) -> None:
+    Args:
+        path: the private key's file; its public half lies beside it.
+        is_new: no file holds it until ``keep``: a package that is refused leaves none.
+    """
+
+    def __init__(self, private: Ed25519PrivateKey, path: Path, *, is_new: bool) -> None:
         self._private = private
-        self.public = public
+        self._path = path
+        self._is_new = is_new
+        self.public = public_file(path)
+
+    def keep(self) -> None:
+        """Write both halves of a new key: the private one for its owner alone (``files.private``).
+
+        Raises:
+            OutputError: they cannot be written, or another run made a key meanwhile.
+        """
+        if not self._is_new:
+            return
+        made = _library()
+        pem, plain = made.serialization.Encoding.PEM, made.serialization.NoEncryption()
+        try:
+            write_private(self._path, self._private.private_bytes(pem, made.serialization.PrivateFormat.PKCS8, plain))
+        except FileExistsError as error:
+            what = "another run made this key meanwhile"
+            raise OutputError(what, where=str(self._path), fix="run again, which uses that key") from error
+        _write_public(made, self._private, self.public)
+        self._is_new = False
 
     def sign(self, document: bytes) -> bytes:
         """The file with the signature of a document: base64 (RFC 4648) of its 64 bytes, and a line end."""
@@ -41,24 +65,18 @@ def public_file(key: Path) -> Path:
 
 
 def signing_key(path: Path) -> SigningKey:
-    """The key of a PEM file (PKCS 8), made where there is none, with its public half beside it.
+    """The key of a PEM file (PKCS 8). Where there is none, a new one, which ``SigningKey.keep`` writes.
 
     Raises:
         UsageError: ``cryptography`` is not installed.
         InputError: the file cannot be read, or holds no such key.
-        OutputError: it cannot be made.
+        OutputError: there is none, and none can be made.
     """
     made = _library()
     if not os.path.lexists(path):
         check_output(path)
         check_output(public_file(path))
-        with suppress(FileExistsError):  # another run made it meanwhile
-            fresh = made.ed25519.Ed25519PrivateKey.generate()
-            plain = made.serialization.NoEncryption()
-            pem = made.serialization.Encoding.PEM
-            write_private(path, fresh.private_bytes(pem, made.serialization.PrivateFormat.PKCS8, plain))
-            _write_public(made, fresh, public_file(path))
-            return SigningKey(fresh, public_file(path))
+        return SigningKey(made.ed25519.Ed25519PrivateKey.generate(), path, is_new=True)
     raw = _read(path, "pass the file that dmlprep package --sign made, or one of openssl genpkey -algorithm ed25519")
     try:
         private = made.serialization.load_pem_private_key(raw, None)
@@ -67,7 +85,7 @@ def signing_key(path: Path) -> SigningKey:
         raise _unfit(path, what) from error
     if not isinstance(private, made.ed25519.Ed25519PrivateKey):
         raise _unfit(path, "its key is not of Ed25519")
-    return SigningKey(private, public_file(path))
+    return SigningKey(private, path, is_new=False)
 
 
 def check_signature(document: bytes, signature: Path, key: Path) -> None:

@@ -136,7 +136,7 @@ def bisect(
     found.reference, found.candidate, found.bound = str(reference), str(candidate), chosen.max_rel
     found.seconds = time.perf_counter() - began
     if out is not None and found.outcome == "found":
-        write_reproduction(found, out, level=session.optimization, force=force)
+        write_reproduction(found, out, level=session.optimization, force=force, last_look=files.check)
     return found
 
 

@@ -3,7 +3,7 @@ text."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -82,12 +82,14 @@ def write_reproduction(
     *,
     level: str = "all",
     force: bool = False,
+    last_look: Callable[[], None] = lambda: None,
 ) -> None:
     """Write the model of the nodes that were found, and all that shows the fault; ``found.files`` says what.
 
     Args:
         found: a bisection whose outcome is ``found``.
         level: graph optimisation level that the fault was found with.
+        last_look: called when all is written, before any of it appears; nothing appears where it raises.
 
     Raises:
         OutputError: the folder holds such files already, or cannot be written.
@@ -97,6 +99,7 @@ def write_reproduction(
     try:
         with staging_folder(folder) as staging:
             _write(found, staging, found.bound, level)
+            last_look()
             made = {path.name: path for path in staging.iterdir() if path.name in (*FILES, _DATA)}
             FileSet(folder, FILES[0], (*FILES[1:], _DATA)).exchange(made)
     except OSError as error:

@@ -15,7 +15,7 @@ import onnx
 import pytest
 
 from dmlprep import api
-from dmlprep.errors import InputError
+from dmlprep.errors import InputError, OutputError
 from dmlprep.kit import KitRequest, pack
 from tests.changed import Once, added, flip, names
 from tests.in_process import Run, run
@@ -98,6 +98,35 @@ def test_a_candidate_that_is_changed(models: Path, name: str) -> None:
         progress=Once(lambda: flip(models / name), "packing in.onnx"),
     )
     assert _refused(models, lambda: pack(request)).where == str(models / name)
+
+
+@pytest.mark.parametrize("at", ["", "packing in.data"])
+def test_a_kit_that_is_refused_leaves_no_new_key(models: Path, at: str) -> None:
+    key, out = models / "my.key", models / "kit.zip"
+    meanwhile = Once(lambda: flip(models / "ref.data"), at)
+    _refused(
+        models,
+        lambda: api.pack_kit(models / "in.onnx", out=out, reference=models / "ref.onnx", key=key, progress=meanwhile),
+    )
+    api.pack_kit(models / "in.onnx", out=out, reference=models / "ref.onnx", key=key)
+    before = key.read_bytes()
+    meanwhile = Once(lambda: flip(models / "ref.data"), at)
+    _refused(
+        models,
+        lambda: api.pack_kit(
+            models / "in.onnx", out=out, reference=models / "ref.onnx", key=key, force=True, progress=meanwhile
+        ),
+    )
+    assert key.read_bytes() == before
+
+
+def test_a_key_that_another_run_makes_meanwhile_stays(models: Path) -> None:
+    key, out = models / "my.key", models / "kit.zip"
+    other = Once(lambda: key.write_bytes(b"another run's"), "packing in.data")
+    with pytest.raises(OutputError, match="another run made this key meanwhile"):
+        api.pack_kit(models / "in.onnx", out=out, reference=models / "ref.onnx", key=key, progress=other)
+    assert key.read_bytes() == b"another run's"
+    assert names(models) == ["in.data", "in.onnx", "my.key", "ref.data", "ref.onnx"]
 
 
 def test_a_recipe_and_an_original_that_the_record_names(models: Path) -> None:

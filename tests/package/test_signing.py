@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import dmlprep
-from dmlprep.errors import InputError, UsageError
+from dmlprep.errors import CheckNotRun, InputError, OutputError, UsageError
 from tests.in_process import Run
 from tests.system import WINDOWS
 
@@ -94,6 +94,21 @@ def test_a_file_that_holds_no_key(proved: Path, tmp_path: Path, content: bytes) 
     (tmp_path / "my.key").write_bytes(content)
     with pytest.raises(InputError, match="holds no private key"):
         dmlprep.package_model(proved, out=tmp_path / "app", language="python", unproven=True, sign=tmp_path / "my.key")
+    assert not (tmp_path / "app").exists()
+
+
+def test_a_package_that_is_refused_leaves_no_new_key(proved: Path, tmp_path: Path) -> None:
+    ways = {"language": "python", "out": tmp_path / "app", "sign": tmp_path / "my.key"}
+    with pytest.raises(CheckNotRun):
+        dmlprep.package_model(proved, **ways)  # type: ignore[arg-type]
+    assert not list(tmp_path.glob("*"))
+
+    def another(_share: float, _text: str) -> None:
+        (tmp_path / "my.key").write_bytes(b"another run's")
+
+    with pytest.raises(OutputError, match="another run made this key meanwhile"):
+        dmlprep.package_model(proved, unproven=True, progress=another, **ways)  # type: ignore[arg-type]
+    assert (tmp_path / "my.key").read_bytes() == b"another run's"
     assert not (tmp_path / "app").exists()
 
 

@@ -140,6 +140,21 @@ def test_bisect(model: Path, name: str) -> None:
     assert api.bisect(model, other, **out).outcome == "found"
 
 
+def test_bisect_while_it_writes_what_it_found(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = added(model.parent / "other.onnx", 1, 2, 3, 5)
+    before, save = names(model.parent), np.savez_compressed
+
+    def touched(file: Path, **rest: Any) -> None:
+        touch(model.parent / "other.data")
+        save(file, **rest)
+
+    monkeypatch.setattr(np, "savez_compressed", touched)
+    with pytest.raises(InputError) as refused:
+        api.bisect(model, other, sizes={"batch": 2}, out=model.parent / "found")
+    assert (refused.value.code, refused.value.where) == ("DP015", str(model.parent / "other.data"))
+    assert names(model.parent) == before
+
+
 @pytest.mark.parametrize("name", ["in.onnx", "in.data"])
 def test_check_that_asks_directml(model: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def opener(path: Path, options: SessionOptions, **_: Any) -> Any:
