@@ -6,6 +6,7 @@ Each call raises ``OnnxError`` where onnx refuses, ``ToolFailed`` where it crash
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -132,6 +133,10 @@ def function_body(
         schema: ``onnx.defs.OpSchema`` of the operator.
         version: one of its ``context_dependent_function_opset_versions``.
         types: of the node's inputs; an empty one for an input that is left out.
+
+    Raises:
+        OnnxError: also where it makes a value twice, as of a SequenceMap whose body has an initializer and an input of
+            one name.
     """
     types_ = [t.SerializeToString() for t in types]
     (data,) = ask("body", *_operator(schema), b"%d" % version, _bytes(node), *types_)
@@ -139,18 +144,36 @@ def function_body(
         return None
     body: onnx.FunctionProto = onnx.FunctionProto.FromString(data)
     _clear_unknown_types(body.node)
+    _check_made_once(body.input, body.node)
     return body
+
+
+def _check_made_once(given: Iterable[str], nodes: Sequence[onnx.NodeProto]) -> None:
+    """onnx joins names without a look at them."""
+    made = Counter(given)
+    made.update(name for node in nodes for name in node.output if name)
+    if twice := next((name for name, count in made.items() if count > 1), ""):
+        raise OnnxError(f"the body that onnx makes of it has two values {twice!r}")
+    for node in nodes:
+        for graph in _bodies(node):
+            _check_made_once([v.name for v in (*graph.input, *graph.initializer)], graph.node)
 
 
 def _clear_unknown_types(nodes: Iterable[onnx.NodeProto]) -> None:
     """Of a type that it does not know onnx writes the hull, a sequence of nothing, which no reader takes."""
     for node in nodes:
-        for attribute in node.attribute:
-            for graph in (attribute.g, *attribute.graphs) if attribute.HasField("g") else attribute.graphs:
-                for value in (*graph.input, *graph.output, *graph.value_info):
-                    if value.HasField("type") and not _is_known(value.type):
-                        value.ClearField("type")
-                _clear_unknown_types(graph.node)
+        for graph in _bodies(node):
+            for value in (*graph.input, *graph.output, *graph.value_info):
+                if value.HasField("type") and not _is_known(value.type):
+                    value.ClearField("type")
+            _clear_unknown_types(graph.node)
+
+
+def _bodies(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
+    for attribute in node.attribute:
+        if attribute.HasField("g"):
+            yield attribute.g
+        yield from attribute.graphs
 
 
 def _is_known(kind: onnx.TypeProto) -> bool:

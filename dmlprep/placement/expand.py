@@ -24,6 +24,27 @@ __all__ = ["expand", "expand_local", "schema_body"]
 Rename = Callable[[str], str]
 
 
+class _Names:
+    """Names of values that no graph of a model has: several nodes may have the same name, and a value any."""
+
+    def __init__(self, model: onnx.ModelProto) -> None:
+        self._taken: set[str] = set()
+        for graph in protos.graphs(model):
+            self._taken.update(value.name for value in (*graph.input, *graph.initializer))
+            self._taken.update(name for node in graph.node for name in node.output)
+        self._counts: dict[str, int] = {}
+
+    def new(self, wish: str) -> str:
+        """``wish``, or ``wish_2``, ``wish_3`` ...; it is taken from now on."""
+        name, count = wish, self._counts.get(wish, 1)
+        while name in self._taken:
+            count += 1
+            name = f"{wish}_{count}"
+        self._counts[wish] = count
+        self._taken.add(name)
+        return name
+
+
 def expand_local(model: onnx.ModelProto, origins: dict[str, str]) -> None:
     """Inline every call of a model-local function, in place; ``origins`` gets first output -> label of the call.
 
@@ -40,7 +61,7 @@ def expand_local(model: onnx.ModelProto, origins: dict[str, str]) -> None:
             if opset.domain not in imported:
                 imported.add(opset.domain)
                 model.opset_import.append(opset)
-    _expand_graph(model.graph, body_of, origins, inside=True)
+    _expand_graph(model.graph, body_of, origins, _Names(model), inside=True)
     del model.functions[:]
 
 
@@ -72,7 +93,7 @@ def expand(
     def body_of(node: onnx.NodeProto) -> onnx.FunctionProto | None:
         return bodies.get(next((o for o in node.output if o), ""))
 
-    return _expand_graph(model.graph, body_of, origins)
+    return _expand_graph(model.graph, body_of, origins, _Names(model))
 
 
 def _count(nodes: Iterable[onnx.NodeProto]) -> int:
@@ -111,6 +132,7 @@ def _expand_graph(
     graph: onnx.GraphProto,
     body_of: Callable[[onnx.NodeProto], onnx.FunctionProto | None],
     origins: dict[str, str],
+    names: _Names,
     *,
     inside: bool = False,
 ) -> bool:
@@ -122,7 +144,7 @@ def _expand_graph(
         node, made = waiting.pop()
         if not made or inside:
             for inner in protos.bodies(node):
-                changed = _expand_graph(inner, body_of, origins, inside=inside) or changed
+                changed = _expand_graph(inner, body_of, origins, names, inside=inside) or changed
         body = body_of(node) if not made or inside else None
         if body is None:
             kept.append(node)
@@ -130,7 +152,7 @@ def _expand_graph(
         changed = True
         first = next((o for o in node.output if o), "")
         origin = origins.get(first) or _label(node)
-        new = list(_instantiate(node, body))
+        new = list(_instantiate(node, body, names))
         for inner_node in new:
             output = next((o for o in inner_node.output if o), "")
             if output:
@@ -143,19 +165,21 @@ def _expand_graph(
     return changed
 
 
-def _instantiate(call: onnx.NodeProto, body: onnx.FunctionProto) -> Iterable[onnx.NodeProto]:
+def _instantiate(call: onnx.NodeProto, body: onnx.FunctionProto, names: _Names) -> Iterable[onnx.NodeProto]:
     """The nodes of a body with the call's names and attributes."""
     prefix = _label(call)
-    names: dict[str, str] = {"": ""}
-    names.update(dict.fromkeys(body.input, ""))
-    names.update(zip(body.input, call.input, strict=False))
+    known: dict[str, str] = {"": ""}
+    known.update(dict.fromkeys(body.input, ""))
+    known.update(zip(body.input, call.input, strict=False))
     outputs = {formal: actual for formal, actual in zip(body.output, call.output, strict=False) if actual}
-    names.update({k: v for k, v in outputs.items() if k not in body.input})
+    known.update({k: v for k, v in outputs.items() if k not in body.input})
     attributes = {a.name: a for a in body.attribute_proto}
     attributes.update({a.name: a for a in call.attribute})
 
     def rename(name: str) -> str:
-        return names.setdefault(name, f"{prefix}/{name}")
+        if name not in known:
+            known[name] = names.new(f"{prefix}/{name}")
+        return known[name]
 
     for index, node in enumerate(body.node):
         new = onnx.NodeProto.FromString(node.SerializeToString())
@@ -164,7 +188,7 @@ def _instantiate(call: onnx.NodeProto, body: onnx.FunctionProto) -> Iterable[onn
         yield new
     for formal, actual in outputs.items():
         if formal in body.input:  # an output that is an input as it is
-            yield onnx.helper.make_node("Identity", [names[formal]], [actual], name=f"{prefix}/Identity")
+            yield onnx.helper.make_node("Identity", [known[formal]], [actual], name=f"{prefix}/Identity")
 
 
 def _rewrite(node: onnx.NodeProto, rename: Rename, attributes: Mapping[str, AttributeProto]) -> None:

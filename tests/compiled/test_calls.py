@@ -170,3 +170,20 @@ def test_a_body_holds_no_hull_of_a_type_that_nobody_knows() -> None:
     assert any(not v.HasField("type") for v in values)
     proto = onnx.helper.make_graph(list(body.node), "g", [], [])
     assert len(ir.serde.deserialize_graph(proto)) == len(body.node)
+
+
+def test_a_body_that_makes_a_value_twice_is_none() -> None:
+    """onnx computes each input of a body of SequenceMap under its name, which an initializer there may have as well."""
+    schema = onnx.defs.get_schema("SequenceMap", 17)
+    one, two = (onnx.helper.make_tensor_value_info(name, 1, [2]) for name in ("x", "y"))
+    add = onnx.helper.make_node("Add", ["x", "x"], ["y"])
+    kind = onnx.helper.make_sequence_type_proto(one.type)
+    for name, fine in (("other", True), ("x", False)):
+        default = numpy_helper.from_array(np.ones(2, np.float32), name)
+        inner = onnx.helper.make_graph([add], "inner", [one], [two], [default])
+        node = onnx.helper.make_node("SequenceMap", ["xs"], ["ys"], body=inner)
+        if fine:
+            assert calls.function_body(schema, 17, node, [kind]) is not None
+            continue
+        with pytest.raises(OnnxError, match="two values 'x'"):
+            calls.function_body(schema, 17, node, [kind])
