@@ -51,7 +51,7 @@ QUIRK = Quirk(
     ops=("com.microsoft::MultiHeadAttention",),
     outcome="create fails",
     sources=(
-        "measured on 1.24.4 and 1.30.0 by tests/benchmarks/quirks_by_release.py, in FP32 and FP16: 80070057 with keys "
+        "measured by tests/benchmarks/quirks_by_release.py, in FP32 and FP16: 80070057 with keys "
         "and values of four dimensions; right with three",
     ),
     matches=_matches,

@@ -99,7 +99,7 @@ QUIRK = Quirk(
     ops=("com.microsoft::MultiHeadAttention",),
     outcome="wrong numbers",
     sources=(
-        "measured on 1.24.4 and 1.30.0 by tests/benchmarks/quirks_by_release.py: with and without a past, every token "
+        "measured by tests/benchmarks/quirks_by_release.py: with and without a past, every token "
         "but the last of a run differs by what later ones add; without the attribute it is right",
         "onnxruntime/core/providers/dml/DmlExecutionProvider/src/Operators/DmlOperatorMultiHeadAttention.cpp: it reads "
         "no such attribute",

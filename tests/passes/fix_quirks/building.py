@@ -60,7 +60,7 @@ def _model(
     nodes: list[onnx.NodeProto],
     feeds: dict[str, Array],
     outputs: dict[str, tuple[int, Sequence[Any]]],
-    constants: dict[str, Array] | None = None,
+    constants: dict[str, Array | TensorProto] | None = None,
     opset: int = 17,
 ) -> onnx.ModelProto:
     graph = helper.make_graph(
@@ -68,9 +68,9 @@ def _model(
         "quirk",
         [_value(k, v) for k, v in feeds.items()],
         [_value(k, v) for k, v in outputs.items()],
-        [numpy_helper.from_array(v, k) for k, v in (constants or {}).items()],
+        [v if isinstance(v, TensorProto) else numpy_helper.from_array(v, k) for k, v in (constants or {}).items()],
     )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10 if opset > 18 else 8)
 
 
 def integers(*numbers: int) -> Array:
@@ -86,7 +86,7 @@ def case(
     nodes: list[onnx.NodeProto],
     feeds: dict[str, Array],
     outputs: dict[str, tuple[int, Sequence[Any]]],
-    constants: dict[str, Array] | None = None,
+    constants: dict[str, Array | TensorProto] | None = None,
     opset: int = 17,
     **more: Any,
 ) -> Case:

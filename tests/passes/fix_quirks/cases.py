@@ -151,6 +151,33 @@ _WITH_VALUES: list[Case] = [
         {"b": normal(40)},
         exact=False,
     ),
+    case(
+        "four-bit-constant",
+        [node("QuantizeLinear", ["x", "s", "z"], ["q"], name="n"), node("DequantizeLinear", ["q", "s", "z"], ["y"])],
+        {"x": normal(3, 5)},
+        {"y": (F, [3, 5])},
+        {"s": np.array(0.25, np.float32), "z": onnx.helper.make_tensor("z", TensorProto.INT4, [], [3])},
+        21,
+    ),
+    case(
+        "four-bit-constant.weights",
+        [
+            node("DequantizeLinear", ["w", "s"], ["a"], name="n"),
+            node("Constant", [], ["v"], value=onnx.helper.make_tensor("", TensorProto.INT4, [5], [-8, 7, -1, 0, 3])),
+            node("DequantizeLinear", ["v", "t", "u"], ["b"], axis=0),
+            node("Mul", ["x", "a"], ["c"]),
+            node("Add", ["c", "b"], ["y"]),
+        ],
+        {"x": normal(3, 5)},
+        {"y": (F, [3, 5])},
+        {
+            "s": np.array(0.25, np.float32),
+            "t": np.array([0.5, 1, 2, 1, 0.25], np.float32),
+            "u": onnx.helper.make_tensor("u", TensorProto.INT4, [5], [1, -1, 0, 7, -8]),
+            "w": onnx.helper.make_tensor("w", TensorProto.UINT4, [5], [15, 0, 7, 8, 1]),
+        },
+        21,
+    ),
     *FORMS,
 ]
 
