@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
+from dmlprep.model.constants import held_tensor
 from dmlprep.quirks.editing import Edit
 from dmlprep.quirks.quirk import MEASURED, Quirk
 from dmlprep.targets.facts import NodeFacts
@@ -16,6 +17,9 @@ _WHOLE = {"int8", "uint8", "int16", "uint16", "int32"}
 
 _EXACT = {"int8", "uint8", "int16", "uint16"}
 """Types whose differences are exact in FP32."""
+
+_WIDER = {"int4": "int8", "uint4": "uint8"}
+"""Types of four bits, of which there is no Cast on DirectML, and up to ONNX Runtime 1.21 none at all."""
 
 
 def per_axis(node: NodeFacts) -> int | None:
@@ -81,6 +85,25 @@ def rewrite(facts: NodeFacts, edit: Edit, layout: Layout) -> str:
     return (_quantize if facts.op == "QuantizeLinear" else _dequantize)(facts, edit, layout)
 
 
+def widen(edit: Edit) -> str:
+    """Store the data and the zero point of a DequantizeLinear, constants of four bits, in eight; or why not."""
+    places = [index for index in (0, 2) if index < len(edit.node.inputs) and edit.node.inputs[index] is not None]
+    tensors = [held_tensor(edit.node.inputs[index]) for index in places]
+    found = [tensor for tensor in tensors if tensor is not None]
+    if len(found) < len(places) or any(tensor.dtype.name.lower() not in _WIDER for tensor in found):
+        return "data or zero point of four bits is not constant"
+    for index, tensor in zip(places, found, strict=True):
+        wide = ir.DataType[_WIDER[tensor.dtype.name.lower()].upper()]
+        edit.set_input(index, edit.initializer(_wider(tensor, wide), "wide"))
+    return ""
+
+
+def _wider(tensor: ir.TensorProtocol, wide: ir.DataType) -> ir.TensorProtocol:
+    """The same numbers in a wider type, which stay in their file until they are written."""
+    shape = ir.Shape(tensor.shape.numpy())
+    return ir.LazyTensor(lambda: ir.Tensor(tensor.numpy().astype(wide.numpy())), dtype=wide, shape=shape)
+
+
 def _dequantize(facts: NodeFacts, edit: Edit, layout: Layout) -> str:
     """(x - zero point) * scale."""
     x, scale, zero = facts.input(0), facts.input(1), facts.input(2)
@@ -88,12 +111,18 @@ def _dequantize(facts: NodeFacts, edit: Edit, layout: Layout) -> str:
     data, factor = edit.node.inputs[:2]
     if x is None or scale is None or out is None or data is None or factor is None:
         return "an input is missing"
-    if x.type not in _WHOLE or (zero is not None and x.type not in _EXACT):
-        return f"{x.type} has no exact form in FP32"
+    kind = x.type
+    if kind in _WIDER:
+        if why := widen(edit):
+            return why
+        kind, data = _WIDER[kind], edit.node.inputs[0]
+        assert data is not None
+    if kind not in _WHOLE or (zero is not None and kind not in _EXACT):
+        return f"{kind} has no exact form in FP32"
     old = edit.node.outputs[0]
-    value = layout.single(edit, data, x.type, layout.data)
+    value = layout.single(edit, data, kind, layout.data)
     if zero is not None and edit.node.inputs[2] is not None:
-        shift = layout.single(edit, edit.node.inputs[2], zero.type, layout.scale)
+        shift = layout.single(edit, edit.node.inputs[2], kind, layout.scale)
         value = edit.before("Sub", [value, shift], dtype=ir.DataType.FLOAT)
     scales = layout.single(edit, factor, scale.type, layout.scale)
     value = reshaped(edit, edit.before("Mul", [value, scales], dtype=ir.DataType.FLOAT), layout.result)

@@ -1,16 +1,42 @@
-"""Blocked QuantizeLinear and DequantizeLinear: since ONNX Runtime 1.25 DirectML reads scales that are not there."""
+"""Blocked QuantizeLinear and DequantizeLinear: since ONNX Runtime 1.25 DirectML reads scales that are not there.
+
+Weights of four bits that a MatMul reads are another matter: ONNX Runtime's optimizer makes a MatMulNBits of both nodes,
+which is right since 1.22, and has no session before.
+"""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from dmlprep.quirks.editing import Edit
-from dmlprep.quirks.quantize_axis import Layout, rewrite
+from dmlprep.quirks.patterns import only_consumer
+from dmlprep.quirks.quantize_axis import Layout, rewrite, widen
 from dmlprep.quirks.quirk import Quirk
 from dmlprep.targets.facts import NodeFacts
+
+_FUSED = frozenset({16, 32, 64, 128, 256})
+"""Sizes of blocks of MatMulNBits."""
+
+
+def becomes_nbits(node: NodeFacts) -> bool:
+    """Whether ONNX Runtime's optimizer makes a MatMulNBits of a DequantizeLinear and the MatMul that alone reads it."""
+    reader, stored, block = only_consumer(node.output()), node.input(0), node.attribute("block_size", 0)
+    if node.key != "DequantizeLinear" or reader is None or reader.key != "MatMul" or block not in _FUSED:
+        return False
+    if reader.input(1) is not node.output() or stored is None or stored.rank != 2 or node.attribute("axis", 1) != 0:
+        return False
+    constant = all(value is None or value.constant for value in node.inputs)
+    depth = stored.shape[0] if stored.shape is not None else None
+    return constant and stored.type in ("int4", "uint4") and isinstance(depth, int) and depth % block == 0
 
 
 def _matches(node: NodeFacts) -> str:
     block = node.attribute("block_size", 0)
-    return f"in blocks of {block} along axis {node.attribute('axis', 1)}" if block else ""
+    return f"in blocks of {block} along axis {node.attribute('axis', 1)}" if block and not becomes_nbits(node) else ""
+
+
+def _matches_weights(node: NodeFacts) -> str:
+    return f"the weights of a MatMul, in blocks of {node.attribute('block_size', 0)}" if becomes_nbits(node) else ""
 
 
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:
@@ -41,4 +67,18 @@ QUIRK = Quirk(
     ),
     matches=_matches,
     rewrite=_rewrite,
+)
+
+WEIGHTS = replace(
+    QUIRK,
+    id="quantize-blocked-weights",
+    code="DP665",
+    title="weights of four bits in blocks, up to ONNX Runtime 1.21",
+    outcome="create fails",
+    first="1.20",
+    last="1.21",
+    ops=("DequantizeLinear",),
+    sources=("measured by tests/benchmarks/quirks_by_release.py on 1.20.1 and 1.21.1: 80004005; 1.22.0 is right",),
+    matches=_matches_weights,
+    rewrite=lambda facts, edit: widen(edit),  # the optimizer leaves blocks of eight bits until 1.25
 )

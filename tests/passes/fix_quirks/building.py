@@ -70,7 +70,9 @@ def _model(
         [_value(k, v) for k, v in outputs.items()],
         [v if isinstance(v, TensorProto) else numpy_helper.from_array(v, k) for k, v in (constants or {}).items()],
     )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10 if opset > 18 else 8)
+    imports = {"": opset, **{n.domain: 1 for n in nodes if n.domain}}
+    opsets = [helper.make_opsetid(domain, version) for domain, version in imports.items()]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=10 if opset > 18 else 8)
 
 
 def integers(*numbers: int) -> Array:

@@ -6,7 +6,9 @@ The graphs of ``fixtures/cases/fix_quirks``, and those below, which need certain
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import ml_dtypes
 import numpy as np
 import onnx
 from onnx import TensorProto
@@ -31,6 +33,66 @@ _GELU = {
     "half": np.array(0.5, np.float32),
 }
 _ACT = node("Relu", ["t"], ["y"], name="act")
+
+
+def _nbits(*dims: int) -> Case:
+    """MatMulNBits of four bits, on data of these sizes."""
+    return case(
+        f"nbits-rank.{len(dims)}",
+        [node("MatMulNBits", list("xws"), ["y"], name="n", domain="com.microsoft", K=64, N=16, bits=4, block_size=32)],
+        {"x": normal(*dims)},
+        {"y": (F, [*dims[:-1], 16])},
+        {
+            "w": np.random.default_rng(1).integers(0, 256, (16, 2, 16), dtype=np.uint8),
+            "s": np.full((32,), 0.1, np.float32),
+        },
+        21,
+        exact=False,
+    )
+
+
+def _quantized(
+    name: str, dtype: Any, scales: tuple[int, ...], rows: int = 0, *, target: str = "ort-1.24", **attributes: int
+) -> Case:
+    """A vector, or so many rows, times weights of a DequantizeLinear with so many scales.
+
+    The data is small integers: ONNX Runtime's CPU provider rounds others.
+    """
+    x = np.random.default_rng(2).integers(-1, 2, (rows, 64) if rows else 64).astype(np.float32)
+    return case(
+        name,
+        [
+            node("DequantizeLinear", ["w", "s"], ["d"], **attributes),
+            node("MatMul", ["x", "d"], ["y"], name="n"),
+        ],
+        {"x": x},
+        {"y": (F, [*x.shape[:-1], 16])},
+        {
+            "w": np.random.default_rng(1).integers(0, 8, (64, 16)).astype(dtype),
+            "s": np.full(scales, 0.25, np.float32),
+        },
+        21,
+        exact=False,
+        target=target,
+    )
+
+
+def _constant_of_four_bits(name: str, target: str, scales: tuple[int, ...], **attributes: int) -> Case:
+    """A constant and its zero points, both of four bits."""
+    some = np.random.default_rng(3)
+    return case(
+        name,
+        [node("DequantizeLinear", ["w", "s", "z"], ["d"], name="n", **attributes), node("Add", ["x", "d"], ["y"])],
+        {"x": normal(2, 3, 4)},
+        {"y": (F, [2, 3, 4])},
+        {
+            "w": some.integers(-8, 8, (2, 3, 4)).astype(ml_dtypes.int4),
+            "s": some.uniform(0.1, 1, scales).astype(np.float32),
+            "z": some.integers(-8, 8, scales).astype(ml_dtypes.int4),
+        },
+        21,
+        target=target,
+    )
 
 
 _WITH_VALUES: list[Case] = [
@@ -178,6 +240,16 @@ _WITH_VALUES: list[Case] = [
         },
         21,
     ),
+    *(_nbits(*dims) for dims in ((64,), (1, 1, 2, 3, 64), (1, 1, 1, 2, 3, 64))),
+    _quantized(
+        "quantize-blocked-weights.unsigned", ml_dtypes.uint4, (2, 16), 2, target="ort-1.21", axis=0, block_size=32
+    ),
+    _quantized("quantize-blocked-weights", ml_dtypes.int4, (4, 16), 3, target="ort-1.21", axis=0, block_size=16),
+    _quantized("nbits-vector.tensor", np.int8, (), target="ort-1.30"),
+    _quantized("nbits-vector.column", np.uint8, (16,), target="ort-1.30", axis=1),
+    _quantized("nbits-vector.blocks", ml_dtypes.int4, (2, 16), axis=0, block_size=32),
+    _constant_of_four_bits("quantize-axis.four-bits", "ort-1.24", (3,), axis=1),
+    _constant_of_four_bits("quantize-blocked.four-bits", "ort-1.30", (2, 3, 2), axis=2, block_size=2),
     *FORMS,
 ]
 

@@ -197,7 +197,7 @@ REFUSED = {
     "int4": (
         "g (int4[2,3,4] x, float[3] s) => (float[2,3,4] y) { y = DequantizeLinear <axis = 1> (x, s) }",
         21,
-        "no exact form",
+        "four bits is not constant",
     ),
     "a computed scale of data without an axis": (
         "g (uint8 x, float[1] s, uint8[1] z) => (float y) { y = DequantizeLinear (x, s, z) }",
