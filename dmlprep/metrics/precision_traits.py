@@ -7,6 +7,7 @@ import onnx_ir as ir
 from dmlprep.analysis.stored_weights import is_stored_weight
 from dmlprep.model import Model
 from dmlprep.model.casts import cast_target
+from dmlprep.model.constants import held_tensor
 from dmlprep.model.walk import nodes, tensors
 
 __all__ = ["has_few_bits", "holds_fp16", "holds_rare_floats", "quantizes"]
@@ -38,6 +39,13 @@ def quantizes(model: Model) -> bool:
 
 
 def has_few_bits(model: Model) -> bool:
-    """Whether products or convolutions have weights of a few bits: as the step ``weights`` writes them."""
+    """Whether products or convolutions have weights of a few bits, of the step ``weights`` or of a quantizer."""
     version = model.ir.ir_version
-    return any(n.op_type == "MatMulNBits" or is_stored_weight(n, version) for n in nodes(model.ir))
+    return any(n.op_type == "MatMulNBits" or is_stored_weight(n, version) or _has_four_bits(n) for n in nodes(model.ir))
+
+
+def _has_four_bits(node: ir.Node) -> bool:
+    if node.op_type != "DequantizeLinear" or not node.inputs:
+        return False
+    tensor = held_tensor(node.inputs[0])
+    return tensor is not None and tensor.dtype in (ir.DataType.INT4, ir.DataType.UINT4)

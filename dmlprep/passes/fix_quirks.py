@@ -10,6 +10,7 @@ import onnx_ir as ir
 from dmlprep.analysis.knowledge import Knowledge
 from dmlprep.errors import UsageError
 from dmlprep.model import Frozen, Model
+from dmlprep.model.walk import nodes
 from dmlprep.passes.base import Context, Options, Pass
 from dmlprep.passes.catalog import suggest
 from dmlprep.quirks import Hit, find_quirks, quirks
@@ -21,6 +22,8 @@ from dmlprep.targets.building import build, infer_contrib
 from dmlprep.targets.facts import NodeFacts
 
 __all__ = ["FixQuirksOptions", "FixQuirksPass"]
+
+_MICROSOFT = "com.microsoft"
 
 _MAX_ROUNDS = 12
 """A rewrite may leave a node with its next quirk (a vector of rank 5); no node has had more than three."""
@@ -67,9 +70,11 @@ class FixQuirksPass(Pass[FixQuirksOptions]):
                     refused[_key(hit)] = (hit, why)
                 else:
                     fixed[hit.quirk.id, hit.quirk.code] += 1
+            if any(node.domain == _MICROSOFT for node in nodes(model.ir)):
+                model.ir.opset_imports.setdefault(_MICROSOFT, 1)  # a rewrite may be the first to need it
         for (quirk, code), count in sorted(fixed.items()):
-            nodes = "1 node" if count == 1 else f"{count} nodes"
-            context.report(finding("DP640", f"{quirk} ({code}): {nodes} rewritten", quirk=quirk, count=count))
+            changed = "1 node" if count == 1 else f"{count} nodes"
+            context.report(finding("DP640", f"{quirk} ({code}): {changed} rewritten", quirk=quirk, count=count))
         for hit, why in refused.values():
             context.report(
                 finding(

@@ -130,6 +130,15 @@ class Edit(GraphBuilder):
             self.node.resize_inputs(index + 1)
         self.node.replace_input_with(index, value)
 
+    def forget(self, values: Iterable[ir.Value | None]) -> None:
+        """Take weights out of their graphs that nothing reads any more."""
+        for value in values:
+            graph = value.graph if value is not None and value.is_initializer() else None
+            if value is None or not isinstance(graph, ir.Graph) or value.uses():
+                continue
+            if not (value.is_graph_input() or value.is_graph_output()):
+                graph.initializers.pop(value.name or "")
+
     def replace_output(self, new: ir.Value, index: int = 0) -> None:
         """Let ``new`` stand for an output of the node everywhere, under its name."""
         replace_value(self.node.outputs[index], new, self.value_name("before"))

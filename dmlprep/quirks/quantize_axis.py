@@ -85,16 +85,18 @@ def rewrite(facts: NodeFacts, edit: Edit, layout: Layout) -> str:
     return (_quantize if facts.op == "QuantizeLinear" else _dequantize)(facts, edit, layout)
 
 
-def widen(edit: Edit) -> str:
+def _widen(edit: Edit) -> str:
     """Store the data and the zero point of a DequantizeLinear, constants of four bits, in eight; or why not."""
     places = [index for index in (0, 2) if index < len(edit.node.inputs) and edit.node.inputs[index] is not None]
     tensors = [held_tensor(edit.node.inputs[index]) for index in places]
     found = [tensor for tensor in tensors if tensor is not None]
     if len(found) < len(places) or any(tensor.dtype.name.lower() not in _WIDER for tensor in found):
         return "data or zero point of four bits is not constant"
+    before = list(edit.node.inputs)
     for index, tensor in zip(places, found, strict=True):
         wide = ir.DataType[_WIDER[tensor.dtype.name.lower()].upper()]
         edit.set_input(index, edit.initializer(_wider(tensor, wide), "wide"))
+    edit.forget(before)
     return ""
 
 
@@ -113,7 +115,7 @@ def _dequantize(facts: NodeFacts, edit: Edit, layout: Layout) -> str:
         return "an input is missing"
     kind = x.type
     if kind in _WIDER:
-        if why := widen(edit):
+        if why := _widen(edit):
             return why
         kind, data = _WIDER[kind], edit.node.inputs[0]
         assert data is not None

@@ -41,6 +41,10 @@ def config_entries(options: Mapping[str, str], device: str) -> dict[str, str]:
             entries["ep.dml.disable_graph_fusion"] = "1"
         if not _flag(options, "cpu_fallback"):
             entries["session.disable_cpu_ep_fallback"] = "1"
+    else:
+        # Of DequantizeLinear and MatMul the CPU provider makes a MatMulNBits that rounds its data to 8 bits (level 4)
+        # unless it is told otherwise. What others are compared with is computed in FP32.
+        entries["session.qdq_matmulnbits_accuracy_level"] = "1"
     entries.update({key.removeprefix("config:"): value for key, value in options.items() if key.startswith("config:")})
     return entries
 

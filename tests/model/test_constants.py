@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import onnx
 import onnx_ir as ir
 import pytest
 
@@ -32,3 +33,13 @@ def test_what_a_constant_holds() -> None:
 )
 def test_a_constant_of_a_wrong_form_holds_nothing(value: ir.Value) -> None:
     assert held_tensor(value) is None
+
+
+def test_a_look_changes_nothing() -> None:
+    tensor = ir.serde.deserialize_tensor(onnx.helper.make_tensor("", onnx.TensorProto.INT64, [1], [2]))
+    value = _constant(ir.AttrTensor("value", tensor))
+    value.name = "two"
+    held = held_tensor(value)
+    assert held is not None
+    assert (held.numpy().tolist(), tensor.name) == ([2], "")
+    assert held_tensor(_constant(ir.RefAttr("value", "outer", ir.AttributeType.TENSOR))) is None

@@ -77,6 +77,35 @@ def _quantized(
     )
 
 
+def _layers(name: str, target: str, dtype: Any, between: str) -> Case:
+    """Two layers of quantized weights, with an odd number of blocks and a zero point each."""
+    some = np.random.default_rng(4)
+    ends = (-8, 8) if dtype == ml_dtypes.int4 else (0, 16)
+    constants: dict[str, Any] = {"b": some.integers(-2, 3, 48).astype(np.float32)}
+    for layer in "12":
+        constants[f"w{layer}"] = some.integers(*ends, (48, 48)).astype(dtype)
+        constants[f"s{layer}"] = some.uniform(0.01, 0.1, (3, 48)).astype(np.float32)
+        constants[f"z{layer}"] = some.integers(*ends, (3, 48)).astype(dtype)
+    if between != "Add":
+        del constants["b"]
+    return case(
+        name,
+        [
+            node("DequantizeLinear", ["w1", "s1", "z1"], ["d1"], name="n", axis=0, block_size=16),
+            node("MatMul", ["x", "d1"], ["p"]),
+            node(between, ["p", "b"] if between == "Add" else ["p"], ["q"]),
+            node("DequantizeLinear", ["w2", "s2", "z2"], ["d2"], axis=0, block_size=16),
+            node("MatMul", ["q", "d2"], ["y"]),
+        ],
+        {"x": normal(2, 48)},
+        {"y": (F, [2, 48])},
+        constants,
+        21,
+        exact=False,
+        target=target,
+    )
+
+
 def _constant_of_four_bits(name: str, target: str, scales: tuple[int, ...], **attributes: int) -> Case:
     """A constant and its zero points, both of four bits."""
     some = np.random.default_rng(3)
@@ -241,15 +270,16 @@ _WITH_VALUES: list[Case] = [
         21,
     ),
     *(_nbits(*dims) for dims in ((64,), (1, 1, 2, 3, 64), (1, 1, 1, 2, 3, 64))),
-    _quantized(
-        "quantize-blocked-weights.unsigned", ml_dtypes.uint4, (2, 16), 2, target="ort-1.21", axis=0, block_size=32
-    ),
-    _quantized("quantize-blocked-weights", ml_dtypes.int4, (4, 16), 3, target="ort-1.21", axis=0, block_size=16),
+    _quantized("quantize-blocked.unsigned", ml_dtypes.uint4, (2, 16), 2, target="ort-1.21", axis=0, block_size=32),
+    _quantized("quantize-blocked.weights", ml_dtypes.int4, (4, 16), 3, target="ort-1.21", axis=0, block_size=16),
     _quantized("nbits-vector.tensor", np.int8, (), target="ort-1.30"),
     _quantized("nbits-vector.column", np.uint8, (16,), target="ort-1.30", axis=1),
     _quantized("nbits-vector.blocks", ml_dtypes.int4, (2, 16), axis=0, block_size=32),
     _constant_of_four_bits("quantize-axis.four-bits", "ort-1.24", (3,), axis=1),
     _constant_of_four_bits("quantize-blocked.four-bits", "ort-1.30", (2, 3, 2), axis=2, block_size=2),
+    _layers("quantize-blocked.layers", "ort-1.30", ml_dtypes.uint4, "Relu"),
+    _layers("quantize-blocked.bias", "ort-1.30", ml_dtypes.int4, "Add"),
+    _layers("quantize-blocked.early-layers", "ort-1.21", ml_dtypes.int4, "Relu"),
     *FORMS,
 ]
 
