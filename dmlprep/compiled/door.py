@@ -344,8 +344,8 @@ class _Door:
             try:
                 answer = self._asked(word, parts, limits)
             except BaseException:
-                if self._closed and threading.current_thread() is not threading.main_thread():
-                    threading.Event().wait()  # a daemon thread, which Python ends now: nobody is there to hear of it
+                if self._closed or not threading.main_thread().is_alive():
+                    self._wait_for_the_end()
                 self._end()  # also where the caller is interrupted: an answer that nobody read would be the next one's
                 raise
             if answer[0] == b"memory" or size + sum(map(len, answer)) > _LARGE:
@@ -355,6 +355,12 @@ class _Door:
         if answer[0] == b"no":
             raise OnnxError(_readable(answer[1].decode(errors="replace")))
         return answer[1:]
+
+    @staticmethod
+    def _wait_for_the_end() -> None:
+        """In a daemon thread while Python ends, which ends it soon: nobody is there to hear of an error."""
+        if threading.current_thread() is not threading.main_thread():
+            threading.Event().wait()
 
     def ask_once(self, word: str, parts: Sequence[bytes]) -> list[bytes]:
         request = (word.encode(), *parts)

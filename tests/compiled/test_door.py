@@ -197,10 +197,20 @@ def test_it_dies_with_its_parent(then: str) -> None:
         assert gone_within(pid, 2.0)
 
 
-@pytest.mark.parametrize("slow", [False, True], ids=["at once", "while other things end"])
-def test_the_program_ends_while_a_thread_still_waits(slow: bool) -> None:
-    first = "import atexit, time; atexit.register(time.sleep, 1.0)\n" if slow else ""  # what is set first runs last
-    then = f"threading.Thread(target=lambda: {_HANG}, daemon=True).start()\nimport time\ntime.sleep(0.5)"
+_BEFORE = {
+    "at once": "",
+    "while other things end": "import atexit, time; atexit.register(time.sleep, 1.0)\n",  # what is set first runs last
+}
+_BEHIND = (
+    "import atexit, os, time; atexit.register(lambda: (os.kill(door._door._process._process.pid, 9), time.sleep(1)))\n"
+)
+
+
+@pytest.mark.parametrize("how", [*_BEFORE, "while others end the process"])
+def test_the_program_ends_while_a_thread_still_waits(how: str) -> None:
+    first = _BEFORE.get(how, "")
+    then = "" if how in _BEFORE else _BEHIND
+    then += f"threading.Thread(target=lambda: {_HANG}, daemon=True).start()\nimport time\ntime.sleep(0.5)"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[2]), *sys.path])}
     then += "\nprint(time.time(), flush=True)"
     done = subprocess.run(
