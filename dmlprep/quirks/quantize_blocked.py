@@ -32,12 +32,18 @@ def becomes_nbits(node: NodeFacts) -> bool:
     reader, stored, block = only_consumer(node.output()), node.input(0), node.attribute("block_size", 0)
     if node.key != "DequantizeLinear" or reader is None or reader.key != "MatMul" or block not in _BLOCKS:
         return False
-    if reader.input(1) is not node.output() or reader.input(0) is node.output() or reader.graph != node.graph:
+    if reader.input(1) is not node.output() or reader.input(0) in (None, node.output()) or reader.graph != node.graph:
         return False
     if stored is None or stored.rank != 2 or not stored.static or node.attribute("axis", 1) != 0:
         return False
-    constant = all(value is None or value.constant for value in node.inputs)
-    return constant and stored.type in ("int4", "uint4") and stored.sizes[0] % block == 0
+    if stored.type not in ("int4", "uint4") or not stored.size or stored.sizes[0] % block:
+        return False
+    scale, zero = node.input(1), node.input(2)
+    beside = [value for value in (scale, zero) if value is not None]
+    if scale is None or scale.type not in ("float", "float16") or (zero is not None and zero.type != stored.type):
+        return False
+    fits = all(value.shape == (stored.sizes[0] // block, stored.sizes[1]) for value in beside)
+    return fits and all(value.constant for value in (stored, *beside))
 
 
 def _matches(node: NodeFacts) -> str:
