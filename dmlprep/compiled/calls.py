@@ -37,7 +37,9 @@ def infer_shapes(
     proto: onnx.ModelProto, *, check_type: bool = False, strict: bool = False, propagate: bool = True
 ) -> onnx.ModelProto:
     """``onnx.shape_inference.infer_shapes``; ``propagate``: with the values of shape arithmetic."""
-    return _model(ask_once("infer", _bytes(proto), _flag(check_type), _flag(strict), _flag(propagate)))
+    found = _model(ask_once("infer", _bytes(proto), _flag(check_type), _flag(strict), _flag(propagate)))
+    _clear_hulls(found.graph)
+    return found
 
 
 def infer_node(
@@ -109,9 +111,10 @@ def _inferred(
         b"%d" % len(types),
         *named,
     )
-    return {
+    types_found = {
         name.decode(): onnx.TypeProto.FromString(value) for name, value in zip(found[::2], found[1::2], strict=True)
     }
+    return {name: kind for name, kind in types_found.items() if not _is_hull(kind)}
 
 
 def convert_version(proto: onnx.ModelProto, version: int) -> onnx.ModelProto:
@@ -157,6 +160,23 @@ def _check_made_once(given: Iterable[str], nodes: Sequence[onnx.NodeProto]) -> N
     for node in nodes:
         for graph in _bodies(node):
             _check_made_once([v.name for v in (*graph.input, *graph.initializer)], graph.node)
+
+
+def _clear_hulls(graph: onnx.GraphProto) -> None:
+    """The same of what it infers: a sequence of nothing where a node gives a sequence of it knows not what."""
+    graphs = [graph]
+    while graphs:
+        one = graphs.pop()
+        for index in reversed([i for i, value in enumerate(one.value_info) if _is_hull(value.type)]):
+            del one.value_info[index]
+        for value in one.output:
+            if _is_hull(value.type):
+                value.ClearField("type")
+        graphs += [body for node in one.node for body in _bodies(node)]
+
+
+def _is_hull(kind: onnx.TypeProto) -> bool:
+    return kind.WhichOneof("value") not in ("tensor_type", None) and not _is_known(kind)
 
 
 def _clear_unknown_types(nodes: Iterable[onnx.NodeProto]) -> None:

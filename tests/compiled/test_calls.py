@@ -172,6 +172,26 @@ def test_a_body_holds_no_hull_of_a_type_that_nobody_knows() -> None:
     assert len(ir.serde.deserialize_graph(proto)) == len(body.node)
 
 
+_HULLS = """<ir_version: 8, opset_import: ["" : 17]> g (seq(float[2]) xs, int64 at) => (seq(float[2]) ys) {
+  inner = SequenceMap (xs) <body = b (float[2] x) => (float[2] s) { s = Abs (x) }>
+  first = SequenceAt (inner, at)
+  ys = SequenceConstruct (first)
+}"""
+
+
+def test_inference_gives_no_hull_either() -> None:
+    model = onnx.parser.parse_model(_HULLS)
+    for value in (*model.graph.node[0].attribute[0].g.output, *model.graph.output):
+        value.ClearField("type")
+    model.graph.node[0].attribute[0].g.output[0].name = "what no node makes"
+    plain = shape_inference.infer_shapes(model).graph
+    empty = onnx.helper.make_sequence_type_proto(onnx.TypeProto())
+    assert empty in [value.type for value in plain.value_info]
+    found = calls.infer_shapes(model).graph
+    assert empty not in [value.type for value in (*found.value_info, *found.output)]
+    ir.serde.deserialize_graph(found)
+
+
 def test_a_body_that_makes_a_value_twice_is_none() -> None:
     """onnx computes each input of a body of SequenceMap under its name, which an initializer there may have as well."""
     schema = onnx.defs.get_schema("SequenceMap", 17)
