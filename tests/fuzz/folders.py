@@ -486,8 +486,8 @@ def left_of_folder(out: Path, code: int, given: dict[str, bytes]) -> str:
         fallback = record["facts"]["genai"]["fallback"]
         places = [out / "dml", out / fallback] if fallback else [out]
         for place in places:
-            # genai reads nothing behind the end, and neither does this
-            json.JSONDecoder().raw_decode((place / _CONFIG).read_text(encoding="utf-8").lstrip())
+            # genai reads nothing behind the end, and neither does this; nor does it mind how many digits a number has
+            json.JSONDecoder(parse_int=str).raw_decode((place / _CONFIG).read_text(encoding="utf-8").lstrip())
         for name in record["facts"]["genai"]["copied"]:
             if (places[0] / name).read_bytes() != given[name]:
                 return "a copied file that is another"
