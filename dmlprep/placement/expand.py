@@ -17,32 +17,12 @@ from dmlprep.compiled import calls
 from dmlprep.compiled.door import OnnxError
 from dmlprep.model import protos
 from dmlprep.model.budget import Budget
+from dmlprep.rewriting.names import Names
 from dmlprep.targets.facts import GraphFacts, NodeFacts
 
 __all__ = ["expand", "expand_local", "schema_body"]
 
 Rename = Callable[[str], str]
-
-
-class _Names:
-    """Names of values that no graph of a model has: several nodes may have the same name, and a value any."""
-
-    def __init__(self, model: onnx.ModelProto) -> None:
-        self._taken: set[str] = set()
-        for graph in protos.graphs(model):
-            self._taken.update(value.name for value in (*graph.input, *graph.initializer))
-            self._taken.update(name for node in graph.node for name in node.output)
-        self._counts: dict[str, int] = {}
-
-    def new(self, wish: str) -> str:
-        """``wish``, or ``wish_2``, ``wish_3`` ...; it is taken from now on."""
-        name, count = wish, self._counts.get(wish, 1)
-        while name in self._taken:
-            count += 1
-            name = f"{wish}_{count}"
-        self._counts[wish] = count
-        self._taken.add(name)
-        return name
 
 
 def expand_local(model: onnx.ModelProto, origins: dict[str, str]) -> None:
@@ -61,7 +41,7 @@ def expand_local(model: onnx.ModelProto, origins: dict[str, str]) -> None:
             if opset.domain not in imported:
                 imported.add(opset.domain)
                 model.opset_import.append(opset)
-    _expand_graph(model.graph, body_of, origins, _Names(model), inside=True)
+    _expand_graph(model.graph, body_of, origins, _taken(model), inside=True)
     del model.functions[:]
 
 
@@ -93,7 +73,16 @@ def expand(
     def body_of(node: onnx.NodeProto) -> onnx.FunctionProto | None:
         return bodies.get(next((o for o in node.output if o), ""))
 
-    return _expand_graph(model.graph, body_of, origins, _Names(model))
+    return _expand_graph(model.graph, body_of, origins, _taken(model))
+
+
+def _taken(model: onnx.ModelProto) -> Names:
+    """The names of all values of a model. Nodes may share a name, so a node's name alone does not make a new one."""
+    names = Names()
+    for graph in protos.graphs(model):
+        names.values.update(value.name for value in (*graph.input, *graph.initializer))
+        names.values.update(name for node in graph.node for name in node.output)
+    return names
 
 
 def _count(nodes: Iterable[onnx.NodeProto]) -> int:
@@ -132,7 +121,7 @@ def _expand_graph(
     graph: onnx.GraphProto,
     body_of: Callable[[onnx.NodeProto], onnx.FunctionProto | None],
     origins: dict[str, str],
-    names: _Names,
+    names: Names,
     *,
     inside: bool = False,
 ) -> bool:
@@ -165,7 +154,7 @@ def _expand_graph(
     return changed
 
 
-def _instantiate(call: onnx.NodeProto, body: onnx.FunctionProto, names: _Names) -> Iterable[onnx.NodeProto]:
+def _instantiate(call: onnx.NodeProto, body: onnx.FunctionProto, names: Names) -> Iterable[onnx.NodeProto]:
     """The nodes of a body with the call's names and attributes."""
     prefix = _label(call)
     known: dict[str, str] = {"": ""}
@@ -178,7 +167,7 @@ def _instantiate(call: onnx.NodeProto, body: onnx.FunctionProto, names: _Names) 
 
     def rename(name: str) -> str:
         if name not in known:
-            known[name] = names.new(f"{prefix}/{name}")
+            known[name] = names.value(f"{prefix}/{name}")
         return known[name]
 
     for index, node in enumerate(body.node):

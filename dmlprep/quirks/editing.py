@@ -73,7 +73,11 @@ class Edit(GraphBuilder):
     def twin(self) -> ir.Value:
         """A node like this one, with its inputs and attributes as they are now, before it; its first output."""
         node = self.node
-        return self.before(node.op_type, list(node.inputs), node.attributes, like=node.outputs[0])
+        output = self.before(node.op_type, list(node.inputs), node.attributes, like=node.outputs[0])
+        made = output.producer()
+        assert made is not None
+        made.domain = node.domain
+        return output
 
     def unsqueeze(self, value: ir.Value, axis: int, opset: int) -> ir.Value:
         """``value`` with a dimension of size 1 at ``axis``; axes are an input from opset 13 on."""

@@ -1,4 +1,4 @@
-"""A constant of four bits whose file holds one element in each 32-bit number, as ONNX Runtime's quantizer writes it."""
+"""A constant of four bits that its file holds as int32_data, as ONNX Runtime's quantizer writes zero points."""
 
 from __future__ import annotations
 

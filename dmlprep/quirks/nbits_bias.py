@@ -39,9 +39,6 @@ def _rewrite(facts: NodeFacts, edit: Edit) -> str:
     if bias is None:
         return ""
     product = edit.twin()
-    twin = product.producer()
-    assert twin is not None
-    twin.domain = node.domain
     return edit.become(edit.before("Add", [product, bias], like=node.outputs[0]))
 
 

@@ -50,8 +50,7 @@ def _matches_fused_blocks(node: NodeFacts) -> str:
 
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:
     """Lay the data out as a matrix before the node, and the product as it was behind it."""
-    node, data, out = edit.node, facts.input(0), facts.output()
-    value = node.inputs[0]
+    data, out, value = facts.input(0), facts.output(), edit.node.inputs[0]
     if data is None or data.shape is None or out is None or value is None:
         return "the rank of its data is not known"
     if len(data.shape) == 1:
@@ -64,11 +63,8 @@ def _rewrite(facts: NodeFacts, edit: Edit) -> str:
         rows = [-1, int(facts.attribute("K", 0))]
     edit.set_input(0, edit.before("Reshape", [value, edit.integers(rows, "matrix")], like=value))
     product = edit.twin()
-    twin = product.producer()
-    assert twin is not None
-    twin.domain = node.domain
     product.shape = None
-    return edit.become(edit.before("Reshape", [product, edit.integers(result, "shape")], like=node.outputs[0]))
+    return edit.become(edit.before("Reshape", [product, edit.integers(result, "shape")], like=edit.node.outputs[0]))
 
 
 NBITS = Quirk(
