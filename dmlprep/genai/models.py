@@ -19,7 +19,6 @@ from dmlprep.model.walk import nodes
 from dmlprep.pipeline import Observer, PrepareRequest, prepare
 from dmlprep.placement.reading import read_facts
 from dmlprep.quirks import Hit, find_quirks
-from dmlprep.quirks.quirk import UNSURE
 from dmlprep.recipe import Plan, Recipe, apply_settings, make_plan
 from dmlprep.record import RunRecord
 from dmlprep.targets import Target
@@ -165,7 +164,7 @@ _OUTCOME = {"wrong numbers": "its numbers are wrong, without an error", "create 
 def _harms(hit: Hit, context_length: int | None) -> str:
     """What is wrong with a node; empty where its window is as long as any text."""
     window = int(hit.node.attribute("local_window_size", -1))
-    if UNSURE not in hit.detail or window < 0:
+    if hit.sure or window < 0:
         return hit.detail
     if context_length is not None and context_length <= window:
         return ""

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from dmlprep.quirks.catalog import code_row, quirks
-from dmlprep.quirks.quirk import UNSURE, Quirk
+from dmlprep.quirks.quirk import Match, Quirk
 from dmlprep.record import Code, Finding
 
 if TYPE_CHECKING:
@@ -19,11 +19,17 @@ __all__ = ["Hit", "Matches", "concerned", "find_quirks"]
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A node that a quirk concerns; ``detail`` says what of it."""
+    """A node that a quirk concerns.
+
+    Attributes:
+        detail: the reason, in one clause.
+        sure: false where the reason depends on a value that is not known.
+    """
 
     quirk: Quirk
     node: NodeFacts
     detail: str
+    sure: bool = True
 
     @property
     def code_row(self) -> Code:
@@ -35,7 +41,7 @@ class Hit:
         row = self.code_row
         return Finding(
             code=self.quirk.code,
-            severity="warning" if UNSURE in self.detail else row.severity,
+            severity=row.severity if self.sure else "warning",
             message=f"{self.detail}: {self.quirk.outcome}",
             node=self.node.path,
             facts={
@@ -60,13 +66,16 @@ class Matches:
         self._by_op: dict[str, list[NodeFacts]] = {}
         for node in self._nodes:
             self._by_op.setdefault(node.key, []).append(node)
-        self._known: dict[str, list[tuple[NodeFacts, str]]] = {}
+        self._known: dict[str, list[tuple[NodeFacts, Match]]] = {}
 
-    def of(self, quirk: Quirk) -> list[tuple[NodeFacts, str]]:
+    def of(self, quirk: Quirk) -> list[tuple[NodeFacts, Match]]:
         """The nodes that a quirk concerns, and what of them."""
         if quirk.key not in self._known:
             asked = [node for op in quirk.ops for node in self._by_op.get(op, ())] if quirk.ops else self._nodes
-            self._known[quirk.key] = [(node, detail) for node in asked if (detail := quirk.matches(node))]
+            answers = ((node, quirk.matches(node)) for node in asked)
+            self._known[quirk.key] = [
+                (node, answer if isinstance(answer, Match) else Match(answer)) for node, answer in answers if answer
+            ]
         return self._known[quirk.key]
 
 
@@ -85,8 +94,8 @@ def find_quirks(
     divisions = Divisions(target) if divisions is None else divisions
     by_node: dict[int, list[Hit]] = {}
     for quirk in concerned(target):
-        for node, detail in matches.of(quirk):
-            by_node.setdefault(id(node), []).append(Hit(quirk, node, detail))
+        for node, match in matches.of(quirk):
+            by_node.setdefault(id(node), []).append(Hit(quirk, node, match.text, match.sure))
     hits: list[Hit] = []
     for inner in graph.all_graphs():
         found = [
@@ -110,7 +119,7 @@ def _shown(hits: list[Hit], graph: GraphFacts, divisions: Divisions) -> list[Hit
     for hit in hits:
         if hit.quirk.fused is not None:
             by_quirk.setdefault(hit.quirk.key, []).append(hit)
-    answers: dict[tuple[str, int], bool | str] = {}
+    answers: dict[tuple[str, int], bool | Match] = {}
     for name, of_quirk in by_quirk.items():
         assert of_quirk[0].quirk.fused is not None
         shown = of_quirk[0].quirk.fused([hit.node for hit in of_quirk], divisions.of(graph).partitions)
@@ -118,6 +127,8 @@ def _shown(hits: list[Hit], graph: GraphFacts, divisions: Divisions) -> list[Hit
     found = []
     for hit in hits:
         answer = answers.get((hit.quirk.key, id(hit.node)), True)
+        if isinstance(answer, Match):
+            hit = replace(hit, detail=hit.detail + answer.text, sure=hit.sure and answer.sure)
         if answer:
-            found.append(replace(hit, detail=hit.detail + answer) if isinstance(answer, str) else hit)
+            found.append(hit)
     return found

@@ -6,27 +6,26 @@ both to the same memory, and that for one token alone.
 
 from __future__ import annotations
 
-from dmlprep.quirks.quirk import ORT_SOURCE, UNSURE, Quirk
+from dmlprep.quirks.quirk import ORT_SOURCE, Match, Quirk
 from dmlprep.targets.facts import NodeFacts
 
 _PAST, _LENGTHS = (3, 4), 5
 
 
-def _matches(node: NodeFacts) -> str:
+def _matches(node: NodeFacts) -> str | Match:
     if all(node.input(index) is None for index in _PAST):
         return ""
     query, lengths = node.input(0), node.input(_LENGTHS)
     tokens = query.shape[1] if query is not None and query.shape is not None and len(query.shape) > 1 else None
     known = lengths.integers() if lengths is not None else None
     if known is None or not isinstance(tokens, int):
-        return (
-            f"the cache{UNSURE}something, and is read only where the application binds past and present to one memory"
-        )
+        text = "the cache may not be empty, and is read only where the application binds past and present to one memory"
+        return Match(text, sure=False)
     if max(known, default=0) + 1 <= tokens:
         return ""  # the whole sequence is given
     if tokens > 1:
         return f"{tokens} tokens come behind a cache, and it is read for one alone"
-    return f"present{UNSURE}past where the application binds both to one memory; else the cache is not read"
+    return Match("the cache is read only where the application binds past and present to one memory", sure=False)
 
 
 QUIRK = Quirk(

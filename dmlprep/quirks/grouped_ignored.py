@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dmlprep.quirks.quirk import UNSURE, Quirk
+from dmlprep.quirks.quirk import Match, Quirk
 from dmlprep.targets.facts import NodeFacts
 
 _PAST_KEY, _TOTAL, _BIAS, _SINK = 3, 6, 10, 11
 
 
-def _matches(node: NodeFacts) -> str:
+def _matches(node: NodeFacts) -> str | Match:
     cap = float(node.attribute("softcap", 0.0))
     if cap:
         return f"scores are capped at {cap:g}"
@@ -24,7 +24,7 @@ def _matches(node: NodeFacts) -> str:
     total = node.input(_TOTAL)
     known = total.integers() if total is not None else None
     if known is None:
-        return f"the sequence{UNSURE}more positions than its window of {window}"
+        return Match(f"the sequence may be longer than its window of {window}", sure=False)
     return f"its window of {window} is shorter than the sequence of {known[0]}" if known and known[0] > window else ""
 
 

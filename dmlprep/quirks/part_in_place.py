@@ -13,7 +13,7 @@ import onnx_ir as ir
 
 from dmlprep.quirks.editing import Edit
 from dmlprep.quirks.patterns import FUSION_HELPER, does_nothing, readers
-from dmlprep.quirks.quirk import MEASURED, UNSURE, Quirk
+from dmlprep.quirks.quirk import MEASURED, Match, Quirk
 from dmlprep.rewriting.builder import move_readers
 from dmlprep.targets.facts import NodeFacts, Value
 
@@ -44,7 +44,7 @@ _CARRY = (_UNARY | _BINARY | {"Concat", "Pad", "Slice", "Softmax", "LogSoftmax",
 _LET_MEET = ("Gather", "ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "Squeeze", "Unsqueeze")
 """More operators behind a part that let them meet the next Transpose."""
 
-_HELD = f"; a Reshape behind it{UNSURE}the Transposes back"
+_HELD = Match("; a Reshape after it may keep the Transposes from moving", sure=False)
 """Added where it is not known which way Transposes before the part and behind a Reshape move."""
 
 
@@ -274,7 +274,7 @@ def _matches(node: NodeFacts) -> str:
     return f"{found[1].name} is a part of {found[0].name} that is overwritten"
 
 
-def _shown(node: NodeFacts, partitions: Mapping[int, int]) -> bool | str:
+def _shown(node: NodeFacts, partitions: Mapping[int, int]) -> bool | Match:
     found = _part(node)
     own = partitions.get(id(node))
     if found is None or own is None:
@@ -356,7 +356,7 @@ def _overwrites(graph: _Fused, node: NodeFacts, value: Value, moved: bool) -> bo
     return False
 
 
-def _shows(nodes: Sequence[NodeFacts], partitions: Mapping[int, int]) -> list[bool | str]:
+def _shows(nodes: Sequence[NodeFacts], partitions: Mapping[int, int]) -> list[bool | Match]:
     return [_shown(node, partitions) for node in nodes]
 
 

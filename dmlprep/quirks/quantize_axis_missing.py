@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from dmlprep.quirks.editing import Edit
-from dmlprep.quirks.quirk import MEASURED, UNSURE, Quirk
+from dmlprep.quirks.quirk import MEASURED, Match, Quirk
 from dmlprep.targets.facts import NodeFacts
 
 _TYPES = {"int8", "uint8", "int32"}
 """Quantized types; of 4 bits DirectML refuses a vector whatever its axis, so that a scalar scale would not help."""
 
 
-def _matches(node: NodeFacts) -> str:
+def _matches(node: NodeFacts) -> str | Match:
     """The axis is 1 where none is written, which a vector does not have; opset 10 has no axis."""
     x, scale = node.input(0), node.input(1)
     quantized = node.output() if node.op == "QuantizeLinear" else x
@@ -25,11 +25,11 @@ def _matches(node: NodeFacts) -> str:
         return ""
     said = f"axis {axis} and a scale of shape [1]"
     if x.rank == 1 and x.size is None:
-        return f"{said}, on a vector that{UNSURE}more than one element"
+        return Match(f"{said}, on a vector that may have more than one element", sure=False)
     return f"{said}, on data of rank {x.rank}"
 
 
-def _before_21(node: NodeFacts) -> str:
+def _before_21(node: NodeFacts) -> str | Match:
     """Up to ONNX Runtime 1.24 the kernel of opset 21 is right."""
     return _matches(node) if node.since < 21 else ""
 

@@ -13,17 +13,27 @@ if TYPE_CHECKING:
     from dmlprep.quirks.editing import Edit
     from dmlprep.targets.facts import NodeFacts
 
-__all__ = ["DIRECTML_API", "MEASURED", "ORT_SOURCE", "UNSURE", "Quirk"]
+__all__ = ["DIRECTML_API", "MEASURED", "ORT_SOURCE", "Match", "Quirk"]
 
 MEASURED = "measured on onnxruntime-directml 1.24.4 with DirectML 1.15.4"
 ORT_SOURCE = "https://github.com/microsoft/onnxruntime/tree/main/"
 DIRECTML_API = "https://learn.microsoft.com/windows/win32/api/directml/"
 
-UNSURE = " may hold "
-"""In the answer of a matcher: whether the quirk concerns the node depends on a value that is not known."""
-
 _FIX = "run the fix-quirks pass (it is in every built-in recipe)"
 _EXPORT = "export the model in another form; the page says which"
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """The reason why a quirk concerns a node.
+
+    Attributes:
+        text: one clause; it may quote names of the model.
+        sure: false where the quirk depends on a value that is not known; the finding is then a warning.
+    """
+
+    text: str
+    sure: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,11 +54,11 @@ class Quirk:
         measured_on: releases on which it was seen, from ``measured.json`` where it stands there. Others between
             ``first`` and ``last`` are inferred.
         sources: where each statement comes from.
-        matches: says in one clause what makes a node a quirk; ``""`` where it is not one. It gets only nodes that run
-            on DirectML.
+        matches: says in one clause what makes a node a quirk; ``""`` where it is not one; a ``Match`` where that is not
+            certain. It gets only nodes that run on DirectML.
         fused: where the quirk shows in fused graphs only: whether it does, for each of the nodes of one graph that
             ``matches`` takes, by the number of the fused graph that each node of the graph is in (by ``id(node)``). A
-            text in its answer is added to the clause.
+            ``Match`` in its answer is added to the clause.
         rewrite: replaces the node by an equal form and returns ``""``. Where it cannot, it returns why, and the graph
             computes what it did before. ``None`` where no equal form is known.
     """
@@ -64,8 +74,8 @@ class Quirk:
     confidence: Literal["measured", "source", "reported", "environment"] = "measured"
     measured_on: tuple[str, ...] = ()
     sources: tuple[str, ...]
-    matches: Callable[[NodeFacts], str]
-    fused: Callable[[Sequence[NodeFacts], Mapping[int, int]], Sequence[bool | str]] | None = None
+    matches: Callable[[NodeFacts], str | Match]
+    fused: Callable[[Sequence[NodeFacts], Mapping[int, int]], Sequence[bool | Match]] | None = None
     rewrite: Callable[[NodeFacts, Edit], str] | None = None
 
     @property

@@ -6,7 +6,7 @@ import numpy as np
 
 from dmlprep.quirks.editing import Edit
 from dmlprep.quirks.patterns import only_consumer
-from dmlprep.quirks.quirk import ORT_SOURCE, Quirk
+from dmlprep.quirks.quirk import ORT_SOURCE, Match, Quirk
 from dmlprep.targets.facts import NodeFacts, Value
 
 __all__ = ["LIMITS", "QUIRK", "dequantized"]
@@ -18,7 +18,7 @@ _UNSIGNED = frozenset({"Conv", "MatMul"})
 """Operators for which ONNX Runtime makes quantized ones in int8 on ARM64 only (QDQIsInt8Allowed, mlas.h)."""
 
 
-def _matches(node: NodeFacts) -> str:
+def _matches(node: NodeFacts) -> str | Match:
     """A node between DequantizeLinear and QuantizeLinear whose Relu or Clip the QuantizeLinear makes redundant.
 
     Source: onnxruntime/core/optimizer/qdq_transformer/selectors_actions/qdq_selectors.cc. From 1.21 on the selection
@@ -40,7 +40,7 @@ def _matches(node: NodeFacts) -> str:
         return ""
     detail = f"{clip.op} {clip.label} before QuantizeLinear, which saturates there"
     if kind == "int8" and node.op in _UNSIGNED:
-        detail += "; for int8 it may hold on ARM64 only"
+        return Match(f"{detail}; for int8 perhaps on ARM64 only", sure=False)
     return detail
 
 

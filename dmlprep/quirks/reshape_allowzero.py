@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from dmlprep.quirks.editing import Edit
-from dmlprep.quirks.quirk import MEASURED, Quirk
+from dmlprep.quirks.quirk import MEASURED, Match, Quirk
 from dmlprep.targets.facts import NodeFacts
 
 
-def _matches(node: NodeFacts) -> str:
+def _matches(node: NodeFacts) -> str | Match:
     if not node.attribute("allowzero", 0):
         return ""
     shape = node.input(1)
     sizes = shape.integers() if shape is not None else None
     if sizes is not None:
         return f"allowzero=1 with shape {sizes}" if -1 in sizes else ""
-    return "allowzero=1 with a shape that may hold -1"
+    return Match("allowzero=1 with a shape that may contain -1", sure=False)
 
 
 def _rewrite(facts: NodeFacts, edit: Edit) -> str:
@@ -25,7 +25,7 @@ def _rewrite(facts: NodeFacts, edit: Edit) -> str:
     # A result without a size of 0 came of a shape without one: with allowzero a 0 stays 0.
     no_zero = no_zero or (out is not None and out.static and out.size != 0)
     if not no_zero:
-        return "its shape may hold a 0"
+        return "its shape may contain a 0"
     edit.drop("allowzero")
     return ""
 

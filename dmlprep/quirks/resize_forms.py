@@ -14,7 +14,7 @@ import onnx_ir as ir
 
 from dmlprep.model.dims import Dim
 from dmlprep.quirks.editing import Edit
-from dmlprep.quirks.quirk import MEASURED, Quirk
+from dmlprep.quirks.quirk import MEASURED, Match, Quirk
 from dmlprep.targets.facts import NodeFacts
 
 _UNSTABLE = frozenset({("align_corners", "floor"), ("align_corners", "round_prefer_ceil")})
@@ -30,13 +30,13 @@ _MOST = 1 << 22
 """Most weights of one axis (16 MiB): beyond it the file would be larger than the model."""
 
 
-def _computed_otherwise(node: NodeFacts) -> str:
+def _computed_otherwise(node: NodeFacts) -> str | Match:
     mode = node.attribute("mode", "nearest")
     place = node.attribute("coordinate_transformation_mode", "half_pixel")
     if mode == "linear" and place == "tf_crop_and_resize" and not node.has("axes"):
         return "linear with tf_crop_and_resize"
     if mode == "linear" and node.attribute("antialias", 0) and (shrinks := _shrinks(node)):
-        return f"linear with antialias{shrinks}"
+        return Match(f"linear with antialias{shrinks.text}", shrinks.sure)
     if place == "pytorch_half_pixel" and mode != "cubic" and _has_one(node):
         return f"{mode} with pytorch_half_pixel to a size of 1"
     rounding = node.attribute("nearest_mode", "round_prefer_floor")
@@ -52,17 +52,17 @@ def _resized(node: NodeFacts) -> list[tuple[Dim, Dim]]:
     return list(zip(x.shape, out.shape, strict=False))
 
 
-def _shrinks(node: NodeFacts) -> str:
-    """What to add to the detail where an axis gets shorter; empty where none does."""
+def _shrinks(node: NodeFacts) -> Match | None:
+    """The text to add to the detail where an axis gets shorter, or may; ``None`` where none does."""
     pairs = _resized(node)
     if any(isinstance(a, int) and isinstance(b, int) and b < a for a, b in pairs):
-        return " to a smaller size"
+        return Match(" to a smaller size")
     scales = node.input(2)
     array = scales.array() if scales is not None else None
     if array is not None and array.size:
-        return " to a smaller size" if (array < 1).any() else ""
+        return Match(" to a smaller size") if (array < 1).any() else None
     unknown = any(a != b and not (isinstance(a, int) and isinstance(b, int)) for a, b in pairs)
-    return " to a size that may hold fewer" if unknown else ""
+    return Match(" to a size that may be smaller", sure=False) if unknown else None
 
 
 def _has_one(node: NodeFacts) -> bool:

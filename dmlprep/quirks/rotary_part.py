@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from dmlprep.quirks.editing import Edit
-from dmlprep.quirks.quirk import UNSURE, Quirk
+from dmlprep.quirks.quirk import Match, Quirk
 from dmlprep.targets.facts import NodeFacts, Value
 
 
@@ -37,16 +37,16 @@ def _matches(node: NodeFacts) -> str:
     return ""
 
 
-def _shown(node: NodeFacts, partitions: Mapping[int, int]) -> bool | str:
+def _shown(node: NodeFacts, partitions: Mapping[int, int]) -> bool | Match:
     """Whether both nodes are in one fused graph, or may be where the session captures."""
     makers = [value.producer for i in _misread(node) if (value := _later(node.input(i))) is not None]
     own = partitions.get(id(node))
     if own is None:
-        return f"; this{UNSURE}where the session captures its graph"
+        return Match("; this matters where the session captures its graph", sure=False)
     return any(partitions.get(id(maker)) == own for maker in makers)
 
 
-def _shows(nodes: Sequence[NodeFacts], partitions: Mapping[int, int]) -> list[bool | str]:
+def _shows(nodes: Sequence[NodeFacts], partitions: Mapping[int, int]) -> list[bool | Match]:
     return [_shown(node, partitions) for node in nodes]
 
 
