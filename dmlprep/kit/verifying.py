@@ -185,15 +185,17 @@ def _record(path: Path, manifest: Manifest) -> RunRecord:
 
 
 def _merged(record: RunRecord, verdict: Verdict) -> RunRecord:
-    """The record with the verdict in place of an earlier one of the same check, and of kits that did not run."""
+    """The record with the verdict instead of an earlier one of the same check, and of those that did not run."""
+    # A run that fails by its own checks leaves no model, and so nothing that a kit could hold.
+    failed_before = any(v.kit and v.outcome == "failed" for v in record.verdicts)
     record.verdicts = [
         v
         for v in record.verdicts
         if v.check != verdict.check
-        and not (v.outcome == "not-run" and "(kit" in v.check and v.check[:13] == verdict.check[:13])
+        and not (v.outcome == "not-run" and v.provider == verdict.provider and (v.kit or verdict.outcome != "not-run"))
     ] + [verdict]
-    failed = next((v for v in record.verdicts if v.outcome == "failed" and "(kit" in v.check), None)
-    if record.exit_code == 0 or "(kit" in record.error:
+    failed = next((v for v in record.verdicts if v.kit and v.outcome == "failed"), None)
+    if record.exit_code == 0 or failed_before:
         record.exit_code = failed.exit_code if failed is not None else 0
         record.error = f"{failed.check} failed: {failed.reason}" if failed is not None else ""
     return record
@@ -211,6 +213,8 @@ def _judge(
         else "parity on cpu (kit)",
         outcome="not-run",
         reason="not judged",
+        provider="dml" if on_dml else "cpu",
+        kit=True,
         device=_device(manifest, name, result),
         tolerance=str(tolerance),
         seconds=round(result.session.load_seconds + sum(sum(f.seconds) for f in result.feeds), 3),

@@ -158,6 +158,11 @@ class Candidate:
     code: str = ""
     decides: bool = True
 
+    @property
+    def provider(self) -> Literal["cpu", "dml", "emulation"]:
+        """Where it runs, as the verdict says it."""
+        return "emulation" if self.kind == "fp16-emulation" else self.kind
+
 
 def file_candidate(model: Model, device: Device, *, retreat: bool = True, host: SessionHost | None = None) -> Candidate:
     """A model file on a device; ``retreat`` lets the CPU try FP16 files at lower optimisation levels.

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 import numpy as np
@@ -98,7 +98,7 @@ def compare(
             reference, feeds, like=opened, sizes=sizes, seeds=seeds, time_limit=time_limit, yardstick=yardstick
         )
     except CheckNotRun as error:
-        return not_run(compared.check, str(error), None, began)
+        return not_run(compared.check, str(error), None, began, provider=compared.provider)
     with made:
         return compare_candidate(made, compared, tolerance, time_limit, session, progress)
 
@@ -122,7 +122,9 @@ def compare_candidate(
     fit_shapes(candidate.model, reference.feeds, candidate.where)
 
     def unsaid(reason: str, info: DeviceInfo | None = None) -> Verdict:
-        return not_run(candidate.check, reason, info, began, chosen, decides=candidate.decides)
+        return not_run(
+            candidate.check, reason, info, began, chosen, provider=candidate.provider, decides=candidate.decides
+        )
 
     reason, info = usable_device(candidate.device, session)
     if reason:
@@ -278,6 +280,7 @@ class _Made:
     def _verdict(self, reason: str, feeds: int, findings: list[Finding], outputs: list[OutputMetrics]) -> Verdict:
         return Verdict(
             check=self.candidate.check,
+            provider=self.candidate.provider,
             outcome="failed" if reason else "passed",
             reason=reason,
             device=self.device,
@@ -297,11 +300,13 @@ def not_run(
     began: float,
     tolerance: Tolerance | None = None,
     *,
+    provider: Literal["cpu", "dml", "emulation"],
     decides: bool = True,
 ) -> Verdict:
     """The verdict of a check that could not run; ``began`` is when it was tried."""
     return Verdict(
         check=check,
+        provider=provider,
         outcome="not-run",
         reason=reason,
         device=info,

@@ -50,18 +50,19 @@ def loads(original: Model, made: Model, time_limit: float = 600.0, host: Session
     options = SessionOptions(optimization=level, time_limit=time_limit, config=_CONFIG)
     device, failure = _loaded(made, options, host)
     if failure is None:
-        return Verdict(check=LOADS, outcome="passed", device=device, seconds=round(time.perf_counter() - began, 3))
+        return Verdict(LOADS, "passed", device=device, seconds=round(time.perf_counter() - began, 3), provider="cpu")
     if failure.kind not in ("load", "crash"):
-        return not_run(LOADS, f"it cannot be tried: {failure.message}", None, began, decides=False)
+        return not_run(LOADS, f"it cannot be tried: {failure.message}", None, began, provider="cpu", decides=False)
     if any(text in failure.message for text in _NO_KERNEL):
         why = f"the CPU has no kernel for a node: {failure.message}; DirectML may have one"
-        return not_run(LOADS, why, None, began, decides=False)
+        return not_run(LOADS, why, None, began, provider="cpu", decides=False)
     if _loaded(original, options, host)[1] is not None:
         why = f"ONNX Runtime loads neither the result nor the original: {failure.message}"
-        return not_run(LOADS, why, None, began, decides=False)
+        return not_run(LOADS, why, None, began, provider="cpu", decides=False)
     reason = f"ONNX Runtime loads the original, and not the result: {failure.message}"
     return Verdict(
         check=LOADS,
+        provider="cpu",
         outcome="failed",
         reason=reason,
         seconds=round(time.perf_counter() - began, 3),

@@ -14,7 +14,7 @@ def judge(record: RunRecord, plan: Plan) -> None:
     deciding = [v for v in record.verdicts if v.decides and v.outcome != "passed"]
     # One that failed says more than one that did not run.
     for verdict in sorted(deciding, key=lambda v: v.exit_code):
-        on_dml = verdict.check.endswith("dml")
+        on_dml = verdict.provider == "dml"
         if verdict.outcome == "failed":
             # A model that does not run says more than that its outputs differ.
             code = next((f.code for f in verdict.findings if f.severity == "error"), "")
@@ -48,9 +48,9 @@ def _how_to_run(verdict: Verdict) -> str:
         return "take smaller sizes or a machine with more memory, or allow more: DMLPREP_MEMORY_LIMIT"
     if verdict.reason.startswith("out of time"):
         return "raise parity.time_limit (seconds), or take smaller sizes or a machine with less to do"
-    if verdict.check.endswith("dml"):
+    if verdict.provider == "dml":
         return DML_HERE
-    if verdict.check.endswith("cpu"):
+    if verdict.provider == "cpu":
         inputs = "give real inputs with --feeds (dmlprep feeds makes them), or sizes with --pin"
         return f"{inputs}; --set parity.cpu=false writes the result without this proof"
     return '--set parity.fp16_emulation="off" writes the result without this proof'

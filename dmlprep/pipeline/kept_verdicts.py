@@ -123,7 +123,7 @@ class KeptVerdicts:
         age = self._now() - measured
         if age > timedelta(days=DAYS) or age < timedelta(days=-1):
             return None
-        if verdict.check != _CHECK or verdict.outcome != "passed" or verdict.device is None:
+        if verdict.provider != "dml" or verdict.outcome != "passed" or verdict.device is None:
             return None
         text = f"{_CHECK} was measured on {measured:%Y-%m-%d %H:%M} UTC, on equal files and an equal device, and kept"
         findings = [*verdict.findings, finding("DP714", text, measured=entry.measured)]

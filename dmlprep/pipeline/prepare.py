@@ -193,7 +193,7 @@ def _check_device(request: PrepareRequest, record: RunRecord) -> None:
     """End the run before the steps where DirectML is demanded and cannot answer."""
     if request.plan.recipe.parity.dml == "require" and (reason := missing_device(request.on_target)):
         found = finding("DP803", f"parity on dml did not run: {reason}", remedy=DML_HERE)
-        record.verdicts.append(Verdict(check="parity on dml", outcome="not-run", reason=reason, findings=[found]))
+        record.verdicts.append(Verdict("parity on dml", "not-run", reason, findings=[found], provider="dml"))
         judge(record, request.plan)
 
 

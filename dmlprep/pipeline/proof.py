@@ -64,9 +64,14 @@ _ROUNDING = {"nearest": "rounding to nearest even", "toward-zero": "rounding tow
 
 @dataclass(frozen=True)
 class _Check:
-    """A check to make: its name, how its verdict is had, and the check before it that predicts its errors."""
+    """A check to make.
+
+    Attributes:
+        predicted_by: the check before it that predicts its errors.
+    """
 
     name: str
+    provider: Literal["cpu", "dml", "emulation"]
     run: Callable[[Reference], Verdict]
     predicted_by: str = ""
 
@@ -135,7 +140,7 @@ def _compared(
     try:
         reference = Reference.fed(original, feeds, made, settings.seeds, settings.time_limit, host, yardstick)
     except CheckNotRun as error:
-        return [not_run(check.name, str(error), None, began) for check in checks]
+        return [not_run(check.name, str(error), None, began, provider=check.provider) for check in checks]
     verdicts: list[Verdict] = []
     with reference:
         for check in checks:
@@ -176,12 +181,13 @@ def _checks(
                 return measure()
             return kept.verdict(proof_key(reference, made, settings, session), measure)
 
-        return _Check(f"parity on {device}", run, predicted_by)
+        return _Check(f"parity on {device}", device, run, predicted_by)
 
     def half(mode: Accumulation, rounding: Rounding, decides: bool, name: str) -> _Check:
-        return _Check(
-            name, lambda truth: _emulated(truth, made, settings, mode, rounding, name, decides, observer, host)
-        )
+        def run(truth: Reference) -> Verdict:
+            return _emulated(truth, made, settings, mode, rounding, name, decides, observer, host)
+
+        return _Check(name, "emulation", run)
 
     checks: list[_Check] = []
     predicted_by = ""
@@ -224,7 +230,7 @@ def _emulated(
     try:
         shadow = emulate(written.model, mode, rounding)
     except ModelRefused as error:
-        return not_run(name, str(error), device, began, decides=decides)
+        return not_run(name, str(error), device, began, provider="emulation", decides=decides)
     except DmlprepError:
         raise
     except Exception as error:
@@ -273,7 +279,7 @@ def compare_models(
             yardstick=yardstick,
         )
     except CheckNotRun as error:
-        return not_run(f"parity on {device}", str(error), None, began)
+        return not_run(f"parity on {device}", str(error), None, began, provider=device)
     with truth:
         verdict = truth.stamp(
             compare(truth, made, device=device, tolerance=tolerance, time_limit=limit, session=session)

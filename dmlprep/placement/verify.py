@@ -95,7 +95,11 @@ def verify_placement(
             if failed.kind == "memory":
                 raise CheckNotRun(f"out of memory: {failed.message}", where="--verify", fix=failed.fix) from failed
             return Verdict(
-                CHECK, "failed", f"the model does not load: {failed}", seconds=round(time.perf_counter() - began, 3)
+                CHECK,
+                "failed",
+                f"the model does not load: {failed}",
+                seconds=round(time.perf_counter() - began, 3),
+                provider="dml",
             )
     misses: list[Finding] = [
         finding(
@@ -118,6 +122,7 @@ def verify_placement(
             device=device,
             seconds=seconds,
             findings=[*misses, *timed],
+            provider="dml",
         )
     return Verdict(
         CHECK,
@@ -126,6 +131,7 @@ def verify_placement(
         seconds=seconds,
         tolerance=f"{compared} nodes, all as predicted{how}",
         findings=timed,
+        provider="dml",
     )
 
 

@@ -31,6 +31,8 @@ class Check(Protocol):
     def outcome(self) -> str: ...
     @property
     def decides(self) -> bool: ...
+    @property
+    def provider(self) -> str: ...
 
 
 class Run(Protocol):
@@ -150,13 +152,13 @@ def _proof(record: Run) -> list[str]:
         for v in record.verdicts
         if v.outcome != "passed"
     ]
-    if not any(v.check.endswith("dml") for v in record.verdicts):
+    if not any(v.provider == "dml" for v in record.verdicts):
         said.append("Not tried on DirectML.")
     return said
 
 
 def _dml_passed(record: Run) -> bool:
-    return any(v.check.endswith("dml") and v.outcome == "passed" for v in record.verdicts)
+    return any(v.provider == "dml" and v.outcome == "passed" for v in record.verdicts)
 
 
 def _count(number: int, what: str) -> str:

@@ -44,7 +44,9 @@ class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
     """The outcome of one check. Not run is never passed.
 
     Attributes:
-        check: what was checked (``parity on cpu``).
+        check: what was checked (``parity on cpu``), for people.
+        provider: where the model runs for it: ``cpu``, ``dml``, or the FP16 ``emulation``; empty where nothing runs.
+        kit: whether a kit ran it, on another machine.
         outcome: ``passed``, ``failed``, ``not-proven`` (it ran, on inputs that prove nothing) or ``not-run``.
         reason: why it did not pass; empty when it passed.
         device: which device answered, ``None`` when none did.
@@ -77,6 +79,8 @@ class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
     metric: str = ""
     values: list[float] = []
     measured: str = ""
+    provider: Literal["", "cpu", "dml", "emulation"] = ""
+    kit: bool = False
 
     def __post_init__(self) -> None:
         if self.outcome != "passed" and not self.reason:

@@ -27,7 +27,7 @@ def prepared_line(record: RunRecord) -> str:
         parts += [f"worst relative error {max(errors):.2g}"] if errors else []
     else:
         parts.append("not proved")
-    if not any(one.check.startswith("parity on dml") or one.check.endswith(" on dml") for one in passed):
+    if not any(one.provider == "dml" for one in passed):
         parts.append("no DirectML ran it")
     return f"{printable(record.output)}: {', '.join(filter(None, parts))}"
 

@@ -15,7 +15,10 @@ import pytest
 from dmlprep import api
 from dmlprep.cli.main import cli
 from dmlprep.errors import InputError, OutputError
-from dmlprep.record import RunRecord
+from dmlprep.package.building import not_proved
+from dmlprep.record import RunRecord, Verdict
+from dmlprep.record.headline import headline
+from dmlprep.report.brief import prepared_line
 from dmlprep.runtime.offsite import integrity
 from tests.kit.box import CPU, extract, rewritten, run_kit, sealed, stand_in
 
@@ -43,14 +46,22 @@ def test_the_cpu_in_place_of_directml_is_never_a_verdict_on_directml(made: Path,
 def test_a_way_there_and_back_on_a_stand_in(made: Path, box: Path, tmp_path: Path) -> None:
     shutil.copytree(made / "out", tmp_path / "out")
     model = tmp_path / "out" / "model.onnx"
+    here = RunRecord.read(tmp_path / "out" / "run.json")
+    here.verdicts.append(Verdict("parity on dml", "not-run", "no DirectML here", provider="dml"))
+    (tmp_path / "out" / "run.json").write_bytes(here.to_json())
     for mode, outcome, code in (("idle", "not-run", 0), ("wrong", "failed", 1), ("good", "passed", 0)):
         run_kit(box, "--force", "--device-id", "1", environment=stand_in(tmp_path / "site", mode))
         verdict, record = api.verify_kit(box / "result.zip", kit=made / "kit.zip", model=model)
         assert (verdict.check, verdict.outcome) == ("parity on dml (kit: Radeon ™ 1)", outcome)
         assert record is not None
         merged = RunRecord.from_json(record.read_bytes())
-        assert [v.outcome for v in merged.verdicts if "(kit" in v.check] == [outcome]
+        assert [v.outcome for v in merged.verdicts if v.kit and v.provider == "dml"] == [outcome]
         assert merged.exit_code == code
+        # The report, the line of -q and the package ask the same question.
+        passed = outcome == "passed"
+        assert "Not tried on DirectML" not in headline(merged).text
+        assert ("no DirectML ran it" in prepared_line(merged)) is not passed
+        assert not_proved(merged) == [] if passed else not_proved(merged)
     assert verdict.device is not None
     text = str(verdict.device)
     assert text.startswith("dml on windows: Radeon ™ 1, DirectML 1.15.4.0, ONNX Runtime")

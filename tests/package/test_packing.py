@@ -137,7 +137,8 @@ def test_a_run_that_directml_did_not_prove_is_not_packaged(proved: Path, tmp_pat
 
 def test_a_run_that_failed_is_not_packaged(proved: Path, tmp_path: Path) -> None:
     failed = Path(shutil.copytree(proved, tmp_path / "run"))
-    _record(failed, lambda r: r.verdicts.append(Verdict("parity on dml", "failed", reason="logits: 0.5 is too much")))
+    off = Verdict("parity on dml", "failed", "logits: 0.5 is too much", provider="dml")
+    _record(failed, lambda r: r.verdicts.append(off))
     with pytest.raises(ModelRefused, match=r"logits: 0\.5 is too much"):
         dmlprep.package_model(failed, out=tmp_path / "app", language="python")
     assert not (tmp_path / "app").exists()

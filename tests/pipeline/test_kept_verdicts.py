@@ -23,19 +23,19 @@ NOW = datetime(2026, 11, 22, 14, 3, 12, tzinfo=UTC)
 POSIX = pytest.mark.skipif(sys.platform == "win32", reason="Windows has other rights")
 
 
-def verdict(outcome: Any = "passed", check: str = "parity on dml") -> Verdict:
+def verdict(outcome: Any = "passed", provider: Any = "dml") -> Verdict:
     output = OutputMetrics("y", True, max_abs=1e-7, max_rel=1e-7)
     reason = "" if outcome == "passed" else "why"
     device = DeviceInfo("dml on linux: lavapipe", ["DirectML 1.15.4"])
-    return Verdict(check, outcome, reason, device, "fp32-dml", 2, 12.5, [output])
+    return Verdict(f"parity on {provider}", outcome, reason, device, "fp32-dml", 2, 12.5, [output], provider=provider)
 
 
 class Measured:
     """Counts how often something is measured."""
 
-    def __init__(self, outcome: str = "passed", check: str = "parity on dml") -> None:
+    def __init__(self, outcome: str = "passed", provider: str = "dml") -> None:
         self.times = 0
-        self.gives = verdict(outcome, check)
+        self.gives = verdict(outcome, provider)
 
     def __call__(self) -> Verdict:
         self.times += 1
@@ -146,7 +146,7 @@ def test_neither_old_ones_nor_those_of_the_future_count(days: int, folder: Path)
 
 
 def test_only_verdicts_of_directml_are_believed(tmp_path: Path) -> None:
-    kept(tmp_path / "v").verdict(KEY, Measured(check="parity on cpu"))
+    kept(tmp_path / "v").verdict(KEY, Measured(provider="cpu"))
     assert asked(tmp_path / "v")[1] == 1
 
 

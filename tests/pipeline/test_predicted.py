@@ -115,7 +115,7 @@ def test_noise_above_the_emulated_error_is_what_is_predicted() -> None:
     noisy = OutputMetrics("y", passed=True, max_rel=0.001, noise=0.013)
     told = [
         hold_against(
-            Verdict("parity on dml", "passed", outputs=[one]),
+            Verdict("parity on dml", "passed", outputs=[one], provider="dml"),
             Verdict("fp16 emulation", "passed", outputs=[one]),
             "nearest",
             last_bits,

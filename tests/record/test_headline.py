@@ -19,7 +19,8 @@ def _record(placed: dict[str, Any] | None = None, dml: Literal["passed", "not-ru
     record.facts = {"placement_after": GOOD if placed is None else placed}
     record.verdicts = [Verdict("parity on cpu", "passed", outputs=[OutputMetrics("y", True)])]
     if dml:
-        record.verdicts.append(Verdict("parity on dml", dml, "" if dml == "passed" else "no DirectML here"))
+        reason = "" if dml == "passed" else "no DirectML here"
+        record.verdicts.append(Verdict("parity on dml", dml, reason, provider="dml"))
     return record
 
 

@@ -46,7 +46,7 @@ def _record(**facts: Any) -> RunRecord:
             Verdict("parity on cpu", "passed", device=DeviceInfo("cpu"), outputs=outputs[:1], tolerance="fp16-cpu"),
             Verdict("fp16 emulation (storage)", "passed", device=device, outputs=outputs, tolerance="fp16-emulation"),
             Verdict("fp16 emulation (everywhere)", "failed", "output 'b' is off", outputs=outputs, decides=False),
-            Verdict("parity on dml", "not-run", "no DirectML here"),
+            Verdict("parity on dml", "not-run", "no DirectML here", provider="dml"),
         ],
     )
 

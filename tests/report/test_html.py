@@ -36,7 +36,7 @@ def _record() -> RunRecord:
                 0.1,
                 [OutputMetrics("logits", False, max_rel=0.5)],
             ),
-            Verdict("parity on dml", "not-run", "no DirectML here"),
+            Verdict("parity on dml", "not-run", "no DirectML here", provider="dml"),
         ],
         findings=[finding("DP201", "stays dynamic", node="<b>nms</b>")],
     )

@@ -256,6 +256,7 @@ def _verdict(
     user = candidate.tokens.given if given is None else given
     return Verdict(
         check=check,
+        provider=candidate.device,
         outcome=judged.outcome,
         reason=judged.reason,
         device=device,

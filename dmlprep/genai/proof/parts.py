@@ -68,7 +68,9 @@ def unknown_checks(original: GenaiFolder, request: ProofRequest) -> Iterator[Gen
     for place, name in _named(original.config.table("model"), "model"):
         if original.path / name not in known:
             reason = f"{place} names {name}, and is no section that is known here: the file is copied, not compared"
-            yield GenaiCheck(not_run(f"{place} on {request.device}", reason, None, time.perf_counter()))
+            yield GenaiCheck(
+                not_run(f"{place} on {request.device}", reason, None, time.perf_counter(), provider=request.device)
+            )
 
 
 def _named(table: Mapping[str, Any], place: str) -> Iterator[tuple[str, str]]:
@@ -101,7 +103,8 @@ def _part(
     except (CheckNotRun, UsageError, InputError) as error:
         for device in devices:
             check, decides = f"{part.section} on {device}", device == request.device
-            yield GenaiCheck(not_run(check, f"no inputs are made for it: {error}", None, began, decides=decides))
+            reason = f"no inputs are made for it: {error}"
+            yield GenaiCheck(not_run(check, reason, None, began, provider=device, decides=decides))
         return
     with reference:
         for device in devices:
@@ -113,13 +116,13 @@ def _part(
             try:
                 verdict = compare_candidate(reference, candidate, tolerance, limit, session, progress)
             except InputError as error:
-                verdict = _other_inputs(check, str(error), began, decides=decides)
+                verdict = _other_inputs(check, str(error), began, device, decides=decides)
             yield GenaiCheck(msgspec.structs.replace(verdict, inputs="seeded"))
 
 
-def _other_inputs(check: str, said: str, began: float, *, decides: bool) -> Verdict:
+def _other_inputs(check: str, said: str, began: float, device: Device, *, decides: bool) -> Verdict:
     """The prepared model does not take what its original takes."""
     reason = f"it does not take the original's inputs: {said}"
     seconds = round(time.perf_counter() - began, 3)
     found = [finding("DP704", f"{check}: {reason}")]
-    return Verdict(check=check, outcome="failed", reason=reason, seconds=seconds, findings=found, decides=decides)
+    return Verdict(check, "failed", reason, seconds=seconds, findings=found, decides=decides, provider=device)

@@ -174,7 +174,7 @@ def _not_run(reason: str, request: ProofRequest, began: float) -> GenaiCheck:
     check = f"decoder on {request.device}"
     findings = [finding("DP703", f"{check} did not run: {reason}")]
     seconds = round(time.perf_counter() - began, 3)
-    return GenaiCheck(Verdict(check=check, outcome="not-run", reason=reason, seconds=seconds, findings=findings))
+    return GenaiCheck(Verdict(check, "not-run", reason, seconds=seconds, findings=findings, provider=request.device))
 
 
 def _proof(

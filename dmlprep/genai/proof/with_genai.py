@@ -42,6 +42,7 @@ def genai_check(
             outcome,
             reason,
             device,
+            provider=provider,
             feeds=1,
             seconds=round(time.perf_counter() - began, 3),
             findings=[finding(codes[outcome], f"{check}: {reason}")] if outcome in codes else [],
