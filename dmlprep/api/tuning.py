@@ -117,7 +117,7 @@ def tune(
         None if kit is None else lambda known, proved: _pack_candidates(known, proved, Path(kit), key, force),
     )
     if out is not None and found.chosen:
-        write_file(Path(out), found.recipe.encode())
+        write_file(Path(out), found.recipe.encode(), force=force)
     return found
 
 
@@ -182,5 +182,5 @@ def choose_kit(
     own = Path(key) if key is not None else None
     found = choose_candidate(ChooseRequest(Path(result), Path(kit), user_metric(metric, metric_bound), own))
     if out is not None and found.chosen:
-        write_file(Path(out), found.recipe.encode())
+        write_file(Path(out), found.recipe.encode(), force=force)
     return found

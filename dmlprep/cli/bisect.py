@@ -119,7 +119,7 @@ def _write(found: Bisection, record_to: Path | None, html: Path | None, *, force
     if record_to is not None:
         from dmlprep.model.saving import write_file
 
-        write_file(record_to, record.to_json())
+        write_file(record_to, record.to_json(), force=force)
     if html is not None:
         from dmlprep.report.html import write_html
 

@@ -61,7 +61,7 @@ def command(shell: str, install: bool, force: bool) -> int:
     path = Path(os.environ.get(variable) or Path.home() / default) / name
     path.parent.mkdir(parents=True, exist_ok=True)
     check_output(path, force=force)
-    write_file(path, text.encode("utf-8"))
+    write_file(path, text.encode("utf-8"), force=force)
     echo(f"wrote {path}; new shells complete dmlprep")
     return 0
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from dmlprep._version import __version__
 from dmlprep.cli.groups import PackGroup
 from dmlprep.cli.options import format_option, quiet_option
 from dmlprep.cli.output import echo, echo_lines, print_json, progress_line, unheard
@@ -93,25 +94,36 @@ def verify(folder: Path, key: Path | None, quiet: bool, output_format: str) -> i
     """Check every file of the package in FOLDER against its contract.
 
     Exit codes: 0 all are as they were made; 2 one is missing or changed, or not signed though --key asks for it, and
-    the error names it.
+    the error names it; 3 another version of dmlprep wrote the loader, so that nothing compared it.
     """
     from dmlprep import api
 
     found = api.verify_package(folder, key=key)
     if output_format == "json":
-        said = {"path": str(folder), "sha256": found.digest, "signature": found.signature, "others": found.others}
+        said = {
+            "path": str(folder),
+            "sha256": found.digest,
+            "signature": found.signature,
+            "loader": found.loader,
+            "others": found.others,
+        }
         print_json({**said, "contract": found.contract})
-        return 0
-    echo(f"{folder}: {len(found.contract.files)} files are as they were made, contract {found.digest[:12]}")
+        return found.exit_code
+    verdict = "fit the contract" if found.exit_code else "are as they were made"
+    echo(f"{folder}: {len(found.contract.files)} files {verdict}, contract {found.digest[:12]}")
+    if found.exit_code:
+        echo(f"  NOT COMPARED: the loader, which {found.contract.made_by} wrote; this is dmlprep {__version__}")
     for text in found.contract.unproven:
         echo(f"  UNPROVEN: {text}")
     if quiet:
         return 0
     echo(f"  {found.signature}")
+    if found.exit_code:
+        echo("  package the run again with this version, or pass the --key of whoever signed it")
     if found.others:
         echo("  not of the package:")
         echo_lines(f"    {name}" for name in found.others)
-    return 0
+    return found.exit_code
 
 
 @command.command("nupkg")

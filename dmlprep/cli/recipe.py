@@ -65,7 +65,7 @@ def show(name: str, out: Path | None, force: bool, quiet: bool) -> int:
     from dmlprep.model.saving import write_file
 
     check_output(out, force=force)
-    write_file(out, text.encode("utf-8"))
+    write_file(out, text.encode("utf-8"), force=force)
     if not quiet:
         echo(f"wrote {out}", err=True)
     return 0

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from dmlprep.files.replacing import remove_tree
 
-__all__ = ["LOCK", "Held", "clear_left", "held", "hold_new", "let_go"]
+__all__ = ["LOCK", "Held", "clear_left", "held", "hold_new", "let_go", "own_folder"]
 
 LOCK = "lock"
 """The file that is locked."""
@@ -52,30 +52,43 @@ class Held:
         self.release()
 
 
-def hold_new(parent: Path, prefix: str, length: int = 8) -> Held:
+def hold_new(parent: Path, prefix: str, length: int = 8, keep: Callable[[Held], object] = lambda made: None) -> Held:
     """Make a folder that only this user reads, and hold it.
 
     Whoever sweeps may come between the two and take it for a left one: then another one is made.
 
     Args:
         length: of what is added to ``prefix``.
+        keep: called with the folder. Where the process is stopped before that, the folder is removed.
 
     Raises:
         OSError: it cannot be made.
     """
     for _ in range(_TRIES):
         path = parent / f"{prefix}{os.urandom(length // 2).hex()}"
+        made = False
         try:
-            path.mkdir(mode=0o700)
-        except FileExistsError:
-            continue
-        try:
-            file = os.open(path / LOCK, _FLAGS | os.O_CREAT | os.O_EXCL, 0o600)
-        except FileNotFoundError:
-            continue
-        if _lock(file) is not False and _is(file, path / LOCK):
-            return Held(path, file)
-        os.close(file)
+            try:
+                path.mkdir(mode=0o700)
+            except FileExistsError:
+                continue
+            made = True
+            try:
+                file = os.open(path / LOCK, _FLAGS | os.O_CREAT | os.O_EXCL, 0o600)
+            except FileNotFoundError:
+                continue
+            if _lock(file) is not False and _is(file, path / LOCK):
+                own = Held(path, file)
+                keep(own)
+                return own
+            os.close(file)
+        except BaseException:  # Ctrl-C and SIGTERM too, before anything knows of the folder
+            if made:
+                remove_tree(path, ignore_errors=True)
+            else:
+                with contextlib.suppress(OSError):
+                    path.rmdir()  # made or not: it is empty
+            raise
     raise FileExistsError(f"no folder {prefix}... can be made in {parent}")
 
 
@@ -97,7 +110,7 @@ def clear_left(parent: Path, prefix: str, undo: Callable[[Path], None] = lambda 
     except OSError:
         return
     for path in (parent / name for name in names):
-        if not _own_folder(path):
+        if not own_folder(path):
             continue
         with contextlib.suppress(OSError):  # of a run that was killed before it held it
             path.rmdir()
@@ -111,7 +124,7 @@ def clear_left(parent: Path, prefix: str, undo: Callable[[Path], None] = lambda 
             remove_tree(path, ignore_errors=True)
 
 
-def _own_folder(path: Path) -> bool:
+def own_folder(path: Path) -> bool:
     """Whether it is a folder of this user's, and no link."""
     try:
         found = os.lstat(path)

@@ -8,11 +8,19 @@ import sys
 import tempfile
 from pathlib import Path, PurePath, PureWindowsPath
 
-from dmlprep.errors import OutputError
+from dmlprep.errors import OutputError, UsageError
 from dmlprep.files.reasons import unwritable
 from dmlprep.files.replacing import check_free
 
-__all__ = ["check_output", "check_path", "check_replaceable", "windows_name_problem", "windows_problem"]
+__all__ = [
+    "check_output",
+    "check_path",
+    "check_replaceable",
+    "file_name_problem",
+    "stem_of",
+    "windows_name_problem",
+    "windows_problem",
+]
 
 _DEVICE = re.compile(r"(?i)(con|prn|aux|nul|conin\$|conout\$|(com|lpt)[0-9¹²³]) *(\..*)?")
 _CHARACTERS = re.compile(r'[<>:"|?*\x00-\x1f]')
@@ -28,6 +36,38 @@ _LINUX_NAME, _LINUX_PATH = 255, 4095
 
 _TEMPORARY = "x" * 32
 """As long as the names of the files that are written aside (``saving``)."""
+
+
+def file_name_problem(name: str, *, anywhere: bool = True) -> str:
+    """Why a text cannot be the name of a file inside a folder; empty where it can. The rest of a sentence about it.
+
+    Every name that a document brings is checked here before it becomes part of a path.
+
+    Args:
+        anywhere: the name must be possible on Windows and on Linux; otherwise on this system.
+    """
+    if not name:
+        return "is empty"
+    if name in (".", ".."):
+        return "is the name of a folder: this one, or the one above it"
+    windows = anywhere or sys.platform == "win32"
+    if "/" in name or (windows and "\\" in name):
+        return "has a separator of folders"
+    if "\0" in name:
+        return "has a zero byte, which no name has"
+    return windows_name_problem(name) if windows else ""
+
+
+def stem_of(path: Path) -> str:
+    """The name of a file without its suffix, as the name of a folder or file that is made for it.
+
+    Raises:
+        UsageError: the stem leads to another folder: that of ``...onnx`` is ``..``.
+    """
+    if wrong := file_name_problem(path.stem, anywhere=False):
+        what = f"its name without the suffix, {path.stem!r}, {wrong}, so no result can have this name"
+        raise UsageError(what, where=str(path), fix="rename the file")
+    return path.stem
 
 
 def windows_name_problem(name: str) -> str:
@@ -139,7 +179,7 @@ def check_output(path: Path, *, force: bool = False) -> None:
     check_path(path)
     if os.path.isdir(path):
         raise OutputError("this is a directory", where=where, fix="name a file")
-    if os.path.exists(path):
+    if os.path.lexists(path):
         if not os.path.isfile(path):
             raise OutputError("this is no regular file", where=where, fix="name a file")
         if not force:

@@ -7,6 +7,7 @@ So each call here tries again for ``WAIT_SECONDS`` before it gives up. Elsewhere
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import stat
@@ -15,7 +16,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-__all__ = ["WAIT_SECONDS", "check_free", "remove", "remove_tree", "replace"]
+__all__ = ["WAIT_SECONDS", "check_free", "remove", "remove_tree", "rename_new", "replace"]
 
 WAIT_SECONDS = 2.0
 """How long a file may stay open elsewhere before a call here gives up, in seconds."""
@@ -34,6 +35,28 @@ def replace(source: Path, target: Path) -> None:
         OSError: it failed, or on Windows one of the two stayed open elsewhere.
     """
     _retry(lambda: os.replace(source, target), target)
+
+
+def rename_new(source: Path, target: Path) -> None:
+    """Rename ``source`` to ``target``, where nothing is there.
+
+    Raises:
+        FileExistsError: something is there.
+        OSError: it failed, or on Windows the file stayed open elsewhere.
+    """
+    if sys.platform == "win32":
+        _retry(lambda: os.rename(source, target), target)  # which replaces nothing there
+        return
+    try:
+        os.link(source, target, follow_symlinks=False)
+    except FileExistsError:
+        raise
+    except OSError:  # a folder, or a file system without hard links: nothing in between is all that can be had
+        if os.path.lexists(target):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), os.fspath(target)) from None
+        os.rename(source, target)
+    else:
+        os.unlink(source)
 
 
 def remove(path: Path) -> None:

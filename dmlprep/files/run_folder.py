@@ -99,7 +99,7 @@ def run_folder() -> Path:
             sweep()
             atexit.unregister(end_run)
             atexit.register(end_run)
-            own = run.folders[where] = hold_new(Path(where), PREFIX)
+            own = hold_new(Path(where), PREFIX, keep=lambda made: run.folders.update({where: made}))
     return own.path
 
 

@@ -21,7 +21,7 @@ import numpy as np
 
 from dmlprep.errors import InputError
 from dmlprep.files import Unfit, check_plain, explain
-from dmlprep.files.outputs import windows_name_problem
+from dmlprep.files.outputs import file_name_problem
 from dmlprep.kit.forms import FileEntry
 from dmlprep.runtime.offsite.keys import LONGEST
 
@@ -40,8 +40,7 @@ _KINDS = "biufU"
 
 def _safe(name: str) -> bool:
     """Whether a member's name stays inside a folder, on any system."""
-    parts = name.split("/")
-    return not ("\\" in name or ".." in parts or "" in parts or any(map(windows_name_problem, parts)))
+    return not any(map(file_name_problem, name.split("/")))
 
 
 class Bundle:

@@ -86,15 +86,19 @@ def check_run_key(packer: Path, kit: Path, *, force: bool) -> None:
     check_output(file, force=force)
 
 
-def write_run_key(key: RunKey, kit: Path) -> Path:
-    """Write the key for whoever runs a kit, in the place of an earlier one.
+def write_run_key(key: RunKey, kit: Path, *, force: bool) -> Path:
+    """Write the key for whoever runs a kit.
+
+    Args:
+        force: replace an earlier one.
 
     Raises:
         OutputError: it cannot be written.
     """
     file = run_key_file(kit)
     try:
-        remove(file)
+        if force:
+            remove(file)
         write_private(file, key.line().encode("ascii"))
     except OSError as error:
         raise unwritable(error, file) from error

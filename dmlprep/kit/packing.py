@@ -16,7 +16,7 @@ import onnx_ir as ir
 from dmlprep._version import __version__
 from dmlprep.errors import CheckNotRun, InputError, InternalError, ModelRefused, OutputError, ToolFailed
 from dmlprep.files import check_output, unreadable, unwritable
-from dmlprep.files.outputs import windows_name_problem
+from dmlprep.files.outputs import file_name_problem
 from dmlprep.kit.forms import KitCandidate, KitFeed, KitModel, KitReference, Manifest
 from dmlprep.kit.found import FromRecord, from_record
 from dmlprep.kit.keyfiles import check_run_key, keep_key, key_to_pack_with, write_run_key
@@ -209,13 +209,13 @@ def _pack(request: KitRequest, files: Unchanged) -> Packed:
                 files.check()  # the last look before the kit appears
                 if key is not None and request.key is not None and is_new:
                     keep_key(key, request.key)
-                writer.commit()
+                writer.commit(force=request.force)
         except OSError as error:
             if error.filename is not None and Path(error.filename) in packed:
                 raise unreadable(error, Path(error.filename), code="DP015") from error  # it could be read before
             raise unwritable(error, request.out) from error
     name = hashlib.sha256(document).hexdigest()
-    run_key = write_run_key(key.run_key(name), request.out) if key is not None else None
+    run_key = write_run_key(key.run_key(name), request.out, force=request.force) if key is not None else None
     return Packed(request.out, name, request.out.stat().st_size, manifest, run_key)
 
 
@@ -329,7 +329,7 @@ def _data_files(model: Model, path: Path) -> dict[str, Path]:
     named = {p.resolve().relative_to(folder).as_posix(): p for p in sorted(files)}
     folded: dict[str, str] = {}
     for name in named:
-        wrong = any(windows_name_problem(part) for part in name.split("/"))
+        wrong = any(file_name_problem(part) for part in name.split("/"))
         twin = folded.setdefault(name.casefold(), name)
         if wrong or twin != name or len(name) > 120:
             raise ModelRefused(

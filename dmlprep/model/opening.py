@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import mmap
 import os
-import stat
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from google.protobuf.message import DecodeError
 
 from dmlprep.errors import DmlprepError, InputError, ModelRefused
 from dmlprep.files import FileSet, nearest, unreadable
+from dmlprep.files.links import leads_elsewhere
 from dmlprep.files.outputs import windows_name_problem
 from dmlprep.model import protos
 from dmlprep.model.annotations import drop_wrong_shapes
@@ -36,9 +36,7 @@ from dmlprep.model.walk import map_tensors, nodes
 from dmlprep.model.wire import SELF, SPARSE, skeleton
 from dmlprep.record import Finding
 
-__all__ = ["Opened", "check_name", "leads_elsewhere", "read"]
-
-_NAME_SURROGATE = 0x2000_0000
+__all__ = ["Opened", "check_name", "read"]
 
 _NOT_ONNX = "pass a file that an ONNX exporter wrote"
 
@@ -340,15 +338,6 @@ def _check_size(tensor: ir.TensorProtocol, path: Path) -> None:
             code="DP003",
             fix="export the model again",
         )
-
-
-def leads_elsewhere(status: os.stat_result) -> bool:
-    """Whether a file that ``lstat`` looked at is a link: a symbolic one, or on Windows a junction.
-
-    Junctions are no symbolic links to Python. Windows marks all that stands for another name with one bit of the
-    reparse tag (IsReparseTagNameSurrogate); files that a cloud service or deduplication keeps do not have it.
-    """
-    return stat.S_ISLNK(status.st_mode) or bool(getattr(status, "st_reparse_tag", 0) & _NAME_SURROGATE)
 
 
 def _data_file(location: str, folder: Path, path: Path) -> tuple[Path, int]:

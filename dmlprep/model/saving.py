@@ -17,6 +17,7 @@ import onnx_ir as ir
 
 from dmlprep.errors import OutputError
 from dmlprep.files import FileSet, remove, replace, unreadable, unwritable
+from dmlprep.files.replacing import rename_new
 from dmlprep.files.run_folder import noted, run_name
 from dmlprep.model import protos
 from dmlprep.model.frozen import Frozen, freeze, stub_index
@@ -82,11 +83,12 @@ class Writer:
         self._open.append((temporary, target, file))
         return file
 
-    def commit(self, gone: Collection[str] = ()) -> None:
+    def commit(self, gone: Collection[str] = (), *, force: bool = True) -> None:
         """Rename every file to its target.
 
         Args:
             gone: names of files beside the last target that belong to what it replaces, and go.
+            force: whether files that are there may be replaced; also one that appeared since the command looked.
 
         Raises:
             OutputError: a file cannot be replaced; where there are several, all old ones are as before.
@@ -99,10 +101,10 @@ class Writer:
         new = {target.name: temporary for temporary, target, _ in self._open}
         others = tuple(name for name in (*new, *gone) if name != head.name)
         if others:
-            FileSet(head.parent, head.name, others).exchange(new)
+            FileSet(head.parent, head.name, others).exchange(new, force=force)
         else:
             with _plain_errors(head):
-                replace(new[head.name], head)
+                (replace if force else rename_new)(new[head.name], head)
         self._open.clear()
 
 
@@ -110,21 +112,26 @@ class Writer:
 def _plain_errors(target: Path, sources: Collection[Path] = ()) -> Iterator[None]:
     try:
         yield
+    except FileExistsError as error:
+        raise OutputError("the file exists", where=str(target), fix="pass --force to replace it") from error
     except OSError as error:
         if error.filename is not None and Path(error.filename) in sources:
             raise unreadable(error, Path(error.filename)) from error
         raise unwritable(error, target) from error
 
 
-def write_file(path: Path, content: bytes) -> None:
-    """Write a small file, whole or not at all; what is there is replaced.
+def write_file(path: Path, content: bytes, *, force: bool = True) -> None:
+    """Write a small file, whole or not at all.
+
+    Args:
+        force: replace what is there.
 
     Raises:
         OutputError: the path cannot be written.
     """
     with _plain_errors(path), Writer() as writer:
         writer.open(path).write(content)
-        writer.commit()
+        writer.commit(force=force)
 
 
 def write(
@@ -165,7 +172,7 @@ def write(
                 with open(file.name, "rb") as again:
                     sha = hashlib.file_digest(again, "sha256").hexdigest()
             # The data file of an earlier, larger model of the same name goes with that model.
-            writer.commit(gone=() if external or not force else (data_target.name,))
+            writer.commit(gone=() if external or not force else (data_target.name,), force=force)
         return Saved(tuple(targets), sum(t.stat().st_size for t in targets), sha)
 
 

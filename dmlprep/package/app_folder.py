@@ -15,7 +15,8 @@ from dmlprep.errors import InputError
 from dmlprep.files import Unfit, unreadable
 from dmlprep.files.windows_image import Image, NotAnImage, read_image
 from dmlprep.package.contract import CONTRACT, DIGEST, TargetVersions
-from dmlprep.package.verifying import read_contract, verify
+from dmlprep.package.reading import read_contract
+from dmlprep.package.verifying import verify
 from dmlprep.record import Finding, Severity, finding
 
 __all__ = ["AppReport", "Library", "PackagedHere", "Place", "inspect_app"]

@@ -10,7 +10,7 @@ import onnx_ir as ir
 
 from dmlprep._version import __version__
 from dmlprep.errors import InputError, ModelRefused
-from dmlprep.files.outputs import windows_name_problem
+from dmlprep.files.outputs import file_name_problem
 from dmlprep.metrics import holds_fp16
 from dmlprep.model import Model
 from dmlprep.model.tensors import as_mapped
@@ -83,7 +83,7 @@ def data_files(model: Model, path: Path) -> list[Path]:
     written = path.with_name(f"{path.name}.data")  # small tensors in it are not mapped
     files = {file for file in files if not file.samefile(written)} | {written} if written.is_file() else files
     for file in sorted(files):
-        if file.parent.resolve() != path.parent.resolve() or windows_name_problem(file.name):
+        if file.parent.resolve() != path.parent.resolve() or file_name_problem(file.name):
             raise ModelRefused(
                 f"its data file {file.name!r} does not lie beside it under a name that Windows allows",
                 where=str(path),

@@ -16,6 +16,7 @@ from typing import BinaryIO
 from urllib.parse import quote
 from xml.sax.saxutils import escape, quoteattr
 
+from dmlprep._version import __version__
 from dmlprep.errors import InputError, UsageError
 from dmlprep.files import check_output, unreadable, unwritable
 from dmlprep.model.saving import Writer
@@ -81,7 +82,7 @@ def write_nupkg(request: NuGetRequest) -> NuGetPackage:
 
     Raises:
         UsageError: the id or version is none of NuGet's, or the package is for a language without NuGet.
-        InputError: the package is damaged, or was changed meanwhile.
+        InputError: the package is damaged, was changed meanwhile, or has the loader of another version.
         OutputError: the file exists, or cannot be written.
     """
     if not _ID.fullmatch(request.name) or len(request.name) > _LONGEST_ID:
@@ -97,10 +98,14 @@ def write_nupkg(request: NuGetRequest) -> NuGetPackage:
     if found.contract.language not in _LOADER:
         what = f"the package is for {found.contract.language}, which has no NuGet"
         raise UsageError(what, where=str(request.folder), fix="dmlprep package RUN -o APP --for csharp, or cpp")
+    if request.loader and found.loader != "compared":
+        what = f"its loader is by {found.contract.made_by}, and this is dmlprep {__version__}, which cannot compare it"
+        fix = "package the run again with this version; --no-loader leaves the loader out of what projects compile"
+        raise InputError(what, where=str(request.folder), code="DP822", fix=fix)
     try:
         with Writer() as writer:
             _write(request, found, writer.open(target))
-            writer.commit()
+            writer.commit(force=request.force)
     except OSError as error:
         name = error.filename
         if name is not None and Path(name).parent == request.folder:

@@ -4,28 +4,32 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
 import msgspec
 
 from dmlprep.errors import CheckNotRun, DmlprepError, InputError, ModelRefused, OutputError, UsageError
-from dmlprep.files import check_path, unreadable, unwritable
+from dmlprep.files import FileSet, check_path, unreadable, unwritable
+from dmlprep.files.links import check_inside, is_plain_file
 from dmlprep.files.staging import staging_folder
 from dmlprep.model.saving import Writer
+from dmlprep.model.unchanged import Unchanged
 from dmlprep.package.buckets import Runs, joined, open_runs
 from dmlprep.package.contract import CONTRACT, DIGEST, SCHEMA, SIGNATURE, Contract, FileEntry, schema
 from dmlprep.package.languages import Language, find_language, read_part
 from dmlprep.package.meanings import sentence
+from dmlprep.package.reading import read_contract
 from dmlprep.package.shipping import WHEELS, msbuild_text, nuget_version, shipped_files
-from dmlprep.package.signing import SigningKey, signing_key
-from dmlprep.package.verifying import read_contract
+from dmlprep.package.signing import SigningKey, is_signature, signing_key
+from dmlprep.runtime.offsite.integrity import file_digest
 from dmlprep.targets import find_target
 
-__all__ = ["Package", "PackageRequest", "package"]
+__all__ = ["Package", "PackageRequest", "package", "texts_of"]
 
 Progress = Callable[[float, str], None]
 
@@ -79,20 +83,24 @@ def package(request: PackageRequest) -> Package:
         CheckNotRun: nothing proved the model on DirectML.
         OutputError: the folder is in use, or cannot be written.
     """
-    language = find_language(request.language)
-    gone = _check_out(request)
+    find_language(request.language)
+    before = _check_out(request)
     key = _key(request)
     runs = open_runs(request.run)
     wrong = runs.unproven
     if wrong and not request.unproven:
         raise _refused(request, runs)
     sources = runs.sources
-    draft = joined(runs, request.language)
-    texts = _texts(language, draft)
+    folder = request.run if request.run.is_dir() else request.run.parent
+    check_inside((file for file in sources if file != request.run), folder)  # the user may name a link
+    # As it is read again: JSON has no infinity, for one.
+    draft = msgspec.json.decode(joined(runs, request.language).to_json(), type=Contract)
+    texts = texts_of(draft)
     taken = {name.casefold() for name in (*texts, CONTRACT, DIGEST, SIGNATURE)}
     if clash := next((file for file in sources if file.name.casefold() in taken), None):
         what = f"its file {clash.name!r} has the name of another file of the package"
         raise ModelRefused(what, where=str(clash), code="DP820", fix="rename the model, or prepare it again")
+    gone = before.replaced_by([*texts, *(file.name for file in sources), CONTRACT, DIGEST, SIGNATURE])
     files: dict[str, FileEntry] = {}
     try:
         # The staging folder makes the package's, and takes it away again where the package does not appear.
@@ -111,12 +119,13 @@ def package(request: PackageRequest) -> Package:
             digest = hashlib.sha256(document).hexdigest()
             if key is not None:
                 writer.open(request.out / SIGNATURE).write(key.sign(document))
-                gone = tuple(name for name in gone if name != SIGNATURE)
+                gone = [name for name in gone if name != SIGNATURE]
             writer.open(request.out / DIGEST).write(f"{digest}  {CONTRACT}\n".encode())
             writer.open(request.out / CONTRACT).write(document)
             if key is not None:
                 key.keep()
-            writer.commit([name for name in gone if name not in (*files, DIGEST)])
+            before.seen.check()
+            writer.commit([name for name in gone if name not in (*files, DIGEST, CONTRACT)], force=request.force)
     except OSError as error:
         if error.filename is not None and Path(error.filename) in sources:
             raise unreadable(error, Path(error.filename)) from error
@@ -151,8 +160,39 @@ def _key(request: PackageRequest) -> SigningKey | None:
     return signing_key(request.sign)
 
 
-def _check_out(request: PackageRequest) -> tuple[str, ...]:
-    """Fail before the work; the files of an earlier package in this folder, which go.
+@dataclass(frozen=True)
+class _Before:
+    """What is in the folder of the package before the work.
+
+    Attributes:
+        folder: it.
+        own: names of plain files that are byte for byte those of an earlier package, by its contract.
+        seen: watches them until they go.
+    """
+
+    folder: Path
+    own: tuple[str, ...] = ()
+    seen: Unchanged = field(default_factory=lambda: Unchanged(contents=False))
+
+    def replaced_by(self, names: Sequence[str]) -> list[str]:
+        """The files that go: those of the earlier package, which nobody changed. All others of the folder stay.
+
+        Args:
+            names: of the files of the new package.
+
+        Raises:
+            OutputError: a new file would replace one that is not the earlier package's.
+        """
+        for name in names:
+            place = self.folder / name
+            if name not in self.own and os.path.lexists(place):
+                what = "is not as the earlier package had it, so it is not replaced"
+                raise OutputError(what, where=str(place), fix="move it away, or choose another folder")
+        return list(self.own)
+
+
+def _check_out(request: PackageRequest) -> _Before:
+    """Fail before the work.
 
     Raises:
         OutputError: the folder holds something else, or may not be replaced.
@@ -162,18 +202,43 @@ def _check_out(request: PackageRequest) -> tuple[str, ...]:
     if not request.out.exists():
         if not request.out.absolute().parent.is_dir():
             raise OutputError("its folder does not exist", where=where, fix="make the folder, or choose another one")
-        return ()
+        return _Before(request.out)
     if not request.out.is_dir():
         raise OutputError("this is a file", where=where, fix="name a folder")
     if request.run.resolve() in (request.out.resolve(), request.out.resolve() / "model.onnx"):
         raise OutputError("this is the run's own folder", where=where, fix="choose another folder")
+    FileSet(request.out, CONTRACT).recover()
     if not any(request.out.iterdir()):
-        return ()
+        return _Before(request.out)
     if not (request.out / CONTRACT).is_file():
         raise OutputError("the folder is not empty, and holds no package", where=where, fix="choose another folder")
     if not request.force:
         raise OutputError("the folder holds a package", where=where, fix="pass --force to replace it")
-    return (*read_contract(request.out)[0].files, DIGEST, SIGNATURE)
+    own = tuple(_own(request.out))
+    seen = Unchanged(contents=False)
+    seen.take([request.out / name for name in own])
+    return _Before(request.out, own, seen)
+
+
+def _own(folder: Path) -> Iterator[str]:
+    """Names of the plain files of a folder that an earlier package wrote: the contract's digest is that of the file.
+
+    A contract can name any file of the user's (``.git``), and somebody else may have written the contract.
+    """
+    contract, raw = read_contract(folder)
+    digests = {name: entry.sha256 for name, entry in contract.files.items()}
+    digests[DIGEST] = hashlib.sha256(f"{hashlib.sha256(raw).hexdigest()}  {CONTRACT}\n".encode()).hexdigest()
+    for name, sha256 in digests.items():
+        path = folder / name
+        try:
+            if is_plain_file(path) and file_digest(path)[1] == sha256:
+                yield name
+        except OSError as error:
+            raise unreadable(error, path) from error
+    if is_plain_file(folder / CONTRACT):
+        yield CONTRACT
+    if is_signature(folder / SIGNATURE):
+        yield SIGNATURE
 
 
 def _copy(file: Path, target: BinaryIO, files: dict[str, FileEntry], done: int, total: int, progress: Progress) -> int:
@@ -189,8 +254,15 @@ def _copy(file: Path, target: BinaryIO, files: dict[str, FileEntry], done: int, 
     return done + size
 
 
-def _texts(language: Language, contract: Contract) -> dict[str, bytes]:
-    """Every file but the model's own, the contract and its digest."""
+def texts_of(contract: Contract) -> dict[str, bytes]:
+    """Every file of a package but the model's own, the contract, its digest and its signature.
+
+    The contract as it is read from ``model.json`` gives the same bytes as when it was written.
+
+    Raises:
+        DmlprepError: the language or the target is unknown to this version.
+    """
+    language = find_language(contract.language)
     made_for = find_target(contract.target.name).package
     values = {
         "LOWEST": contract.target.lowest_onnxruntime,

@@ -1,13 +1,22 @@
-"""Read the small files of a package and its keys."""
+"""Read the small files of a package and its keys; the contract is one of them."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import NoReturn
+
+import msgspec
 
 from dmlprep.errors import InputError
-from dmlprep.files import Unfit, read_given, unreadable
+from dmlprep.files import Unfit, check_document, read_given, unreadable
+from dmlprep.files.outputs import file_name_problem
+from dmlprep.package.contract import CONTRACT, Contract
 
-__all__ = ["read_small"]
+__all__ = ["REPAIR", "read_contract", "read_small", "refuse"]
+
+REPAIR = "copy the package again, whole, or make it again"
+"""What to do with a package that is damaged."""
 
 _DOCUMENT = 64 << 20
 """Bytes of the largest contract: some hundred for each file and tensor."""
@@ -32,3 +41,34 @@ def read_small(path: Path, *, code: str, fix: str, limit: int = _DOCUMENT) -> by
         raise unreadable(error, path, code=code, fix=fix) from error
     except Unfit as error:
         raise InputError(str(error), where=str(path), code=code, fix=error.fix) from error
+
+
+def read_contract(folder: Path) -> tuple[Contract, bytes]:
+    """The contract of a package, and its bytes. Every name in it is a plain file name.
+
+    Raises:
+        InputError: it is missing, or no contract.
+    """
+    raw = read_small(folder / CONTRACT, code="DP822", fix=REPAIR)
+    try:
+        check_document(msgspec.json.decode(raw))
+        contract = msgspec.json.decode(raw, type=Contract)
+    except (RecursionError, UnicodeDecodeError, Unfit, msgspec.DecodeError) as error:
+        what = "it is nested too deep" if isinstance(error, RecursionError) else str(error)
+        refuse(folder / CONTRACT, f"no contract of a package: {what}")
+    names: Mapping[str, object] = contract.files
+    for name in (*names, *contract.model_files):
+        if wrong := file_name_problem(name):
+            refuse(folder / CONTRACT, f"it names a file {name!r}, which {wrong}")
+        if name not in names:
+            refuse(folder / CONTRACT, f"it does not say what {name!r} is like")
+    return contract, raw
+
+
+def refuse(path: Path, what: str) -> NoReturn:
+    """Refuse a file of a package.
+
+    Raises:
+        InputError: in any case.
+    """
+    raise InputError(what, where=str(path), code="DP822", fix=REPAIR)

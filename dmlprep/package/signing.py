@@ -5,21 +5,28 @@ from __future__ import annotations
 import base64
 import binascii
 import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dmlprep.errors import InputError, OutputError, UsageError
-from dmlprep.files import check_output
+from dmlprep.files import Unfit, check_output, read_given
+from dmlprep.files.links import is_plain_file
 from dmlprep.files.private import write_private
+from dmlprep.model.saving import write_file
 from dmlprep.package.reading import read_small
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-__all__ = ["SigningKey", "check_signature", "public_file", "signing_key"]
+__all__ = ["SigningKey", "check_signature", "is_signature", "public_file", "signing_key"]
 
 _LONGEST = 4096
 """Bytes of a key's or a signature's file; they have some hundred."""
+
+
+_FORM = re.compile(rb"[A-Za-z0-9+/]{86}==\n")
+"""A signature's file: base64 of 64 bytes, and a line end."""
 
 
 class SigningKey:
@@ -88,6 +95,14 @@ def signing_key(path: Path) -> SigningKey:
     return SigningKey(private, path, is_new=False)
 
 
+def is_signature(path: Path) -> bool:
+    """Whether a plain file has the form of ``SigningKey.sign``, whoever signed."""
+    try:
+        return is_plain_file(path) and _FORM.fullmatch(read_given(path, _LONGEST)) is not None
+    except (OSError, Unfit):
+        return False
+
+
 def check_signature(document: bytes, signature: Path, key: Path) -> None:
     """Whether a document was signed by the private half of a public key.
 
@@ -141,10 +156,7 @@ def _library() -> _Library:
 
 def _write_public(made: _Library, private: Any, path: Path) -> None:
     encoding, form = made.serialization.Encoding.PEM, made.serialization.PublicFormat.SubjectPublicKeyInfo
-    try:
-        path.write_bytes(private.public_key().public_bytes(encoding, form))
-    except OSError as error:
-        raise OutputError(f"cannot be written: {error}", where=str(path), fix="choose another folder") from error
+    write_file(path, private.public_key().public_bytes(encoding, form), force=False)
 
 
 def _read(path: Path, fix: str) -> bytes:

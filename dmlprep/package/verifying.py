@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NoReturn
+from typing import Literal
 
-import msgspec
-
-from dmlprep.errors import InputError
-from dmlprep.files import Unfit, check_document, check_plain, unreadable
-from dmlprep.files.outputs import windows_name_problem
+from dmlprep._version import __version__
+from dmlprep.errors import CheckNotRun, DmlprepError, InputError
+from dmlprep.files import Unfit, check_plain, unreadable
 from dmlprep.package.contract import CONTRACT, DIGEST, SIGNATURE, Contract
-from dmlprep.package.reading import read_small
+from dmlprep.package.packing import texts_of
+from dmlprep.package.reading import REPAIR, read_contract, read_small, refuse
 from dmlprep.package.signing import check_signature
 from dmlprep.runtime.offsite.integrity import file_digest
 
-__all__ = ["Verified", "read_contract", "verify"]
-
-_FIX = "copy the package again, whole, or make it again"
+__all__ = ["Verified", "verify"]
 
 
 @dataclass(frozen=True)
@@ -30,6 +26,9 @@ class Verified:
     Attributes:
         digest: SHA-256 of its contract.
         signature: what is known of its signature, as a phrase.
+        loader: ``compared``: the loader and all other texts are byte for byte those of this version of dmlprep;
+            ``signed``: another version wrote them, and the key vouches for them; ``not compared``: another version
+            wrote them, so that the contract alone speaks for them.
         others: files in the folder that the contract does not list, such as the app's own.
     """
 
@@ -37,7 +36,13 @@ class Verified:
     contract: Contract
     digest: str
     signature: str
+    loader: Literal["compared", "signed", "not compared"]
     others: list[str] = field(default_factory=list)
+
+    @property
+    def exit_code(self) -> int:
+        """3 where nothing compared the loader."""
+        return CheckNotRun.exit_code if self.loader == "not compared" else 0
 
 
 def verify(folder: Path, key: Path | None = None, *, whole: bool = True) -> Verified:
@@ -48,7 +53,8 @@ def verify(folder: Path, key: Path | None = None, *, whole: bool = True) -> Veri
         key: file of the public key that must have signed it.
 
     Raises:
-        InputError: a file is missing or changed, or the key did not sign it; the message names the file.
+        InputError: a file is missing or changed, is not what this version writes though the contract says so, or the
+            key did not sign it; the message names the file.
         UsageError: there is a key, and ``cryptography`` is not installed.
     """
     contract, raw = read_contract(folder)
@@ -57,38 +63,19 @@ def verify(folder: Path, key: Path | None = None, *, whole: bool = True) -> Veri
         check_signature(raw, folder / SIGNATURE, key)
     _check_digest(folder, digest)
     _check_files(folder, contract, whole)
+    compared = _check_texts(folder, contract)
     listed = {*contract.files, CONTRACT, DIGEST, SIGNATURE}
     others = sorted(p.relative_to(folder).as_posix() for p in folder.rglob("*") if not p.is_dir())
     signed = "signed, but no key was given to check that" if (folder / SIGNATURE).is_file() else "not signed"
     signed = "signed with this key" if key is not None else signed
-    return Verified(folder, contract, digest, signed, [name for name in others if name not in listed])
-
-
-def read_contract(folder: Path) -> tuple[Contract, bytes]:
-    """The contract of a package, and its bytes.
-
-    Raises:
-        InputError: it is missing, or no contract.
-    """
-    raw = read_small(folder / CONTRACT, code="DP822", fix=_FIX)
-    try:
-        check_document(msgspec.json.decode(raw))
-        contract = msgspec.json.decode(raw, type=Contract)
-    except (RecursionError, UnicodeDecodeError, Unfit, msgspec.DecodeError) as error:
-        what = "it is nested too deep" if isinstance(error, RecursionError) else str(error)
-        _refuse(folder / CONTRACT, f"no contract of a package: {what}")
-    names: Mapping[str, object] = contract.files
-    for name in (*names, *contract.model_files):
-        if wrong := windows_name_problem(name):
-            _refuse(folder / CONTRACT, f"it names a file {name!r}, which {wrong}")
-        if name not in names:
-            _refuse(folder / CONTRACT, f"it does not say what {name!r} is like")
-    return contract, raw
+    loader: Literal["compared", "signed", "not compared"] = "signed" if key is not None else "not compared"
+    strange = [name for name in others if name not in listed]
+    return Verified(folder, contract, digest, signed, "compared" if compared else loader, strange)
 
 
 def _check_digest(folder: Path, digest: str) -> None:
-    if read_small(folder / DIGEST, code="DP822", fix=_FIX) != f"{digest}  {CONTRACT}\n".encode():
-        _refuse(folder / CONTRACT, f"it is not the one that {DIGEST} is about: one of the two was changed")
+    if read_small(folder / DIGEST, code="DP822", fix=REPAIR) != f"{digest}  {CONTRACT}\n".encode():
+        refuse(folder / CONTRACT, f"it is not the one that {DIGEST} is about: one of the two was changed")
 
 
 def _check_files(folder: Path, contract: Contract, whole: bool) -> None:
@@ -96,21 +83,42 @@ def _check_files(folder: Path, contract: Contract, whole: bool) -> None:
     for name, entry in contract.files.items():
         path = folder / name
         if path.is_symlink():
-            _refuse(path, "it is a link")
+            refuse(path, "it is a link")
         try:
             found = check_plain(path)
             if found != entry.bytes:
-                _refuse(path, f"it has {found} bytes, and {CONTRACT} says {entry.bytes}")
+                refuse(path, f"it has {found} bytes, and {CONTRACT} says {entry.bytes}")
             if file_digest(path)[1] != entry.sha256:
-                _refuse(path, f"it was changed: its SHA-256 is not the one in {CONTRACT}")
+                refuse(path, f"it was changed: its SHA-256 is not the one in {CONTRACT}")
         except FileNotFoundError:
             if name in needed:
-                _refuse(path, "it is missing")
+                refuse(path, "it is missing")
         except OSError as error:
-            raise unreadable(error, path, code="DP822", fix=_FIX) from error
+            raise unreadable(error, path, code="DP822", fix=REPAIR) from error
         except Unfit as error:
             raise InputError(str(error), where=str(path), code="DP822", fix=error.fix) from error
 
 
-def _refuse(path: Path, what: str) -> NoReturn:
-    raise InputError(what, where=str(path), code="DP822", fix=_FIX)
+def _check_texts(folder: Path, contract: Contract) -> bool:
+    """Compare the loader, the sample and the README with what this version writes for the same contract.
+
+    The contract's digests say that nothing was changed since somebody wrote the contract, and not who did.
+
+    Returns:
+        whether they could be compared: not where another version wrote the package.
+
+    Raises:
+        InputError: a text is another one, or there is a file that dmlprep does not write.
+    """
+    if contract.made_by != f"dmlprep {__version__}":
+        return False
+    try:
+        texts = texts_of(contract)
+    except DmlprepError as error:
+        refuse(folder / CONTRACT, f"{contract.made_by} does not write such a contract: {error.what}")
+    for name, entry in contract.files.items():
+        if name not in texts and name not in contract.model_files:
+            refuse(folder / name, f"{contract.made_by} does not write this file, though {CONTRACT} lists it")
+        if name in texts and hashlib.sha256(texts[name]).hexdigest() != entry.sha256:
+            refuse(folder / name, f"it is not the file that {contract.made_by} writes, though {CONTRACT} lists it")
+    return True

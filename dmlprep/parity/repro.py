@@ -3,6 +3,7 @@ text."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -101,7 +102,7 @@ def write_reproduction(
             _write(found, staging, found.bound, level)
             last_look()
             made = {path.name: path for path in staging.iterdir() if path.name in (*FILES, _DATA)}
-            FileSet(folder, FILES[0], (*FILES[1:], _DATA)).exchange(made)
+            FileSet(folder, FILES[0], (*FILES[1:], _DATA)).exchange(made, force=force)
     except OSError as error:
         where = Path(error.filename) if error.filename is not None else folder
         found.files = []
@@ -141,7 +142,7 @@ def check_folder(folder: Path, force: bool) -> None:
     check_path(folder / FILES[0])
     if folder.exists() and not folder.is_dir():
         raise OutputError("a file of this name exists", where=str(folder), fix="name a folder with -o")
-    there = [folder / name for name in FILES if (folder / name).exists()]
+    there = [folder / name for name in (*FILES, _DATA) if os.path.lexists(folder / name)]
     if there and not force:
         raise OutputError("the file exists", where=str(there[0]), fix="pass --force to replace it, or another -o")
     for path in there:

@@ -22,7 +22,7 @@ from dmlprep._version import __version__
 from dmlprep.bounds import MOST_BUCKETS
 from dmlprep.errors import DmlprepError, InputError, InternalError, OutputError, UsageError
 from dmlprep.files import FileSet, check_path, unwritable
-from dmlprep.files.outputs import check_replaceable, windows_name_problem
+from dmlprep.files.outputs import check_replaceable, file_name_problem
 from dmlprep.files.staging import PREFIX, clear_staging, staging_folder
 from dmlprep.model import Model
 from dmlprep.model.opening import check_name
@@ -102,7 +102,7 @@ def check_buckets(buckets: Sequence[Mapping[str, int]], pins: Mapping[str, objec
         name = bucket_name(ordered)
         if name in found:
             raise UsageError(f"the bucket {name} is given twice", where=where, fix="give it once")
-        if wrong := windows_name_problem(f"{name}.run.json"):
+        if wrong := file_name_problem(f"{name}.run.json"):
             fix = "rename the dimensions in the model, or use INPUT:AXIS for them"
             raise UsageError(f"the bucket's file {name}.run.json {wrong}", where=where, fix=fix)
         found[name] = ordered
@@ -157,7 +157,7 @@ def prepare_buckets(
             (staging / BUCKETS).write_bytes(made.to_json())
         except OSError as error:
             raise unwritable(error, out / BUCKETS) from error
-        files.exchange({name: staging / name for name in (BUCKETS, *made.files)})
+        files.exchange({name: staging / name for name in (BUCKETS, *made.files)}, force=force)
     return replace(run, written=made)
 
 
@@ -226,7 +226,7 @@ def _check_out(source: Path, out: Path, buckets: Mapping[str, object], *, force:
     for path in (out / name for name in (BUCKETS, *names)):
         if os.path.isdir(path):
             raise OutputError("this is a directory", where=str(path), fix="choose another name with -o")
-        if not os.path.exists(path):
+        if not os.path.lexists(path):
             continue
         if path.suffix == ".onnx" and os.path.exists(source) and os.path.samefile(source, path):
             what, fix = "this is the input model, and input is never overwritten", "choose another folder with -o"

@@ -229,7 +229,7 @@ def check_out(request: PrepareRequest) -> None:
     for path in (request.files.folder / name for name in (request.files.head, *request.files.others)):
         if os.path.isdir(path):
             raise OutputError("this is a directory", where=str(path), fix="choose another name with -o")
-        if os.path.exists(path) and not request.force:
+        if os.path.lexists(path) and not request.force:
             raise OutputError("the file exists", where=str(path), fix="pass --force to replace it")
         if os.path.exists(path):
             check_replaceable(path)
@@ -378,7 +378,8 @@ def _appear(saved: Saved, record: RunRecord, staging: Path, request: PrepareRequ
     except OSError as error:
         raise unwritable(error, request.record_path) from error
     if request.sharing is None:
-        request.files.exchange({path.name: path for path in (*saved.files, written)})
+        new = {path.name: path for path in (*saved.files, written)}
+        request.files.exchange(new, force=request.force)
 
 
 def _rounding(plan: Plan, record: RunRecord) -> Rounding | None:

@@ -13,7 +13,7 @@ import msgspec
 from dmlprep._version import __version__
 from dmlprep.analysis.branches import deciding_inputs
 from dmlprep.errors import InputError, UsageError
-from dmlprep.files.outputs import windows_name_problem
+from dmlprep.files.outputs import file_name_problem
 from dmlprep.model import Model
 from dmlprep.model.checking import check
 from dmlprep.model.collector import paused_collector
@@ -235,7 +235,7 @@ def _name_findings(model: Model, folder: Path) -> list[Finding]:
     files = {m.path for m in map(as_mapped, tensors(model.ir)) if m is not None} - {model.path}
     found = []
     for name in sorted(path.relative_to(folder).as_posix() for path in files if path.is_relative_to(folder)):
-        wrong = next((f"{part!r} {why}" for part in name.split("/") if (why := windows_name_problem(part))), "")
+        wrong = next((f"{part!r} {why}" for part in name.split("/") if (why := file_name_problem(part))), "")
         if wrong:
             found.append(finding("DP005", f"data file {name!r}: {wrong}", node=str(model.path), file=name))
     return found

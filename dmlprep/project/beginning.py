@@ -69,7 +69,7 @@ def begin_project(models: Sequence[Path], file: Path, *, results: str, ask: Ask 
                 raise
             begun.unreadable[model] = error
     if begun.models:
-        write_file(file, project_text(begun.models, results).encode("utf-8"))
+        write_file(file, project_text(begun.models, results).encode("utf-8"), force=force)
     return begun
 
 

@@ -10,7 +10,7 @@ import msgspec
 
 from dmlprep.errors import InputError
 from dmlprep.files import Unfit, check_document, read_text, unreadable
-from dmlprep.files.outputs import windows_name_problem
+from dmlprep.files.outputs import file_name_problem
 from dmlprep.record.documents import to_json
 
 __all__ = ["BUCKETS", "BucketEntry", "BucketFacts", "BucketsFile", "DataEntry", "bucket_of", "schema"]
@@ -120,7 +120,7 @@ class BucketsFile(msgspec.Struct, frozen=True):
             what = "it is nested too deep" if isinstance(error, RecursionError) else str(error)
             raise InputError(f"no list of buckets: {what}", where=str(path), fix=fix) from error
         for name in found.files:
-            if wrong := windows_name_problem(name):
+            if wrong := file_name_problem(name):
                 raise InputError(f"it names a file {name!r}, which {wrong}", where=str(path), fix=fix)
         for bucket in found.buckets:
             if set(bucket.sizes) != set(found.dimensions):

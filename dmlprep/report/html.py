@@ -146,4 +146,4 @@ def write_html(record: RunRecord, path: Path, *, force: bool = False) -> None:
         OutputError: the file exists, or cannot be written.
     """
     check_output(path, force=force)
-    write_file(path, render_html(record).encode())
+    write_file(path, render_html(record).encode(), force=force)

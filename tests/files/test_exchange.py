@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import pytest
 from dmlprep.errors import OutputError
 from dmlprep.files import FileSet
 from dmlprep.files.locks import held
+from tests.system import needs_links
 
 NAMES = ("model.onnx", "model.onnx.data", "run.json")
 
@@ -135,7 +137,7 @@ def test_what_another_run_holds_is_left_alone(tmp_path: Path) -> None:
 
 
 def test_folders_of_a_set_are_replaced_and_put_back_too(tmp_path: Path) -> None:
-    made, place = tmp_path / "made", FileSet(tmp_path / "out", "run.json", ("dml", "cpu"))
+    made, place = tmp_path / "made", FileSet(tmp_path / "out", "run.json", ("dml", "cpu"), folders=("dml", "cpu"))
     for name in ("out", "made"):
         (tmp_path / name / "dml").mkdir(parents=True)
         (tmp_path / name / "dml" / "model.onnx").write_text(name)
@@ -151,3 +153,122 @@ def test_folders_of_a_set_are_replaced_and_put_back_too(tmp_path: Path) -> None:
     place.exchange({"dml": made / "dml", "run.json": made / "run.json"})
     assert _seen(tmp_path / "out") == {"run.json": "made"}
     assert list((tmp_path / "out" / "dml").iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "../b", f".dmlprep-old-{'0' * 12}"])
+def test_a_name_that_is_not_of_a_file_in_the_folder_is_refused(tmp_path: Path, name: str) -> None:
+    for head, others in ((name, ()), ("model.onnx", (name,))):
+        with pytest.raises(OutputError, match="cannot be written"):
+            FileSet(tmp_path, head, others)
+
+
+def test_a_folder_of_the_user_in_the_place_of_a_file_stays(tmp_path: Path) -> None:
+    (tmp_path / "run.json").mkdir()
+    (tmp_path / "run.json" / "mine").write_text("mine")
+    with pytest.raises(OutputError, match="this is a directory"):
+        _files(tmp_path).exchange(_write(tmp_path / "staging", NAMES, "new"))
+    assert (tmp_path / "run.json" / "mine").read_text() == "mine"
+    assert _seen(tmp_path) == {}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_without_force_a_file_that_is_there_is_refused(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("mine")
+    with pytest.raises(OutputError, match="the file exists") as refused:
+        _files(tmp_path).exchange(_write(tmp_path / "staging", NAMES, "new"), force=False)
+    assert refused.value.where == str(tmp_path / name)
+    assert _seen(tmp_path) == {name: "mine"}
+
+
+@pytest.mark.parametrize("late", NAMES)
+def test_without_force_a_file_that_comes_between_two_moves_is_refused(
+    tmp_path: Path, late: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is there is looked at once more by each move itself."""
+    from dmlprep.files import exchange
+
+    rename_new = exchange.rename_new
+
+    def move(source: Path, target: Path) -> None:
+        if target == tmp_path / late and source.parent.name == "staging":
+            target.write_text("mine")
+        rename_new(source, target)
+
+    monkeypatch.setattr(exchange, "rename_new", move)
+    with pytest.raises(OutputError, match="the file exists"):
+        _files(tmp_path).exchange(_write(tmp_path / "staging", NAMES, "new"), force=False)
+    assert _seen(tmp_path) == {late: "mine"}
+    assert sorted(p.name for p in tmp_path.iterdir() if p.is_dir()) == ["staging"]
+
+
+def _left_aside(folder: Path, files: dict[str, str], listed: object) -> Path:
+    """The hidden folder of an exchange that was killed, or that somebody else made."""
+    aside = _files(folder).aside
+    aside.mkdir(parents=True)
+    for name, text in files.items():
+        (aside / name).write_text(text)
+    (aside / "old.json").write_text(listed if isinstance(listed, str) else json.dumps(listed))
+    return aside
+
+
+def test_what_the_exchange_did_not_bring_is_not_removed(tmp_path: Path) -> None:
+    _write(tmp_path, NAMES[1:], "mine")
+    _left_aside(tmp_path, {}, {"old": [], "new": {name: [1, 1] for name in NAMES}})
+    _files(tmp_path).recover()
+    assert _seen(tmp_path) == _texts(NAMES[1:], "mine")
+    assert not _files(tmp_path).aside.exists()
+
+
+def test_what_the_exchange_did_not_bring_is_not_replaced(tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text("mine")
+    aside = _left_aside(
+        tmp_path, {"run.json": "old", "model.onnx": "old"}, {"old": ["model.onnx", "run.json"], "new": {}}
+    )
+    with pytest.raises(OutputError, match="another program wrote this file meanwhile") as refused:
+        _files(tmp_path).recover()
+    assert str(aside) in refused.value.fix
+    assert (tmp_path / "run.json").read_text() == "mine"
+    assert (aside / "run.json").read_text() == "old"
+    (tmp_path / "run.json").unlink()
+    _files(tmp_path).recover()
+    assert _seen(tmp_path) == {"model.onnx": "old", "run.json": "old"}
+
+
+@pytest.mark.parametrize(
+    "listed",
+    ["", "[", "[" * 100_000, "[]", "3", '{"old": 1, "new": 2}', '{"old": ["..", 7], "new": {"../mine": [4, 4]}}'],
+)
+def test_a_list_that_somebody_else_wrote(tmp_path: Path, listed: str) -> None:
+    folder = tmp_path / "out"
+    _left_aside(folder, {"x": "theirs"}, listed)
+    _write(folder, NAMES[1:], "mine")
+    (tmp_path / "mine").write_text("mine")
+    _files(folder).recover()
+    assert _seen(folder) == _texts(NAMES[1:], "mine")
+    assert _seen(tmp_path) == {"mine": "mine"}
+
+
+@needs_links
+def test_a_link_in_the_place_of_the_hidden_folder_is_refused(tmp_path: Path) -> None:
+    folder, other = tmp_path / "out", tmp_path / "other"
+    _write(other, ("model.onnx", "old.json"), "mine")
+    folder.mkdir()
+    _files(folder).aside.symlink_to(other, target_is_directory=True)
+    for act in (_files(folder).recover, lambda: _files(folder).exchange(_write(tmp_path / "staging", NAMES, "new"))):
+        with pytest.raises(OutputError, match="is in the way"):
+            act()
+    assert _seen(other) == _texts(("model.onnx", "old.json"), "mine")
+    assert not list(folder.glob("*.json"))
+
+
+@pytest.mark.parametrize("name", ["lock", "old.json"])
+def test_files_that_are_called_as_those_of_the_exchange(tmp_path: Path, name: str) -> None:
+    files = FileSet(tmp_path, "run.json", (name,))
+    _write(tmp_path, ("run.json", name), "old")
+    new = _write(tmp_path / "staging", ("run.json", name), "new")
+    moved = {**new, "run.json": tmp_path / "missing"}
+    with pytest.raises(OutputError):
+        files.exchange(moved)
+    assert _seen(tmp_path) == _texts(("run.json", name), "old")
+    files.exchange(_write(tmp_path / "staging", ("run.json", name), "new"))
+    assert _seen(tmp_path) == _texts(("run.json", name), "new")

@@ -299,7 +299,7 @@ def test_what_a_killed_run_had_moved_aside_comes_back(tmp_path: Path) -> None:
     aside.mkdir()
     for name in ("genai_config.json", "model.onnx", "original"):
         (out / name).rename(aside / name)
-    (aside / "old.json").write_text(json.dumps(["genai_config.json", "model.onnx", "original"]))
+    (aside / "old.json").write_text(json.dumps({"old": ["genai_config.json", "model.onnx", "original"], "new": {}}))
     with pytest.raises(OutputError, match="holds"):
         prepared(tmp_path / "in", out)
     assert state(out) == before

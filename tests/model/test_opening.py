@@ -15,8 +15,8 @@ import pytest
 from onnx import TensorProto, helper
 
 from dmlprep.errors import InputError, ModelRefused
+from dmlprep.files.links import leads_elsewhere
 from dmlprep.model import MappedTensor, Model
-from dmlprep.model.opening import leads_elsewhere
 from dmlprep.model.walk import nodes, tensors
 from dmlprep.model.wire import varint
 from tests.model.conftest import mlp

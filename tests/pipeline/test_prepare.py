@@ -102,7 +102,7 @@ def test_a_file_that_is_opened_meanwhile_leaves_the_old_result_whole(name: str, 
 def test_a_run_that_was_killed_while_it_replaced_is_undone_by_the_next(model: Path, out: Path, run: Run) -> None:
     aside = FileSet(out, "model.onnx").aside
     aside.mkdir()
-    (aside / "old.json").write_text(json.dumps(list(_OLD)))
+    (aside / "old.json").write_text(json.dumps({"old": list(_OLD), "new": {}}))
     for name in ("model.onnx", "model.onnx.data"):
         os.replace(out / name, aside / name)
     said = run("compare", model, out / "model.onnx")

@@ -129,7 +129,7 @@ def feeds_from(request: FeedsRequest) -> Made:
                 raise unwritable(error, request.out / path.name) from error
         head, *others = new
         gone = (path.name for path in before - set(paths))
-        FileSet(request.out, head, (*others, *gone)).exchange(new)
+        FileSet(request.out, head, (*others, *gone)).exchange(new, force=request.force)
     seeded = [i.name for i in inputs if i.name not in real[0] and i.name not in request.values]
     return Made(kind, paths, {name: array.shape for name, array in made[0].items()}, seeded)
 
