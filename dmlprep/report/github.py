@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from dmlprep.record import RunRecord
 from dmlprep.record.fleet import FleetRecord
-from dmlprep.record.printable import printable
+from dmlprep.record.printable import inert, printable
 from dmlprep.report.grouping import grouped
 
 __all__ = ["annotation_lines", "error_line", "job_lines"]
@@ -44,8 +44,7 @@ def job_lines(record: FleetRecord, inputs: Sequence[str]) -> Iterator[str]:
 
 def error_line(title: str, text: str) -> str:
     """An error that is of no file."""
-    shown = "\n".join(map(printable, text.split("\n")))
-    return f"::error title={_property(f'dmlprep {title}')}::{_data(shown)}"
+    return f"::error title={_property(f'dmlprep {title}')}::{_data(text)}"
 
 
 def _more(count: int) -> str:
@@ -57,12 +56,12 @@ def _fix(remedy: str) -> str:
 
 
 def _line(command: str, file: str, title: str, text: str) -> str:
-    shown = "\n".join(map(printable, text.split("\n")))
-    return f"::{command} file={_property(file)},title={_property(f'dmlprep {title}')}::{_data(shown)}"
+    return f"::{command} file={_property(file)},title={_property(f'dmlprep {title}')}::{_data(text)}"
 
 
 def _data(text: str) -> str:
-    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+    shown = inert("\n".join(map(printable, text.split("\n"))))
+    return shown.replace("%", "%25").replace("\n", "%0A")
 
 
 def _property(text: str) -> str:

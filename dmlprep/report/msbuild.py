@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from dmlprep.errors import DmlprepError
 from dmlprep.record import Finding, RunRecord
-from dmlprep.record.printable import printable
+from dmlprep.record.printable import inert, printable
 
 __all__ = ["error_line", "lines"]
 
@@ -27,7 +27,7 @@ def lines(record: RunRecord) -> Iterator[str]:
     if record.exit_code and not told:
         yield _line(record.input, "error", "", record.error or f"{record.command} failed", "")
     elif not record.exit_code:
-        yield printable(f"{_origin(record.input)} -> {record.output}")
+        yield inert(printable(f"{_origin(record.input)} -> {record.output}"))
 
 
 def error_line(error: DmlprepError, model: str) -> str:
@@ -52,4 +52,4 @@ def _origin(file: str) -> str:
 
 def _line(file: str, severity: str, code: str, text: str, fix: str) -> str:
     kind = f"{severity} {code}" if code else severity
-    return printable(f"{_origin(file)} : {kind}: {text}" + (f" (fix: {fix})" if fix else ""))
+    return inert(printable(f"{_origin(file)} : {kind}: {text}" + (f" (fix: {fix})" if fix else "")))

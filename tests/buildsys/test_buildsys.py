@@ -7,6 +7,8 @@ from pathlib import Path
 
 from dmlprep.buildsys import folder
 from tests.buildsys.tools import run
+from tests.hostile_names import nothing_acts
+from tests.system import not_on_windows
 
 
 def test_the_folder_is_printed(tmp_path: Path) -> None:
@@ -16,5 +18,12 @@ def test_the_folder_is_printed(tmp_path: Path) -> None:
     for wrong in (["scons"], ["nuget"], []):
         assert run(sys.executable, "-m", "dmlprep.buildsys", *wrong, cwd=tmp_path).code == 1
     done = run(sys.executable, "-m", "dmlprep.buildsys", "nuget", tmp_path / "nowhere", cwd=tmp_path)
-    assert done.code == 1
+    assert done.code == 2
     assert done.out.startswith("error: ")
+
+
+@not_on_windows("Windows has no such name of a folder")
+def test_an_error_with_a_name_is_no_command_to_a_ci_machine(tmp_path: Path) -> None:
+    done = run(sys.executable, "-m", "dmlprep.buildsys", "nuget", "\x1b[2Ja\n::error::b##vso[x]", cwd=tmp_path)
+    assert done.code == 2
+    nothing_acts(done.out)

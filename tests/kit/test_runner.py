@@ -20,9 +20,10 @@ import pytest
 
 from dmlprep.runtime.offsite import device, dxgi, integrity
 from dmlprep.runtime.offsite import main as runner
+from tests.hostile_names import nothing_acts
 from tests.kit.box import CPU, run_kit, stand_in
 from tests.processes import alive, gone_within
-from tests.system import WINDOWS, break_off
+from tests.system import WINDOWS, break_off, not_on_windows
 
 
 def _result(path: Path) -> dict[str, Any]:
@@ -197,6 +198,16 @@ def test_the_runner_is_python_3_9_with_numpy_and_onnxruntime_alone(box: Path) ->
             elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "zip":
                 assert not node.keywords, "zip(strict=) is of Python 3.10"
         assert top - set(sys.stdlib_module_names) <= {"numpy", "onnxruntime", "dmlprep_kit"}, path
+
+
+@not_on_windows("Windows has no such name of a file")
+def test_names_that_the_runner_shows_do_nothing(box: Path, tmp_path: Path) -> None:
+    out = tmp_path / "\x1b[2Ja\n::error::b##vso[x].zip"
+    out.touch()
+    done = run_kit(box, *CPU, "-o", out)
+    assert done.returncode == 2
+    nothing_acts(done.stdout)
+    assert len(done.stdout.splitlines()) == 2
 
 
 def test_versions_and_adapters_are_read_from_their_structures() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 import tomllib
@@ -9,11 +10,13 @@ import unicodedata
 
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from dmlprep.cli.streams import Guarded
 from dmlprep.record import DeviceInfo, OutputMetrics, RunRecord, Verdict
 from dmlprep.record.documents import to_json, toml_string
-from dmlprep.record.printable import LONGEST_LINE, apart, json_safe, paragraph, printable, shortened
-from tests.hostile_names import hidden, names, nothing_acts
+from dmlprep.record.printable import LONGEST_LINE, apart, inert, json_safe, paragraph, printable, shortened
+from tests.hostile_names import COMMAND, hidden, names, nothing_acts
 
 
 @pytest.mark.parametrize(
@@ -48,6 +51,39 @@ def test_further_lines_are_indented_and_none_looks_like_ours() -> None:
     assert paragraph("said:\nerror: x\r\ny") == "said:\n    error: x\n    y"
     assert apart("Error: x") == "    Error: x"
     assert apart("errors: x") == "errors: x"
+
+
+def test_no_line_is_a_command_to_a_ci_machine() -> None:
+    assert apart("n\n::set-output name=x::y") == "n\n\\x3a:set-output name=x::y"
+    assert apart("a ##vso[b]c") == "a #\\x23vso[b]c"
+    assert apart("##[error]") == "#\\x23[error]"
+    assert apart("##TeamCity[x]") == "#\\x23TeamCity[x]"
+    assert apart("std::move ai.onnx::Add a##b") == "std::move ai.onnx::Add a##b"
+    assert inert("vso[x", "a ##") == "\\x76so[x"
+    assert inert(":x", " :") == "\\x3ax"
+    assert inert("[x", "##vso[ ##") == "\\x5bx"
+    assert inert("::Add", "ai.onnx") == "::Add"
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(st.sampled_from(["#", "##", "[", "::", ":", "vso", "vso[", "v", "teamcity", " ", "a", "\n"]), max_size=8)
+)
+def test_no_line_in_pieces_is_a_command(pieces: list[str]) -> None:
+    stream = io.StringIO()
+    guard = Guarded(stream)
+    for piece in pieces:
+        guard.write(piece)
+    assert COMMAND.findall(stream.getvalue()) == []
+    whole = apart("".join(pieces))
+    assert COMMAND.findall(whole) == []
+    assert apart(whole) == whole
+
+
+def test_a_json_document_in_a_log_is_no_command() -> None:
+    document = to_json({"##vso[x]": "##[error]"})
+    assert COMMAND.findall(document.decode()) == []
+    assert json.loads(document) == {"##vso[x]": "##[error]"}
 
 
 def test_long_names_and_lines_lose_their_middle() -> None:

@@ -19,6 +19,7 @@ from dmlprep.bounds import MOST_ADAPTERS, MOST_RUNS, MOST_SECONDS
 from dmlprep.files.locks import clear_left, hold_new
 from dmlprep.files.replacing import replace
 from dmlprep.processes import process
+from dmlprep.record.printable import inert, printable, shortened
 from dmlprep.record.shares import percent
 from dmlprep.runtime.memory import Family
 from dmlprep.runtime.offsite import device, integrity, keys, limits, work
@@ -33,8 +34,9 @@ _PREFIX = ".run-"
 """How the names of the folders begin in which results are made; what killed runs left of them is cleared."""
 
 
-def _say(text: str) -> None:
-    sys.stdout.write(text + "\n")
+def _say(*lines: str) -> None:
+    """Write lines; names in them do nothing to the terminal, or to the CI machine, that shows them."""
+    sys.stdout.write("".join(f"{inert(shortened(printable(line)))}\n" for line in lines))
     sys.stdout.flush()
 
 
@@ -128,7 +130,7 @@ def main(kit: Path, arguments: Sequence[str]) -> int:
 def _main(kit: Path, asked: argparse.Namespace) -> int:
     out = (asked.out or kit / "result.zip").absolute()
     if out.exists() and not asked.force:
-        _say(f"error: {out.name} is there already\n  fix: python run.py --force, or -o another.zip")
+        _say(f"error: {out.name} is there already", "  fix: python run.py --force, or -o another.zip")
         return 2
     try:
         manifest, name = integrity.read_manifest(kit)
@@ -140,20 +142,20 @@ def _main(kit: Path, asked: argparse.Namespace) -> int:
         try:
             key = keys.read_run_key(asked.key, name)
         except (ValueError, OSError) as error:
-            _say(f"error: --key: {error}\n  fix: pass the .run-key file that came for this kit")
+            _say(f"error: --key: {error}", "  fix: pass the .run-key file that came for this kit")
             return 2
     elif manifest.get("nonce"):
         _say("this kit was packed with a key: without --key its result is not signed, and may be refused")
     _say(f"kit {name[:12]}: {manifest['model']['name']}, {len(manifest['feeds'])} feeds; checking its files")
     wrong = integrity.problems(kit, manifest)
     if wrong:
-        _say("error: this is not the kit that was packed\n  " + "\n  ".join(wrong[:10]))
+        _say("error: this is not the kit that was packed", *(f"  {one}" for one in wrong[:10]))
         _say("  fix: extract the zip again into an empty folder; if that does not help, ask for it again")
         return 2
     try:
         request = _request(manifest, asked)
     except (ValueError, OSError) as error:
-        _say(f"error: {error}\n  fix: choose with --device-id, or leave --adapter out")
+        _say(f"error: {error}", "  fix: choose with --device-id, or leave --adapter out")
         return 2
     try:
         allowed = limits.memory_limit()
