@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import unicodedata
 
 from hypothesis import strategies as st
+from markdown_it import MarkdownIt
 
-__all__ = ["COMMAND", "NASTY", "hidden", "names", "nothing_acts"]
+__all__ = ["COMMAND", "NASTY", "document_is_plain", "hidden", "names", "nothing_acts"]
 
 NASTY = (
     "\x1b[35;7mviolet\x1b[27m",
@@ -82,3 +84,18 @@ def nothing_acts(text: str) -> None:
     assert COMMAND.findall(text) == []
     assert {c for c in text if hidden(c) and c != "\n"} == set()
     assert re.findall(r"^(?:error|internal error): ?(?:all is lost|forged).*", text, re.IGNORECASE | re.MULTILINE) == []
+
+
+def document_is_plain(markdown: str) -> None:
+    """A document in Markdown: no name in it became HTML, a heading, a link, a picture or a block of code."""
+    nothing_acts(markdown)
+    tokens = MarkdownIt("gfm-like", {"linkify": False, "html": True}).parse(markdown)
+    flat = [*tokens, *(child for token in tokens for child in token.children or [])]
+    assert {token.type for token in flat} & {"html_block", "html_inline", "link_open", "image", "hr"} == set()
+    assert [token.content for token in tokens if token.type in ("fence", "code_block")] in ([], [_REPRODUCE])
+    titles = [after.content for token, after in itertools.pairwise(tokens) if token.type == "heading_open"]
+    assert [title for title in titles if title in ("heading", "`")] == []
+
+
+_REPRODUCE = "python reproduce.py\n"
+"""The only block of code in the text of an issue."""

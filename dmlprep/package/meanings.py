@@ -13,6 +13,7 @@ from dmlprep.framing.frame import unfit
 from dmlprep.model import Model
 from dmlprep.package.contract import AppPicture, Meaning, Tensor
 from dmlprep.parity.roles import index_limit
+from dmlprep.record.markdown import code, text
 
 __all__ = ["TEXTS", "Known", "meanings", "sentence"]
 
@@ -72,25 +73,26 @@ def meanings(model: Model) -> dict[tuple[Side, str], Known]:
 
 
 def sentence(one: Tensor) -> str:
-    """What an input or output is, for people; empty where that is not known."""
+    """Return Markdown that says what an input or output is; empty where that is not known."""
     if not one.meaning:
         return ""
-    text = TEXTS[one.meaning]
+    said = TEXTS[one.meaning]
     picture = one.picture
     if one.meaning == "picture" and picture is not None:
-        text += f" of {picture.size[0]} x {picture.size[1]} (height x width), {one.layout}, {picture.colour.upper()}"
+        said += f" of {picture.size[0]} x {picture.size[1]} (height x width), {text(one.layout)}, "
+        said += text(picture.colour.upper())
     if one.meaning == "boxes" and picture is not None:
-        text += f", in pixels of `{one.about}` ({picture.size[0]} x {picture.size[1]})"
+        said += f", in pixels of {code(one.about)} ({picture.size[0]} x {picture.size[1]})"
     elif one.about:
-        text += f" of `{one.about}`"
+        said += f" of {code(one.about)}"
     if one.range is not None:
-        text += f", {one.range[0]:g} to {one.range[1]:g}"
+        said += f", {one.range[0]:g} to {one.range[1]:g}"
     if picture is not None and picture.model_size is not None:
         height, width = picture.model_size
         same = picture.model_size == picture.size
-        text += "; the model sees it as it is" if same else f"; the graph brings it to {height} x {width}"
-        text += "" if same else f" ({picture.fit}, {picture.resize})"
-    return text
+        said += "; the model sees it as it is" if same else f"; the graph brings it to {height} x {width}"
+        said += "" if same else f" ({text(picture.fit)}, {text(picture.resize)})"
+    return said
 
 
 def _picture(picture: Picture, model: Model) -> Known:

@@ -20,12 +20,13 @@ from dmlprep.files.staging import staging_folder
 from dmlprep.model.saving import Writer
 from dmlprep.model.unchanged import Unchanged
 from dmlprep.package.buckets import Runs, joined, open_runs
-from dmlprep.package.contract import CONTRACT, DIGEST, SCHEMA, SIGNATURE, Contract, FileEntry, schema
+from dmlprep.package.contract import CONTRACT, DIGEST, SCHEMA, SIGNATURE, Bucket, Contract, FileEntry, Tensor, schema
 from dmlprep.package.languages import Language, find_language, read_part
 from dmlprep.package.meanings import sentence
 from dmlprep.package.reading import read_contract
 from dmlprep.package.shipping import WHEELS, msbuild_text, nuget_version, shipped_files
 from dmlprep.package.signing import SigningKey, is_signature, signing_key
+from dmlprep.record.markdown import Markdown, code, table, text
 from dmlprep.runtime.offsite.integrity import file_digest
 from dmlprep.targets import find_target
 
@@ -283,51 +284,60 @@ def texts_of(contract: Contract) -> dict[str, bytes]:
 def _readme(language: Language, contract: Contract) -> Iterator[str]:
     target, model = contract.target, contract.model
     named = f"{len(contract.buckets)} buckets of one model" if contract.buckets else model.file
-    yield f"# {named} for {language.title}\n"
-    yield f"Made by {contract.made_by}. `{CONTRACT}` is the contract: what is said here and more, for programs."
+    yield f"# {text(named)} for {language.title}\n"
+    yield f"Made by {text(contract.made_by)}. `{CONTRACT}` is the contract: what is said here and more, for programs."
     yield f"`{SCHEMA}` is its JSON Schema.\n"
     if contract.unproven:
         yield "**This model was packaged though its run did not pass:**\n"
-        yield from (f"- {text}" for text in contract.unproven)
+        yield from (f"- {text(reason)}" for reason in contract.unproven)
         yield ""
     if contract.buckets:
         yield from _buckets(contract)
     yield "## Inputs and outputs\n"
-    yield "| | name | type | shape | layout | bytes | bytes of a GPU buffer |\n|---|---|---|---|---|---|---|"
-    for kind, values in (("in", contract.inputs), ("out", contract.outputs)):
-        for one in values:
-            shape = " x ".join(map(str, one.shape)) or "scalar"
-            sizes = f"{'' if one.bytes is None else one.bytes} | {'' if one.gpu_bytes is None else one.gpu_bytes}"
-            yield f"| {kind} | `{one.name}` | {one.type} | {shape} | {one.layout} | {sizes} |"
+    values = [("in", one) for one in contract.inputs] + [("out", one) for one in contract.outputs]
+    head = ("", "name", "type", "shape", "layout", "bytes", "bytes of a GPU buffer")
+    yield from table(head, (_value(kind, one) for kind, one in values))
     yield ""
-    told = [f"- `{one.name}`: {text}." for one in (*contract.inputs, *contract.outputs) if (text := sentence(one))]
+    told = [f"- {code(one.name)}: {about}." for _, one in values if (about := sentence(one))]
     if told:
         yield from (*told, "")
     if contract.fixed and not contract.buckets:
-        fixed = ", ".join(f"`{name}` = {size}" for name, size in contract.fixed.items())
+        fixed = ", ".join(f"{code(name)} = {size}" for name, size in contract.fixed.items())
         yield f"Fixed when the model was prepared: {fixed}. Other sizes need another preparation.\n"
     yield "## What it needs\n"
-    yield f"- {target.lowest_windows} or newer, and a GPU with Direct3D 12."
+    yield f"- {text(target.lowest_windows)} or newer, and a GPU with Direct3D 12."
     yield f"- ONNX Runtime {target.lowest_onnxruntime} or newer with DirectML {target.lowest_directml} or newer."
     yield f"  It was made for {target.onnxruntime} with DirectML {target.directml} (level {target.feature_level})."
     yield f"- {target.nodes_on_directml} of {target.nodes} nodes run on DirectML.\n"
     yield "## What was proved\n"
     for proof in contract.proof:
         worst = "" if proof.worst is None else f", worst relative error {proof.worst:.2g}"
-        yield f"- {proof.check}: {proof.outcome}{worst}{': ' + proof.reason if proof.reason else ''}"
+        reason = f": {text(proof.reason)}" if proof.reason else ""
+        yield f"- {text(proof.check)}: {text(proof.outcome)}{worst}{reason}"
         if proof.device:
-            yield f"  ({proof.device}; tolerance {proof.tolerance})"
+            yield f"  ({text(proof.device)}; tolerance {text(proof.tolerance)})"
     yield ""
     yield language.usage()
     yield read_part("rules.md")
 
 
+def _value(kind: str, one: Tensor) -> list[Markdown]:
+    sizes = ("" if size is None else size for size in (one.bytes, one.gpu_bytes))
+    return [text(kind), code(one.name), *map(text, (one.type, _shape(one), one.layout, *sizes))]
+
+
+def _shape(one: Tensor) -> str:
+    return " x ".join(map(str, one.shape)) or "scalar"
+
+
 def _buckets(contract: Contract) -> Iterator[str]:
     yield "## Buckets\n"
     yield "Each is a model of fixed sizes; all read the same weights. What follows below is about the first one.\n"
-    yield "| bucket | file | shapes of the inputs | worst relative error |\n|---|---|---|---|"
-    for one in contract.buckets:
-        shapes = ", ".join(f"`{value.name}` {' x '.join(map(str, value.shape)) or 'scalar'}" for value in one.inputs)
-        worst = max((proof.worst for proof in one.proof if proof.worst is not None), default=None)
-        yield f"| {one.name} | `{one.model.file}` | {shapes} | {'' if worst is None else f'{worst:.2g}'} |"
+    yield from table(("bucket", "file", "shapes of the inputs", "worst relative error"), map(_bucket, contract.buckets))
     yield ""
+
+
+def _bucket(one: Bucket) -> list[Markdown]:
+    shapes = Markdown(", ".join(f"{code(value.name)} {text(_shape(value))}" for value in one.inputs))
+    worst = max((proof.worst for proof in one.proof if proof.worst is not None), default=None)
+    return [text(one.name), code(one.model.file), shapes, text("" if worst is None else f"{worst:.2g}")]

@@ -4,7 +4,7 @@ text."""
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from dmlprep.fused import write_out
 from dmlprep.model.walk import label
 from dmlprep.parity.bisect_record import bisect_record
 from dmlprep.parity.finding import Bisection
-from dmlprep.record.printable import printable
+from dmlprep.record.markdown import Markdown, code, table, text
 
 __all__ = ["FILES", "check_folder", "write_reproduction"]
 
@@ -168,30 +168,34 @@ def issue_text(found: Bisection, bound: float, level: str) -> str:
         if found.reproduced
         else "differences grow here"
     )
-    lines = [f"# {title}", "", f"{found.reason[:1].upper()}{found.reason[1:].rstrip('.')}.", ""]
-    lines += ["## Where", "", f"- device: {found.device or 'not known'}", f"- graph optimisation: {level}"]
-    lines += [f"- bound: {found.tolerance or bound}", f"- found in {found.runs} runs, of {found.total_nodes} nodes", ""]
+    lines = [f"# {text(title)}", "", f"{text(found.reason[:1].upper() + found.reason[1:].rstrip('.'))}.", ""]
+    lines += ["## Where", "", f"- device: {text(found.device or 'not known')}", f"- graph optimisation: {text(level)}"]
+    lines += [f"- bound: {text(found.tolerance or bound)}"]
+    lines += [f"- found in {found.runs} runs, of {found.total_nodes} nodes", ""]
     lines += ["## Nodes", ""] + [f"- {_describe(node)}" for node in _listed(found)] + [""]
     off = {m.output: f"{m.max_rel:.3g}" for m in found.before}
-    fed = [[*_row(n, a), *([off.get(n, "")] if off else [])] for n, a in found.inputs.items()]
+    fed = [[code(n), *map(text, [*_row(a), *([off.get(n, "")] if off else [])])] for n, a in found.inputs.items()]
     head = ["input", "type", "shape", "min", "max", *(["max rel off already"] if off else [])]
-    lines += ["## Inputs", "", *_table(head, fed)]
+    lines += ["## Inputs", "", *table(head, fed)]
     if found.values:
         rows = [
-            [m.output, f"{m.max_abs:.4g}", f"{m.max_rel:.4g}", f"{m.cosine:.6f}", str(m.non_finite)]
+            [
+                code(m.output),
+                *map(text, (f"{m.max_abs:.4g}", f"{m.max_rel:.4g}", f"{m.cosine:.6f}", m.non_finite)),
+            ]
             for m in found.values
         ]
-        lines += ["", "## What differs", "", *_table(["value", "max abs", "max rel", "cosine", "not finite"], rows)]
+        lines += ["", "## What differs", "", *table(["value", "max abs", "max rel", "cosine", "not finite"], rows)]
     if found.settings:
         lines += ["", "## The whole model under other settings", ""]
-        lines += _table(["setting", "result"], [[s.name, s.text] for s in found.settings])
+        lines += table(["setting", "result"], [[text(s.name), text(s.text)] for s in found.settings])
     lines += ["", "## To reproduce", "", "Needs numpy and onnxruntime (on Windows onnxruntime-directml):", ""]
     lines += ["    python reproduce.py", ""]
     if not found.reproduced:
         lines += ["These nodes alone agree, and the script says so; the difference shows in the whole model only.", ""]
     lines += ["`node.onnx` holds the nodes above with their weights, `inputs.npz` what was fed, `expected.npz` what"]
     lines += ["the CPU provider computed for the reference model.", ""]
-    return "\n".join(map(printable, lines))
+    return "\n".join(lines)
 
 
 def _listed(found: Bisection) -> list[ir.Node]:
@@ -199,24 +203,20 @@ def _listed(found: Bisection) -> list[ir.Node]:
     return [node for node in found.part.ir.graph if node.op_type != "Constant"][:40]
 
 
-def _describe(node: ir.Node) -> str:
+def _describe(node: ir.Node) -> Markdown:
     attributes = ", ".join(
-        f"{name}={attr.value}"
+        text(f"{name}={attr.value}")
         for name, attr in node.attributes.items()
         if not attr.is_ref() and attr.type not in (ir.AttributeType.GRAPH, ir.AttributeType.TENSOR)
     )
     domain = f"{node.domain}::" if node.domain else ""
-    return f"`{domain}{node.op_type}` `{label(node)}`" + (f" ({attributes})" if attributes else "")
+    operator = code(f"{domain}{node.op_type}")
+    return Markdown(f"{operator} {code(label(node))}" + (f" ({attributes})" if attributes else ""))
 
 
-def _row(name: str, array: Array) -> list[str]:
+def _row(array: Array) -> list[str]:
     shape = str(list(array.shape))
     if array.size == 0 or array.dtype.kind in "OUS":
-        return [name, array.dtype.name, shape, "", ""]
+        return [array.dtype.name, shape, "", ""]
     real = np.asarray(array, dtype=np.float64)
-    return [name, array.dtype.name, shape, f"{real.min():.4g}", f"{real.max():.4g}"]
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
-    return lines + ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
+    return [array.dtype.name, shape, f"{real.min():.4g}", f"{real.max():.4g}"]

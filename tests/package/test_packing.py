@@ -20,10 +20,12 @@ from onnx import helper, numpy_helper, parser
 import dmlprep
 from dmlprep.errors import CheckNotRun, InputError, ModelRefused, OutputError
 from dmlprep.model import Model
+from dmlprep.package import LANGUAGES
 from dmlprep.package.contract import schema
-from dmlprep.record import RunRecord, Verdict
+from dmlprep.record import DeviceInfo, RunRecord, Verdict
 from dmlprep.runtime.offsite.loader import Model as Loaded
 from dmlprep.runtime.offsite.loader import PackageDamaged
+from tests.hostile_names import NASTY, document_is_plain
 from tests.in_process import Run
 from tests.package.runs import run_of
 
@@ -119,6 +121,27 @@ def test_python_of_a_package_imports_nothing_of_dmlprep(made: Path) -> None:
         if name.partition(".")[0] not in allowed
     }
     assert strange == set()
+
+
+@pytest.mark.parametrize("name", NASTY)
+def test_names_in_the_readme_are_text_and_code(name: str, tmp_path: Path) -> None:
+    graph = helper.make_graph(
+        [helper.make_node("Relu", [f"x{name}"], [f"y{name}"])],
+        name,
+        [helper.make_tensor_value_info(f"x{name}", onnx.TensorProto.FLOAT, [f"n{name}", 2])],
+        [helper.make_tensor_value_info(f"y{name}", onnx.TensorProto.FLOAT, [f"n{name}", 2])],
+    )
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    (tmp_path / "run").mkdir()
+    onnx.save(proto, tmp_path / "run" / "model.onnx")
+    run = run_of(tmp_path / "run")
+    verdict = Verdict(f"parity {name}", "failed", f"{name}\n# {name}", DeviceInfo(name), tolerance=name, decides=True)
+    _record(run, lambda record: setattr(record, "verdicts", [*record.verdicts, verdict]))
+    dmlprep.package_model(run, out=tmp_path / "app", language="python", unproven=True)
+    text = (tmp_path / "app" / "README.md").read_text(encoding="utf-8")
+    before, usage, _ = text.partition(LANGUAGES["python"].usage())
+    assert usage
+    document_is_plain(before)
 
 
 def test_a_run_that_directml_did_not_prove_is_not_packaged(proved: Path, tmp_path: Path, run: Run) -> None:
