@@ -6,7 +6,9 @@ themselves, of their ends and of what they leave, start their own.
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -30,6 +32,8 @@ def _worker(device: str, name: str) -> Child:
         if child.alive:
             return child
     child = _start(device, name)
+    # It serves the models of many tests: those of the checkout, and those that tests make.
+    child.readable |= {Path(tempfile.gettempdir()).resolve(), Path(__file__).resolve().parents[1]}
 
     def close() -> None:
         if child.alive and child not in idle:

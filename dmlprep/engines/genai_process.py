@@ -7,7 +7,6 @@ Run as a file: nothing of dmlprep is imported. It speaks the lines of ``runtime/
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
 from urllib.parse import quote, unquote
@@ -43,8 +42,6 @@ def main() -> None:
         import ctypes
 
         ctypes.windll.kernel32.SetErrorMode(0x8003)  # a crash ends it, without a dialog that waits for somebody
-    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
-        file.write("1000")  # the first to go where memory is short
     os.putenv("ORT_DISABLE_TELEMETRY", "1")  # read when the package is loaded
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what native code prints is no answer

@@ -60,7 +60,10 @@ def generate(
     """
     if reason := missing(provider):
         raise CheckNotRun(reason)
-    child = Child.of_file(str(Path(__file__).with_name("genai_process.py")), "onnxruntime-genai")
+    # Hugging Face's cache is made of links.
+    linked = [path.resolve() for path in folder.iterdir() if path.is_symlink()]
+    process = str(Path(__file__).with_name("genai_process.py"))
+    child = Child.of_file(process, "onnxruntime-genai", reads=[folder.resolve(), *linked])
     try:
         request = ["generate", str(folder.resolve()), provider, str(count), *map(str, prompt)]
         answer = child.ask([request], limit=time_limit, memory=allowed_memory().nbytes, where=str(folder))

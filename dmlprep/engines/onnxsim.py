@@ -66,7 +66,8 @@ class _Simplifier:
                 self._idle.cancel()
             child = self._child
             if child is None or not child.alive:
-                child = self._child = Child.of_file(str(Path(__file__).with_name("onnxsim_process.py")), "onnxsim")
+                process = str(Path(__file__).with_name("onnxsim_process.py"))
+                child = self._child = Child.of_file(process, "onnxsim", reads=[])
             before, after = child.exchange / "before.onnx", child.exchange / "after.onnx"
             try:
                 self._write(before, model)

@@ -119,8 +119,6 @@ def _main() -> None:
         import ctypes
 
         ctypes.windll.kernel32.SetErrorMode(0x8003)  # a crash ends it, without a dialog that waits for somebody
-    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
-        file.write("1000")  # the first to go where memory is short
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what native code prints is no answer
     simplify = simplifier()

@@ -175,6 +175,7 @@ def _run(request: PrepareRequest, record: RunRecord, source: Unchanged, began: f
     # One worker runs every model that the steps and the proof have for the CPU: starting one costs 0.4 s.
     with cpu_host() as host:
         host.begin()
+        host.may_read([request.source, *data_files(model)])
         # Before the steps, which take longer. The steps and the proof have the same feeds.
         feeds = _feeds(model.copy(model.opened), request)
         target = request.plan.target
@@ -326,6 +327,7 @@ def _save_and_prove(
         if done < total:  # tensors that several names share are written once
             request.observer.saving(total, total)
         record.output_sha256 = saved.sha256
+        host.may_read(saved.files)
         record.verdicts = prove(
             feeds.original,
             saved.files[0],

@@ -88,6 +88,11 @@ class Child:
         name: what the worker is called in error texts.
         start_limit: seconds until the worker must have answered its first request.
         holds: descriptor of a file that is closed when the worker has ended.
+
+    Attributes:
+        readable: files and folders that a worker that confines itself may read, besides what the first model needs.
+        confined: whether it has done so; then ``readable`` is all that it ever reads.
+        sessions: how many models it serves.
     """
 
     def __init__(
@@ -108,6 +113,9 @@ class Child:
         self._closed = False
         self._mark = 0
         self._halfway: tuple[float, float] | None = None
+        self.readable: set[Path] = set()
+        self.confined = False
+        self.sessions = 0
         self.start_limit = start_limit
         try:
             with self._log.open("wb") as log:
@@ -132,16 +140,23 @@ class Child:
         threading.Thread(target=_read, args=(self._process, self._lines), name="dmlprep-reader", daemon=True).start()
 
     @classmethod
-    def of_file(cls, path: str, name: str, arguments: Sequence[str] | None = None) -> Child:
+    def of_file(
+        cls, path: str, name: str, arguments: Sequence[str] | None = None, reads: Sequence[Path] | None = None
+    ) -> Child:
         """A worker that is a file of ours, and does not import all of dmlprep: it is ready much sooner.
 
         Args:
             arguments: where there are any, it is given our process id and the exchange folder before them.
+            reads: all that it may read of the user's; it may write to the exchange folder only. ``None``: it is not
+                confined, or confines itself.
         """
         own = str(os.getpid())
-        return cls(
-            lambda exchange: file_command(path, [] if arguments is None else [own, str(exchange), *arguments]), name
-        )
+
+        def command(exchange: Path) -> Sequence[str]:
+            given = [] if arguments is None else [own, str(exchange), *arguments]
+            return file_command(path, given, () if reads is None else (exchange, *reads))
+
+        return cls(command, name)
 
     @property
     def alive(self) -> bool:

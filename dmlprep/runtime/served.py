@@ -9,12 +9,13 @@ import math
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from pathlib import Path
 
 import numpy as np
 
 from dmlprep.errors import CheckNotRun, UsageError
+from dmlprep.files.run_folder import run_folder
 from dmlprep.record import DeviceInfo
 from dmlprep.runtime.child import Child, interrupted
 from dmlprep.runtime.failure import FULL, SessionFailure, disk_full, failure
@@ -69,6 +70,7 @@ class SessionHost:
         stage: puts a model where the worker can see it; gives the name to send, the options to send with it, and what
             to call once it is loaded.
         stranger: the worker is kept in a sandbox: what it leaves is copied, since it could change it while it is read.
+        needs: the files of a model, for a worker that confines itself to them before it opens the first one.
     """
 
     def __init__(
@@ -78,11 +80,15 @@ class SessionHost:
         stage: Stage | None = None,
         *,
         stranger: bool = False,
+        needs: Callable[[Path, SessionOptions], set[Path]] | None = None,
     ) -> None:
         self._start = start
         self._describe = device
         self._stage = stage or _in_place
         self._stranger = stranger
+        self._needs = needs
+        self._readable: set[Path] = set()
+        self._former: list[Child] = []
         self._child: Child | None = None
         self._begun: Child | None = None
         self._facts: dict[str, str] = {}
@@ -128,12 +134,12 @@ class SessionHost:
             SessionFailure: it cannot be loaded; ``where`` names the model.
         """
         options = options or SessionOptions()
-        child = self.worker()
+        child, confining = self._serving(path, options)
         number = next(self._ids)
         name, sent, loaded = self._stage(child, path, options)
         try:
             answer = child.ask(
-                [*_option_lines(sent), ["load", str(number), name]],
+                [*confining, *_option_lines(sent), ["load", str(number), name]],
                 limit=options.time_limit,
                 memory=options.memory_limit,
                 where=str(path),
@@ -154,6 +160,35 @@ class SessionHost:
         session.load_seconds = took[0] if took else None
         return session
 
+    def may_read(self, paths: Iterable[Path]) -> None:
+        """Let a worker that confines itself read these files too: of models that will be opened after the first.
+
+        Any model can be opened without; but a worker that may not read it is replaced by a new one.
+        """
+        self._readable.update(path.resolve() for path in paths)
+
+    def _serving(self, path: Path, options: SessionOptions) -> tuple[Child, list[list[str]]]:
+        """A worker that may read the model, and the lines that say what it may read where it is not confined yet."""
+        child = self.worker()
+        if self._needs is None:
+            return child, []
+        needed = self._needs(path, options)
+        while child.confined and not all(_may_read(child.readable, file) for file in needed):
+            # The kernel takes rights and never gives any back. A worker that still serves a model lives on.
+            self._former.append(child)
+            for one in self._former:
+                if not one.sessions:
+                    one.kill()
+            self._former = [one for one in self._former if one.alive]
+            self._child = None
+            child = self.worker()
+        if child.confined:
+            return child, []
+        self._readable |= needed
+        child.readable |= self._readable | {run_folder().resolve()}
+        child.confined = True
+        return child, [["confine", *map(str, sorted(child.readable))]]
+
     def memory(self) -> MemoryUse:
         """What the worker has held so far.
 
@@ -173,6 +208,9 @@ class SessionHost:
         if self._begun is not None:
             self._begun.kill()
             self._begun = None
+        for child in self._former:
+            child.close()
+        self._former = []
         if self._child is not None:
             self._child.close()
             self._child = None
@@ -182,6 +220,11 @@ class SessionHost:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _may_read(readable: Set[Path], file: Path) -> bool:
+    """Whether a file, or a folder above it, is among those that may be read."""
+    return file in readable or not readable.isdisjoint(file.parents)
 
 
 def _seconds(row: Sequence[str]) -> float:
@@ -252,6 +295,7 @@ class Session:
         self._closed = False
         self._stranger = stranger
         self.load_seconds: float | None = None
+        child.sessions += 1
 
     def owned_by(self, host: SessionHost) -> Session:
         """End ``host`` with this session."""
@@ -440,6 +484,7 @@ class Session:
         if self._closed:
             return
         self._closed = True
+        self._child.sessions -= 1
         if self._owner is not None:
             self._owner.close()
         elif self._child.alive:
@@ -481,6 +526,7 @@ def _discard(file: Path) -> None:
 def _feed_line(name: str, dtype: str, array: np.ndarray, file: Path) -> list[str]:
     array = np.asarray(array)
     write_tensor(file, array)
+    file.chmod(0o644)  # a worker may be another user; the folder is not open to others
     kind = "string" if array.dtype.kind in "OUST" else array.dtype.name
     # A bfloat16 or float8 feed may come as the bare bits: what the model declares then says what they mean.
     if dtype in ("bfloat16", "float8_e4m3fn", "float8_e5m2") and kind in ("uint16", "uint8"):

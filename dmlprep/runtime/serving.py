@@ -18,6 +18,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from dmlprep.processes.confinement import confine
 from dmlprep.processes.process import no_crash_dialog
 from dmlprep.runtime.hresult import error_text
 from dmlprep.runtime.memory import die_with_parent, peak_memory, prefer_as_victim
@@ -112,6 +113,11 @@ class Worker:
 
             for key, value in provider_facts().items():
                 self.say("device", key, value)
+
+    def confine(self, *paths: str) -> None:
+        """From now on, read these paths and the exchange folder only, and write results only."""
+        os.environ.update(dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(self.results)))
+        confine(read=[*paths, self.exchange], write=[self.results])
 
     def load(self, number: str, model: str) -> None:
         options, self.options = self.options, {}
@@ -330,6 +336,7 @@ class Worker:
         word, rest = fields[0], fields[1:]
         quiet: dict[str, Callable[..., None]] = {
             "option": self.options.__setitem__,
+            "confine": self.confine,
             "want": self.wanted.append,
             "keep": lambda *fields: self.kept.append(fields),
             "feedsequence": lambda name, count, _kind: self.sequences.__setitem__(name, (int(count), [])),

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
-from dmlprep.errors import CheckNotRun
+from dmlprep.errors import CheckNotRun, InputError
 from dmlprep.record import DeviceInfo
 from dmlprep.runtime.child import Child
 from dmlprep.runtime.environment import install_line, python
 from dmlprep.runtime.served import Session, SessionHost
-from dmlprep.runtime.types import SessionOptions
+from dmlprep.runtime.types import DATA_FOLDER, SessionOptions
 
 __all__ = ["cpu_host", "open_cpu", "open_evaluator", "open_on", "python_worker"]
 
@@ -33,9 +34,31 @@ def _cpu_device(facts: Mapping[str, str]) -> DeviceInfo:
     return DeviceInfo("cpu", [f"ONNX Runtime {facts.get('onnxruntime', '?')}"])
 
 
+def _needs(path: Path, options: SessionOptions) -> set[Path]:
+    """The model and its data files, by their real paths. A data file that lies outside of its folder is left out."""
+    from google.protobuf.message import DecodeError
+
+    from dmlprep.model.data_locations import data_locations
+
+    path = path.resolve()
+    folder = Path(options.config.get(DATA_FOLDER, path.parent)).resolve()
+    with contextlib.suppress(OSError, ValueError, DecodeError, InputError):  # the worker says what is wrong with it
+        files = ((folder / location).resolve() for location in data_locations(path))
+        return {path, *(file for file in files if file.is_relative_to(folder) and file.is_file())}
+    return {path}
+
+
+def _confined_host(device: str, name: str, describe: Callable[[Mapping[str, str]], DeviceInfo]) -> SessionHost:
+    needs = _needs if sys.platform.startswith("linux") else None
+    return SessionHost(lambda: python_worker(device, name), describe, stranger=needs is not None, needs=needs)
+
+
 def cpu_host() -> SessionHost:
-    """A host for sessions on the CPU provider of the installed ONNX Runtime."""
-    return SessionHost(lambda: python_worker("cpu", "the CPU worker"), _cpu_device)
+    """A host for sessions on the CPU provider of the installed ONNX Runtime.
+
+    On Linux its worker confines itself before it opens a model (``processes/confinement.py``).
+    """
+    return _confined_host("cpu", "the CPU worker", _cpu_device)
 
 
 def open_cpu(path: Path, options: SessionOptions | None = None, host: SessionHost | None = None) -> Session:
@@ -58,8 +81,9 @@ def open_evaluator(path: Path, options: SessionOptions | None = None) -> Session
     """
 
     def host() -> SessionHost:
-        return SessionHost(
-            lambda: python_worker("evaluator", "the evaluator"),
+        return _confined_host(
+            "evaluator",
+            "the evaluator",
             lambda facts: DeviceInfo("onnx reference evaluator", [f"onnx {facts.get('onnx', '?')}"]),
         )
 

@@ -60,12 +60,18 @@ def module_command(module: str, arguments: Sequence[str]) -> list[str]:
     return [sys.executable, "-P", leash.__file__, str(os.getpid()), "-m", module, *arguments]
 
 
-def file_command(path: str, arguments: Sequence[str]) -> list[str]:
+def file_command(path: str, arguments: Sequence[str], confined: Sequence[Path] = ()) -> list[str]:
     """The same for a file of Python, which need not import what its package imports; nor are modules of its folder
-    imported by their names."""
+    imported by their names.
+
+    Args:
+        confined: the only folder that it may write to, then what of the user's it may read; where there are any, and
+            the system can (``processes/confinement.py``).
+    """
     if not sys.platform.startswith("linux"):
         return [sys.executable, "-P", path, *arguments]
-    return [sys.executable, "-P", leash.__file__, str(os.getpid()), "-f", path, *arguments]
+    kept = ["-c", *map(str, confined)] if confined else []
+    return [sys.executable, "-P", leash.__file__, str(os.getpid()), *kept, "-f", path, *arguments]
 
 
 def leashed(command: Sequence[str]) -> list[str]:

@@ -10,6 +10,7 @@ percent-encoded UTF-8, an empty field is a lone ``%``. Both sides handle one req
 
     request                                     answer
     hello                                       device KEY VALUE ...
+    confine PATH ... (before the first load)    nothing; of the user's files the worker reads these from now on
     option KEY VALUE ... load ID MODEL          took SECONDS · input NAME TYPE DIM ... · output NAME TYPE DIM ...
     feed NAME TYPE FILE DIM ...                 value NAME TYPE FILE DIM ... · sequence NAME COUNT, then its values
       want NAME ... run ID                        · none NAME
@@ -108,15 +109,7 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
 
 
 def write_tensor(path: Path, array: np.ndarray) -> None:
-    """Raw little-endian elements in C order; strings as UTF-8, each ended by a NUL.
-
-    The file is readable for all, since a worker may be another user; its folder is not.
-    """
-    _write_elements(path, array)
-    path.chmod(0o644)
-
-
-def _write_elements(path: Path, array: np.ndarray) -> None:
+    """Raw little-endian elements in C order; strings as UTF-8, each ended by a NUL."""
     if array.dtype.kind in "OUST":
         with path.open("wb") as file:
             for item in array.reshape(-1):

@@ -7,6 +7,7 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import onnx
 import pytest
@@ -30,8 +31,8 @@ def starts(monkeypatch: pytest.MonkeyPatch) -> Iterator[Starts]:
     made: Starts = []
     real = Child.of_file
 
-    def noted(path: str, name: str) -> Child:
-        made.append(real(path, name))
+    def noted(path: str, name: str, **how: Any) -> Child:
+        made.append(real(path, name, **how))
         return made[-1]
 
     monkeypatch.setattr(Child, "of_file", noted)
@@ -102,7 +103,7 @@ def stand_in(monkeypatch: pytest.MonkeyPatch, starts: Starts) -> Callable[[str],
 
     def put(code: str) -> None:
         line = [sys.executable, "-u", "-c", "import os, sys\n" + textwrap.dedent(code)]
-        monkeypatch.setattr(Child, "of_file", lambda *_: Child(lambda _exchange: line, "onnxsim"))
+        monkeypatch.setattr(Child, "of_file", lambda *_, **__: Child(lambda _exchange: line, "onnxsim"))
 
     return put
 

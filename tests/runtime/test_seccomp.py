@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from dmlprep.runtime.linux.seccomp import IOCTLS, LAST, REFUSED, program
+from dmlprep.processes.seccomp import IOCTLS, LAST, REFUSED, program
 
 ALLOW, KILL, ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
 X86_64, I386 = 0xC000003E, 0x40000003
@@ -99,7 +99,7 @@ def test_personalities() -> None:
 
 _UNDER_THE_FILTER = """
 import ctypes, errno, os, socket, sys
-from dmlprep.runtime.linux.seccomp import program
+from dmlprep.processes.seccomp import program
 
 class Program(ctypes.Structure):
     _fields_ = [("length", ctypes.c_ushort), ("filter", ctypes.c_char_p)]

@@ -25,7 +25,8 @@ from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from dmlprep.runtime.linux import seccomp
+from dmlprep.processes import seccomp
+from dmlprep.processes.confinement import limits
 from dmlprep.runtime.linux.launcher import bubblewrap
 from dmlprep.runtime.tools import run_tool
 
@@ -43,9 +44,6 @@ WORKER = 65533
 
 SCRATCH = 256 << 20
 """Bytes that each of /tmp, /home and /dev/shm may hold: memory. A session puts 15 MB there."""
-
-FILES = 16384
-"""Descriptors that one process may have open."""
 
 
 @dataclass(frozen=True)
@@ -179,25 +177,20 @@ def _entrance(worker: bool, groups: Sequence[int]) -> list[str]:
     return ["/usr/bin/sh", "-c", f'{_limits()} && "$@"; exit $?', "sh"]
 
 
+_ULIMIT = {"CORE": ("c", 1), "NOFILE": ("n", 1), "MEMLOCK": ("l", 1024), "FSIZE": ("f", 512), "RTPRIO": ("r", 1)}
+"""Letter of dash's ``ulimit`` for each limit, and its unit in bytes."""
+
+
 def _limits() -> str:
     """Lines for dash that set limits, soft and hard; none is higher than that of this process."""
     import resource  # not on Windows, where the command line still reads this module to say so
 
-    processors = os.cpu_count() or 1
-    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    wanted = [
-        ("c", resource.RLIMIT_CORE, 0, 1),
-        ("n", resource.RLIMIT_NOFILE, FILES, 1),
-        ("l", resource.RLIMIT_MEMLOCK, 64 << 20, 1024),
-        # No file that a program makes here is larger than what it can hold in memory; a log is not, either.
-        ("f", resource.RLIMIT_FSIZE, memory, 512),
-        ("r", resource.RLIMIT_RTPRIO, 0, 1),
-    ]
+    wanted = [(*_ULIMIT[name], getattr(resource, f"RLIMIT_{name}"), most) for name, most in limits().items()]
     if _processes_are_counted_here():
         # Threads count: Wine has about 60, the driver and ONNX Runtime one a processor each.
-        wanted.append(("p", resource.RLIMIT_NPROC, min(1024 + 8 * processors, 4096), 1))
+        wanted.append(("p", 1, resource.RLIMIT_NPROC, min(1024 + 8 * (os.cpu_count() or 1), 4096)))
     lines = []
-    for letter, kind, most, unit in wanted:
+    for letter, unit, kind, most in wanted:
         hard = resource.getrlimit(kind)[1]
         lines.append(f"ulimit -{letter} {(most if hard == resource.RLIM_INFINITY else min(most, hard)) // unit}")
     return " && ".join(lines)

@@ -8,6 +8,7 @@ import stat
 from collections.abc import Sequence
 from pathlib import Path
 
+from dmlprep.errors import InputError
 from dmlprep.runtime.failure import FULL, disk_full, failure
 from dmlprep.runtime.linux import sandbox
 
@@ -24,22 +25,14 @@ def external_files(path: Path, folder: Path) -> list[str]:
     Raises:
         SessionFailure: the file is no ONNX model, or a location leads out of the folder.
     """
-    import onnx
     from google.protobuf.message import DecodeError
 
-    from dmlprep.model import protos
+    from dmlprep.model.data_locations import data_locations
 
     try:
-        model = onnx.load(str(path), load_external_data=False)
-    except (DecodeError, OSError, ValueError) as error:
+        found = data_locations(path)
+    except (DecodeError, OSError, ValueError, InputError) as error:
         raise failure("load", f"not an ONNX model: {error}", str(path)) from error
-    found: dict[str, None] = {}
-    for tensor in protos.tensors(model):
-        if tensor.data_location != onnx.TensorProto.EXTERNAL:
-            continue
-        for entry in tensor.external_data:
-            if entry.key == "location":
-                found[entry.value] = None
     folder = folder.resolve()
     for location in found:
         target = (folder / location).resolve()
@@ -47,7 +40,7 @@ def external_files(path: Path, folder: Path) -> list[str]:
             raise failure("load", f"external data {location!r} lies outside the folder of its model", str(path))
         if not target.is_file():
             raise failure("load", f"external data {location!r} is missing", str(path))
-    return list(found)
+    return found
 
 
 def stage(path: Path, folder: Path, data: Path, locations: Sequence[str]) -> None:

@@ -1,27 +1,31 @@
 """The system calls that a sandboxed program may not make, with reasons, as a filter for the kernel.
 
+Two programs have such a filter: DirectML's worker under Wine, to which bubblewrap gives it (``runtime/linux``), and a
+worker that opens models on the CPU, which loads it itself (``confinement.py``) and is refused more (``ALONE``).
+
 A list of refusals, not of permissions: Wine, Mesa and LLVM use some 120 calls, and which ones changes with their
 releases. What this list does not know, because the kernel got it later, is refused as well (``LAST``).
 
-The filter is classic BPF (seccomp(2), linux/filter.h). bubblewrap loads it when everything is mounted, right before the
-program starts; children inherit it, and nothing takes it off. The numbers are those of x86-64 (asm/unistd_64.h).
+The filter is classic BPF (seccomp(2), linux/filter.h). Children inherit it, and nothing takes it off. The numbers are
+those of x86-64 (asm/unistd_64.h). A worker imports this before it is ready, so it imports little itself.
 """
 
 from __future__ import annotations
 
 import errno
 import struct
-from collections.abc import Mapping
-from dataclasses import dataclass
 
-__all__ = ["CLONE_NAMESPACES", "IOCTLS", "LAST", "REFUSED", "Refusal", "program"]
+TYPE_CHECKING = False  # importing typing takes as long as starting Python
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["ALONE", "CLONE_NAMESPACES", "IOCTLS", "LAST", "REFUSED", "Refusal", "program"]
 
 LAST = 462
 """The last call that this list knows: mseal, Linux 6.10. Higher numbers do not exist for the program (ENOSYS), as on an
 older kernel; nor do the x32 calls, which are these numbers with bit 30 set and would slip past every comparison."""
 
 
-@dataclass(frozen=True)
 class Refusal:
     """Calls that fail with EPERM, and why.
 
@@ -29,8 +33,11 @@ class Refusal:
         calls: number by name.
     """
 
-    reason: str
-    calls: Mapping[str, int]
+    __slots__ = ("calls", "reason")
+
+    def __init__(self, reason: str, calls: Mapping[str, int]) -> None:
+        self.reason = reason
+        self.calls = calls
 
 
 def _calls(text: str) -> dict[str, int]:
@@ -94,6 +101,31 @@ REFUSED = (
 """What is refused whatever its arguments are. chroot and setuid are not: they do nothing without capabilities, and as
 root the sandbox uses them to give up its own."""
 
+ALONE = (
+    Refusal("programs: a worker on the CPU starts none", _calls("fork 57, vfork 58, execve 59, execveat 322")),
+    Refusal(
+        "sockets: a worker on the CPU talks over its pipes; a socket leads to the network, or to the user's services",
+        _calls("socket 41, socketpair 53"),
+    ),
+    Refusal(
+        "other processes: signals, limits and priorities; memory and messages that processes of one user share",
+        _calls(
+            "tkill 200, rt_sigqueueinfo 129, rt_tgsigqueueinfo 297, pidfd_open 434, pidfd_send_signal 424, "
+            "process_mrelease 448, setpriority 141, ioprio_set 251, shmget 29, shmat 30, semget 64, msgget 68, "
+            "mq_open 240, mq_unlink 241"
+        ),
+    ),
+    Refusal(
+        "rights, owners, times and attributes of files, which Landlock does not know",
+        _calls(
+            "chmod 90, fchmod 91, fchmodat 268, fchmodat2 452, chown 92, fchown 93, lchown 94, fchownat 260, "
+            "utime 132, utimes 235, futimesat 261, utimensat 280, setxattr 188, lsetxattr 189, fsetxattr 190, "
+            "removexattr 197, lremovexattr 198, fremovexattr 199, truncate 76"
+        ),
+    ),
+)
+"""What is refused besides to a worker that starts no program and talks to none."""
+
 IOCTLS = {"TIOCSTI": 0x5412, "TIOCLINUX": 0x541C, "TIOCSETD": 0x5423}
 """Requests to a terminal that are refused: typing into it in the user's name, pasting into the console, and line
 disciplines, which are old code. The kernel reads 32 bits of a request, and so does the filter."""
@@ -101,12 +133,17 @@ disciplines, which are old code. The kernel reads 32 bits of a request, and so d
 CLONE_NAMESPACES = 0x7E020000
 """CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET (linux/sched.h)."""
 
+_CLONE_THREAD = 0x00010000
+
+_PR_SET_PDEATHSIG = 1
+
 _PERSONALITIES = (0, 0xFFFFFFFF)
 """Linux as it is, and the question which one it is. The others switch old behaviour on, or randomisation off."""
 
 _AF_UNIX = 1
 
 _CLONE, _CLONE3, _IOCTL, _PERSONALITY, _SOCKET, _SOCKETPAIR = 56, 435, 16, 135, 41, 53
+_KILL_CALL, _TGKILL, _PRLIMIT, _PRCTL = 62, 234, 302, 157
 
 _ARCH_X86_64 = 0xC000003E  # linux/audit.h
 
@@ -143,8 +180,41 @@ def _none_of(place: int, values: tuple[int, ...], error: int, test: int = _EQUAL
     return [(_LOAD, 0, 0, _ARGUMENT + 8 * place), *tests, (_RETURN, 0, 0, _ALLOW), (_RETURN, 0, 0, _refuse(error))]
 
 
-def program() -> bytes:
-    """The filter, as ``bwrap --seccomp`` takes it."""
+def _to_one_another() -> list[_Step]:
+    """What is asked of calls of programs that may start others and talk to them."""
+    return [
+        *_when(_CLONE, _none_of(0, (CLONE_NAMESPACES,), errno.EPERM, _ANY_BIT)),
+        # There is no network to reach; but a socket of another kind (vsock, netlink, alg, packet ...) opens its code.
+        *_when(_SOCKET, _only(0, (_AF_UNIX,), errno.EAFNOSUPPORT)),
+        *_when(_SOCKETPAIR, _only(0, (_AF_UNIX,), errno.EAFNOSUPPORT)),
+    ]
+
+
+def _alone(own: int) -> list[_Step]:
+    """What is asked of calls of a process that has threads and nothing else."""
+    only_threads = [
+        (_LOAD, 0, 0, _ARGUMENT),
+        (_ANY_BIT, 1, 0, CLONE_NAMESPACES),
+        (_ANY_BIT, 1, 0, _CLONE_THREAD),
+        (_RETURN, 0, 0, _refuse(errno.EPERM)),
+        (_RETURN, 0, 0, _ALLOW),
+    ]
+    return [
+        *_when(_CLONE, only_threads),
+        *_when(_KILL_CALL, _only(0, (own,), errno.EPERM)),
+        *_when(_TGKILL, _only(0, (own,), errno.EPERM)),
+        *_when(_PRLIMIT, _only(0, (0, own), errno.EPERM)),
+        # With it, the process would live on when its parent is killed.
+        *_when(_PRCTL, _none_of(0, (_PR_SET_PDEATHSIG,), errno.EPERM)),
+    ]
+
+
+def program(own: int = 0) -> bytes:
+    """The filter, as ``bwrap --seccomp`` and seccomp(2) take it.
+
+    Args:
+        own: id of the process that it is for, which has threads and starts nothing; 0 for a program that may.
+    """
     steps: list[_Step] = [
         (_LOAD, 0, 0, _ARCHITECTURE),
         (_EQUAL, 1, 0, _ARCH_X86_64),
@@ -154,14 +224,11 @@ def program() -> bytes:
         (_AT_LEAST, 0, 1, LAST + 1),
         (_RETURN, 0, 0, _refuse(errno.ENOSYS)),
         *_when(_CLONE3, [(_RETURN, 0, 0, _refuse(errno.ENOSYS))]),
-        *_when(_CLONE, _none_of(0, (CLONE_NAMESPACES,), errno.EPERM, _ANY_BIT)),
         *_when(_IOCTL, _none_of(1, tuple(IOCTLS.values()), errno.EPERM)),
         *_when(_PERSONALITY, _only(0, _PERSONALITIES, errno.EPERM)),
-        # There is no network to reach; but a socket of another kind (vsock, netlink, alg, packet ...) opens its code.
-        *_when(_SOCKET, _only(0, (_AF_UNIX,), errno.EAFNOSUPPORT)),
-        *_when(_SOCKETPAIR, _only(0, (_AF_UNIX,), errno.EAFNOSUPPORT)),
+        *(_alone(own) if own else _to_one_another()),
     ]
-    for refusal in REFUSED:
+    for refusal in (*REFUSED, *(ALONE if own else ())):
         for number in refusal.calls.values():
             steps += _when(number, [(_RETURN, 0, 0, _refuse(errno.EPERM))])
     steps.append((_RETURN, 0, 0, _ALLOW))
