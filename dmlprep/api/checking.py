@@ -169,7 +169,12 @@ def explain(what: str | Path, *, node: str | None = None, target: str = "latest"
 
 @contextmanager
 def limits(
-    *, made_bytes: int | None = None, made_nodes: int | None = None, folded_elements: int | None = None
+    *,
+    made_bytes: int | None = None,
+    made_nodes: int | None = None,
+    folded_elements: int | None = None,
+    run_bytes: int | None = None,
+    run_seconds: float | None = None,
 ) -> Iterator[None]:
     """Let other limits hold for models that are opened inside.
 
@@ -182,13 +187,21 @@ def limits(
         made_bytes: bytes of constants that may be made of one model; its own weights do not count.
         made_nodes: nodes that its functions and operators may become besides its own.
         folded_elements: elements that one look at a model computes to know its shapes.
+        run_bytes: bytes of memory that a session of one model may hold on the CPU.
+        run_seconds: seconds of processor time that one load or run may take on the CPU.
 
     Raises:
-        UsageError: a limit is no number from 0 to 2**60.
+        UsageError: a limit is no number from 0 to 2**60, or ``run_seconds`` is no time above 0.
     """
     from dmlprep.model.budget import Limits, limited
 
-    given = {"made_bytes": made_bytes, "made_nodes": made_nodes, "folded_elements": folded_elements}
+    given = {
+        "made_bytes": made_bytes,
+        "made_nodes": made_nodes,
+        "folded_elements": folded_elements,
+        "run_bytes": run_bytes,
+        "run_seconds": run_seconds,
+    }
     try:
         found = msgspec.convert({name: limit for name, limit in given.items() if limit is not None}, Limits)
     except msgspec.ValidationError as error:

@@ -116,6 +116,18 @@ class _LazyGroup(click.Group):
     metavar="N",
     help="Nodes that its functions and operators may become (6000, and 64 for each of its own).",
 )
+@click.option(
+    "--run-bytes",
+    type=click.IntRange(0, 1 << 60),
+    metavar="N",
+    help="Memory that a session of one model may hold (1280 MiB, and 256 for each byte of its files and inputs).",
+)
+@click.option(
+    "--run-seconds",
+    type=Number(0, MOST_SECONDS, min_open=True),
+    metavar="S",
+    help="Processor time that one load or run may take (10, and 20 for each MiB of its files and inputs).",
+)
 @click.pass_context
 def cli(
     ctx: click.Context,
@@ -124,6 +136,8 @@ def cli(
     onnx_memory: int | None,
     made_bytes: int | None,
     made_nodes: int | None,
+    run_bytes: int | None,
+    run_seconds: float | None,
 ) -> None:
     """Prepare ONNX models for ONNX Runtime's DirectML execution provider, and prove the result.
 
@@ -135,10 +149,11 @@ def cli(
 
         memory = DEFAULT.memory if onnx_memory is None else onnx_memory << 20
         ctx.with_resource(limited(Limits(onnx_seconds or DEFAULT.seconds, memory, max(DEFAULT.answer, memory // 16))))
-    if made_bytes is not None or made_nodes is not None:
+    given = {"made_bytes": made_bytes, "made_nodes": made_nodes, "run_bytes": run_bytes, "run_seconds": run_seconds}
+    if any(value is not None for value in given.values()):
         from dmlprep.model import budget
 
-        ctx.with_resource(budget.limited(budget.Limits(made_bytes=made_bytes, made_nodes=made_nodes)))
+        ctx.with_resource(budget.limited(budget.Limits(**given)))
 
 
 def _reader_left(stdout: TextIO) -> NoReturn:

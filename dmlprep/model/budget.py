@@ -18,6 +18,7 @@ from typing import Annotated
 
 import msgspec
 
+from dmlprep.bounds import MOST_SECONDS
 from dmlprep.errors import ModelRefused
 
 __all__ = ["BYTES", "BYTES_PER_BYTE", "ELEMENTS", "NODES", "NODES_PER_NODE", "Budget", "Limits", "in_force", "limited"]
@@ -48,11 +49,16 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         made_nodes: nodes that the model's functions and operators may become besides its own; by default 6,000, and 64
             for each of its own.
         folded_elements: elements that one look at the model computes to know its shapes.
+        run_bytes: bytes of memory that a session of the model may hold, and
+        run_seconds: seconds of processor time that one load or run may take; by default what follows from the size of
+            its files and inputs (``runtime.allowance``).
     """
 
     made_bytes: Count | None = None
     made_nodes: Count | None = None
     folded_elements: Count = ELEMENTS
+    run_bytes: Count | None = None
+    run_seconds: Annotated[float, msgspec.Meta(gt=0, le=MOST_SECONDS)] | None = None
 
 
 _DEFAULT = Limits()
@@ -98,6 +104,11 @@ class Budget:
     def most_nodes(self) -> int:
         given = self.limits.made_nodes
         return NODES + NODES_PER_NODE * self._nodes if given is None else given
+
+    @property
+    def file_bytes(self) -> int:
+        """Bytes of the model's files, its data files among them."""
+        return self._files
 
     def stands_on(self, *, file_bytes: int) -> None:
         """Note how large the model's files are together."""

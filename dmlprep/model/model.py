@@ -116,6 +116,11 @@ class Model:
         unique = {id(t): t.nbytes for t in tensors(self.ir)}
         return Statistics(count_nodes(self.ir), sum(unique.values()), dict(self.ir.opset_imports), self.ir.ir_version)
 
+    @property
+    def stored_bytes(self) -> int:
+        """Bytes of its files; of the tensors of a model made in memory."""
+        return self.budget.file_bytes or self.statistics().nbytes
+
     def digest(self) -> str:
         """SHA-256 of the model file, in hexadecimal; of the frozen graph for a model made in memory."""
         if self.path is None:

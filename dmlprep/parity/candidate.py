@@ -178,6 +178,8 @@ def file_candidate(model: Model, device: Device, *, retreat: bool = True, host: 
     assert path is not None
 
     def answers(feeds: Sequence[Feed], options: SessionOptions) -> Answers:
+        # What runs on DirectML ran on the CPU before, within these limits; a driver computes as it pleases.
+        options = replace(options, model_bytes=model.stored_bytes if device == "cpu" else None)
         with open_session(device, path, options, host if device == "cpu" else None) as session:
             for feed in feeds:
                 yield session.device, flatten(session.run_any(adapt_feed(feed, session.inputs, str(path))))
@@ -279,7 +281,8 @@ def _linked(model: Model, options: SessionOptions, host: SessionHost) -> Iterato
     with temporary_folder("shadow") as folder:
         path = Path(folder) / "model.onnx"
         data = model.save_linked(path)
-        with host.open(path, replace(options, config={**options.config, DATA_FOLDER: str(data)})) as session:
+        config = {**options.config, DATA_FOLDER: str(data)}
+        with host.open(path, replace(options, config=config, model_bytes=model.stored_bytes)) as session:
             yield session
 
 

@@ -34,7 +34,7 @@ from dmlprep.parity.yardstick import Yardstick
 from dmlprep.record import DeviceInfo, Finding, OutputMetrics, Verdict, finding
 
 if TYPE_CHECKING:
-    from dmlprep.runtime import SessionHost, SessionOptions
+    from dmlprep.runtime import SessionFailure, SessionHost, SessionOptions
 
 __all__ = ["compare", "compare_candidate", "not_run"]
 
@@ -121,9 +121,16 @@ def compare_candidate(
     chosen = choose_tolerance(tolerance, fp16=fp16, quantized=quantized, device=candidate.kind, few_bits=few_bits)
     fit_shapes(candidate.model, reference.feeds, candidate.where)
 
-    def unsaid(reason: str, info: DeviceInfo | None = None) -> Verdict:
+    def unsaid(reason: str, info: DeviceInfo | None = None, failure: SessionFailure | None = None) -> Verdict:
         return not_run(
-            candidate.check, reason, info, began, chosen, provider=candidate.provider, decides=candidate.decides
+            candidate.check,
+            reason,
+            info,
+            began,
+            chosen,
+            provider=candidate.provider,
+            decides=candidate.decides,
+            failure=failure,
         )
 
     reason, info = usable_device(candidate.device, session)
@@ -134,6 +141,8 @@ def compare_candidate(
     try:
         count = reference.compute(progress)
     except SessionFailure as failure:
+        if failure.kind == "limit":
+            return unsaid(f"limit: the original on the CPU: {failure.message}", failure=failure)
         return unsaid(f"the original does not run on the CPU, so there is nothing to compare with: {failure}")
     if count == 0:
         return unsaid("the model has no outputs")
@@ -151,9 +160,13 @@ def compare_candidate(
         if options.device_id is not None and _NO_ADAPTER in failure.hresult:
             return unsaid(f"there is no DirectML adapter {options.device_id} ({failure.hresult})", made.device)
         if failure.kind == "timeout" and software_device(candidate.device, made.device or info):
-            return unsaid(f"out of time: {failure.message}; {failure.next_step}", made.device or info)
+            text = f"out of time: {failure.message}; {failure.next_step}"
+            return unsaid(text, made.device or info, failure)
+        if failure.kind == "limit":
+            return unsaid(f"limit: {failure.message}", made.device or info, failure)
         if failure.kind == "memory":
-            return unsaid(f"out of memory: {failure.message}; {failure.next_step}", made.device or info)
+            text = f"out of memory: {failure.message}; {failure.next_step}"
+            return unsaid(text, made.device or info, failure)
         if candidate.ours:
             return unsaid(f"it does not run on the CPU: {failure.message}", made.device)
         if too_new := _TOO_NEW.search(failure.message):
@@ -302,8 +315,17 @@ def not_run(
     *,
     provider: Literal["cpu", "dml", "emulation"],
     decides: bool = True,
+    failure: SessionFailure | None = None,
 ) -> Verdict:
-    """The verdict of a check that could not run; ``began`` is when it was tried."""
+    """The verdict of a check that could not run.
+
+    Args:
+        began: when it was tried.
+        failure: a limit that ended it; the finding has its kind, and how to raise the limit.
+    """
+    facts: dict[str, Any] = {}
+    if failure is not None:
+        facts = {"kind": failure.kind, "remedy": failure.next_step}
     return Verdict(
         check=check,
         provider=provider,
@@ -312,6 +334,6 @@ def not_run(
         device=info,
         tolerance=str(tolerance) if tolerance is not None else "",
         seconds=round(time.perf_counter() - began, 3),
-        findings=[finding("DP703", f"{check} did not run: {reason}")],
+        findings=[finding("DP703", f"{check} did not run: {reason}", **facts)],
         decides=decides,
     )

@@ -7,6 +7,7 @@ the place of its If and infers shapes again. Nothing is run, and no weights are 
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from dmlprep.model import Model
@@ -52,7 +53,8 @@ def loads(original: Model, made: Model, time_limit: float = 600.0, host: Session
     if failure is None:
         return Verdict(LOADS, "passed", device=device, seconds=round(time.perf_counter() - began, 3), provider="cpu")
     if failure.kind not in ("load", "crash"):
-        return not_run(LOADS, f"it cannot be tried: {failure.message}", None, began, provider="cpu", decides=False)
+        why = f"it cannot be tried: {failure.message}"
+        return not_run(LOADS, why, None, began, provider="cpu", decides=False, failure=failure)
     if any(text in failure.message for text in _NO_KERNEL):
         why = f"the CPU has no kernel for a node: {failure.message}; DirectML may have one"
         return not_run(LOADS, why, None, began, provider="cpu", decides=False)
@@ -79,7 +81,7 @@ def _loaded(
     assert path is not None
 
     def once(asked: SessionOptions) -> DeviceInfo | None:
-        with open_cpu(path, asked, host) as session:
+        with open_cpu(path, replace(asked, model_bytes=model.stored_bytes), host) as session:
             return session.device
 
     try:

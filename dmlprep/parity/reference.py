@@ -42,7 +42,8 @@ from dmlprep.record import REAL_INPUTS, DeviceInfo, Verdict
 from dmlprep.targets import find_target
 
 if TYPE_CHECKING:
-    from dmlprep.runtime import RunValue, Session, SessionHost, SessionOptions
+    from dmlprep.runtime import RunValue, Session, SessionFailure, SessionHost, SessionOptions
+    from dmlprep.runtime.types import Optimization
 
 __all__ = ["Reference", "flatten"]
 
@@ -115,6 +116,7 @@ class Reference:
         self.mended = False
         self.written_out = ""
         self._refused = False
+        self._beyond: SessionFailure | None = None
         self._outputs: list[dict[str, Array]] = []
         self._again: Callable[[], list[Feed]] = list
         self._pinned: Mapping[str, Any] = {}
@@ -195,19 +197,30 @@ class Reference:
         Raises:
             SessionFailure: it does not load or run.
         """
-        from dmlprep.runtime import SessionFailure, SessionOptions
+        from dmlprep.runtime import SessionFailure
 
+        if self._beyond is not None:
+            raise self._beyond
         if not self._outputs:
-            options, began = SessionOptions(time_limit=self._time_limit), time.perf_counter()
+            options, began = self._options(), time.perf_counter()
             try:
                 self._outputs, self.lowered = at_some_level(
                     lambda asked: self._computed(asked, progress), options, lower_levels(self.model)
                 )
             except SessionFailure as failure:
                 self._refused = failure.kind == "run"
+                if failure.kind == "limit":
+                    self._beyond = failure  # it would be no other for the next check
                 raise
             self._seconds = time.perf_counter() - began
         return len(self._outputs[0]) if self._outputs else 0
+
+    def _options(self, optimization: Optimization = "all") -> SessionOptions:
+        from dmlprep.runtime import SessionOptions
+
+        return SessionOptions(
+            optimization=optimization, time_limit=self._time_limit, model_bytes=self.model.stored_bytes
+        )
 
     def _computed(self, options: SessionOptions, progress: Callable[[float, str], None]) -> list[dict[str, Array]]:
         from dmlprep.runtime import SessionFailure
@@ -347,15 +360,15 @@ class Reference:
         return ""
 
     def _measured_noise(self, progress: Callable[[float, str], None]) -> tuple[dict[str, float], str]:
-        from dmlprep.runtime import SessionFailure, SessionOptions
+        from dmlprep.runtime import SessionFailure
 
         groups, worst, why = self.groups(), dict[str, float](), ""
         # A frame computes in FP32: what is inside it differs by last bits where its bytes do not.
         feeds = [self._inside(feed) for feed in self.feeds]
-        runs = [(SessionOptions(time_limit=self._time_limit, optimization="disabled"), feeds)]
+        runs = [(self._options("disabled"), feeds)]
         if any(array.dtype.kind == "f" for feed in feeds for array in feed.values()):
             moved = [nudged(feed, index) for index, feed in enumerate(feeds)]
-            runs.append((SessionOptions(time_limit=self._time_limit), moved))
+            runs.append((self._options(), moved))
         for number, (options, feeds) in enumerate(runs):
             try:
                 with self._open(options) as session:
@@ -373,13 +386,13 @@ class Reference:
 
         A device's FP32 differs by last bits, which such a model rounds to whole steps.
         """
-        from dmlprep.runtime import SessionFailure, SessionOptions
+        from dmlprep.runtime import SessionFailure
 
         if not quantizes(self.model) or self._without_noise():
             return 0.0
         groups, worst = self.groups(), 0.0
         try:
-            with self._open(SessionOptions(time_limit=self._time_limit)) as session:
+            with self._open(self._options()) as session:
                 for units in LAST_BITS:
                     for index, feed in enumerate(self.feeds):
                         got = self._outside(session.run_any(stretched(self._inside(feed), units)))
@@ -397,14 +410,13 @@ class Reference:
         The original runs again, and only where it has such a node: several times in one session, since a few small
         outputs may be drawn alike by chance, and the first run of a session may draw what another's did.
         """
-        from dmlprep.runtime import SessionFailure, SessionOptions
+        from dmlprep.runtime import SessionFailure
 
         drawing = self._drawing()
         if not drawing or not self._outputs:
             return ""
         try:
-            level = self.lowered.level if self.lowered is not None else "all"
-            with self._open(SessionOptions(time_limit=self._time_limit, optimization=level)) as session:
+            with self._open(self._options(self.lowered.level if self.lowered is not None else "all")) as session:
                 for _ in range(_DRAWS):
                     if not _same(self._outputs[0], self._outside(session.run_any(self._inside(self.feeds[0])))):
                         return label(drawing[0])

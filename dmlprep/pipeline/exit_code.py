@@ -44,10 +44,13 @@ DML_HERE = "dmlprep runtime install (Linux), or run on Windows with a GPU; dmlpr
 
 
 def _how_to_run(verdict: Verdict) -> str:
-    if verdict.reason.startswith("out of memory"):
+    ended = next((f for f in verdict.findings if f.code == "DP703" and "kind" in f.facts), None)
+    if ended is not None and ended.facts["kind"] == "memory":
         return "take smaller sizes or a machine with more memory, or allow more: DMLPREP_MEMORY_LIMIT"
-    if verdict.reason.startswith("out of time"):
+    if ended is not None and ended.facts["kind"] == "timeout":
         return "raise parity.time_limit (seconds), or take smaller sizes or a machine with less to do"
+    if ended is not None:
+        return ended.remedy
     if verdict.provider == "dml":
         return DML_HERE
     if verdict.provider == "cpu":

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["proof_key"]
 
-_NO_MATTER = ("time_limit", "memory_limit")
+_NO_MATTER = ("time_limit", "memory_limit", "model_bytes")
 """Of a session's options: what passes within one limit passes within another."""
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dmlprep.errors import ModelRefused
+from dmlprep.errors import CheckNotRun, ModelRefused
 from dmlprep.files.run_folder import temporary_folder
 from dmlprep.model import Frozen, Model
 
@@ -66,6 +66,7 @@ class CpuRunner:
 
         Raises:
             ModelRefused: it does not load or run, or its child process died.
+            CheckNotRun: it takes more than follows from its size and that of its inputs.
         """
         from dmlprep.parity import adapt_feed, at_some_level, lower_levels
         from dmlprep.runtime import SessionFailure, SessionOptions
@@ -75,11 +76,17 @@ class CpuRunner:
             # What a pass made of the model may take its inputs in another width: the FP16 emulation in FP32.
             return session.run(adapt_feed(dict(feeds), session.inputs, str(model.path or "")), outputs)
 
-        options = SessionOptions(time_limit=self._time_limit, optimization="all" if optimized else "disabled")
+        options = SessionOptions(
+            optimization="all" if optimized else "disabled",
+            time_limit=self._time_limit,
+            model_bytes=model.stored_bytes,
+        )
         try:
             found, _ = at_some_level(once, options, lower_levels(model))
         except SessionFailure as failure:
             self.release()
+            if failure.kind == "limit":
+                raise CheckNotRun(f"limit: {failure.message}", fix=failure.next_step, code="DP703") from failure
             raise ModelRefused(f"the model does not run on the CPU: {failure.message}", code="DP704") from failure
         return {n: a.astype("float32") if a.dtype.name == "bfloat16" else a for n, a in found.items()}
 

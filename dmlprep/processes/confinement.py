@@ -88,9 +88,7 @@ def lacking() -> list[str]:
         missing.append("it can read and write the user's files: the kernel has no Landlock (Linux 5.13), or it is off")
     if not filters:
         network = "UDP and Unix sockets" if abi >= 4 else "sockets"
-        missing.append(
-            f"it can use {network} and start programs: the filter of system calls needs x86-64 and seccomp"
-        )
+        missing.append(f"it can use {network} and start programs: the filter of system calls needs x86-64 and seccomp")
     return missing
 
 

@@ -17,10 +17,12 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from dmlprep.files import remove_tree
 from dmlprep.files.run_folder import run_folder
+from dmlprep.runtime.allowance import PROCESSORS, Allowance
 from dmlprep.runtime.failure import FailureKind, SessionFailure, failure
 from dmlprep.runtime.hresult import plain_text
 from dmlprep.runtime.offsite.limits import MemoryLimit
@@ -113,6 +115,8 @@ class Child:
         self._closed = False
         self._mark = 0
         self._halfway: tuple[float, float] | None = None
+        self._first_look: tuple[float, float] | None = None
+        self._granted = 0
         self.readable: set[Path] = set()
         self.confined = False
         self.sessions = 0
@@ -169,7 +173,13 @@ class Child:
         return self._process.pid
 
     def ask(
-        self, lines: Iterable[Sequence[str]], *, limit: float, memory: int | None = None, where: str = ""
+        self,
+        lines: Iterable[Sequence[str]],
+        *,
+        limit: float,
+        memory: int | None = None,
+        allowance: Allowance | None = None,
+        where: str = "",
     ) -> list[list[str]]:
         """Send one request and wait for its whole answer, without the closing ``ok``.
 
@@ -177,6 +187,8 @@ class Child:
             limit: seconds.
             memory: bytes of private memory the worker may hold meanwhile; 0 for no limit, ``None`` for the share of
                 the machine's memory that holds where nobody asks for another.
+            allowance: what the request may take besides. A worker may hold what it was ever allowed: it need not give
+                memory back between two models.
             where: what the request is about, for the error text.
 
         Raises:
@@ -186,18 +198,29 @@ class Child:
         if self._closed:
             raise failure("crash", f"{self.name} has ended", where)
         allowed = allowed_memory() if memory is None else MemoryLimit(memory)
+        if allowance is not None:
+            self._granted = max(self._granted, allowance.nbytes)
+            allowance = replace(allowance, nbytes=self._granted)
         try:
-            return self._asked(lines, limit, allowed, where)
+            return self._asked(lines, limit, allowed, allowance, where)
         except SessionFailure:
             raise
         except BaseException:
             self.kill()  # nobody takes the rest of the answer
             raise
 
-    def _asked(self, lines: Iterable[Sequence[str]], limit: float, memory: MemoryLimit, where: str) -> list[list[str]]:
+    def _asked(
+        self,
+        lines: Iterable[Sequence[str]],
+        limit: float,
+        memory: MemoryLimit,
+        allowance: Allowance | None,
+        where: str,
+    ) -> list[list[str]]:
         assert self._process.stdin is not None
         self._mark = self._log_size()
-        self._started.job.limit_memory(int(memory.nbytes * _HARD))
+        most = [n for n in (memory.nbytes, allowance.nbytes if allowance is not None else 0) if n]
+        self._started.job.limit_memory(int(min(most, default=0) * _HARD))
         try:
             self._process.stdin.write(b"".join(encode(line) for line in lines))
             self._process.stdin.flush()
@@ -207,13 +230,13 @@ class Child:
         said = 0
         now = time.monotonic()
         deadline, look = now + limit, now + _POLL
-        self._halfway = None
+        self._halfway = self._first_look = None
         while True:
             line = None
             with contextlib.suppress(queue.Empty):
                 line = self._lines.get(timeout=max(0.0, min(look, deadline) - time.monotonic()))
             if line is None or time.monotonic() >= look:
-                self._watch(deadline, limit, memory, where)
+                self._watch(deadline, limit, memory, allowance, where)
                 look = time.monotonic() + _POLL
             if line is None:
                 continue
@@ -232,7 +255,9 @@ class Child:
                 raise refusal
             answer.append(fields)
 
-    def _watch(self, deadline: float, limit: float, memory: MemoryLimit, where: str) -> None:
+    def _watch(
+        self, deadline: float, limit: float, memory: MemoryLimit, allowance: Allowance | None, where: str
+    ) -> None:
         # Processes that the worker left behind can hold the pipe open, so its end is no sure sign.
         if self._process.poll() is not None and self._lines.empty():
             raise self._died(where)
@@ -240,10 +265,28 @@ class Child:
             self._halfway = time.monotonic(), self._started.cpu_seconds()
         if time.monotonic() >= deadline:
             raise self._late(limit, where)
-        if memory.nbytes and (held := self._started.private_bytes()) > memory.nbytes:
+        held = self._started.private_bytes() if memory.nbytes or allowance is not None else 0
+        if memory.nbytes and held > memory.nbytes:
             raise self._ended("memory", memory.exceeded(held), where)
+        if allowance is not None:
+            if held > allowance.nbytes:
+                raise self._limited(*allowance.out_of_memory(held), where)
+            if (used := self._used()) > allowance.seconds:
+                raise self._limited(*allowance.out_of_time(used), where)
         if self._log_size() > _LOG:
             raise self._ended("protocol", f"wrote more than {_LOG >> 20} MiB to its log", where)
+
+    def _used(self) -> float:
+        """Seconds of processor time since the first look at this request, of so many processors as count."""
+        now, used = time.monotonic(), self._started.cpu_seconds()
+        if self._first_look is None:
+            self._first_look = now, used
+        began, before = self._first_look
+        return min(used - before, PROCESSORS * (now - began))
+
+    def _limited(self, why: str, fix: str, where: str) -> SessionFailure:
+        self.kill()
+        return SessionFailure("limit", f"{self.name} {why}", where=where, next_step=fix)
 
     def _ended(self, kind: FailureKind, why: str, where: str) -> SessionFailure:
         self.kill()

@@ -15,7 +15,7 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """A disk, a quota or the size that one file may have is used up."""
 
 
-FailureKind = Literal["load", "run", "crash", "timeout", "hang", "memory", "device-removed", "protocol"]
+FailureKind = Literal["load", "run", "crash", "timeout", "hang", "memory", "limit", "device-removed", "protocol"]
 
 _FIX: dict[str, str] = {
     "load": "the message is ONNX Runtime's own; dmlprep check names what the model needs",
@@ -24,6 +24,7 @@ _FIX: dict[str, str] = {
     "timeout": "raise the time limit, or use smaller inputs",
     "hang": "dmlprep bisect finds the node; if it only waits for another program, raise the time limit",
     "memory": "use smaller inputs or a machine with more memory; DMLPREP_MEMORY_LIMIT=24G allows more",
+    "limit": "raise the limit, if you trust the model",
     "device-removed": "try disable_metacommands, then smaller inputs, then another driver",
     "protocol": "this is a bug of dmlprep: report it with this message",
 }
@@ -35,7 +36,8 @@ class SessionFailure(DmlprepError):
     Attributes:
         kind: ``load`` and ``run``: ONNX Runtime refused, the worker lives; ``crash``, ``timeout``, ``hang``,
             ``memory``: the worker died or was ended, because it was still computing or did nothing when its time was
-            up; ``device-removed``: the device is gone; ``protocol``: the worker spoke nonsense.
+            up; ``limit``: it was ended, because it took more than follows from the size of the model and its inputs
+            (``allowance``); ``device-removed``: the device is gone; ``protocol``: the worker spoke nonsense.
         message: plain text on what happened.
         hresult: ``80070057 E_INVALIDARG``, empty when the message holds none.
         causes: likely causes, the likeliest first.

@@ -31,17 +31,28 @@ class Family:
 
         Mapped weight files do not count: the kernel drops their pages when memory is short.
         """
+        return sum(_private(pid) for pid in self._known())
+
+    def cpu_seconds(self) -> float:
+        """Seconds of processor time that they have used; 0 off Linux."""
+        ticks = sum(sum(int(field) for field in _stat(pid)[11:15]) for pid in self._known())
+        return ticks / os.sysconf("SC_CLK_TCK") if ticks else 0.0
+
+    def _known(self) -> list[int]:
         began = time.monotonic()
         if began >= self._again:
             self._members = [*_family(self.leader)]
             now = time.monotonic()
             self._again = now + max(_ANEW, _SELDOM * (now - began))
-        return sum(_private(pid) for pid in self._members)
+        return self._members
 
-    def cpu_seconds(self) -> float:
-        """Seconds of processor time that they have used; 0 off Linux."""
-        ticks = sum(sum(int(field) for field in stat[11:15]) for stat in _family(self.leader).values())
-        return ticks / os.sysconf("SC_CLK_TCK") if ticks else 0.0
+
+def _stat(pid: int | str) -> list[str]:
+    """The fields of ``/proc/PID/stat`` from the state on (proc(5)); none of a process that is gone."""
+    with contextlib.suppress(OSError):
+        # The fields after the command's name, which is in parentheses and may hold anything: state, parent, group.
+        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+    return []
 
 
 def _private(pid: int) -> int:
@@ -53,21 +64,20 @@ def _private(pid: int) -> int:
     return total
 
 
-def _family(leader: int) -> dict[int, list[str]]:
-    """A process, its group and all below, with the fields of ``/proc/PID/stat`` from the state on (proc(5))."""
-    stats: dict[int, list[str]] = {}
+def _family(leader: int) -> list[int]:
+    """A process, its group and all below, as far as they are there."""
+    alive: set[int] = set()
     children: dict[int, list[int]] = {}
     members: set[int] = set()
     if not Path("/proc").is_dir():
-        return {}
+        return []
     for entry in os.scandir("/proc"):
         if not entry.name.isdigit():
             continue
-        with contextlib.suppress(OSError, ValueError, IndexError):
-            # The fields after the command's name, which is in parentheses and may hold anything: state, parent, group.
-            stat = Path(entry.path, "stat").read_text(errors="replace").rpartition(")")[2].split()
+        with contextlib.suppress(ValueError, IndexError):
+            stat = _stat(entry.name)
             children.setdefault(int(stat[1]), []).append(int(entry.name))
-            stats[int(entry.name)] = stat
+            alive.add(int(entry.name))
             if int(stat[2]) == leader:
                 members.add(int(entry.name))
     queue = [leader, *members]
@@ -76,7 +86,7 @@ def _family(leader: int) -> dict[int, list[str]]:
         below = [pid for pid in children.get(queue.pop(), ()) if pid not in members]
         members.update(below)
         queue += below
-    return {pid: stats[pid] for pid in (leader, *members) if pid in stats}
+    return [pid for pid in dict.fromkeys((leader, *members)) if pid in alive]
 
 
 def die_with_parent(parent: int) -> None:

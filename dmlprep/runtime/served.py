@@ -10,6 +10,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ import numpy as np
 from dmlprep.errors import CheckNotRun, UsageError
 from dmlprep.files.run_folder import run_folder
 from dmlprep.record import DeviceInfo
+from dmlprep.runtime.allowance import PROCESSORS, Allowance, allowance
 from dmlprep.runtime.child import Child, interrupted
 from dmlprep.runtime.failure import FULL, SessionFailure, disk_full, failure
 from dmlprep.runtime.results import machine_memory, open_result, read_result
@@ -142,6 +144,7 @@ class SessionHost:
                 [*confining, *_option_lines(sent), ["load", str(number), name]],
                 limit=options.time_limit,
                 memory=options.memory_limit,
+                allowance=_allowed(options),
                 where=str(path),
             )
         finally:
@@ -239,6 +242,11 @@ def _seconds(row: Sequence[str]) -> float:
     return seconds
 
 
+def _allowed(options: SessionOptions, fed: int = 0) -> Allowance | None:
+    """What a request may take, by the size of the model and of what it is fed."""
+    return None if options.model_bytes is None else allowance(options.model_bytes + fed)
+
+
 def _facts(answer: list[list[str]]) -> dict[str, str]:
     return {row[1]: row[2] for row in answer if row[0] == "device" and len(row) == 3}
 
@@ -285,6 +293,7 @@ class Session:
         self._child = child
         self._number = number
         self._fed_times = 0
+        self._fed_bytes = 0
         self._options = options
         self.path = path
         self.device = device
@@ -373,10 +382,12 @@ class Session:
             seconds of each run.
         """
         how = "device" if on_device else "host"
+        allowed = _allowed(self._options, self._fed_bytes)
         answer = self._child.ask(
             [["time", str(self._number), how, str(count), repr(float(seconds))]],
             limit=self._options.time_limit + seconds,
             memory=self._options.memory_limit,
+            allowance=allowed and replace(allowed, seconds=allowed.seconds + PROCESSORS * seconds),
             where=str(self.path),
         )
         with _in_its_words(self._child, str(self.path)):
@@ -397,6 +408,7 @@ class Session:
         folder = self._child.exchange / FEEDS
         # Where a worker keeps a file mapped, Windows lets nobody write another of its name.
         self._fed_times += 1
+        self._fed_bytes = 0
         prefix = "feed" if word == "run" else f"{word}{self._number}-{self._fed_times}-"
         try:
             folder.mkdir(exist_ok=True)
@@ -407,6 +419,7 @@ class Session:
                 for index, array in enumerate(value if isinstance(value, list) else [value]):
                     file = folder / f"{prefix}{len(files)}-{index}"
                     files.append(file)
+                    self._fed_bytes += np.asarray(array).nbytes
                     element = dtype.removeprefix("seq(tensor(").rstrip(")") if isinstance(value, list) else dtype
                     lines.append(_feed_line(name, element, array, file))
             lines += [["want", name] for name in (outputs if outputs is not None else ())]
@@ -476,7 +489,11 @@ class Session:
 
     def _ask(self, lines: list[list[str]]) -> list[list[str]]:
         return self._child.ask(
-            lines, limit=self._options.time_limit, memory=self._options.memory_limit, where=str(self.path)
+            lines,
+            limit=self._options.time_limit,
+            memory=self._options.memory_limit,
+            allowance=_allowed(self._options, self._fed_bytes),
+            where=str(self.path),
         )
 
     def close(self) -> None:

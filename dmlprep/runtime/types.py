@@ -57,6 +57,9 @@ class SessionOptions:
         memory_limit: bytes of private memory that the worker may hold (mapped weight files do not count); 0 for no
             limit, ``None`` for 80 % of the machine's memory, or what the environment variable
             ``DMLPREP_MEMORY_LIMIT`` says.
+        model_bytes: bytes of the model's files: memory and processor time of its sessions follow from them and from its
+            inputs (``allowance``). ``None``: only ``time_limit`` and ``memory_limit`` hold, as for what runs on a
+            device.
         free_dimensions: size by dim_param name, applied to the graph inputs.
         denotations: size by dimension denotation (``DATA_BATCH``), applied to the graph inputs.
         config: further session config entries of ONNX Runtime.
@@ -82,6 +85,7 @@ class SessionOptions:
     threads: int = 0
     time_limit: float = 600.0
     memory_limit: int | None = None
+    model_bytes: int | None = None
     free_dimensions: Mapping[str, int] = field(default_factory=dict)
     denotations: Mapping[str, int] = field(default_factory=dict)
     config: Mapping[str, str] = field(default_factory=dict)

@@ -93,7 +93,8 @@ class _Runner:
 
         self.host = cpu_host() if self.device == "cpu" else dml_host(session=self.options)
         idle = self.host.memory().peak
-        self.session = self.host.open(self.variant.path, self.options)
+        size = self.variant.model.stored_bytes if self.device == "cpu" else None
+        self.session = self.host.open(self.variant.path, replace(self.options, model_bytes=size))
         if self.device == "dml":
             self.host.memory()  # what is let go of after loading is seen now, or never
         if missing := [value.name for value in self.session.inputs if value.name not in self.feed]:

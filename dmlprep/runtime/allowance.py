@@ -1,0 +1,74 @@
+"""How much memory and processor time one load or run of a model may take: it follows from what the user handed over.
+
+A node of some bytes can ask for gigabytes (ConstantOfShape, Expand) or for years (Loop). What an honest model holds and
+computes grows with its files and its inputs: 256 bytes for each of their bytes is 64 channels of a picture in FP32. Of
+tensors that a model makes of a number in it, no size is believed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dmlprep.model.budget import in_force
+
+__all__ = ["BYTES", "BYTES_PER_BYTE", "PROCESSORS", "SECONDS", "SECONDS_PER_MIB", "Allowance", "allowance"]
+
+BYTES, BYTES_PER_BYTE = 1280 << 20, 256
+"""Bytes that the worker of any model may hold, and as many more for each byte of the model's files and inputs. The
+worker itself has some 70 MiB. ONNX Runtime holds the weights up to four times while it optimises a model."""
+
+SECONDS, SECONDS_PER_MIB = 10.0, 20.0
+"""Seconds of processor time for one load or run of any model, and as many more for each MiB of its files and inputs."""
+
+PROCESSORS = 4
+"""Processors that count at most: ONNX Runtime's threads spin on all of them while they wait for one another."""
+
+_MIB = 1 << 20
+
+
+@dataclass(frozen=True)
+class Allowance:
+    """What one load or run may take.
+
+    Attributes:
+        nbytes: of private memory of the worker.
+        seconds: of processor time, of at most ``PROCESSORS`` processors at once.
+    """
+
+    nbytes: int
+    seconds: float
+
+    def out_of_memory(self, held: int) -> tuple[str, str]:
+        """The rest of a sentence on who held more, and how to allow more."""
+        most = f"{self.nbytes >> 20} MiB follow from the size of the model and its inputs"
+        return f"held {held >> 20} MiB, and was ended: {most}", self._fix(
+            f"--run-bytes {_round(2 * held)}", "run_bytes"
+        )
+
+    def out_of_time(self, used: float) -> tuple[str, str]:
+        """The same for processor time."""
+        most = f"{self.seconds:.3g} s follow from the size of the model and its inputs"
+        asked = _round(int(10 * self.seconds) + 1)
+        return (
+            f"used {used:.3g} s of processor time, and was ended: {most}",
+            self._fix(f"--run-seconds {asked}", "run_seconds"),
+        )
+
+    @staticmethod
+    def _fix(option: str, name: str) -> str:
+        return f"raise the limit if you trust the model: dmlprep {option} COMMAND, or {name} in [limits] of a recipe"
+
+
+def allowance(nbytes: int) -> Allowance:
+    """What follows from ``nbytes`` of model files and inputs, or what the user allows."""
+    limits = in_force()
+    return Allowance(
+        BYTES + BYTES_PER_BYTE * nbytes if limits.run_bytes is None else limits.run_bytes,
+        SECONDS + SECONDS_PER_MIB * nbytes / _MIB if limits.run_seconds is None else limits.run_seconds,
+    )
+
+
+def _round(count: int) -> int:
+    """A number of two digits and zeros that is at least ``count``."""
+    step: int = 10 ** max(0, len(str(count)) - 2)
+    return -(-count // step) * step
