@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from dmlprep.errors import UsageError
+from dmlprep.files.links import check_inside
 from dmlprep.fleet.digests import Digests
 from dmlprep.fleet.matrix import Job
 from dmlprep.recipe import Plan, apply_settings, load_recipe, make_plan
@@ -174,4 +175,5 @@ def _folder(top: Path) -> Iterator[tuple[str, Path]]:
                 what = f"a folder of feeds has more than {_MOST_FEED_FILES} files"
                 raise UsageError(what, where=str(top), fix="name the folder of the feeds alone")
             path = Path(folder, name)
+            check_inside([path], top)
             yield path.relative_to(top).as_posix(), path

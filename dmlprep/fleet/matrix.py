@@ -13,6 +13,7 @@ from typing import Any
 
 from dmlprep.errors import UsageError
 from dmlprep.files import is_pattern
+from dmlprep.files.outputs import file_name_problem, stem_of
 from dmlprep.fleet.file import CODE, FleetEntry, FleetFile, Rule
 from dmlprep.model.pinned import Value
 from dmlprep.passes.catalog import suggest
@@ -24,6 +25,7 @@ MOST_JOBS = 100_000
 """Of one fleet: ten times what a fleet of 10,000 models has; a few lines of a file can ask for billions."""
 
 _MOST_SHARDS = 10_000
+_HIDDEN, _OWN = ".dmlprep-", "is a name of dmlprep's own folders"
 _PLAIN = "@static-fp32"
 """The recipe where nobody says another, as on the command line."""
 
@@ -154,7 +156,8 @@ def _models(fleet: FleetFile) -> dict[Path, tuple[str, list[FleetEntry]]]:
     for pattern, entry in fleet.models.items():
         fixed = _fixed(fleet.folder, pattern)
         for path in fleet.files(pattern):
-            part = path.relative_to(fixed).with_suffix("").as_posix() if path.is_relative_to(fixed) else path.stem
+            above = path.relative_to(fixed).parent if path.is_relative_to(fixed) else Path()
+            part = (above / stem_of(path)).as_posix()
             found.setdefault(path, (part, [fleet.defaults]))[1].append(entry)
             if len(found) > MOST_JOBS:
                 raise _wrong(fleet, f"it has more than {MOST_JOBS:,} models", "name fewer")
@@ -212,9 +215,12 @@ def _jobs(fleet: FleetFile, model: Path, part: str, entries: Sequence[FleetEntry
 def _check_names(fleet: FleetFile, jobs: Sequence[Job]) -> None:
     taken: dict[str, Job] = {}
     for job in jobs:
-        if "" in job.name.split("/"):
-            what = f"a recipe, a target or the sizes of {job.shown} have an empty name, which a folder would have"
-            raise _wrong(fleet, what, "name each of them; the recipe's own target is that of a file without targets")
+        for part in job.name.split("/"):
+            wrong = file_name_problem(part, anywhere=False)
+            if wrong or part.casefold().startswith(_HIDDEN):
+                what = f"a job of {job.shown} would have the folder {part!r}, which {wrong or _OWN}"
+                fix = "rename the recipe or the sizes; the recipe's own target is that of a file without targets"
+                raise _wrong(fleet, what, fix)
         # Windows and macOS take both cases for one name.
         other = taken.setdefault(job.name.casefold(), job)
         if other is not job:

@@ -17,6 +17,7 @@ from pathlib import Path
 from dmlprep._version import __version__
 from dmlprep.errors import OutputError, UsageError
 from dmlprep.files import remove, unreadable, unwritable
+from dmlprep.files.links import check_no_links
 from dmlprep.files.locks import held
 from dmlprep.fleet.digests import Digests
 from dmlprep.fleet.engine import Ended, Engine, Event, Progress, Started, Task
@@ -131,6 +132,7 @@ class _Run:
         self._check_inputs()
         for job in self._request.jobs:
             self._keys.plan(job)  # what is wrong with recipes and settings is told before anything runs
+        check_no_links(self._request.out, self._own / "records")
         try:
             (self._own / "records").mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -191,6 +193,7 @@ class _Run:
             facts = self._keys.facts(job)
             key = key_of(facts)
             place = Place(self._request.out / job.name, self._request.base)
+            check_no_links(self._request.out, place.folder)
             if not lock.enter_context(held(self._lock(job))):
                 raise OutputError("another run works on this job", where=str(place.folder), fix="wait, and run again")
             state = place.state()
@@ -281,8 +284,12 @@ def lock_of(own: Path, name: str) -> Path:
 
     Args:
         own: ``STATE_FOLDER`` below the fleet's folder.
+
+    Raises:
+        OutputError: a link is in its way.
     """
     folder = own / "locks" / _short(name)
+    check_no_links(own.parent, folder)
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 

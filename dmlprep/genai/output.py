@@ -7,13 +7,14 @@ import os
 import shutil
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from typing import BinaryIO
 
 from dmlprep.errors import InputError, OutputError
 from dmlprep.files import FileSet, check_path, unreadable, unwritable
-from dmlprep.files.outputs import check_replaceable
+from dmlprep.files.links import is_plain_file, leads_elsewhere
+from dmlprep.files.outputs import check_replaceable, file_name_problem
 from dmlprep.files.staging import PREFIX, clear_staging
 from dmlprep.model.opening import check_name
 from dmlprep.record import RunRecord
@@ -30,15 +31,18 @@ class FolderOut:
     """The folder that a run writes.
 
     Attributes:
-        old: names in it that an earlier run wrote.
+        written: SHA-256 of the files that an earlier run wrote, by their places in it, as its record says.
     """
 
     path: Path
-    old: tuple[str, ...] = ()
+    written: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def check(cls, out: Path, source: Path, *, force: bool) -> FolderOut:
+    def check(cls, out: Path, source: Path, *, folders: Iterable[str], force: bool) -> FolderOut:
         """Fail before the work, not after it.
+
+        Args:
+            folders: names of folders that the run makes in it.
 
         Raises:
             OutputError: it is a file, holds something already, or lies in the folder that is given.
@@ -53,7 +57,7 @@ class FolderOut:
             what = "this is the folder that is given, or one of the two lies in the other"
             raise OutputError(what, where=where, fix="name another folder with -o: what is given is never changed")
         for head in ("genai_config.json", RECORD):
-            _recover(out, head)
+            FileSet(out, head).recover()
         names = sorted(name for name in os.listdir(out) if not name.startswith(".dmlprep-")) if out.is_dir() else []
         if names and not force:
             more = f" and {len(names) - 1} more" if len(names) > 1 else ""
@@ -63,39 +67,63 @@ class FolderOut:
                 check_replaceable(out / name)
         if out.is_dir():
             clear_staging(out)
-        return cls(out, _written_before(out))
+        found = cls(out, _written_before(out))
+        for name in folders:
+            if os.path.lexists(out / name) and not found._is_own(name):
+                what = "is not as an earlier run wrote it, so it is not replaced"
+                raise OutputError(what, where=str(out / name), fix="move it away, or choose another folder with -o")
+        return found
 
-    def exchange(self, made: Path, head: str) -> None:
-        """Put everything in ``made`` into the folder, as one; what an earlier run wrote and is not made again goes.
+    def exchange(self, made: Path, head: str, *, force: bool) -> None:
+        """Put everything in ``made`` into the folder, as one.
+
+        What an earlier run wrote and is not made again goes, where it is as that run wrote it.
 
         Args:
             head: the file without which the others are no result.
+            force: whether plain files that are there may be replaced; folders as for what goes.
 
         Raises:
             OutputError: a file cannot be moved; the folder is as it was.
         """
         new = {name: made / name for name in os.listdir(made)}
-        others = dict.fromkeys(name for name in (*new, *self.old) if name != head)
-        FileSet(self.path, head, tuple(others)).exchange(new)
+        before = dict.fromkeys(name.split("/", 1)[0] for name in self.written)
+        own = [n for n in before if (n not in new or not is_plain_file(self.path / n)) and self._is_own(n)]
+        others = dict.fromkeys(name for name in (*new, *own) if name != head)
+        FileSet(self.path, head, tuple(others), folders=tuple(own)).exchange(new, force=force)
+
+    def _is_own(self, name: str) -> bool:
+        """Whether a file, or a folder with all that is in it, is what an earlier run wrote; links never are."""
+        if file_name_problem(name, anywhere=False):
+            return False  # a record can name any file
+        path = self.path / name
+        said = {file: sha for file, sha in self.written.items() if file.split("/", 1)[0] == name}
+        try:
+            if is_plain_file(path):
+                return said == {name: _digest(path)}
+            if leads_elsewhere(os.lstat(path)):
+                return False
+            for parent, folders, names in os.walk(path):
+                here = Path(parent)
+                if any(leads_elsewhere(os.lstat(here / one)) for one in folders):
+                    return False
+                for one in names:
+                    file = here / one
+                    if not is_plain_file(file) or said.pop(file.relative_to(self.path).as_posix(), "") != _digest(file):
+                        return False
+        except OSError:
+            return False
+        return not said
 
 
-def _recover(out: Path, head: str) -> None:
-    """Put back what a run that was killed had moved aside, where nothing but the folder tells of it."""
-    aside = FileSet(out, head).aside
-    with suppress(OSError):
-        moved = [name for name in os.listdir(aside) if name not in (head, "old.json")]
-        FileSet(out, head, tuple(moved)).recover()
-
-
-def _written_before(out: Path) -> tuple[str, ...]:
-    """Names that an earlier run wrote, by its record: a record can name any file, and only plain names count."""
+def _written_before(out: Path) -> dict[str, str]:
+    """SHA-256 of what an earlier run wrote, by its record."""
     with suppress(InputError):
         facts = RunRecord.read(out / RECORD).facts.get("genai")
         written = facts.get("written") if isinstance(facts, Mapping) else None
-        names = {str(name).split("/", 1)[0] for name in written} if isinstance(written, Mapping) else set[str]()
-        if names:
-            return tuple(sorted({RECORD, *(n for n in names if n not in ("", ".", "..") and "\\" not in n)}))
-    return ()
+        if isinstance(written, Mapping):
+            return {str(name): str(sha) for name, sha in written.items()}
+    return {}
 
 
 def copy_files(files: Iterable[Path], source: Path, target: Path) -> list[str]:
@@ -135,10 +163,10 @@ def _copy(read: BinaryIO, place: Path) -> None:
 
 def digests(folder: Path) -> dict[str, str]:
     """SHA-256 of every file below a folder, by its place in it with ``/``."""
-    found = {}
-    for parent, _, names in os.walk(folder):
-        for name in names:
-            path = Path(parent) / name
-            with path.open("rb") as file:
-                found[path.relative_to(folder).as_posix()] = hashlib.file_digest(file, "sha256").hexdigest()
-    return dict(sorted(found.items()))
+    files = (Path(parent) / name for parent, _, names in os.walk(folder) for name in names)
+    return dict(sorted((path.relative_to(folder).as_posix(), _digest(path)) for path in files))
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

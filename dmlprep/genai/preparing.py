@@ -19,6 +19,7 @@ from dmlprep._version import __version__
 from dmlprep.engines.genai_builder import Builder, build, check_source, find_builder
 from dmlprep.errors import CheckNotRun, InputError, ModelRefused, ToolFailed
 from dmlprep.files import Unfit, decode_text, read_given, unreadable, unwritable
+from dmlprep.files.links import check_inside
 from dmlprep.files.staging import staging_folder
 from dmlprep.genai.config import CONFIG
 from dmlprep.genai.dml_config import DmlOptions, for_cpu, for_dml
@@ -116,10 +117,11 @@ def prepare_genai(request: GenaiRequest) -> RunRecord:
         failed) or 3 (the proof did not run) nothing was written, and ``error`` says why.
 
     Raises:
-        UsageError: the folder, the output or the recipe is wrong, or the folder was changed meanwhile.
+        UsageError: the folder, the output or the recipe is wrong, a link leads out of the folder, or it was changed
+            meanwhile.
     """
     began = time.perf_counter()
-    out = FolderOut.check(request.out, request.source, force=request.force)
+    out = FolderOut.check(request.out, request.source, folders=_folders_of(request), force=request.force)
     built = not (request.source / CONFIG).is_file() and (request.source / "config.json").is_file()
     # The builder has made the weights what they are to be; what is left is FP16.
     precision = "fp16" if built else request.precision
@@ -146,6 +148,16 @@ def prepare_genai(request: GenaiRequest) -> RunRecord:
     return record
 
 
+def _folders_of(request: GenaiRequest) -> list[str]:
+    """Names of folders that a run makes: one for each provider, or those of the folder that is given."""
+    if request.fallback:
+        return ["dml", "cpu"]
+    try:
+        return sorted(entry.name for entry in os.scandir(request.source) if entry.is_dir(follow_symlinks=False))
+    except OSError:
+        return []  # opening it says why
+
+
 def _given(run: _Run) -> GenaiFolder:
     """A folder of genai's. Its config is watched before it is read."""
     source = run.request.source
@@ -164,6 +176,7 @@ def _built(run: _Run, place: Path) -> GenaiFolder:
     request.observer.told(f"genai's builder makes the models ({request.precision}; {versions})")
     run.facts["builder"] = {"precision": request.precision, "versions": dict(builder.versions)}
     named = sorted(path for path in request.source.iterdir() if path.is_file())
+    check_inside(named, request.source)
     run.source.take(named)
     _build(request, place, builder)
     carried = [
@@ -188,6 +201,8 @@ def _make(run: _Run, given: GenaiFolder, staging: Path, out: FolderOut, began: f
     place = made / "dml" if request.fallback else made
     place.mkdir(parents=True)
     _check_folder(given)
+    if not run.built:
+        check_inside([given.path / CONFIG, *(model.file for model in given.models), *given.other_files], given.path)
     models = _models(run, given, place)
     if record.exit_code:
         return
@@ -213,7 +228,7 @@ def _make(run: _Run, given: GenaiFolder, staging: Path, out: FolderOut, began: f
         (made / RECORD).write_bytes(record.to_json())
     except OSError as error:
         raise unwritable(error, request.out / RECORD) from error
-    out.exchange(made, RECORD if request.fallback else CONFIG)
+    out.exchange(made, RECORD if request.fallback else CONFIG, force=request.force)
 
 
 def _data_of(given: GenaiFolder, models: Mapping[Path, PreparedModel]) -> set[Path]:

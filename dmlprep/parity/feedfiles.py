@@ -19,6 +19,7 @@ from google.protobuf.message import DecodeError
 
 from dmlprep.errors import InputError
 from dmlprep.files import Unfit, check_plain, explain, meant, read_given
+from dmlprep.files.links import check_inside
 
 __all__ = ["GivenFeed", "feed_files", "load_feeds"]
 
@@ -197,6 +198,8 @@ def _number(path: Path) -> int:
 
 
 def _folder(path: Path) -> list[GivenFeed]:
+    forms = ("*.npy", "*.npz", "input_*.pb", "test_data_set_*/input_*.pb")
+    check_inside((file for form in forms for file in path.glob(form)), path)
     sets = sorted((p for p in path.glob("test_data_set_*") if p.is_dir()), key=_number)
     if sets:
         return [GivenFeed(_protos(folder), str(folder)) for folder in sets]

@@ -7,9 +7,10 @@ bucket adds, and appear together with ``buckets.json``: all of them, or none.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
@@ -21,7 +22,8 @@ import onnx_ir as ir
 from dmlprep._version import __version__
 from dmlprep.bounds import MOST_BUCKETS
 from dmlprep.errors import DmlprepError, InputError, InternalError, OutputError, UsageError
-from dmlprep.files import FileSet, check_path, unwritable
+from dmlprep.files import FileSet, check_path, unreadable, unwritable
+from dmlprep.files.links import is_plain_file
 from dmlprep.files.outputs import check_replaceable, file_name_problem
 from dmlprep.files.staging import PREFIX, clear_staging, staging_folder
 from dmlprep.model import Model
@@ -219,7 +221,7 @@ def _check_out(source: Path, out: Path, buckets: Mapping[str, object], *, force:
     names = [DATA, *(f"{name}{suffix}" for name in buckets for suffix in (".onnx", ".run.json"))]
     FileSet(out, BUCKETS, tuple(names)).recover()
     with suppress(InputError):  # what is no list of buckets says of no file that it is ours
-        names += [name for name in _ours(BucketsFile.read(out / BUCKETS)) if name not in names]
+        names += [name for name in _ours(out, BucketsFile.read(out / BUCKETS)) if name not in names]
     for name in names:
         path = out / name
         check_path(path, aside=PurePath(f"{PREFIX}12345678abcd") / name)
@@ -238,10 +240,27 @@ def _check_out(source: Path, out: Path, buckets: Mapping[str, object], *, force:
     return FileSet(out, BUCKETS, tuple(names))
 
 
-def _ours(old: BucketsFile) -> list[str]:
-    """Names of the models and records of earlier buckets. A list can name any file; only what we name so counts."""
-    named = [bucket_name(one.sizes) for one in old.buckets]
-    return [f"{name}{suffix}" for name in named for suffix in (".onnx", ".run.json") if name]
+def _ours(out: Path, old: BucketsFile) -> Iterator[str]:
+    """Names of the models and records of earlier buckets.
+
+    A list can name any file. Only a plain file with a name that we give and with the digest of the list counts; of a
+    record, the one that has the model's digest.
+    """
+    for one in old.buckets:
+        model, record = (f"{bucket_name(one.sizes)}{suffix}" for suffix in (".onnx", ".run.json"))
+        if is_plain_file(out / model) and _digest(out / model) == one.sha256:
+            yield model
+        with suppress(InputError):
+            if is_plain_file(out / record) and RunRecord.read(out / record).output_sha256 == one.sha256:
+                yield record
+
+
+def _digest(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise unreadable(error, path) from error
 
 
 def _listed(records: Mapping[str, RunRecord], staging: Path, data: SharedData) -> BucketsFile:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from dmlprep.files.outputs import stem_of
 from dmlprep.model.pinned import Value
 from dmlprep.project.file import Entry, Project
 from dmlprep.record.documents import toml_value
@@ -41,7 +42,7 @@ def defaults_for(project: Project, model: Path) -> Defaults:
         if any(one.absolute().resolve() == wanted for one in project.files(pattern))
     ]
     found = merged(project.folder, (project, *entries), model)
-    out = Path(project.out) / model.stem if project.out is not None else None
+    out = Path(project.out) / stem_of(model) if project.out is not None else None
     for entry in entries:
         out = Path(entry.out) if entry.out is not None else out
     return replace(found, out=project.folder / out if out is not None else None)
@@ -84,7 +85,9 @@ def recipe_at(folder: Path, recipe: str) -> str:
 def _feed(folder: Path, feed: str, model: Path) -> str:
     """``NAME=file.npy`` and paths, as seen from the file; ``{name}`` in a path stands for the model's."""
     name, equals, path = feed.rpartition("=")
-    return f"{name}{equals}{folder / path.replace('{name}', model.stem)}"
+    if "{name}" in path:
+        path = path.replace("{name}", stem_of(model))
+    return f"{name}{equals}{folder / path}"
 
 
 def in_words(given: Mapping[str, object], pins: Mapping[str, Value], settings: Sequence[str]) -> str:

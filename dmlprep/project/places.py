@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from dmlprep.errors import UsageError
+from dmlprep.files.links import check_no_links
+from dmlprep.files.outputs import stem_of
 from dmlprep.project.defaults import defaults_for
 from dmlprep.project.file import Project
 
@@ -36,11 +38,14 @@ def result_places(models: Sequence[Path], out: Path | None, project: Project | N
 
     Raises:
         UsageError: nobody says it for a model, or two models would go to one place.
+        OutputError: a link is in the place of a model's folder.
     """
     places: dict[Path, Path] = {}
     taken: dict[str, Path] = {}
     for model in models:
         places[model] = _place(model, out, project, several=len(models) > 1)
+        if out is not None:
+            check_no_links(out, places[model])
         # Windows and macOS take both cases for one name.
         other = taken.setdefault(str(places[model]).casefold(), model)
         if other is not model:
@@ -56,7 +61,7 @@ def _place(model: Path, out: Path | None, project: Project | None, *, several: b
     if out is not None:
         if several and out.suffix.lower() == ".onnx":
             raise UsageError(f"{out} is one file, and several models are given", where="--out", fix="name a folder")
-        return out / model.stem if several else out
+        return out / stem_of(model) if several else out
     if project is not None and (found := defaults_for(project, model).out) is not None:
         return found
     raise UsageError(

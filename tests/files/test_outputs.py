@@ -7,8 +7,10 @@ from pathlib import Path, PureWindowsPath
 
 import pytest
 
-from dmlprep.errors import OutputError
+from dmlprep.errors import OutputError, UsageError
 from dmlprep.files import check_output, check_path, windows_problem
+from dmlprep.files.outputs import file_name_problem, stem_of
+from tests.system import needs_links
 
 
 @pytest.mark.parametrize(
@@ -127,3 +129,37 @@ def test_an_output_that_is_open_elsewhere(tmp_path: Path) -> None:
         check_output(path, force=True)
     assert "close it there" in refused.value.fix
     check_output(path, force=True)
+
+
+@pytest.mark.parametrize("name", ["model.onnx", "...onnx", ".hidden", "a b", "é", "x" * 255])
+def test_names_of_files(name: str) -> None:
+    assert file_name_problem(name) == ""
+
+
+@pytest.mark.parametrize(
+    "name", ["", ".", "..", "a/b", "/a", "a\\b", "a\0b", "a:b", "nul", "COM1.txt", "a.", "a ", "a?", "x" * 256]
+)
+def test_no_names_of_files(name: str) -> None:
+    assert file_name_problem(name)
+
+
+@pytest.mark.parametrize("name", ["...onnx", "..onnx", "models/...onnx"])
+def test_a_stem_that_is_another_folder_is_refused(name: str) -> None:
+    if Path(name).stem not in (".", ".."):
+        pytest.skip("this version of Python gives it another stem")
+    with pytest.raises(UsageError, match="no result can have this name") as refused:
+        stem_of(Path(name))
+    assert refused.value.exit_code == 2
+
+
+def test_a_stem_is_the_name_without_its_suffix() -> None:
+    assert [stem_of(Path(name)) for name in ("a/net.onnx", "net.v2.onnx", ".onnx", "a..b.onnx")] == [
+        "net", "net.v2", ".onnx", "a..b",
+    ]  # fmt: skip
+
+
+@needs_links
+def test_a_link_to_nothing_is_not_replaced(tmp_path: Path) -> None:
+    (tmp_path / "out.html").symlink_to(tmp_path / "missing")
+    with pytest.raises(OutputError, match="no regular file"):
+        check_output(tmp_path / "out.html")

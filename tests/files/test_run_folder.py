@@ -185,3 +185,31 @@ def test_a_kill_at_any_moment_leaves_nothing_after_the_next_start(tmp_path: Path
     )
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) > 25
+
+
+@pytest.mark.parametrize("call", ["mkdir", "open"])
+def test_a_stop_while_the_folder_is_made_leaves_none(place: Path, call: str) -> None:
+    """SIGTERM is a KeyboardInterrupt, which may come when the folder is there and nothing knows of it."""
+    real = getattr(os, call)
+    patch = pytest.MonkeyPatch()
+
+    def stopped(path: Path, *more: object, **options: object) -> object:
+        done = real(path, *more, **options)
+        if Path(path).is_relative_to(place):
+            patch.undo()
+            raise KeyboardInterrupt
+        return done
+
+    patch.setattr(os, call, stopped)
+    with pytest.raises(KeyboardInterrupt):
+        run_folder()
+    assert not list(place.iterdir())
+
+
+def test_a_stop_before_the_caller_has_the_folder_leaves_none(tmp_path: Path) -> None:
+    def stopped(made: object) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        hold_new(tmp_path, PREFIX, keep=stopped)
+    assert not list(tmp_path.iterdir())

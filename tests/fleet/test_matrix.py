@@ -109,7 +109,7 @@ _ONE = '[models."m/*.onnx"]\n'
         (_ONE + "recipes = ['x/a.toml', 'y/a.toml']", "different names"),
         ('[models."m/a.onnx"]\n[models."n/a.onnx"]', "both be called 'a'"),
         ('[models."m/a.onnx"]\n[models."n/A.onnx"]', "both be called"),
-        (_ONE + "targets = ['ort-1.24', '']", "empty name"),
+        (_ONE + "targets = ['ort-1.24', '']", "is empty"),
         ("x = " + "[" * 5000, "deep"),
         ("[", "not TOML"),
     ],
@@ -174,3 +174,14 @@ def test_names_of_an_error_are_few(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as caught:
         selected(jobs, ["nothing-like-it"])
     assert len(caught.value.fix) < 200
+
+
+@pytest.mark.parametrize("pattern", ["m/...onnx", "m/..onnx", "m/.dmlprep-fleet.onnx"])
+def test_a_model_whose_stem_is_no_folder_of_its_own_is_refused(tmp_path: Path, pattern: str) -> None:
+    with pytest.raises(UsageError):
+        _jobs(tmp_path, f'[models."{pattern}"]\n', pattern)
+
+
+def test_a_recipe_whose_stem_is_another_folder_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"would have the folder '\.\.'"):
+        _jobs(tmp_path, '[models."m/a.onnx"]\nrecipes = ["@static-fp32", "...toml"]\n', "m/a.onnx")

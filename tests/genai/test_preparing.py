@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +26,7 @@ from dmlprep.targets import find_target
 from tests.changed import flip, rewrite
 from tests.genai.decoders import CONTEXT, decoder, folder
 from tests.genai.proof.ensembles import heard, listener, seen, viewer
+from tests.system import needs_links
 
 
 def prepared(source: Path, out: Path, **more: Any) -> RunRecord:
@@ -373,3 +375,87 @@ def test_a_number_of_thousands_of_digits_stays_as_it_is(tmp_path: Path) -> None:
     (source / "genai_config.json").write_text(text.replace("{", '{"x": ' + "9" * 5000 + ", ", 1), encoding="utf-8")
     assert prepared(source, tmp_path / "out").exit_code == 0
     assert "9" * 5000 in (tmp_path / "out" / "genai_config.json").read_text(encoding="utf-8")
+
+
+@needs_links
+@pytest.mark.parametrize("name", ["vocab.txt", "sub/vocab.txt", "genai_config.json", "model.onnx"])
+def test_a_link_that_leads_out_of_the_folder_is_refused(name: str, tmp_path: Path) -> None:
+    source = folder(tmp_path / "in", data=False)
+    elsewhere = tmp_path / "elsewhere"
+    if (source / name).exists():
+        (source / name).rename(elsewhere)
+    else:
+        elsewhere.write_text("secret")
+        (source / name).parent.mkdir(exist_ok=True)
+    (source / name).symlink_to(elsewhere)
+    with pytest.raises(InputError, match="is a link that leads out of the folder") as refused:
+        prepared(source, tmp_path / "out")
+    assert Path(refused.value.where) == source / name
+    assert not (tmp_path / "out").exists()
+
+
+@needs_links
+def test_a_snapshot_in_the_cache_of_hugging_face_is_prepared(tmp_path: Path) -> None:
+    repository = tmp_path / "hub" / "models--org--name"
+    source = folder(repository / "snapshots" / "0123abc", data=False)
+    (repository / "blobs").mkdir()
+    for file in [path for path in source.rglob("*") if path.is_file()]:
+        content = repository / "blobs" / hashlib.sha256(file.read_bytes()).hexdigest()
+        file.rename(content)
+        file.symlink_to(os.path.relpath(content, file.parent))
+    assert prepared(source, tmp_path / "out").exit_code == 0
+    assert set(state(tmp_path / "out")) == {*state(source), "run.json"}
+
+
+def _record_names(out: Path, name: str, sha: str) -> None:
+    record = json.loads((out / "run.json").read_bytes())
+    record["facts"]["genai"]["written"][name] = sha
+    (out / "run.json").write_text(json.dumps(record), encoding="utf-8")
+
+
+def test_files_of_the_user_that_a_record_names_stay(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    source = folder(tmp_path / "in")
+    assert prepared(source, out).exit_code == 0
+    (out / ".git" / "refs").mkdir(parents=True)
+    (out / ".git" / "HEAD").write_text("mine")
+    (out / "notes.txt").write_text("mine")
+    (out / "old.txt").write_text("old")
+    _record_names(out, ".git/HEAD", "0" * 64)
+    _record_names(out, "notes.txt", "0" * 64)
+    _record_names(out, "../in/model.onnx", "0" * 64)
+    _record_names(out, "old.txt", hashlib.sha256(b"old").hexdigest())
+    assert prepared(source, out, force=True).exit_code == 0
+    assert (out / ".git" / "HEAD").read_text() == (out / "notes.txt").read_text() == "mine"
+    assert not (out / "old.txt").exists()
+
+
+@pytest.mark.parametrize("change", ["more", "other"])
+def test_a_folder_of_a_provider_that_the_user_changed_is_not_replaced(change: str, tmp_path: Path) -> None:
+    out, source = tmp_path / "out", folder(tmp_path / "in")
+    assert prepared(source, out, fallback="cpu").exit_code == 0
+    assert prepared(source, out, fallback="cpu", force=True).exit_code == 0
+    (out / "dml" / ("notes.txt" if change == "more" else "genai_config.json")).write_text("mine")
+    before = state(out)
+    with pytest.raises(OutputError, match="is not as an earlier run wrote it") as refused:
+        prepared(source, out, fallback="cpu", force=True)
+    assert Path(refused.value.where) == out / "dml"
+    assert prepared(source, out, force=True).exit_code == 0  # makes no folder "dml": it stays, and "cpu" goes
+    after = state(out)
+    assert {name: after.get(name) for name in before if name.startswith("dml/")} == {
+        name: sha for name, sha in before.items() if name.startswith("dml/")
+    }
+    assert not (out / "cpu").exists()
+
+
+def test_what_appears_in_the_folder_meanwhile_is_not_replaced(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+
+    class Late(Observer):
+        def saving(self, done: int, total: int) -> None:
+            (out / "genai_config.json").write_text("mine")
+
+    with pytest.raises(OutputError, match="the file exists"):
+        prepared(folder(tmp_path / "in"), out, observer=Late())
+    assert [p.name for p in out.iterdir()] == ["genai_config.json"]
+    assert (out / "genai_config.json").read_text() == "mine"

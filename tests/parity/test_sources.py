@@ -17,6 +17,7 @@ from dmlprep.parity import load_feeds
 from dmlprep.parity.sources import Pictures
 from dmlprep.parity.sources.sound import resampled
 from tests.parity.models import parse
+from tests.system import needs_links
 
 _HOW = "pip install -e '.[dev]'"
 image = pytest.importorskip("PIL.Image", reason=_HOW)
@@ -265,3 +266,37 @@ def test_feeds_go_into_a_verdict_that_says_given(photos: Path, tmp_path: Path) -
     assert (seeded.inputs, [f.code for f in seeded.findings]) == ("seeded", ["DP710"])
     assert "--feeds" in seeded.findings[0].message
     assert json.loads(json.dumps(seeded.on_made_inputs))
+
+
+@needs_links
+def test_a_link_that_leads_out_of_the_folder_of_pictures_is_refused(photos: Path, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere.png").write_bytes((photos / "0.png").read_bytes())
+    (photos / "0.png").unlink()
+    (photos / "0.png").symlink_to(tmp_path / "elsewhere.png")
+    model = parse(CNN, tmp_path / "m.onnx")
+    with pytest.raises(InputError, match="is a link that leads out of the folder") as refused:
+        made(model, photos, tmp_path)
+    assert refused.value.where == str(photos / "0.png")
+    assert not (tmp_path / "feeds").exists()
+    assert made(model, photos / "0.png", tmp_path)  # the user names it
+
+
+@needs_links
+@pytest.mark.parametrize("name", ["x.npy", "a.npz", "input_0.pb", "test_data_set_0/input_0.pb"])
+def test_a_link_that_leads_out_of_a_folder_of_feeds_is_refused(tmp_path: Path, name: str) -> None:
+    link = tmp_path / "feeds" / name
+    link.parent.mkdir(parents=True)
+    (tmp_path / "elsewhere").write_bytes(b"")
+    link.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(InputError, match="is a link that leads out of the folder"):
+        load_feeds([tmp_path / "feeds"])
+
+
+def test_a_folder_that_is_called_as_a_feed_stays(photos: Path, tmp_path: Path) -> None:
+    model = parse(CNN, tmp_path / "m.onnx")
+    (tmp_path / "feeds" / "7.npz").mkdir(parents=True)
+    (tmp_path / "feeds" / "7.npz" / "mine").write_text("mine")
+    (tmp_path / "feeds" / "8.npz").write_bytes(b"")
+    dmlprep.make_feeds(model, [photos], out=tmp_path / "feeds", force=True)
+    assert (tmp_path / "feeds" / "7.npz" / "mine").read_text() == "mine"
+    assert not (tmp_path / "feeds" / "8.npz").exists()

@@ -163,3 +163,33 @@ def test_a_list_from_outside_removes_nothing_else(model: Path, tmp_path: Path) -
     assert dmlprep.prepare_buckets(model, out=out, buckets=[LARGE], device="cpu", force=True).exit_code == 0
     assert {"mine.onnx", "mine.txt"} <= {p.name for p in out.iterdir()}
     assert not (out / "batch1-rows2.onnx").exists()
+
+
+def _prepared(model: Path, out: Path, *buckets: dict[str, int]) -> None:
+    run = dmlprep.prepare_buckets(model, out=out, buckets=buckets, device="cpu", force=True)
+    assert run.exit_code == 0
+
+
+def test_of_files_that_a_list_names_only_those_with_its_digests_go(model: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    _prepared(model, out, SMALL, LARGE)
+    small, large = bucket_name(SMALL), bucket_name(LARGE)
+    mine = {f"{small}.onnx": "mine", f"{small}.run.json": "{}"}
+    for name, text in mine.items():
+        (out / name).write_text(text)
+    _prepared(model, out, {"batch": 1, "rows": 3})
+    assert {name: (out / name).read_text() for name in mine} == mine
+    assert not (out / f"{large}.onnx").exists()
+    assert not (out / f"{large}.run.json").exists()
+
+
+@pytest.mark.parametrize("name", [".", "..", "", "a/b", "nul"])
+@pytest.mark.parametrize("field", ["file", "record"])
+def test_a_list_that_names_no_plain_file_is_refused(model: Path, tmp_path: Path, field: str, name: str) -> None:
+    out = tmp_path / "out"
+    _prepared(model, out, SMALL)
+    document = json.loads((out / "buckets.json").read_bytes())
+    document["buckets"][0][field] = name
+    (out / "buckets.json").write_text(json.dumps(document))
+    with pytest.raises(InputError):
+        BucketsFile.read(out / "buckets.json")

@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -26,6 +27,7 @@ from dmlprep.record.nodes import NodeTables
 from dmlprep.targets import Target
 from dmlprep.targets.facts import GraphFacts
 from tests.in_process import Run
+from tests.system import needs_links
 
 MODELS = Path(__file__).resolve().parents[2] / "fixtures" / "models"
 
@@ -286,3 +288,48 @@ def test_a_data_file_that_windows_cannot_hold(tmp_path: Path, run: Run) -> None:
     ready = run("prepare", tmp_path / "external_cnn.onnx", "-o", tmp_path / "out", "-r", "@check-only")
     assert ready.code == 0, ready.err
     assert "DP005" not in run("check", tmp_path / "out" / "model.onnx").out
+
+
+class _Late(Observer):
+    """Lets something happen while the result is saved, once."""
+
+    def __init__(self, act: Callable[[], object]) -> None:
+        self._act: Callable[[], object] | None = act
+
+    def saving(self, done: int, total: int) -> None:
+        act, self._act = self._act, None
+        if act is not None:
+            act()
+
+
+def test_of_runs_into_one_folder_the_first_wins_and_the_others_say_so(model: Path, tmp_path: Path) -> None:
+    out = tmp_path / "new"
+
+    def first() -> None:
+        assert api.prepare(model, out=out, recipe="@check-only", pins={}).exit_code == 0
+
+    with pytest.raises(OutputError, match="the file exists") as refused:
+        api.prepare(model, out=out, recipe="@static-fp32", pins={"batch": 1}, observer=_Late(first))
+    assert refused.value.exit_code == 2
+    assert "--force" in refused.value.fix
+    assert json.loads((out / "run.json").read_bytes())["recipe"] == "@check-only"
+    assert sorted(p.name for p in out.iterdir()) == ["model.onnx", "run.json"]
+
+
+@pytest.mark.parametrize("name", _OLD)
+def test_a_file_that_appears_meanwhile_stays(name: str, model: Path, tmp_path: Path) -> None:
+    out = tmp_path / "new"
+    late = _Late(lambda: (out / name).write_text("mine"))
+    with pytest.raises(OutputError, match="the file exists"):
+        api.prepare(model, out=out, recipe="@static-fp32", pins={"batch": 1}, observer=late)
+    assert _seen(out) == {name: "mine"}
+
+
+@needs_links
+def test_a_link_to_nothing_is_not_replaced(model: Path, tmp_path: Path) -> None:
+    out = tmp_path / "new"
+    out.mkdir()
+    (out / "model.onnx").symlink_to(tmp_path / "missing")
+    with pytest.raises(OutputError, match="the file exists"):
+        api.prepare(model, out=out, recipe="@static-fp32", pins={"batch": 1})
+    assert (out / "model.onnx").is_symlink()

@@ -12,6 +12,7 @@ from dmlprep.model import Model
 from dmlprep.project import Suggestion, project_text, read_project, suggest_for
 from tests.fixtures_index import fixture
 from tests.in_process import Run
+from tests.system import needs_links
 
 
 @pytest.fixture
@@ -112,3 +113,28 @@ def test_names_of_strangers_stay_in_their_place(tmp_path: Path) -> None:
     project = read_project(tmp_path / "dmlprep.toml")
     assert list(project.models) == [name]
     assert project.models[name].pins == {name: 1}
+
+
+def test_a_stem_that_is_the_folder_above_leaves_no_result_there(folder: Path, run: Run) -> None:
+    (folder / "models/half_cnn.onnx").rename(folder / "models/...onnx")
+    before = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*"))
+    quick = ("--device", "cpu", "--set", "parity.cpu=false", "-r", "@static-fp32", "-p", "batch=1")
+    done = run("prepare", "models/residual_cnn.onnx", "models/...onnx", "-o", "deep/out", *quick)
+    assert done.code == 2
+    assert "models/...onnx" in done.err
+    (folder / "dmlprep.toml").write_text('out = "deep/out"\n[models."models/...onnx"]\nrecipe = "@static-fp32"\n')
+    assert run("prepare", "models/...onnx", *quick).code == 2
+    (folder / "dmlprep.toml").unlink()
+    assert sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*")) == before
+
+
+@needs_links
+def test_a_linked_folder_in_the_place_of_a_result_is_refused(folder: Path, run: Run) -> None:
+    (folder / "elsewhere").mkdir()
+    (folder / "out").mkdir()
+    (folder / "out/half_cnn").symlink_to(folder / "elsewhere", target_is_directory=True)
+    models = ("models/residual_cnn.onnx", "models/half_cnn.onnx")
+    done = run("prepare", *models, "-o", "out", "-r", "@static-fp32", "-p", "batch=1", "--device", "cpu")
+    assert done.code == 2
+    assert "is a link" in done.err
+    assert list((folder / "elsewhere").iterdir()) == []

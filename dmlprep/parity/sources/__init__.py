@@ -14,6 +14,7 @@ import numpy as np
 
 from dmlprep.errors import InputError, OutputError, UsageError
 from dmlprep.files import FileSet, Unfit, check_path, check_plain, staging_folder, unreadable, unwritable
+from dmlprep.files.links import check_inside, is_plain_file
 from dmlprep.model import Model
 from dmlprep.parity.feeds import Feed, fit_feeds, make_feeds
 from dmlprep.parity.legal import compared_with
@@ -200,6 +201,8 @@ def _sources(sources: Sequence[Path]) -> dict[Kind, list[Path]]:
                 where=str(source),
                 fix="give " + "; ".join(f"{kind} ({' '.join(sorted(known))})" for kind, known in _SUFFIXES.items()),
             )
+        if source.is_dir():
+            check_inside((file for _, file in kinds), source)
         for kind, file in kinds:
             found.setdefault(kind, []).append(file)
     return found
@@ -229,7 +232,7 @@ def _there(request: FeedsRequest) -> set[Path]:
         raise OutputError(f"feeds are there already ({found[0].name})", where=str(request.out), fix=fix)
     if request.out.exists() and not request.out.is_dir():
         raise OutputError("a file of this name exists", where=str(request.out), fix="name a folder")
-    return {path for path in found if re.fullmatch(r"\d+(-[\w-]+)?", path.stem)}
+    return {path for path in found if is_plain_file(path) and re.fullmatch(r"\d+(-[\w-]+)?", path.stem)}
 
 
 def _real(

@@ -18,9 +18,9 @@ import numpy as np
 
 from dmlprep._version import __version__
 from dmlprep.errors import InputError, ModelRefused
-from dmlprep.files import replace
 from dmlprep.metrics import TOLERANCES, ProofRules, data_dependent, degenerate
 from dmlprep.model import Model, freeze
+from dmlprep.model.saving import write_file
 from dmlprep.model.walk import graphs, join_path, label, nodes_by_path
 from dmlprep.precision.emulation.emulate import Accumulation, Rounding, emulate
 from dmlprep.precision.types import is_wide, solve_types
@@ -119,10 +119,8 @@ class _Journal:
     def _write(self) -> None:
         if self._path is None:
             return
-        part = self._path.with_name(self._path.name + ".part")
         state = {"key": self._key, "trials": self._trials, "measured": self._measured}
-        part.write_text(json.dumps(state), encoding="utf-8")
-        replace(part, self._path)
+        write_file(self._path, json.dumps(state).encode("utf-8"))
 
 
 def _digest(kept: Sequence[str]) -> str:
