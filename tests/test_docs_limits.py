@@ -17,6 +17,7 @@ from dmlprep.passes.simplify import SimplifyOptions
 from dmlprep.recipe import ParitySettings
 from dmlprep.recipe.recipe import RECIPE_BYTES
 from dmlprep.runtime import SessionOptions
+from dmlprep.runtime.allowance import PROCESSORS, allowance
 from dmlprep.runtime.offsite.limits import SHARE
 
 PAGE = Path(__file__).parents[1] / "docs" / "foreign-models.md"
@@ -57,15 +58,32 @@ def test_of_what_is_made_of_a_model() -> None:
         "`made_nodes`": f"{budget.NODES:,}, and {budget.NODES_PER_NODE} for each node of the file",
         "`folded_elements`": f"{budget.ELEMENTS:,}",
     }
-    assert {name.strip("`") for name in rows} == set(budget.Limits.__struct_fields__)
+    of_runs = {"run_bytes", "run_seconds"}
+    assert {name.strip("`") for name in rows} == set(budget.Limits.__struct_fields__) - of_runs
     text = " ".join(PAGE.read_text(encoding="utf-8").split())
     assert f"up to {CONSTANT_BYTES // MIB} MiB of integers or {FLOAT_BYTES >> 10} KiB of floats" in text
+
+
+def test_of_models_that_run() -> None:
+    few, more = allowance(0), allowance(MIB)
+    size = "of the model's files and inputs"
+    assert _rows("Models that run") == {
+        "memory of the worker": f"{few.nbytes // MIB} MiB, and {(more.nbytes - few.nbytes) // MIB} for each byte {size}",
+        f"processor time, of at most {PROCESSORS} processors": f"{few.seconds:g} s, and "
+        f"{more.seconds - few.seconds:g} s for each MiB {size}",
+    }
+    small = allowance(100_000 + 640 * 640 * 3 * 4)
+    text = " ".join(PAGE.read_text(encoding="utf-8").split())
+    assert f"may hold {small.nbytes / GIB:.2g} GiB and compute for {small.seconds:.0f} s" in text
+    assert f"A model of 100 MB may hold {allowance(10**8).nbytes / GIB:.0f} GiB" in text
 
 
 def test_all_limits() -> None:
     sim, onnx = onnxsim, door.DEFAULT
     assert _rows("All limits") == {
         "time of one load or run": f"{SessionOptions().time_limit:g} s",
+        "memory and processor time of one load or run on the CPU": f"{allowance(0).nbytes // MIB} MiB and "
+        f"{allowance(0).seconds:g} s, more for large models and inputs",
         "memory of a worker, with all processes below it": f"{100 * SHARE:g} % of the machine's or the container's "
         "memory",
         "onnxsim": f"{_SIMPLIFY.time_limit:g} s; {sim.MEMORY // GIB} GiB and {sim.MEMORY_A_BYTE} times the model "

@@ -149,11 +149,14 @@ def cli(
 
         memory = DEFAULT.memory if onnx_memory is None else onnx_memory << 20
         ctx.with_resource(limited(Limits(onnx_seconds or DEFAULT.seconds, memory, max(DEFAULT.answer, memory // 16))))
-    given = {"made_bytes": made_bytes, "made_nodes": made_nodes, "run_bytes": run_bytes, "run_seconds": run_seconds}
-    if any(value is not None for value in given.values()):
-        from dmlprep.model import budget
+    if any(limit is not None for limit in (made_bytes, made_nodes, run_bytes, run_seconds)):
+        from dmlprep.model.budget import Limits as ModelLimits
+        from dmlprep.model.budget import limited as limited_model
 
-        ctx.with_resource(budget.limited(budget.Limits(**given)))
+        allowed = ModelLimits(
+            made_bytes=made_bytes, made_nodes=made_nodes, run_bytes=run_bytes, run_seconds=run_seconds
+        )
+        ctx.with_resource(limited_model(allowed))
 
 
 def _reader_left(stdout: TextIO) -> NoReturn:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -55,6 +56,14 @@ class GenaiFolder:
     models: tuple[ModelFile, ...]
     other_files: tuple[Path, ...]
     outside: tuple[tuple[str, str], ...] = ()
+
+    def file_bytes(self) -> int:
+        """Bytes of its models and the files beside them, as far as they can be read."""
+        total = 0
+        for file in (*(model.file for model in self.models), *self.other_files):
+            with suppress(OSError):
+                total += file.stat().st_size
+        return total
 
 
 def open_folder(path: Path | str) -> GenaiFolder:

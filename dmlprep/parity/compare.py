@@ -142,7 +142,7 @@ def compare_candidate(
         count = reference.compute(progress)
     except SessionFailure as failure:
         if failure.kind == "limit":
-            return unsaid(f"limit: the original on the CPU: {failure.message}", failure=failure)
+            return unsaid(f"limit: the original: {failure.message}; {failure.next_step}", failure=failure)
         return unsaid(f"the original does not run on the CPU, so there is nothing to compare with: {failure}")
     if count == 0:
         return unsaid("the model has no outputs")
@@ -163,7 +163,7 @@ def compare_candidate(
             text = f"out of time: {failure.message}; {failure.next_step}"
             return unsaid(text, made.device or info, failure)
         if failure.kind == "limit":
-            return unsaid(f"limit: {failure.message}", made.device or info, failure)
+            return unsaid(f"limit: {failure.message}; {failure.next_step}", made.device or info, failure)
         if failure.kind == "memory":
             text = f"out of memory: {failure.message}; {failure.next_step}"
             return unsaid(text, made.device or info, failure)

@@ -117,11 +117,10 @@ def prove(
     checks = _checks(made, settings, rounding, session, observer, host, kept or KeptVerdicts(None))
     verdicts = _compared(checks, original, made, settings, feeds, session, observer, host, metric) if checks else []
     # What went beyond a limit would do so again.
-    limited = any(f.facts.get("kind") == "limit" for v in verdicts for f in v.findings)
+    if any(f.facts.get("kind") == "limit" for v in verdicts for f in v.findings):
+        return verdicts
     # A file that ran was loaded; what an emulation says is of a model of our own making.
-    if not limited and not any(
-        v.outcome == "failed" or (v.outcome in _RAN and v.check in _OF_THE_FILE) for v in verdicts
-    ):
+    if not any(v.outcome == "failed" or (v.outcome in _RAN and v.check in _OF_THE_FILE) for v in verdicts):
         observer.check_started(LOADS)
         verdicts.append(loads(original, made, settings.time_limit, host))
         observer.check_finished(verdicts[-1])

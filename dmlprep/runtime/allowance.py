@@ -7,7 +7,7 @@ tensors that a model makes of a number in it, no size is believed.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dmlprep.model.budget import in_force
 
@@ -25,6 +25,8 @@ PROCESSORS = 4
 
 _MIB = 1 << 20
 
+_BY_SIZE = "by the size of the model and its inputs"
+
 
 @dataclass(frozen=True)
 class Allowance:
@@ -33,26 +35,25 @@ class Allowance:
     Attributes:
         nbytes: of private memory of the worker.
         seconds: of processor time, of at most ``PROCESSORS`` processors at once.
+        why_bytes, why_seconds: what they follow from, for the error text.
     """
 
     nbytes: int
     seconds: float
+    why_bytes: str = _BY_SIZE
+    why_seconds: str = _BY_SIZE
 
     def out_of_memory(self, held: int) -> tuple[str, str]:
         """The rest of a sentence on who held more, and how to allow more."""
-        most = f"{self.nbytes >> 20} MiB follow from the size of the model and its inputs"
-        return f"held {held >> 20} MiB, and was ended: {most}", self._fix(
-            f"--run-bytes {_round(2 * held)}", "run_bytes"
-        )
+        most = f"the limit is {self.nbytes >> 20} MiB ({self.why_bytes})"
+        fix = self._fix(f"--run-bytes {_round(2 * held)}", "run_bytes")
+        return f"held {held >> 20} MiB, {most}, and was ended", fix
 
     def out_of_time(self, used: float) -> tuple[str, str]:
         """The same for processor time."""
-        most = f"{self.seconds:.3g} s follow from the size of the model and its inputs"
-        asked = _round(int(10 * self.seconds) + 1)
-        return (
-            f"used {used:.3g} s of processor time, and was ended: {most}",
-            self._fix(f"--run-seconds {asked}", "run_seconds"),
-        )
+        most = f"the limit is {self.seconds:.3g} s ({self.why_seconds})"
+        fix = self._fix(f"--run-seconds {_round(int(10 * self.seconds) + 1)}", "run_seconds")
+        return f"used {used:.3g} s of processor time, {most}, and was ended", fix
 
     @staticmethod
     def _fix(option: str, name: str) -> str:
@@ -62,10 +63,12 @@ class Allowance:
 def allowance(nbytes: int) -> Allowance:
     """What follows from ``nbytes`` of model files and inputs, or what the user allows."""
     limits = in_force()
-    return Allowance(
-        BYTES + BYTES_PER_BYTE * nbytes if limits.run_bytes is None else limits.run_bytes,
-        SECONDS + SECONDS_PER_MIB * nbytes / _MIB if limits.run_seconds is None else limits.run_seconds,
-    )
+    found = Allowance(BYTES + BYTES_PER_BYTE * nbytes, SECONDS + SECONDS_PER_MIB * nbytes / _MIB)
+    if limits.run_bytes is not None:
+        found = replace(found, nbytes=limits.run_bytes, why_bytes="run_bytes")
+    if limits.run_seconds is not None:
+        found = replace(found, seconds=limits.run_seconds, why_seconds="run_seconds")
+    return found
 
 
 def _round(count: int) -> int:

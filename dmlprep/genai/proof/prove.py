@@ -54,7 +54,7 @@ def prove(original: GenaiFolder, prepared: GenaiFolder, request: ProofRequest) -
         return _proof(original, prepared, request, None, [_not_run(apart, request, began)])
     tokens, checks = _decoder(original, prepared, request, began)
     checks += type_checks(original, prepared)
-    checks += part_checks(original, prepared, request, _on_cpu(request.session))
+    checks += part_checks(original, prepared, request, _on_cpu(request.session, original, prepared))
     checks += unknown_checks(original, request)
     if request.genai and tokens is not None:
         request.progress(0.9, "onnxruntime-genai")
@@ -108,7 +108,7 @@ class _Original:
             SessionFailure: it does not run.
             CheckNotRun: it is no decoder that is known here, or what it needs of other models cannot be had.
         """
-        options = _on_cpu(self._request.session)
+        options = _on_cpu(self._request.session, self._folder, self._prepared)
         session = self._opened.enter_context(open_cpu(file, options))
         names = decoder_names(self._folder, session)
         by = self._prepared if (self._prepared.path / "tokenizer.json").is_file() else self._folder
@@ -154,7 +154,7 @@ def _all_checks(sides: _Sides, request: ProofRequest) -> list[GenaiCheck]:
                 sides.tokens,
                 request.steps,
                 sides.bounds,
-                request.session if device == "dml" else _on_cpu(request.session),
+                request.session if device == "dml" else _on_cpu(request.session, sides.prepared),
                 device == request.device,
                 sides.half,
                 beside,
@@ -165,9 +165,10 @@ def _all_checks(sides: _Sides, request: ProofRequest) -> list[GenaiCheck]:
     return found
 
 
-def _on_cpu(session: SessionOptions) -> SessionOptions:
-    """The same limits, without what chooses a GPU."""
-    return replace(session, device_id=None, performance_preference="default", gpu="", open_by="provider")
+def _on_cpu(session: SessionOptions, *folders: GenaiFolder) -> SessionOptions:
+    """The same limits, and those that follow from the size of the folders; without what chooses a GPU."""
+    plain = replace(session, device_id=None, performance_preference="default", gpu="", open_by="provider")
+    return replace(plain, model_bytes=sum(folder.file_bytes() for folder in folders))
 
 
 def _not_run(reason: str, request: ProofRequest, began: float) -> GenaiCheck:

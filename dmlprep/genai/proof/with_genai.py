@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Iterator, Mapping
 from typing import Literal
 
 from dmlprep.engines.onnxruntime_genai import generate, missing
 from dmlprep.errors import CheckNotRun
+from dmlprep.genai.document import JsonObject
 from dmlprep.genai.folder import GenaiFolder
 from dmlprep.genai.proof.request import ProofRequest
 from dmlprep.genai.proof.tokens import Tokens, texts_of
@@ -17,8 +19,22 @@ from dmlprep.runtime import SessionFailure
 
 __all__ = ["genai_check"]
 
+_REACH_OUT = ("custom_ops_library", "enable_profiling")
+"""Session options: a library that is loaded, and where ONNX Runtime writes the times of nodes."""
+
 _COUNT = 32
 """Tokens that are generated."""
+
+
+def _reaching_out(value: object) -> Iterator[str]:
+    """Keys with which a config makes onnxruntime-genai load a library or write a file, and keys that it may read
+    otherwise than we do."""
+    if isinstance(value, JsonObject):
+        yield from (f"{key!r} twice" for key in value.twice)
+    if isinstance(value, Mapping):
+        yield from (repr(key) for key in _REACH_OUT if value.get(key))
+    for inner in value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ():
+        yield from _reaching_out(inner)
 
 
 def genai_check(
@@ -52,6 +68,10 @@ def genai_check(
 
     if beside := [model.section for model in original.models if model.section != "decoder"]:
         return [GenaiCheck(told("not-run", f"it is run with folders of one decoder here, and this has {beside[0]}"))]
+    for folder in (original, prepared):
+        if (key := next(_reaching_out(folder.config.document), "")) != "":
+            reason = f"{folder.config.path} has {key}, with which onnxruntime-genai runs other code or writes files"
+            return [GenaiCheck(told("not-run", reason))]
     if reason := missing(provider):
         return [GenaiCheck(told("not-run", reason))]
     try:
@@ -63,7 +83,9 @@ def genai_check(
     except CheckNotRun as error:
         return [GenaiCheck(told("not-run", str(error)))]
     except SessionFailure as failed:
-        return [GenaiCheck(told("not-run" if failed.kind in ("timeout", "memory") else "failed", failed.message))]
+        return [
+            GenaiCheck(told("not-run" if failed.kind in ("timeout", "memory", "limit") else "failed", failed.message))
+        ]
     equal = next((i for i, pair in enumerate(zip(first, own, strict=True)) if pair[0] != pair[1]), _COUNT)
     device = DeviceInfo(provider, [f"onnxruntime-genai {version}"])
     text = GreedyText(equal, first, own, None, None, *texts_of(prepared, [first, own]))
