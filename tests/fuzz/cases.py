@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tests.fuzz.archives import mutated_archive
 from tests.fuzz.corpus import Corpus, parent
 from tests.fuzz.fleets import VRAM, fleet_file
 from tests.fuzz.folders import good_folder, hostile_folder
 from tests.fuzz.frames import framed_recipe, preprocessor, takes_pictures
+from tests.fuzz.media import MEDIA, media, reader_model
 from tests.fuzz.models import mutated
+from tests.fuzz.rooms import SECRET, hostile_package, linked, metric_file, project_file, stem
 from tests.fuzz.texts import mutated_json, mutated_text
 from tests.fuzz.values import TEXTS, integer, spoiled, text
 
@@ -38,12 +40,16 @@ class Case:
         kind: what is tried.
         files: contents by name; the first is the one that was mutated.
         command: arguments of ``dmlprep``.
+        links: where symbolic links in the folder lead, by their place.
+        own: files that the command may replace or remove.
     """
 
     number: int
     kind: str
     files: dict[str, bytes]
     command: tuple[str, ...]
+    links: dict[str, str] = field(default_factory=dict)
+    own: frozenset[str] = frozenset()
 
 
 def make(seed: int, number: int, corpus: Corpus, only: Sequence[str] = ()) -> Case:
@@ -51,11 +57,16 @@ def make(seed: int, number: int, corpus: Corpus, only: Sequence[str] = ()) -> Ca
     rng = random.Random(f"{seed}:{number}")
     among = [kind for kind in _KINDS if not only or kind in only]
     kind = rng.choices(among, [_KINDS[name][0] for name in among])[0]
-    files, command = _KINDS[kind][1](rng, corpus)
-    return Case(number, kind, files, tuple(a.replace("\0", "").encode("utf-8", "replace").decode() for a in command))
+    files, command, *more = _KINDS[kind][1](rng, corpus)
+    said = tuple(a.replace("\0", "").encode("utf-8", "replace").decode() for a in command)
+    return Case(number, kind, files, said, *more)
 
 
-_Made = tuple[dict[str, bytes], list[str]]
+_Made = (
+    tuple[dict[str, bytes], list[str]]
+    | tuple[dict[str, bytes], list[str], dict[str, str]]
+    | tuple[dict[str, bytes], list[str], dict[str, str], frozenset[str]]
+)
 
 
 def _model(rng: random.Random, corpus: Corpus) -> dict[str, bytes]:
@@ -255,6 +266,100 @@ def _genai(rng: random.Random, corpus: Corpus) -> _Made:
     return files, ["genai", "prepare", "f", "-o", "out", "--no-proof", "-q", *options, *_form(rng, "json")]
 
 
+def _force(rng: random.Random, corpus: Corpus) -> _Made:
+    """A package that is to replace another one, of which the contract was written by somebody else."""
+    files, own = hostile_package(rng, corpus.package)
+    files |= {"run/run.json": corpus.records[0], "run/model.onnx": corpus.result}
+    links = linked(rng, "app", ["model.onnx", "model.json"]) if rng.random() < 0.2 else {}
+    files = {name: held for name, held in files.items() if name not in links}
+    if links:
+        files["outside/secret.txt"] = SECRET
+    word = ["package", "pack", "run", "-o", "app", "--for", "python", "--unproven", "--force"]
+    if rng.random() < 0.2:
+        word = ["package", "nupkg", "app", "-o", "mine", "--id", "A.B", "--version", "1.0.0"]
+    return files, [*word, *_form(rng, "json")], links, own
+
+
+def _media(rng: random.Random, corpus: Corpus) -> _Made:
+    """Pictures, sound, text and arrays for ``dmlprep feeds``."""
+    kind = rng.choice(MEDIA)
+    files, sources = media(rng, kind, corpus.feeds[0])
+    size = (
+        ["--size", f"{rng.choice(('samples', 'sequence'))}={rng.choice((1, 16, 400, 2**31))}"]
+        if rng.random() < 0.3
+        else []
+    )
+    return {**files, "m.onnx": reader_model(kind)}, ["feeds", "m.onnx", *sources, "-o", "out", "--count", "1", *size]
+
+
+def _project(rng: random.Random, corpus: Corpus) -> _Made:
+    """A project file that lies beside the model."""
+    files = {
+        "dmlprep.toml": project_file(rng),
+        "m.onnx": rng.choice(corpus.models[:20]),
+        "measure.py": metric_file(),
+        "r.toml": rng.choice(corpus.recipes),
+    }
+    system = rng.choice(("cmake", "msbuild", "hatch", "github", "pre-commit"))
+    commands = (
+        ["prepare", "m.onnx", *_UNPROVED],
+        ["prepare", "m.onnx", "-q", "--set", "parity.fp16_emulation=off"],
+        ["prepare", "-q"],
+        ["check", "m.onnx"],
+        ["init", "m.onnx", "--yes", "-o", "made.toml", "--for", system],
+        ["fleet", "--dry-run"],
+    )
+    return files, list(rng.choice(commands))
+
+
+def _links(rng: random.Random, corpus: Corpus) -> _Made:
+    """Folders with links, in commands that copy or read all that is in a folder."""
+    kind = rng.choice((0, 1, 1, 1, 2, 2, 3))
+    if kind == 0:
+        files = {**good_folder("f"), "outside/secret.txt": SECRET}
+        links = linked(rng, "f", [name.partition("/")[2] for name in files if name.startswith("f/")])
+        command = ["genai", "prepare", "f", "-o", "out", "--no-proof", "-q"]
+    elif kind == 1:
+        files = {"run/run.json": corpus.records[0], "run/model.onnx": corpus.result, "outside/secret.txt": SECRET}
+        links = linked(rng, "run", ["run.json", "model.onnx"])
+        command = rng.choice(
+            (
+                ["package", "pack", "run", "-o", "out", "--for", "cpp", "--unproven"],
+                ["kit", "run/model.onnx", "-o", "k.zip"],
+            )
+        )
+    elif kind == 2:
+        files = {"m.onnx": reader_model("picture"), "p/a.png": b"", "outside/secret.txt": SECRET}
+        links = linked(rng, "p", ["a.png", "b.png"])
+        command = ["feeds", "m.onnx", "p", "-o", "out", "--count", "1"]
+    else:
+        files = {"fleet.toml": b'[defaults]\ndevice = "cpu"\nsettings = ["parity.cpu=false"]\n[models."m/*.onnx"]\n'}
+        files |= {"m/a.onnx": rng.choice(corpus.models[:20]), "outside/secret.txt": SECRET}
+        links = linked(rng, "out", ["a", "a/model.onnx", "fleet.json"])
+        command = ["fleet", "-o", "out", "--jobs", "1"]
+    return {name: held for name, held in files.items() if name not in links}, command, links
+
+
+def _names(rng: random.Random, corpus: Corpus) -> _Made:
+    """A good model whose file has the name that a stranger chose."""
+    name = f"{stem(rng)}.onnx"
+    held = corpus.models[rng.randrange(min(20, len(corpus.models)))]
+    if rng.random() < 0.05:
+        table = b'[defaults]\ndevice = "cpu"\nsettings = ["parity.cpu=false"]\n[models."m/*.onnx"]\n'
+        files = {"fleet.toml": table, f"m/{rng.choice((name, chr(0xDCFF) + '.onnx'))}": held}
+        return files, ["fleet", "-o", "out", "--jobs", "1", *_form(rng, "json")]
+    place = f"./{name}"
+    commands = (
+        ["check", place, *_form(rng, "json", "sarif")],
+        ["plan", place, "-r", "@static-fp32"],
+        ["prepare", place, "-o", "out", "-r", "@denote-only", *_UNPROVED],
+        ["prepare", place, "-o", f"out/{name}", "-r", "@denote-only", *_UNPROVED],
+        ["init", place, "--yes", "-o", "made.toml", "--for", rng.choice(("cmake", "msbuild", "github"))],
+        ["explain", place, "--node", "n0"],
+    )
+    return {name: held}, list(rng.choice(commands))
+
+
 def _weights(rng: random.Random, corpus: Corpus) -> _Made:
     """Weights of few bits, of models that have some."""
     model = next((m for m in rng.choices(corpus.models, k=8) if any(op in m for op in _WEIGHTED)), corpus.models[0])
@@ -299,6 +404,11 @@ _KINDS: dict[str, tuple[float, Callable[[random.Random, Corpus], _Made]]] = {
     "package": (3, _package),
     "genai": (6, _genai),
     "weights": (4, _weights),
+    "force": (3, _force),
+    "media": (3, _media),
+    "project": (2, _project),
+    "links": (2, _links),
+    "names": (3, _names),
 }
 
 KINDS = tuple(_KINDS)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from xml.etree import ElementTree
 
+from dmlprep.record.printable import printable
 from tests.fuzz.texts import mutated_text
 from tests.fuzz.values import DOUBLES, TEXTS, integer, text
 
@@ -180,4 +181,5 @@ def fleet_left(out: Path, code: int) -> str:
         if job["outcome"] == "internal-error":
             return "a job with an internal error"
     there = {path.relative_to(out).parent.as_posix() for path in out.rglob("job.json")}
-    return "" if there <= {job["name"] for job in record["jobs"]} else "a folder of no job"
+    names = {job["name"] for job in record["jobs"]}
+    return "" if {printable(name) for name in there} <= {printable(name) for name in names} else "a folder of no job"

@@ -24,6 +24,7 @@ from dmlprep.runtime.memory import Family
 from tests.fuzz.cases import Case
 from tests.fuzz.fleets import fleet_left
 from tests.fuzz.folders import left_of_folder
+from tests.fuzz.rooms import CANARY, SECRET
 
 __all__ = ["MEMORY", "SECONDS", "Outcome", "Runner", "found", "run_all", "runners", "save"]
 
@@ -44,6 +45,9 @@ _COMMAND, _FAULT = "command.json", "fault.txt"
 
 _MOST_SAID = 64 << 20
 """Bytes of what a command says that are looked at."""
+
+_COMMANDS = re.compile(r"##(vso)?\[", re.IGNORECASE)
+"""What Azure Pipelines and GitHub take for a command anywhere in a line."""
 
 _LOUD = re.compile("[\x00-\x08\x0b-\x1f\x7f\x80-\x9f\u202a-\u202e\u2066-\u2069]")
 """Characters that do something to a terminal."""
@@ -96,6 +100,9 @@ class Runner:
         for name, content in case.files.items():
             (place / name).parent.mkdir(parents=True, exist_ok=True)
             (place / name).write_bytes(content)
+        for name, target in case.links.items():
+            (place / name).parent.mkdir(parents=True, exist_ok=True)
+            (place / name).symlink_to(target)
         began = time.monotonic()
         answer, fault, memory = self._ask(case, began)
         seconds = time.monotonic() - began
@@ -200,11 +207,19 @@ def _fault(case: Case, place: Path, code: int, raised: str, out: str, err: str) 
         return f"exit code {code}: {_plain(said[0] if said else '')}"
     if loud := _LOUD.search(out) or _LOUD.search(err):
         return f"printed the character U+{ord(loud[0]):04X}"
-    if any(line.startswith("error: forged") for line in (out + "\n" + err).splitlines()):
+    lines = (out + "\n" + err).splitlines()
+    if any(line.startswith("error: forged") for line in lines):
         return "printed a forged line"
+    if any(line.lstrip().startswith("::") or _COMMANDS.search(line) for line in lines):
+        return "printed a command to a CI machine"
     for name, content in case.files.items():
-        if not (place / name).is_file() or (place / name).read_bytes() != content:
+        if name not in case.own and (not (place / name).is_file() or (place / name).read_bytes() != content):
             return f"changed {name}"
+    for name, target in case.links.items():
+        if not (place / name).is_symlink() or os.readlink(place / name) != target:
+            return "changed a link"
+    if (place / CANARY).exists() and "measure.py" not in err:
+        return "ran code of the folder without its name"
     if "--format" in case.command and code in (0, 1) and out.strip():
         try:
             json.loads(out)
@@ -215,13 +230,16 @@ def _fault(case: Case, place: Path, code: int, raised: str, out: str, err: str) 
 
 def _left(case: Case, place: Path, code: int) -> str:
     """What is wrong with the files that a command left."""
-    given = {str(parent) for name in case.files for parent in (Path(name), *Path(name).parents)}
+    known = [*case.files, *case.links]
+    given = {str(parent) for name in known for parent in (Path(name), *Path(name).parents)}
     left = {str(p.relative_to(place)) for p in place.rglob("*")} - given
     word = _word(case)
     if word == "fleet":
         left = {name for name in left if not name.startswith("out/.dmlprep-fleet")}
     if hidden := [name for name in left if ".dmlprep" in name]:
         return f"left {_plain(hidden[0])}"
+    if any(SECRET in (place / name).read_bytes() for name in left if (place / name).is_file()):
+        return "copied a file from outside of the folder"
     if word == "fleet":
         return _of_fleet(case, place, code, left)
     if word == "genai":
@@ -246,6 +264,8 @@ def _word(case: Case) -> str:
 def _of_fleet(case: Case, place: Path, code: int, left: set[str]) -> str:
     if outside := [name for name in left if name.partition("/")[0] != "out"]:
         return f"left {_plain(outside[0])}"
+    if case.links:
+        return ""  # the reports that are there may be others'
     if "--dry-run" in case.command:
         return f"left {_plain(min(left))}" if left else ""
     return "" if "--shard" in case.command or "--only" in case.command else fleet_left(place / "out", code)
@@ -325,14 +345,19 @@ def save(outcome: Outcome, folder: Path) -> Path:
     for file, content in outcome.case.files.items():
         (place / file).parent.mkdir(parents=True, exist_ok=True)
         (place / file).write_bytes(content)
-    (place / _COMMAND).write_text(json.dumps(outcome.case.command), encoding="utf-8")
+    case = outcome.case
+    more = {"command": case.command, "links": case.links, "own": sorted(case.own)}
+    (place / _COMMAND).write_text(json.dumps(more if case.links or case.own else case.command), encoding="utf-8")
     (place / _FAULT).write_bytes(f"{outcome.fault}\n{outcome.detail}\n".encode("utf-8", "backslashreplace"))
     return place
 
 
 def found(folder: Path) -> Case:
     """The case of a finding that was written down."""
-    command = json.loads((folder / _COMMAND).read_text(encoding="utf-8"))
+    said = json.loads((folder / _COMMAND).read_text(encoding="utf-8"))
+    command, links, own_files = (
+        (said["command"], said["links"], said["own"]) if isinstance(said, dict) else (said, {}, ())
+    )
     own = [file for file in sorted(folder.rglob("*")) if file.is_file() and file.name not in (_COMMAND, _FAULT)]
     files = {file.relative_to(folder).as_posix(): file.read_bytes() for file in own}
-    return Case(0, folder.name.split("-")[0], files, tuple(command))
+    return Case(0, folder.name.split("-")[0], files, tuple(command), links, frozenset(own_files))
