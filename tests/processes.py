@@ -10,7 +10,9 @@ import sys
 import time
 from pathlib import Path
 
-__all__ = ["alive", "gone_within", "interrupted"]
+from dmlprep.processes.confinement import takes_filters
+
+__all__ = ["alive", "gone_within", "interrupted", "is_filtered"]
 
 _SYNCHRONIZE, _WAIT_TIMEOUT = 0x00100000, 0x102
 
@@ -35,6 +37,14 @@ def alive(pid: int) -> bool:
             if pid in (int(group), int(stat.parent.name)) and state != "Z":
                 return True
     return False
+
+
+def is_filtered(pid: int) -> bool:
+    """Whether a filter of system calls holds the process, where this kernel takes one."""
+    if not takes_filters():
+        return True
+    rows = dict(row.split(":", 1) for row in Path(f"/proc/{pid}/status").read_text().splitlines())
+    return rows["Seccomp"].strip() == "2" and rows["NoNewPrivs"].strip() == "1"
 
 
 def interrupted(process: subprocess.Popen[str]) -> str:

@@ -14,6 +14,7 @@ import msgspec
 from dmlprep._version import __version__
 from dmlprep.cli.options import format_option, quiet_option
 from dmlprep.cli.output import echo, echo_lines, print_json
+from dmlprep.processes.confinement import lacking, landlock_abi, takes_filters
 from dmlprep.record import Finding, finding
 
 if TYPE_CHECKING:
@@ -112,6 +113,13 @@ def _show_app(report: AppReport, output_format: str, *, quiet: bool) -> int:
     return 1 if any(found.severity == "error" for found in report.findings) else 0
 
 
+def _confinement_line() -> str:
+    """How far the kernel confines the worker that opens models on the CPU."""
+    if missing := lacking():
+        return f"CPU worker: not fully confined: {'; '.join(missing)}"
+    return f"CPU worker: confined by Landlock (ABI {landlock_abi()}) and seccomp"
+
+
 def _fine(status: DmlStatus | None) -> str:
     answers = f"; DirectML: {status.device}" if status is not None and status.available else ""
     return f"nothing is broken{answers}"
@@ -168,6 +176,7 @@ def command(quiet: bool, output_format: str, no_dml: bool, adapters: bool, app: 
             "python": platform.python_version(),
             "system": system_name(),
             "libraries": versions,
+            "cpu_worker": {"landlock": landlock_abi(), "seccomp": takes_filters(), "lacking": lacking()},
             "dml": None if status is None else msgspec.to_builtins(status),
             "windows_ml": catalog_lines(),
             "findings": msgspec.to_builtins(findings),
@@ -180,6 +189,7 @@ def command(quiet: bool, output_format: str, no_dml: bool, adapters: bool, app: 
         echo(f"dmlprep {__version__}, Python {platform.python_version()}, {system_name()}")
         for name, version in versions.items():
             echo(f"  {name} {version}")
+        echo(_confinement_line())
         if status is not None and status.available:
             echo(f"DirectML: {status.device}")
         for line in catalog_lines():

@@ -2,9 +2,10 @@
 
     python -I -S worker.py PARENT LIBRARY FOLDER
 
-Of dmlprep it imports ``processes/confinement.py`` alone, of onnx, numpy and protobuf nothing, so that it is ready after some 55 ms. A request is its limits
-(``BOUNDS``) and a frame: the number of its parts, their lengths in bytes, and their bytes. The first part is a word of
-``WORK``. The answer is a frame: ``ok`` and what came out, ``no`` and what onnx says, or ``memory``.
+It imports ``processes/confinement.py``, and no other module of dmlprep, onnx, numpy or protobuf, so that it is ready
+after some 55 ms. A request is its limits (``BOUNDS``) and a frame: the number of its parts, their lengths in bytes, and
+their bytes. The first part is a word of ``WORK``. The answer is a frame: ``ok`` and what came out, ``no`` and what onnx
+says, or ``memory``.
 """
 
 from __future__ import annotations

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import stat
 import struct
 import sys
 
@@ -121,7 +122,7 @@ def confine(read: Iterable[str | os.PathLike[str]] = (), write: Iterable[str | o
     if libc.prctl(_NO_NEW_PRIVS, 1, 0, 0, 0):
         return  # a kernel before 3.5: nothing of what follows is there
     if abi := landlock_abi():
-        _restrict(libc, abi, [*map(os.fspath, read)], [*map(os.fspath, write)])
+        _restrict(libc, abi, [os.fspath(path) for path in read], [os.fspath(path) for path in write])
     if os.uname().machine in _X86_64:
         raw = seccomp.program(os.getpid())
         code = ctypes.create_string_buffer(raw, len(raw))
@@ -168,7 +169,7 @@ def _allow(libc: ctypes.CDLL, ruleset: int, path: str, access: int) -> None:
         place = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except OSError:
         return
-    if not os.path.isdir(f"/proc/self/fd/{place}"):
+    if not stat.S_ISDIR(os.fstat(place).st_mode):
         access &= _READ_FILE | _WRITE_FILE | _TRUNCATE
     libc.syscall(_ADD_RULE, ruleset, _PATH_BENEATH, struct.pack("=Qi", access, place), 0)
     if path.startswith("/proc/"):
@@ -179,9 +180,20 @@ def _allow(libc: ctypes.CDLL, ruleset: int, path: str, access: int) -> None:
 
 def _python() -> Iterator[str]:
     """Where the interpreter, its modules and its libraries lie, but no folder that holds the user's home as well."""
-    home = os.path.realpath(os.path.expanduser("~"))
+    place, homes = os.path.realpath(os.path.expanduser("~")), {_identity("/")}
+    while place != "/":
+        homes.add(_identity(place))
+        place = os.path.dirname(place)
     yield os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     libraries = os.environ.get("LD_LIBRARY_PATH", "").split(":")
     for path in dict.fromkeys((sys.prefix, sys.base_prefix, *sys.path, *libraries)):
-        if os.path.isabs(path) and os.path.commonpath((home, os.path.realpath(path))) != os.path.realpath(path):
+        if os.path.isabs(path) and (found := _identity(path)) is not None and found not in homes:
             yield path
+
+
+def _identity(path: str) -> tuple[int, int] | None:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino

@@ -1,8 +1,8 @@
 """What a child process must be on Windows: without a console window or a crash dialog, and never left behind.
 
 Elsewhere everything here does nothing: process groups and signals serve there. Sources (learn.microsoft.com): "Job
-Objects", JOBOBJECT_EXTENDED_LIMIT_INFORMATION, JOBOBJECT_BASIC_PROCESS_ID_LIST, "Process Creation Flags", SetErrorMode,
-PROCESS_MEMORY_COUNTERS_EX.
+Objects", JOBOBJECT_EXTENDED_LIMIT_INFORMATION, JOBOBJECT_BASIC_UI_RESTRICTIONS, JOBOBJECT_BASIC_PROCESS_ID_LIST,
+"Process Creation Flags", SetErrorMode, PROCESS_MEMORY_COUNTERS_EX.
 """
 
 from __future__ import annotations
@@ -30,11 +30,15 @@ _BLAS_THREADS = "OPENBLAS_NUM_THREADS"
 large matrices: ONNX Runtime has threads of its own, and of workers the evaluator alone multiplies in numpy."""
 
 _ERROR_MODE = 0x0001 | 0x0002 | 0x8000  # SEM_FAILCRITICALERRORS, SEM_NOGPFAULTERRORBOX, SEM_NOOPENFILEERRORBOX
-_LIMIT_JOB_MEMORY, _LIMIT_DIE_ON_EXCEPTION, _LIMIT_KILL_ON_CLOSE = 0x0200, 0x0400, 0x2000
-_EXTENDED_LIMITS, _PROCESS_IDS = 9, 3  # JOBOBJECTINFOCLASS
+_LIMIT_PROCESSES, _LIMIT_JOB_MEMORY, _LIMIT_DIE_ON_EXCEPTION, _LIMIT_KILL_ON_CLOSE = 0x0008, 0x0200, 0x0400, 0x2000
+_EXTENDED_LIMITS, _UI_RESTRICTIONS, _PROCESS_IDS = 9, 4, 3  # JOBOBJECTINFOCLASS
+_NO_UI = 0x02 | 0x04 | 0x08 | 0x10 | 0x40 | 0x80
+"""JOB_OBJECT_UILIMIT_*: reading and writing the clipboard, system parameters, display settings, desktops, the end of
+Windows. Handles and atoms are left, which graphics drivers may use."""
 _QUERY_LIMITED, _VM_READ = 0x1000, 0x0010
 _MOST_PROCESSES = 64
-"""Processes of a job that are looked at: a worker is one, behind the launcher of a virtual environment two."""
+"""Processes that a job may have, and that are looked at: a worker is one, behind the launcher of a virtual environment
+two; pip has some more."""
 
 
 class _Basic(ctypes.Structure):
@@ -93,7 +97,8 @@ class _Counters(ctypes.Structure):
 
 def environment() -> dict[str, str]:
     """The environment of a worker: ours, without telemetry, and without the threads of numpy's OpenBLAS."""
-    return {_TELEMETRY: "1", _BLAS_THREADS: "1", **os.environ}
+    # Whatever the user has set: a thread that is there before a worker confines itself is not confined.
+    return {_TELEMETRY: "1", **os.environ, _BLAS_THREADS: "1"}
 
 
 if sys.platform == "win32":
@@ -125,10 +130,15 @@ if sys.platform == "win32":
             self._kernel = _kernel()
             self._handle = self._kernel.CreateJobObjectW(None, None)
             self._limit(0)
+            restrictions = ctypes.c_uint32(_NO_UI)
+            self._kernel.SetInformationJobObject(
+                self._handle, _UI_RESTRICTIONS, ctypes.byref(restrictions), ctypes.sizeof(restrictions)
+            )
 
         def _limit(self, job_memory: int) -> None:
             limits = _Extended()
-            limits.basic.flags = _LIMIT_KILL_ON_CLOSE | _LIMIT_DIE_ON_EXCEPTION
+            limits.basic.flags = _LIMIT_KILL_ON_CLOSE | _LIMIT_DIE_ON_EXCEPTION | _LIMIT_PROCESSES
+            limits.basic.most_processes = _MOST_PROCESSES
             if job_memory:
                 limits.basic.flags |= _LIMIT_JOB_MEMORY
                 limits.job_memory = job_memory

@@ -1,7 +1,9 @@
-"""dmlprep's own time: ``prepare`` without the proof beside onnx's load and save, ``check`` beside another checkout's.
+"""dmlprep's own time: ``prepare`` without the proof beside onnx's load and save; beside another checkout's, ``check``,
+or ``prepare`` with the proof on the CPU.
 
     python -m tests.benchmarks.own_speed minilm.onnx:batch=2,sequence=64 resnet50.onnx:batch=1 ...
     python -m tests.benchmarks.own_speed --check --against ../old fixtures/models/bert_encoder.onnx ...
+    python -m tests.benchmarks.own_speed --proof --against ../old fixtures/models/residual_cnn.onnx:N=1 ...
     python -m tests.benchmarks.own_speed --large 5
 
 Whole processes are timed, Python's start and all imports included, in turn with the other: one pair after the other,
@@ -175,6 +177,21 @@ def checks(models: Sequence[str], folder: Path, rounds: int, other: Path) -> Non
         print(row(Path(text).stem, pairs), flush=True)
 
 
+def proofs(models: Sequence[str], folder: Path, rounds: int, other: Path, recipe: str) -> None:
+    """Print the table of ``prepare`` with the proof on the CPU, in this checkout beside another's."""
+    print(_head("there", "here"))
+    for text in models:
+        path, _, sizes = text.partition(":")
+        line = prepare_command(Path(path).resolve(), folder / "out", sizes.split(",") if sizes else [], recipe)
+        whole = [*line[: -len(_NO_PROOF)], "--device", "cpu"]
+        pairs = paired(
+            lambda whole=whole: run(whole, folder, other.resolve()),  # type: ignore[misc]
+            lambda whole=whole: run(whole, folder),  # type: ignore[misc]
+            rounds,
+        )
+        print(row(Path(path).stem, pairs), flush=True)
+
+
 def make_large(path: Path, nbytes: int) -> int:
     """Write a network of matrix products, sums and Relu with a free batch; its weights go to ``path`` + ``.data``.
 
@@ -234,13 +251,13 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5, help="pairs that are counted")
     parser.add_argument("--recipe", default="@static-fp32")
     parser.add_argument("--check", action="store_true", help="time check")
-    parser.add_argument("--against", type=Path, help="a checkout whose check is the other")
+    parser.add_argument("--against", type=Path, help="a checkout whose check, or prepare with --proof, is the other")
     parser.add_argument("--large", type=float, help="GB of a model to be made, prepared and removed")
-    parser.add_argument("--proof", action="store_true", help="with --large: once more with the proof on the CPU")
+    parser.add_argument("--proof", action="store_true", help="with the proof on the CPU: --large, --against")
     parser.add_argument("--folder", type=Path, help="where files are made; on the disk that is to be measured")
     asked = parser.parse_args()
-    if asked.check and asked.against is None:
-        parser.error("--check needs --against")
+    if (asked.check or (asked.proof and not asked.large)) and asked.against is None:
+        parser.error("--check and --proof need --against")
     print(
         f"dmlprep of {ROOT.name}, onnx {onnx.__version__}, {os.cpu_count()} processors, load {os.getloadavg()[0]:.1f}"
     )
@@ -248,6 +265,8 @@ def main() -> None:
         folder = Path(name)
         if asked.large:
             large(asked.large, folder, asked.recipe, proof=asked.proof)
+        elif asked.proof:
+            proofs(asked.models, folder, asked.rounds, asked.against, asked.recipe)
         elif asked.check:
             checks(asked.models, folder, asked.rounds, asked.against)
         else:

@@ -96,6 +96,10 @@ def test_doctor_in_this_environment() -> None:
     assert record["findings"] == []
     assert record["dml"] is None
     assert "onnx" in record["libraries"]
+    kept = record["cpu_worker"]
+    assert bool(kept["lacking"]) == (kept["landlock"] == 0 or not kept["seccomp"])
+    shown = CliRunner().invoke(doctor, ["--no-dml"]).stdout
+    assert ("CPU worker: not fully confined: " if kept["lacking"] else "CPU worker: confined by Landlock") in shown
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the runtime is Linux's")

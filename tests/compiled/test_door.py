@@ -18,7 +18,7 @@ from dmlprep.compiled import calls, door
 from dmlprep.compiled.door import Limits, limited
 from dmlprep.errors import CheckNotRun, ToolFailed
 from fixtures.crashing import MODELS, calls_twice
-from tests.processes import gone_within
+from tests.processes import gone_within, is_filtered
 from tests.system import not_on_windows
 
 MIB = 1 << 20
@@ -54,6 +54,11 @@ def worker() -> int:
     process = door._door._process
     assert process is not None
     return process._process.pid
+
+
+@not_on_windows("Windows has no such filter")
+def test_the_process_is_confined() -> None:
+    assert is_filtered(worker())
 
 
 @not_on_windows("under Wine a process that really crashes stays")

@@ -15,7 +15,7 @@ import pytest
 from dmlprep.engines import onnxsim, onnxsim_process
 from dmlprep.errors import ModelRefused, OutputError
 from dmlprep.runtime.child import Child
-from tests.processes import alive, gone_within
+from tests.processes import alive, gone_within, is_filtered
 
 TEXT = """<ir_version: 8, opset_import: ["" : 17]>
 g (float[2, 3] x) => (float[2, 3] y) { a = Identity (x) y = Relu (a) }"""
@@ -50,6 +50,7 @@ def test_it_simplifies_and_is_kept(starts: Starts) -> None:
         assert [n.op_type for n in simplify().graph.node] == ["Relu"]
     assert len(starts) == 1
     assert starts[0].alive
+    assert is_filtered(starts[0].pid)
     assert not [path for path in starts[0].exchange.iterdir() if path.suffix == ".onnx"]
 
 
