@@ -8,7 +8,6 @@ import json
 import math
 import os
 import shutil
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from pathlib import Path
@@ -21,14 +20,11 @@ from dmlprep.record import DeviceInfo
 from dmlprep.runtime.allowance import PROCESSORS, Allowance, allowance
 from dmlprep.runtime.child import Child, interrupted
 from dmlprep.runtime.failure import FULL, SessionFailure, disk_full, failure
-from dmlprep.runtime.results import machine_memory, open_result, read_result
+from dmlprep.runtime.results import machine_memory, read_result
 from dmlprep.runtime.types import Kept, MemoryUse, NodePlacement, NodeTiming, RunValue, SessionOptions, ValueInfo
 from dmlprep.runtime.wire import FEEDS, RESULTS, dims_from_fields, dims_to_fields, read_tensor, write_tensor
 
 __all__ = ["Session", "SessionHost", "parse_profile"]
-
-_LARGE = 1 << 26
-"""Bytes from which an output is read from the page cache in place, not copied."""
 
 _CLOSE_SECONDS = 60.0
 """How long a worker may take to let go of a model."""
@@ -71,7 +67,6 @@ class SessionHost:
         device: makes the device's description from what the worker says of itself.
         stage: puts a model where the worker can see it; gives the name to send, the options to send with it, and what
             to call once it is loaded.
-        stranger: the worker is kept in a sandbox: what it leaves is copied, since it could change it while it is read.
         needs: the files of a model, for a worker that confines itself to them before it opens the first one.
     """
 
@@ -81,13 +76,11 @@ class SessionHost:
         device: Callable[[Mapping[str, str]], DeviceInfo],
         stage: Stage | None = None,
         *,
-        stranger: bool = False,
         needs: Callable[[Path, SessionOptions], set[Path]] | None = None,
     ) -> None:
         self._start = start
         self._describe = device
         self._stage = stage or _in_place
-        self._stranger = stranger
         self._needs = needs
         self._readable: set[Path] = set()
         self._former: list[Child] = []
@@ -157,9 +150,7 @@ class SessionHost:
             took = [_seconds(row) for row in answer if row[0] == "took"]
         # What only a session knows: its adapter and driver.
         device = self._describe({**self._facts, **_facts(answer)})
-        session = Session(
-            child, number, path, options, device, values["input"], values["output"], stranger=self._stranger
-        )
+        session = Session(child, number, path, options, device, values["input"], values["output"])
         session.load_seconds = took[0] if took else None
         return session
 
@@ -287,8 +278,6 @@ class Session:
         device: DeviceInfo,
         inputs: tuple[ValueInfo, ...],
         outputs: tuple[ValueInfo, ...],
-        *,
-        stranger: bool = False,
     ) -> None:
         self._child = child
         self._number = number
@@ -302,7 +291,6 @@ class Session:
         self._owner: SessionHost | None = None
         self._timings: tuple[NodeTiming, ...] | None = None
         self._closed = False
-        self._stranger = stranger
         self.load_seconds: float | None = None
         child.sessions += 1
 
@@ -450,20 +438,14 @@ class Session:
         # It was in the worker's memory.
         limit = self._options.memory_limit or machine_memory()
         try:
-            return read_tensor(path, row[2], shape, mapped=self._mapped(path), limit=limit)
+            # A copy: the worker could cut the file short while it is read, which would end this process.
+            return read_tensor(path, row[2], shape, limit=limit)
         except (OSError, ValueError, TypeError, MemoryError) as error:
             if shutil.disk_usage(self._child.exchange).free < _NO_ROOM:
                 raise disk_full(self._child.exchange, OSError(FULL[0], os.strerror(FULL[0]))) from error
             raise failure("protocol", f"output {row[1]}: {error}", str(self.path)) from error
         finally:
             _discard(path)
-
-    def _mapped(self, path: Path) -> bool:
-        # Windows does not remove a file that is mapped.
-        if self._stranger or sys.platform == "win32":
-            return False
-        with open_result(path) as file:
-            return os.fstat(file.fileno()).st_size >= _LARGE
 
     def placement(self) -> tuple[NodePlacement, ...]:
         """Which provider each node went to, before fusion; needs ``record_placement``."""

@@ -50,7 +50,7 @@ def _needs(path: Path, options: SessionOptions) -> set[Path]:
 
 def _confined_host(device: str, name: str, describe: Callable[[Mapping[str, str]], DeviceInfo]) -> SessionHost:
     needs = _needs if sys.platform.startswith("linux") else None
-    return SessionHost(lambda: python_worker(device, name), describe, stranger=needs is not None, needs=needs)
+    return SessionHost(lambda: python_worker(device, name), describe, needs=needs)
 
 
 def cpu_host() -> SessionHost:

@@ -384,9 +384,7 @@ def liar(tmp_path: Path) -> Iterator[Callable[..., SessionHost]]:
             code = _LIAR.format(exchange=str(exchange), said=said, plant=plant, loaded=loaded)
             return [sys.executable, "-S", "-u", "-c", textwrap.dedent(code)]
 
-        hosts.append(
-            SessionHost(lambda: Child(command, "the liar"), lambda facts: DeviceInfo("a liar", []), stranger=True)
-        )
+        hosts.append(SessionHost(lambda: Child(command, "the liar"), lambda facts: DeviceInfo("a liar", [])))
         return hosts[-1]
 
     yield make
@@ -488,8 +486,8 @@ def test_a_profile_that_makes_no_sense(liar: Callable[..., SessionHost], tmp_pat
     assert caught.value.kind == "protocol"
 
 
-def test_an_output_of_a_stranger_is_a_copy(liar: Callable[..., SessionHost], tmp_path: Path) -> None:
-    """80 MiB, which would be read in place else: cutting the file short would end this process."""
+def test_an_output_is_a_copy(liar: Callable[..., SessionHost], tmp_path: Path) -> None:
+    """80 MiB: if they were read in place, cutting the file short would end this process."""
     count = 20 << 20
     plant = f"file = open(results + '/big', 'wb+'); file.truncate({4 * count}); file.flush()"
     host = liar(f"value y float32 big {count}", plant)

@@ -38,7 +38,7 @@ class _Host(SessionHost):
     """
 
     def __init__(self, layout: Layout, release: str, traits: Sequence[str], gpu: Gpu | None) -> None:
-        super().__init__(self._started, lambda facts: describe(facts, traits, gpu), self._staged, stranger=True)
+        super().__init__(self._started, lambda facts: describe(facts, traits, gpu), self._staged)
         self._layout = layout
         self._gpu = gpu
         self._release = release
