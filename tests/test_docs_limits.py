@@ -68,7 +68,8 @@ def test_of_models_that_run() -> None:
     few, more = allowance(0), allowance(MIB)
     size = "of the model's files and inputs"
     assert _rows("Models that run") == {
-        "memory of the worker": f"{few.nbytes // MIB} MiB, and {(more.nbytes - few.nbytes) // MIB} for each byte {size}",
+        "memory of the worker": f"{few.nbytes // MIB} MiB, and {(more.nbytes - few.nbytes) // MIB} for each byte "
+        f"{size}",
         f"processor time, of at most {PROCESSORS} processors": f"{few.seconds:g} s, and "
         f"{more.seconds - few.seconds:g} s for each MiB {size}",
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict
 
@@ -11,12 +12,12 @@ from dmlprep.errors import UsageError
 if TYPE_CHECKING:
     import numpy as np
 
-    from dmlprep.metrics import UserMetric
+    from dmlprep.metrics import NamedMetric, UserMetric
     from dmlprep.pipeline import Observer
-    from dmlprep.recipe import Plan
+    from dmlprep.recipe import Plan, Recipe
     from dmlprep.runtime import SessionOptions
 
-__all__ = ["Device", "Feeds", "Metric", "PrepareOptions", "Progress", "dml_session", "user_metric"]
+__all__ = ["Device", "Feeds", "Metric", "PrepareOptions", "Progress", "dml_session", "recipe_metric", "user_metric"]
 
 Device = Literal["auto", "cpu", "dml"]
 
@@ -72,14 +73,37 @@ def dml_session(
     return session, ['parity.dml="off"'] if device == "cpu" else []
 
 
-def user_metric(metric: str | Metric | None, bound: float | None, plan: Plan | None = None) -> UserMetric | None:
-    """The user's measure, else the recipe's, whose path is relative to the recipe."""
-    from dmlprep.metrics import UserMetric, load_metric
+def recipe_metric(recipe: Recipe) -> NamedMetric | None:
+    """The metric that a recipe names, or a setting of it."""
+    from dmlprep.metrics import NamedMetric
 
-    if metric is None and plan is not None and plan.recipe.parity.metric:
-        parity, name = plan.recipe.parity, plan.recipe.name
-        folder = None if name.startswith("@") else Path(name).parent
-        return load_metric(parity.metric, bound if bound is not None else parity.metric_bound, folder)
+    if not recipe.parity.metric:
+        return None
+    if recipe.name.startswith("@"):
+        return NamedMetric(recipe.parity.metric, "the setting parity.metric")
+    return NamedMetric(recipe.parity.metric, recipe.name, Path(recipe.name).parent)
+
+
+def user_metric(
+    metric: str | Metric | NamedMetric | None,
+    bound: float | None,
+    plan: Plan | None = None,
+    observer: Observer | None = None,
+) -> UserMetric | None:
+    """The user's measure, else the recipe's, whose path is relative to the recipe.
+
+    Args:
+        observer: is told of code that a file names, before it runs.
+    """
+    from dmlprep.metrics import NamedMetric, UserMetric, load_metric
+
+    if metric is None and plan is not None and (metric := recipe_metric(plan.recipe)) is not None:
+        bound = bound if bound is not None else plan.recipe.parity.metric_bound
+    if isinstance(metric, NamedMetric):
+        if observer is not None:
+            observer.runs_code(metric.by, metric.code)
+        found = load_metric(metric.name, bound, metric.folder)
+        return None if found is None else replace(found, named_by=metric.by)
     if metric is None or isinstance(metric, str):
         return load_metric(metric or "", bound)
     return UserMetric(getattr(metric, "__name__", "metric"), metric, bound)

@@ -174,9 +174,7 @@ def _request(
     session, overrides = dml_session(device, device_id, adapter, gpu, require_dml)
     overrides = [*settings, *overrides]
     made = plan(recipe, pins=pins, target=target, settings=overrides)
-    if metric is None and (theirs := made.recipe.parity.metric):
-        (observer or Observer()).told(f"the recipe names the metric {theirs}: its code runs now")
-    chosen = user_metric(metric, metric_bound, made)
+    chosen = user_metric(metric, metric_bound, made, observer)
     return PrepareRequest(
         source=Path(path),
         out=Path(out),

@@ -94,9 +94,6 @@ def tune(
         raise UsageError("a kit holds what was proved", where="kit, offline", fix="leave one of the two out")
     session, proof = dml_session(device, device_id, adapter, gpu, require_dml)
     bases = base_recipes([str(recipe) for recipe in recipes], target, settings)
-    if not offline and metric is None:
-        for theirs in dict.fromkeys(base.parity.metric for base in bases if base.parity.metric):
-            (observer or Observer()).told(f"a recipe names the metric {theirs}: its code runs now")
     found = run(
         TuneRequest(
             Path(path),
@@ -109,7 +106,7 @@ def tune(
             top,
             load_feeds(feeds),
             session,
-            lambda plan: user_metric(metric, metric_bound, plan),
+            lambda plan: user_metric(metric, metric_bound, plan, observer),
             proof,
             bench_seconds if bench else None,
             observer or Observer(),

@@ -57,8 +57,11 @@ class _Inputs:
         """Of all results: as it is given, else as the fleet's file says, else ``build/dmlprep``."""
         folder = Path(self.out or _OUT)
         if not self.out and not self.model:
+            read = None
             with contextlib.suppress(DmlprepError):  # the fleet says what is wrong with its file
-                folder = read_fleet(Path(self.file or _FILE)).out or folder
+                read = read_fleet(Path(self.file or _FILE))
+            if read is not None:
+                folder = read.out or folder
         here = Path.cwd()
         return folder.relative_to(here) if folder.is_relative_to(here) else folder
 

@@ -15,7 +15,7 @@ from dmlprep.cli.streams import Guarded, own
 from dmlprep.report.console import PlainConsole
 from dmlprep.report.text import PIPED
 
-__all__ = ["above", "bars", "err", "out", "words"]
+__all__ = ["above", "bars", "err", "out", "say_code", "words"]
 
 _NARROWEST = 60
 """Characters a line of the narrowest table that says what it must."""
@@ -34,6 +34,15 @@ def out() -> Console:
 def err(quiet: bool = False) -> Console:
     """The console of progress."""
     return PlainConsole(file=own(sys.stderr), quiet=quiet)
+
+
+def say_code(console: Console, file: str, code: str) -> None:
+    """Write to stderr which code is about to run because a file names it. ``-q`` does not silence it.
+
+    Args:
+        console: of the bars that are shown.
+    """
+    (err() if console.quiet else console).print(f"{file} names the metric {code}: its code runs now", soft_wrap=True)
 
 
 def words(form: str) -> ProgressColumn:

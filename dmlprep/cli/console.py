@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from rich.progress import BarColumn, SpinnerColumn, TaskID, TimeElapsedColumn
 from rich.table import Column
 
-from dmlprep.cli.bars import above, bars, err, out, words
+from dmlprep.cli.bars import above, bars, err, out, say_code, words
 from dmlprep.pipeline.observer import Observer
 from dmlprep.record import StepRecord, Verdict
 from dmlprep.record.speed import Bench
@@ -36,6 +36,7 @@ class ProgressObserver(Observer):
         )
         self._task: TaskID | None = None
         self._shown = ExitStack()
+        self._announced: set[tuple[str, str]] = set()
         self._plain = not quiet and not sys.stderr.isatty()
 
     def __enter__(self) -> ProgressObserver:
@@ -57,6 +58,11 @@ class ProgressObserver(Observer):
 
     def told(self, text: str) -> None:
         self._console.print(text)
+
+    def runs_code(self, file: str, code: str) -> None:
+        if (file, code) not in self._announced:
+            self._announced.add((file, code))
+            say_code(self._console, file, code)
 
     def step_started(self, name: str, index: int, total: int) -> None:
         self._begin(f"{index}/{total} {name}")

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 
 from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TaskID, TimeElapsedColumn
 
-from dmlprep.cli.bars import above, bars, err, words
+from dmlprep.cli.bars import above, bars, err, say_code, words
 from dmlprep.fleet import FleetObserver
 from dmlprep.record.fleet import JobRecord
 from dmlprep.record.printable import printable, shortened
@@ -49,6 +49,9 @@ class FleetProgress(FleetObserver):
     def began(self, total: int) -> None:
         self._total = total
         self._all = self._bars.add_task("jobs", total=total, text="")
+
+    def runs_code(self, file: str, code: str) -> None:
+        say_code(self._console, file, code)
 
     def job_started(self, name: str) -> None:
         self._running[name] = self._bars.add_task(shortened(printable(name), _TEXT), total=None, text="")

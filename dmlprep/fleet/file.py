@@ -77,8 +77,14 @@ class FleetFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
 
     @property
     def out(self) -> Path | None:
-        """The folder of all results."""
-        return self.folder / self.defaults.out if self.defaults.out is not None else None
+        """The folder of all results.
+
+        Raises:
+            UsageError: DP905, it is not in the file's folder.
+        """
+        if self.defaults.out is None:
+            return None
+        return _reader(Path(self.file)).inside(self.folder / self.defaults.out, "defaults.out")
 
     def files(self, pattern: str) -> list[Path]:
         """The models that a pattern stands for, in the order of their names; absolute.

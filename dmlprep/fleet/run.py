@@ -21,7 +21,7 @@ from dmlprep.files.links import check_no_links
 from dmlprep.files.locks import held
 from dmlprep.fleet.digests import Digests
 from dmlprep.fleet.engine import Ended, Engine, Event, Progress, Started, Task
-from dmlprep.fleet.keys import Keys, key_of
+from dmlprep.fleet.keys import Keys, key_of, metric_of
 from dmlprep.fleet.matrix import Job, Shard
 from dmlprep.fleet.needs import job_memory
 from dmlprep.fleet.outcome import Done, done, read_record, without_record
@@ -41,6 +41,9 @@ class FleetObserver:
 
     def began(self, total: int) -> None:
         """So many jobs."""
+
+    def runs_code(self, file: str, code: str) -> None:
+        """A job is about to run code that a file names (a metric): ``FILE.py:FUNCTION``. Told once of each."""
 
     def job_started(self, name: str) -> None:
         """A job runs."""
@@ -126,6 +129,7 @@ class _Run:
         self._keys = Keys(self._digests)
         self._active: dict[str, _Active] = {}
         self._done: dict[str, Done] = {}
+        self._announced: set[tuple[str, str]] = set()
 
     def run(self) -> Ran:
         began = time.monotonic()
@@ -211,8 +215,19 @@ class _Run:
             self._end(without_record(job, Ended(job.name, wrong.exit_code, str(wrong)), key))
             return None
         self._active[job.name] = _Active(job, key, place, state, lock)
+        self._announce(job)
         arguments = arguments_of(job, place.folder, self._record(job), fresh=self._request.fresh)
         return Task(job.name, arguments, job_memory(job), job, facts)
+
+    def _announce(self, job: Job) -> None:
+        """Tell which code the job runs because a file names it."""
+        plan = self._keys.plan(job)
+        file, function = metric_of(job, plan)
+        by_recipe = not job.given.get("metric") and not plan.recipe.name.startswith("@")
+        named = (plan.recipe.name if by_recipe else self._request.file, f"{file}:{function}")
+        if file is not None and named not in self._announced:
+            self._announced.add(named)
+            self._request.observer.runs_code(*named)
 
     def _hear(self, engine: Engine, *, wait: bool) -> None:
         for event in engine.results(wait=wait):

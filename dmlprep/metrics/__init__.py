@@ -11,13 +11,14 @@ from dmlprep.metrics.noise import LAST_BITS, noise_of, nudged, stretched
 from dmlprep.metrics.precision_traits import has_few_bits, holds_fp16, holds_rare_floats, quantizes
 from dmlprep.metrics.proof_rules import ProofRules, SearchJudge
 from dmlprep.metrics.tolerances import TOLERANCES, choose_tolerance, find_tolerance, proves
-from dmlprep.metrics.user_metric import UserMetric, load_metric
+from dmlprep.metrics.user_metric import NamedMetric, UserMetric, load_metric
 
 __all__ = [
     "LAST_BITS",
     "NOISE_FACTOR",
     "TOLERANCES",
     "Comparison",
+    "NamedMetric",
     "OutputGroup",
     "ProofRules",
     "SearchJudge",

@@ -17,9 +17,32 @@ if TYPE_CHECKING:
 
     Array = np.ndarray[Any, Any]
 
-__all__ = ["UserMetric", "load_metric"]
+__all__ = ["NamedMetric", "UserMetric", "load_metric"]
 
 _SHAPE = "def NAME(reference, candidate): two dicts of arrays by output name; return a float, or (float, bool)"
+
+
+@dataclass(frozen=True)
+class NamedMetric:
+    """A metric that a file names, whose code runs though no command line names it.
+
+    Attributes:
+        name: ``file.py:function``.
+        by: the file that names it.
+        folder: what the path in ``name`` is relative to; the working folder where there is none.
+    """
+
+    name: str
+    by: str
+    folder: Path | None = None
+
+    @property
+    def code(self) -> str:
+        """The code that runs: its file, as it is opened, and the function."""
+        return str((self.folder or Path()) / self.name)
+
+    def __str__(self) -> str:
+        return self.name
 
 
 @dataclass(frozen=True)
@@ -31,12 +54,14 @@ class UserMetric:
         call: takes the outputs of the original and of the candidate on one feed.
         bound: the largest number that passes; ``None`` where the function decides itself.
         file: where it was read; ``None`` where it is a function of the caller's.
+        named_by: the file that names it; empty where the caller does.
     """
 
     name: str
     call: Callable[[dict[str, Array], dict[str, Array]], object]
     bound: float | None = None
     file: Path | None = None
+    named_by: str = ""
 
     def judge(self, reference: Mapping[str, Array], candidate: Mapping[str, Array]) -> tuple[float, bool]:
         """The number of one feed, and whether it passes.

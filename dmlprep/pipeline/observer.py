@@ -14,6 +14,9 @@ class Observer:
     def told(self, text: str) -> None:
         """Something that the user should know before it happens."""
 
+    def runs_code(self, file: str, code: str) -> None:
+        """Code that a file names (a metric) is about to run: ``FILE.py:FUNCTION``. A user should see it in any case."""
+
     def step_started(self, name: str, index: int, total: int) -> None:
         """Step ``index`` of ``total`` begins, counted from 1."""
 

@@ -166,8 +166,8 @@ def _run(request: PrepareRequest, record: RunRecord, source: Unchanged, began: f
     record.findings += model.notes
     record.facts["files"] = _files(model, request)
     demand_valid(model.ir, request.source, model.opened)
-    if request.metric is not None and request.metric.name == request.plan.recipe.parity.metric:
-        text = f"the recipe names the metric {request.metric.name}, whose code decides about this model"
+    if request.metric is not None and request.metric.named_by:
+        text = f"{request.metric.named_by} names the metric {request.metric.name}, whose code decides about this model"
         record.findings.append(finding("DP712", text))
     _check_device(request, record)
     if record.exit_code:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from dmlprep.files.outputs import stem_of
+from dmlprep.metrics import NamedMetric
 from dmlprep.model.pinned import Value
 from dmlprep.project.file import Entry, Project
 from dmlprep.record.documents import toml_value
@@ -45,6 +46,8 @@ def defaults_for(project: Project, model: Path) -> Defaults:
     out = Path(project.out) / stem_of(model) if project.out is not None else None
     for entry in entries:
         out = Path(entry.out) if entry.out is not None else out
+    if (metric := found.given.get("metric")) is not None:
+        found.given["metric"] = NamedMetric(str(metric), project.file)
     return replace(found, out=project.folder / out if out is not None else None)
 
 
@@ -92,7 +95,7 @@ def _feed(folder: Path, feed: str, model: Path) -> str:
 
 def in_words(given: Mapping[str, object], pins: Mapping[str, Value], settings: Sequence[str]) -> str:
     """What was taken from the file, for who runs the command."""
-    parts = [f"{name} {value}" for name, value in given.items() if isinstance(value, str)]
+    parts = [f"{name} {value}" for name, value in given.items() if isinstance(value, str | NamedMetric)]
     parts += ["DirectML required"] if given.get("require_dml") else []
     feeds = given.get("feeds")
     if isinstance(feeds, tuple):

@@ -71,6 +71,14 @@ class Project(Entry, frozen=True, forbid_unknown_fields=True, kw_only=True, omit
     def folder(self) -> Path:
         return Path(self.file).absolute().parent
 
+    def inside(self, place: Path) -> Path:
+        """A folder of results that the file names.
+
+        Raises:
+            UsageError: DP904, it is not in the file's folder.
+        """
+        return _reader(Path(self.file)).inside(place, "out")
+
     def files(self, pattern: str) -> list[Path]:
         """The models that a pattern stands for, in the order of their names; relative to the working folder if below.
 

@@ -37,7 +37,8 @@ def result_places(models: Sequence[Path], out: Path | None, project: Project | N
         out: what the user says; of several models each has a folder of its name in it.
 
     Raises:
-        UsageError: nobody says it for a model, or two models would go to one place.
+        UsageError: no folder is set for a model, the project file names a place outside its own folder, or two models
+            would go to one place.
         OutputError: a link is in the place of a model's folder.
     """
     places: dict[Path, Path] = {}
@@ -63,7 +64,7 @@ def _place(model: Path, out: Path | None, project: Project | None, *, several: b
             raise UsageError(f"{out} is one file, and several models are given", where="--out", fix="name a folder")
         return out / stem_of(model) if several else out
     if project is not None and (found := defaults_for(project, model).out) is not None:
-        return found
+        return project.inside(found)
     raise UsageError(
         "nobody says where the result goes, and no project file says it for this model",
         where=str(model),

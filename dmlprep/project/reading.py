@@ -83,6 +83,20 @@ class Reader:
             text = text.replace("field '", f"field '{prefix}", 1) if prefix else text
             raise self.wrong(text, fix if fix.startswith("one of") else f"see {self._page}") from error
 
+    def inside(self, place: Path, name: str) -> Path:
+        """A place where results go, which the file names. It stays in the file's folder, wherever links lead.
+
+        Raises:
+            UsageError: it leads out: then the user names it.
+        """
+        folder, led = (Path(os.path.realpath(one)) for one in (self.path.absolute().parent, place))
+        if not led.is_relative_to(folder):
+            raise self.wrong(
+                f"'{name}' leads out of the folder of the {self._kind}: {led}",
+                "add -o FOLDER to the command ('--out'; out= in Python) if results go there, or choose a folder inside",
+            )
+        return place
+
     def check_owner(self) -> None:
         """Settings name files that are run (``metric``) and read: they come from you, or from nobody.
 

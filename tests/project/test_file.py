@@ -51,7 +51,7 @@ def test_fields_of_entries_go_over_those_at_the_top(folder: Path) -> None:
     assert b.given["feeds"] == (str(folder / "b.npz"), f"x={folder / 'x.npy'}")
     assert (b.given["target"], b.given["require_dml"], b.out) == ("ort-1.30", True, folder / "elsewhere")
     assert (b.pins, b.settings) == ({"batch": 2, "height": 32, "sr:": 16000}, ["parity.seeds=3", "parity.seeds=4"])
-    assert (b.given["metric"], b.given["metric_bound"]) == (str(folder / "own.py:psnr"), 0.5)
+    assert (str(b.given["metric"]), b.given["metric_bound"]) == (str(folder / "own.py:psnr"), 0.5)
     other = defaults_for(project, folder / "other.onnx")
     assert (other.given, other.pins, other.out) == ({"target": "ort-1.24"}, {"batch": 1}, folder / "build/other")
     said = in_words(b.given, b.pins, b.settings)

@@ -26,7 +26,7 @@ ROWS: dict[str, Code] = {
         "give inputs that prove more with --feeds",
     ),
     "DP711": Code("close to the bound on few feeds", "note", "give more feeds of your own with --feeds"),
-    "DP712": Code("a recipe or a kit names a metric", "note", "read the file before you run what others named"),
+    "DP712": Code("a file names a metric", "note", "read the file before you run what others named"),
     "DP713": Code(
         "the result does not load in ONNX Runtime",
         "error",

@@ -252,3 +252,27 @@ def test_a_cache_that_grows_on_directml(weights: Weights, tmp_path: Path) -> Non
     path = folder(tmp_path / "plain", plain(weights), shared=False)
     proof = compared(path, path, device="dml", steps=2)
     assert (proof.outcome, proof.reason) == ("passed", "")
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ('"session_options": {"custom_ops_library": "evil.so"}', "custom_ops_library"),
+        ('"session_options": {"enable_profiling": "/tmp/times"}', "enable_profiling"),
+        ('"session_options": {"custom_ops_library": "evil.so"}, "session_options": {}', "twice"),
+    ],
+)
+def test_no_library_or_file_of_a_config_reaches_onnxruntime_genai(
+    text: str, named: str, original: Path, weights: Weights, tmp_path: Path
+) -> None:
+    prepared = folder(tmp_path / "it", grouped(weights), shared=True)
+    config = json.loads((prepared / "genai_config.json").read_text(encoding="utf-8"))
+    config["model"]["decoder"].pop("session_options", None)
+    plain = json.dumps(config)
+    (prepared / "genai_config.json").write_text(
+        plain.replace('"decoder": {', f'"decoder": {{{text}, ', 1), encoding="utf-8"
+    )
+    proof = compared(original, prepared, genai=True)
+    (verdict,) = (one for one in proof.verdicts if one.check.startswith("onnxruntime-genai"))
+    assert verdict.outcome == "not-run"
+    assert named in verdict.reason
