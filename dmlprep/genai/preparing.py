@@ -171,12 +171,12 @@ def _built(run: _Run, place: Path) -> GenaiFolder:
     """What genai's builder makes of a Hugging Face folder."""
     request = run.request
     check_source(request.source)
+    named = sorted(path for path in request.source.iterdir() if path.is_file())
+    check_inside(named, request.source)
     builder = find_builder(request.builder)
     versions = ", ".join(f"{name} {version}" for name, version in builder.versions.items() if name != "Python")
     request.observer.told(f"genai's builder makes the models ({request.precision}; {versions})")
     run.facts["builder"] = {"precision": request.precision, "versions": dict(builder.versions)}
-    named = sorted(path for path in request.source.iterdir() if path.is_file())
-    check_inside(named, request.source)
     run.source.take(named)
     _build(request, place, builder)
     carried = [

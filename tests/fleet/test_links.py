@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from dmlprep.errors import OutputError
+from dmlprep.errors import InputError, OutputError
 from dmlprep.fleet import STATE_FOLDER, FleetObserver, prune
+from dmlprep.fleet.keys import feed_files
 from tests.fleet.conftest import Fleet
 from tests.system import needs_links
 
@@ -68,3 +69,11 @@ def test_pruning_writes_through_no_link(fleet: Fleet, elsewhere: Path) -> None:
     with pytest.raises(OutputError, match="is a link"):
         prune(fleet.out, [], FleetObserver())
     assert _seen(elsewhere) == before
+
+
+def test_a_link_that_leads_out_of_a_folder_of_feeds_is_not_shipped(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("secret")
+    (tmp_path / "feeds").mkdir()
+    (tmp_path / "feeds" / "a.npz").symlink_to(tmp_path / "secret")
+    with pytest.raises(InputError, match="is a link that leads out of the folder"):
+        list(feed_files((str(tmp_path / "feeds"),)))

@@ -17,6 +17,7 @@ from dmlprep import api
 from dmlprep.engines.genai_builder import check_source, find_builder
 from dmlprep.errors import InputError, UsageError
 from tests.genai.decoders import folder
+from tests.system import needs_links
 
 on_posix = pytest.mark.skipif(sys.platform == "win32", reason="the stand-in for Python is a shell script")
 
@@ -164,4 +165,14 @@ def test_a_folder_of_neither_kind(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     with pytest.raises(InputError, match=r"genai_config\.json"):
         api.genai_prepare(tmp_path / "in", out=tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+@needs_links
+def test_a_link_that_leads_out_of_the_folder_is_not_copied(tmp_path: Path) -> None:
+    source = hugging_face(tmp_path / "in")
+    (tmp_path / "secret").write_text("secret")
+    (source / "README.md").symlink_to(tmp_path / "secret")
+    with pytest.raises(InputError, match="is a link that leads out of the folder"):
+        api.genai_prepare(source, out=tmp_path / "out")
     assert not (tmp_path / "out").exists()

@@ -62,8 +62,10 @@ def test_what_is_missing_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     before = installation.fingerprint(layout, "1.24.4")
     (layout.release("1.24.4") / "piece.json").write_text('{"other": 1}')
     assert installation.fingerprint(layout, "1.24.4") != before
-    with pytest.raises(UsageError):
-        installation.remove(layout, "../..")
+    for other in ("..", ".", "../..", "/"):
+        with pytest.raises(UsageError):
+            installation.remove(layout, other)
+    assert layout.release("1.24.4").is_dir()
     assert installation.remove(layout, "1.24.4")
     assert installation.remove(layout) == [layout.home]
     assert not layout.home.exists()

@@ -15,6 +15,7 @@ from typing import Any
 
 from dmlprep.errors import CheckNotRun, OutputError, UsageError
 from dmlprep.files import remove_tree
+from dmlprep.files.outputs import file_name_problem
 from dmlprep.runtime.linux import base, inventory, launcher, lending, sandbox, seen, shaders
 from dmlprep.runtime.linux.beneath import Beneath, LeadsOut
 from dmlprep.runtime.linux.claims import alone, installing
@@ -281,7 +282,7 @@ def remove(layout: Layout, release: str = "") -> list[Path]:
     with installing(layout), alone(layout):
         if release:
             target = layout.release(release)
-            if not target.is_dir() or target.parent != layout.releases:
+            if file_name_problem(release) or not target.is_dir():
                 raise UsageError("this release is not installed", where=release)
             shutil.rmtree(target)
             for file in (result_file(layout, release), *layout.checks.glob(f"{release}.*-*.json")):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import os
 import re
 import signal
 import subprocess
@@ -17,7 +18,7 @@ from typing import Any
 
 from dmlprep.bounds import MOST_ADAPTERS, MOST_RUNS, MOST_SECONDS
 from dmlprep.files.locks import clear_left, hold_new
-from dmlprep.files.replacing import replace
+from dmlprep.files.replacing import rename_new, replace
 from dmlprep.processes import process
 from dmlprep.record.printable import inert, printable, shortened
 from dmlprep.record.shares import percent
@@ -129,9 +130,8 @@ def main(kit: Path, arguments: Sequence[str]) -> int:
 
 def _main(kit: Path, asked: argparse.Namespace) -> int:
     out = (asked.out or kit / "result.zip").absolute()
-    if out.exists() and not asked.force:
-        _say(f"error: {out.name} is there already", "  fix: python run.py --force, or -o another.zip")
-        return 2
+    if os.path.lexists(out) and not asked.force:
+        return _is_there(out)
     try:
         manifest, name = integrity.read_manifest(kit)
     except ValueError as error:
@@ -176,13 +176,21 @@ def _main(kit: Path, asked: argparse.Namespace) -> int:
         state = work_on(request)
         others, race = _candidates(manifest, request, state, work_on)
         result = _result(state, name, request, folder, others, race)
-        _write(result, folder, out, key)
+        try:
+            _write(result, folder, out, key, asked.force)
+        except FileExistsError:  # it came while the models ran
+            return _is_there(out)
     finally:
         own.remove()
     _summary(result)
     _say(f"wrote {out.name}: send it back")
     # Of several candidates one that is right is enough.
     return min((_EXIT[one["outcome"]] for one in (result, *result["others"])), default=3)
+
+
+def _is_there(out: Path) -> int:
+    _say(f"error: {out.name} is there already\n  fix: python run.py --force, or -o another.zip")
+    return 2
 
 
 def _candidates(
@@ -359,7 +367,7 @@ def _of_model(state: Mapping[str, Any], request: Mapping[str, Any]) -> dict[str,
     }
 
 
-def _write(result: Mapping[str, Any], folder: Path, out: Path, key: keys.RunKey | None) -> None:
+def _write(result: Mapping[str, Any], folder: Path, out: Path, key: keys.RunKey | None, force: bool) -> None:
     """The result, whole or not at all; signed where there is a key."""
     document = json.dumps(result, indent=1, sort_keys=True).encode("ascii")
     part = folder / "result.zip"
@@ -369,7 +377,7 @@ def _write(result: Mapping[str, Any], folder: Path, out: Path, key: keys.RunKey 
             archive.writestr(keys.RESULT_SEAL, key.seal(document) + b"\n")
         for file in result["files"]:
             archive.write(str(folder / file), file)
-    replace(part, out)
+    (replace if force else rename_new)(part, out)
 
 
 def _summary(result: Mapping[str, Any]) -> None:
