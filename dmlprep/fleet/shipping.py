@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import html
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -30,6 +29,7 @@ from dmlprep.model import Model
 from dmlprep.model.saving import Writer, write_file
 from dmlprep.model.unchanged import data_files
 from dmlprep.record.documents import to_json
+from dmlprep.record.markup import html_text
 
 __all__ = ["CHUNK", "MOST", "Parcel", "chunks", "pack", "run_parcel", "unpack"]
 
@@ -231,7 +231,7 @@ def _rewritten(file: Path, back: Callable[..., str]) -> list[bytes]:
     if file.name in (RECORD, _RESULT):
         return [to_json(_walked(msgspec.json.decode(file.read_bytes()), back))]
     if file.name == REPORT:
-        return [back(file.read_text(encoding="utf-8"), html.escape).encode()]
+        return [back(file.read_text(encoding="utf-8"), html_text).encode()]
     with file.open("rb") as opened:
         return list(iter(lambda: opened.read(CHUNK), b""))
 

@@ -14,15 +14,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 from urllib.parse import quote
-from xml.sax.saxutils import escape, quoteattr
 
 from dmlprep._version import __version__
 from dmlprep.errors import InputError, UsageError
 from dmlprep.files import check_output, unreadable, unwritable
 from dmlprep.model.saving import Writer
 from dmlprep.package.contract import CONTRACT, DIGEST, SIGNATURE, Contract
-from dmlprep.package.shipping import RUNTIME_PACKAGE, msbuild_text, nuget_version, shipped_files
+from dmlprep.package.shipping import RUNTIME_PACKAGE, nuget_version, shipped_files
 from dmlprep.package.verifying import Verified, verify
+from dmlprep.record.build_files import msbuild_text
+from dmlprep.record.markup import xml_text
 from dmlprep.record.printable import printable
 
 __all__ = ["NuGetPackage", "NuGetRequest", "write_nupkg"]
@@ -168,7 +169,7 @@ def _loader(contract: Contract) -> list[str]:
 
 def _describe(contract: Contract) -> str:
     text = f"{contract.model.file} for DirectML with its contract, made by {contract.made_by}."
-    return printable(text + "".join(f" UNPROVEN: {one}." for one in contract.unproven))
+    return text + "".join(f" UNPROVEN: {one}." for one in contract.unproven)
 
 
 def _nuspec(request: NuGetRequest, contract: Contract) -> str:
@@ -183,9 +184,9 @@ def _nuspec(request: NuGetRequest, contract: Contract) -> str:
     return (
         f'{_HEAD}<package xmlns="{_NUSPEC}">\n  <metadata>\n'
         f"    <id>{request.name}</id>\n    <version>{request.version}</version>\n"
-        f"    <authors>{escape(request.authors or request.name)}</authors>\n"
+        f"    <authors>{xml_text(request.authors or request.name)}</authors>\n"
         "    <requireLicenseAcceptance>false</requireLicenseAcceptance>\n"
-        f"    <description>{escape(_describe(contract))}</description>\n"
+        f"    <description>{xml_text(_describe(contract))}</description>\n"
         f"    <tags>onnx directml</tags>\n    <dependencies>\n{groups}    </dependencies>\n{compiled}"
         "  </metadata>\n</package>\n"
     )
@@ -197,8 +198,8 @@ def _core_properties(request: NuGetRequest, contract: Contract) -> str:
         'xmlns:dc="http://purl.org/dc/elements/1.1/"'
     )
     return (
-        f"{_HEAD}<coreProperties {spaces}>\n  <dc:creator>{escape(request.authors or request.name)}</dc:creator>\n"
-        f"  <dc:description>{escape(_describe(contract))}</dc:description>\n"
+        f"{_HEAD}<coreProperties {spaces}>\n  <dc:creator>{xml_text(request.authors or request.name)}</dc:creator>\n"
+        f"  <dc:description>{xml_text(_describe(contract))}</dc:description>\n"
         f"  <dc:identifier>{request.name}</dc:identifier>\n  <version>{request.version}</version>\n"
         "  <keywords>onnx directml</keywords>\n</coreProperties>\n"
     )
@@ -224,13 +225,10 @@ def _native(request: NuGetRequest, contract: Contract) -> str:
     name, here = request.name, f"$(MSBuildThisFileDirectory)..\\..\\{_WHERE}\\"
     word = re.sub(r"\W", "_", name)
     files = "".join(f'    <{word}_File Include="{here}{msbuild_text(file)}" />\n' for file in shipped_files(contract))
-    loader = (
-        "".join(
-            f'    <ClCompile Include="{here}{one}"><PrecompiledHeader>NotUsing</PrecompiledHeader></ClCompile>\n'
-            for one in _loader(contract)
-        )
-        if request.loader
-        else ""
+    sources = map(msbuild_text, _loader(contract) if request.loader else ())
+    loader = "".join(
+        f'    <ClCompile Include="{here}{one}"><PrecompiledHeader>NotUsing</PrecompiledHeader></ClCompile>\n'
+        for one in sources
     )
     unset = "'%(LanguageStandard)' == '' Or '%(LanguageStandard)' == 'Default'"
     return f"""{_HEAD}<Project xmlns="{_MSBUILD}">
@@ -258,12 +256,10 @@ def _content_types(parts: list[str]) -> str:
     ends = {part.rpartition("/")[2].rpartition(".")[2] for part in parts if "." in part.rpartition("/")[2]}
     plain = [part for part in parts if "." not in part.rpartition("/")[2]]
     defaults = "".join(
-        f'  <Default Extension={quoteattr(end)} ContentType="{known.get(end, "application/octet")}" />\n'
+        f'  <Default Extension="{xml_text(end)}" ContentType="{known.get(end, "application/octet")}" />\n'
         for end in sorted({end.lower() for end in ends})
     )
-    overrides = "".join(
-        f'  <Override PartName={quoteattr("/" + quote(part))} ContentType="application/octet" />\n' for part in plain
-    )
+    overrides = "".join(f'  <Override PartName="/{quote(part)}" ContentType="application/octet" />\n' for part in plain)
     return f'{_HEAD}<Types xmlns="{_SCHEMAS}/content-types">\n{defaults}{overrides}</Types>\n'
 
 

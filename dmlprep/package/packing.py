@@ -24,8 +24,9 @@ from dmlprep.package.contract import CONTRACT, DIGEST, SCHEMA, SIGNATURE, Bucket
 from dmlprep.package.languages import Language, find_language, read_part
 from dmlprep.package.meanings import sentence
 from dmlprep.package.reading import read_contract
-from dmlprep.package.shipping import WHEELS, msbuild_text, nuget_version, shipped_files
+from dmlprep.package.shipping import WHEELS, nuget_version, shipped_files
 from dmlprep.package.signing import SigningKey, is_signature, signing_key
+from dmlprep.record.build_files import msbuild_text
 from dmlprep.record.markdown import Markdown, code, table, text
 from dmlprep.runtime.offsite.integrity import file_digest
 from dmlprep.targets import find_target

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from xml.sax.saxutils import escape
-
 from dmlprep.package.contract import CONTRACT, DIGEST, Contract
 from dmlprep.targets import find_target, target_names
 
-__all__ = ["RUNTIME_PACKAGE", "WHEELS", "msbuild_text", "nuget_version", "shipped_files"]
+__all__ = ["RUNTIME_PACKAGE", "WHEELS", "nuget_version", "shipped_files"]
 
 RUNTIME_PACKAGE = "Microsoft.ML.OnnxRuntime.DirectML"
 """ONNX Runtime with DirectML on NuGet; it brings Microsoft.AI.DirectML along."""
 
 WHEELS = ("onnxruntime-windowsml", "onnxruntime-directml")
 """Packages for Python with DirectML; the first one is the one that goes on (docs/directml-in-2026.md)."""
-
-_SPECIAL = "%$@';?*()"
-"""What MSBuild reads as more than a character of a name (Microsoft, "MSBuild special characters")."""
 
 
 def shipped_files(contract: Contract) -> list[str]:
@@ -32,9 +27,3 @@ def nuget_version(contract: Contract) -> str:
     releases = [find_target(name) for name in target_names()]
     last = max((one for one in releases if one.package == WHEELS[1]), key=lambda one: one.release)
     return min(find_target(contract.target.name), last, key=lambda one: one.release).ort_version
-
-
-def msbuild_text(name: str) -> str:
-    """A file's name as an attribute of an MSBuild project has it."""
-    plain = "".join(f"%{ord(letter):02X}" if letter in _SPECIAL else letter for letter in name)
-    return escape(plain, {'"': "&quot;"})

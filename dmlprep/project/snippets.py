@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from pathlib import PurePosixPath
-from xml.sax.saxutils import quoteattr
 
 from dmlprep.errors import UsageError
 from dmlprep.project.starting import Suggestion
+from dmlprep.record.build_files import cmake_argument, msbuild_text, yaml_string
 from dmlprep.record.documents import toml_value
+from dmlprep.record.markup import xml_text
 from dmlprep.record.printable import printable
 
 __all__ = ["snippet"]
@@ -26,30 +28,50 @@ def snippet(build: str, models: Sequence[Suggestion], results: str) -> str:
 
 
 def _pins(one: Suggestion) -> list[str]:
-    return [printable(f"{name}={size}") for name, size in one.sizes.items()]
+    return [f"{name}={size}" for name, size in one.sizes.items()]
 
 
 def _stem(one: Suggestion) -> str:
-    return printable(PurePosixPath(one.path).stem)
+    return PurePosixPath(one.path).stem
 
 
 def _cmake(models: Sequence[Suggestion], results: str) -> str:
     lines = ["# CMakeLists.txt; configure with -Ddmlprep_DIR=<what python -m dmlprep.buildsys cmake prints>"]
     lines.append("find_package(dmlprep CONFIG REQUIRED)")
     for one in models:
-        pins = f" PINS {' '.join(_pins(one))}" if one.sizes else ""
-        lines.append(f'dmlprep_add_model({_stem(one)} MODEL "{printable(one.path)}" RECIPE {one.recipe}{pins})')
+        target = _NOT_OF_A_TARGET.sub("_", _stem(one))
+        try:
+            pins = f" PINS {' '.join(map(cmake_argument, _pins(one)))}" if one.sizes else ""
+            path = cmake_argument(one.path)
+        except ValueError:
+            lines.append(f"# left out, as CMake cannot hold its path or the name of a size: {printable(one.path)}")
+            continue
+        lines.append(f"dmlprep_add_model({target} MODEL {path} RECIPE {one.recipe}{pins})")
     return "\n".join(lines) + "\n"
+
+
+_NOT_OF_A_TARGET = re.compile("[^A-Za-z0-9_.+-]")
+"""Characters that names of CMake's targets do not have (policy CMP0037)."""
 
 
 def _msbuild(models: Sequence[Suggestion], results: str) -> str:
     lines = ["<!-- in the project file; the folder is what python -m dmlprep.buildsys msbuild prints -->"]
     lines += ['<Import Project="FOLDER\\dmlprep.targets" />', "<ItemGroup>"]
     for one in models:
-        pins = f" Pins={quoteattr(';'.join(_pins(one)))}" if one.sizes else ""
-        path = quoteattr(printable(one.path).replace("/", "\\"))
-        lines.append(f'  <DmlprepModel Include={path} Recipe="{one.recipe}"{pins} />')
+        names = _pins(one)
+        # The targets hand both to a shell in double quotes, and split the sizes at semicolons.
+        if any(_ACTS.search(name) or printable(name) != name for name in (one.path, *names)) or ";" in "".join(names):
+            shown = re.sub("-(?=-)", "- ", xml_text(one.path))  # "--" would end the comment
+            lines.append(f"  <!-- left out, as MSBuild cannot hold its path or the name of a size: {shown} -->")
+            continue
+        pins = f' Pins="{";".join(map(msbuild_text, names))}"' if one.sizes else ""
+        path = msbuild_text(one.path.replace("/", "\\"))
+        lines.append(f'  <DmlprepModel Include="{path}" Recipe="{one.recipe}"{pins} />')
     return "\n".join([*lines, "</ItemGroup>"]) + "\n"
+
+
+_ACTS = re.compile('["%$`]')
+"""What acts in double quotes in sh or cmd."""
 
 
 def _hatch(models: Sequence[Suggestion], results: str) -> str:
@@ -67,7 +89,7 @@ def _github(models: Sequence[Suggestion], results: str) -> str:
 - uses: actions/upload-artifact@v4
   with:
     name: models
-    path: {printable(results)}
+    path: {yaml_string(results)}
 """
 
 

@@ -5,12 +5,11 @@ The HTML report (``dmlprep.render_record(record, "html")``) has the rest.
 
 from __future__ import annotations
 
-import html
 from collections.abc import Iterator
 
 from dmlprep.record.facts import placement_facts
 from dmlprep.record.headline import Check, Run, headline
-from dmlprep.record.printable import printable, shortened
+from dmlprep.record.markup import html_text
 
 __all__ = ["notebook_html"]
 
@@ -27,8 +26,8 @@ def notebook_html(run: Run, name: str) -> str:
     """
     told = headline(run)
     parts = [
-        f"<div><b>dmlprep {_text(run.command)}</b> <code>{_text(name)}</code><br>",
-        f'<b style="color:{_COLOURS[told.level]}">{told.word}</b> {_text(told.text)}',
+        f"<div><b>dmlprep {html_text(run.command)}</b> <code>{html_text(name)}</code><br>",
+        f'<b style="color:{_COLOURS[told.level]}">{told.word}</b> {html_text(told.text)}',
         *_placements(run),
         *(_verdict(one) for one in run.verdicts[:_VERDICTS]),
         "</div>",
@@ -43,14 +42,10 @@ def _placements(run: Run) -> Iterator[str]:
     yield "<table><tr><th></th><th>on DirectML</th><th>fused partitions</th><th>crossings</th></tr>"
     for key, placed in (("before", before), ("after", after)):
         cells = (f"{placed.dml_nodes} of {placed.nodes}", placed.partitions, placed.crossings)
-        yield f"<tr><td>{key}</td>{''.join(f'<td>{_text(str(cell))}</td>' for cell in cells)}</tr>"
+        yield f"<tr><td>{key}</td>{''.join(f'<td>{html_text(cell)}</td>' for cell in cells)}</tr>"
     yield "</table>"
 
 
 def _verdict(one: Check) -> str:
     colour = _COLOURS[_OUTCOMES.get(one.outcome, "warn")]
-    return f'{_text(one.check)}: <b style="color:{colour}">{_text(one.outcome)}</b><br>'
-
-
-def _text(text: str) -> str:
-    return html.escape(shortened(printable(text)))
+    return f'{html_text(one.check)}: <b style="color:{colour}">{html_text(one.outcome)}</b><br>'

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from dmlprep.record.nodes import NodeTable, NodeTables
-from dmlprep.record.printable import printable
+from dmlprep.record.printable import printable, quoted
 from dmlprep.report.ribbon import kinds
 
 __all__ = ["payload"]
@@ -27,7 +27,7 @@ def payload(tables: NodeTables | None, *, half: bool) -> str:
     if tables.after is not None:
         data.append(_table(tables.after, "after", half=half))
     text = json.dumps({"tables": data}, separators=(",", ":"), ensure_ascii=False)
-    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+    return quoted(text).replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
 def _table(table: NodeTable, label: str, *, half: bool) -> dict[str, Any]:

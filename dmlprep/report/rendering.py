@@ -11,7 +11,7 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
-from dmlprep.record.printable import printable, shortened
+from dmlprep.record.markup import html_text
 
 __all__ = ["render_page"]
 
@@ -34,7 +34,7 @@ def render_page(template: str, scripts: Sequence[str], **values: Any) -> str:
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-        finalize=_printable,
+        finalize=_escaped,
         loader=jinja2.FunctionLoader(_asset),
     )
     return environment.get_template(template).render(
@@ -65,8 +65,8 @@ def _digest(text: str) -> str:
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
 
 
-def _printable(value: object) -> object:
+def _escaped(value: object) -> object:
     """What an expression of the page gives, whatever its type says of itself; where a line ends means nothing there."""
     if isinstance(value, Markup):
         return value
-    return "\n".join(shortened(printable(line)) for line in str(value).split("\n"))
+    return Markup(html_text(value))

@@ -77,7 +77,7 @@ def test_models_that_cannot_be_read_do_not_stop_the_others(folder: Path, run: Ru
 @pytest.mark.parametrize(
     ("build", "line"),
     [
-        ("cmake", 'dmlprep_add_model(residual_cnn MODEL "models/residual_cnn.onnx" RECIPE @vision-fp16 PINS batch=1)'),
+        ("cmake", "dmlprep_add_model(residual_cnn MODEL models/residual_cnn.onnx RECIPE @vision-fp16 PINS batch=1)"),
         ("msbuild", 'Include="models\\residual_cnn.onnx" Recipe="@vision-fp16" Pins="batch=1"'),
         ("hatch", 'source = "models/residual_cnn.onnx"'),
         ("github", "dmlprep prepare --format github"),

@@ -189,7 +189,7 @@ def _main(kit: Path, asked: argparse.Namespace) -> int:
 
 
 def _is_there(out: Path) -> int:
-    _say(f"error: {out.name} is there already\n  fix: python run.py --force, or -o another.zip")
+    _say(f"error: {out.name} is there already", "  fix: python run.py --force, or -o another.zip")
     return 2
 
 
