@@ -282,6 +282,7 @@ def test_texts_leave_by_their_doors() -> None:
         "runtime/offsite/sample.py",  # in somebody's app
         "runtime/catalog.py",  # a worker, which is read and not shown
         "buildsys/__main__.py",  # a path, which must be as it is
+        "runtime/leash.py",  # in the place of a worker, whose words are read and not shown
     }
     wrong = []
     for path in FILES:
@@ -293,6 +294,32 @@ def test_texts_leave_by_their_doors() -> None:
             called = ast.unparse(node.func)
             given = {ast.unparse(argument) for argument in (*node.args, *(word.value for word in node.keywords))}
             writes = re.fullmatch(r"(sys|click)\.(stdout\.|stderr\.)?(write|echo|secho)", called)
-            if called in ("print", "Console") or writes or given & {"sys.stdout", "sys.stderr"}:
+            leaves = called in ("sys.exit", "SystemExit") and isinstance((node.args or [None])[0], ast.JoinedStr)
+            if called in ("print", "Console") or writes or leaves or given & {"sys.stdout", "sys.stderr"}:
                 wrong.append(f"{path}:{node.lineno}: {called}")
+    assert wrong == []
+
+
+def test_each_format_is_escaped_in_one_place() -> None:
+    """Who writes Markdown, HTML, XML or files of builds takes the escapes from ``record``, and has none of its own."""
+    own = {
+        "record/markdown.py",
+        "record/markup.py",
+        "record/build_files.py",
+        "record/hints.py",  # words of a shell
+        "record/documents.py",  # JSON and TOML
+    }
+    wrong = []
+    for path in FILES:
+        if path.relative_to(PACKAGE).as_posix() in own:
+            continue
+        names = {"html", "xml.sax.saxutils", "shlex", "markupsafe.escape"}
+        wrong += [
+            f"{path}:{line}: {imported}"
+            for line, imported in imports(path)
+            if imported in names or imported.rpartition(".")[0] in names
+        ]
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Constant) and node.value in ("&lt;", "&quot;", "&amp;", "\\|"):
+                wrong.append(f"{path}:{node.lineno}: {node.value}")
     assert wrong == []

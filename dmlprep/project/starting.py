@@ -10,8 +10,7 @@ import onnx_ir as ir
 
 from dmlprep.model import Model
 from dmlprep.model.walk import nodes
-from dmlprep.record.documents import toml_key, toml_value
-from dmlprep.record.printable import printable, shortened
+from dmlprep.record.documents import toml_comment, toml_key, toml_value
 
 __all__ = ["Suggestion", "project_text", "suggest_for"]
 
@@ -81,14 +80,13 @@ def project_text(suggestions: Sequence[Suggestion], out: str) -> str:
         f"out = {toml_value(PurePath(out).as_posix())}          # of each model, a folder of its name in it",
     ]
     for one in suggestions:
-        lines += ["", f"[models.{toml_value(one.path)}]", f"recipe = {toml_value(one.recipe)}   # {_comment(one.why)}"]
+        lines += [
+            "",
+            f"[models.{toml_value(one.path)}]",
+            f"recipe = {toml_value(one.recipe)}   {toml_comment(one.why, _LONGEST)}",
+        ]
         if one.sizes:
             sizes = ", ".join(f"{toml_key(name)} = {size}" for name, size in one.sizes.items())
-            guessed = f"   # examples: {_comment(', '.join(one.guessed))}" if one.guessed else ""
+            guessed = f"   {toml_comment('examples: ' + ', '.join(one.guessed), _LONGEST)}" if one.guessed else ""
             lines.append(f"pins = {{ {sizes} }}{guessed}")
     return "\n".join(lines) + "\n"
-
-
-def _comment(text: str) -> str:
-    """On one line: names of a model may hold line ends."""
-    return shortened(printable(text), _LONGEST)

@@ -10,9 +10,9 @@ from typing import Any
 
 import msgspec
 
-from dmlprep.record.printable import json_safe, printable, quoted
+from dmlprep.record.printable import LONGEST_LINE, inert, json_safe, printable, quoted, shortened
 
-__all__ = ["to_json", "toml_key", "toml_string", "toml_value"]
+__all__ = ["to_json", "toml_comment", "toml_key", "toml_string", "toml_value"]
 
 _LOST = re.compile("[\0\ud800-\udfff]")
 
@@ -40,6 +40,11 @@ def to_json(data: Any, *, order: Any = None, indent: int = 2, measures: bool = T
     text = msgspec.json.format(raw, indent=indent)
     plain = text.isascii() and b"\x7f" not in text and b"##" not in text
     return (text if plain else json_safe(text.decode()).encode()) + b"\n"
+
+
+def toml_comment(text: str, longest: int = LONGEST_LINE) -> str:
+    """Return a comment on one line, with its ``#``."""
+    return inert(f"# {shortened(' '.join(printable(text).split()), longest)}")
 
 
 def toml_string(text: str) -> str:

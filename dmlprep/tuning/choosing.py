@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import PurePath
 
 from dmlprep._version import __version__
-from dmlprep.record.printable import printable
+from dmlprep.record.documents import toml_comment
 from dmlprep.record.tuning import PLACEMENT, TIME, Candidate, Tuned
 from dmlprep.speed import fastest
 
@@ -29,7 +29,7 @@ def choose(tuned: Tuned, *, proved: bool) -> Tuned:
         quickest = fastest(tuned.bench, [one.name for one in good])
         if quickest:
             chosen, by = next(one for one in good if one.name == quickest), TIME
-    notes = "".join(f"# {' '.join(printable(note).split())}\n" for note in _notes(tuned, chosen, by))
+    notes = "".join(f"{toml_comment(note)}\n" for note in _notes(tuned, chosen, by))
     return replace(tuned, chosen=chosen.name, chosen_by=by, recipe=notes + chosen.recipe, exit_code=0, error="")
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from urllib.parse import unquote
 from xml.etree import ElementTree
 
+import onnx
 import pytest
 
 import dmlprep
@@ -26,6 +27,7 @@ _RELATIONS = "{http://schemas.openxmlformats.org/package/2006/relationships}"
 _NUSPEC = "{http://schemas.microsoft.com/packaging/2013/05/nuspec.xsd}"
 _BUILD = "{http://schemas.microsoft.com/developer/msbuild/2003}"
 _NAME = "Contoso.Detector"
+_TINY = """<ir_version: 8, opset_import: ["" : 17]> g (float[1] x) => (float[1] y) { y = Relu(x) }"""
 
 
 @pytest.fixture(scope="module")
@@ -113,6 +115,34 @@ def test_native_targets_compile_the_loader_and_copy(packages: Path, tmp_path: Pa
         assert len(list(project.iter(f"{_BUILD}Contoso_Detector_File"))) == 4
         (copy,) = project.iter(f"{_BUILD}Copy")
         assert copy.get("DestinationFolder") == f"$(OutDir){_NAME}"
+
+
+def test_names_of_files_in_targets_are_names_of_files(tmp_path: Path) -> None:
+    """A contract of a stranger names them; its model keeps the name that it was prepared under."""
+    name = "a&b;$(c)%41'@(d).onnx"
+    texts = []
+    for language in ("cpp", "csharp"):
+        (tmp_path / language).mkdir()
+        onnx.save(onnx.parser.parse_model(_TINY), tmp_path / language / "model.onnx")
+        run = run_of(tmp_path / language)
+        (run / "model.onnx").rename(run / name)
+        (run / "run.json").rename(run / f"{name.removesuffix('.onnx')}.run.json")
+        app = tmp_path / f"app {language}"
+        dmlprep.package_model(run / name, out=app, language=language)
+        file = dmlprep.write_nupkg(app, out=tmp_path, name=f"A.{language}", version="1.0").path
+        inside = _unpacked(file, tmp_path / f"in {language}")
+        assert (inside / "app" / name).is_file()
+        texts += [path.read_text(encoding="utf-8") for path in inside.rglob("*.targets")]
+        texts += [path.read_text(encoding="utf-8") for path in app.glob("*.csproj")]
+    found = 0
+    for text in texts:
+        for one in ElementTree.fromstring(text).iter():
+            for word in (one.get("Include") or "").split(";"):
+                file_name = unquote(word).rpartition("\\")[2]
+                if "model.json" not in file_name and file_name.endswith(".onnx"):
+                    found += 1
+                    assert file_name == name
+    assert found == 6
 
 
 @pytest.mark.skipif(shutil.which("xbuild") is None, reason="needs xbuild: Debian's mono-xbuild")

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
 from pathlib import Path
+from urllib.parse import unquote
+from xml.etree import ElementTree
 
 import pytest
 
 from dmlprep.model import Model
 from dmlprep.project import Suggestion, project_text, read_project, suggest_for
+from dmlprep.project.snippets import snippet
 from tests.fixtures_index import fixture
 from tests.in_process import Run
 from tests.system import needs_links
@@ -86,6 +90,50 @@ def test_models_that_cannot_be_read_do_not_stop_the_others(folder: Path, run: Ru
 )
 def test_snippets(build: str, line: str, folder: Path, run: Run) -> None:
     assert line in run("init", "models/residual_cnn.onnx", "--yes", "--for", build).out
+
+
+_STRANGE = Suggestion("m/a & <b>'s.onnx", "@static-fp32", "", {"n=1 METRIC evil.py:run": 2, "a(b": 3})
+
+
+@pytest.mark.skipif(shutil.which("cmake") is None, reason="CMake is not installed")
+def test_cmake_takes_each_name_of_a_snippet_for_one_word(tmp_path: Path) -> None:
+    text = snippet("cmake", [_STRANGE], "out").replace("find_package(dmlprep CONFIG REQUIRED)", "")
+    shown = 'foreach(one IN LISTS ARGV)\nfile(APPEND "${CMAKE_CURRENT_LIST_DIR}/read" "${one}\\n")\nendforeach()'
+    file = tmp_path / "a.cmake"
+    file.write_text(f"function(dmlprep_add_model)\n{shown}\nendfunction()\n{text}", encoding="utf-8")
+    subprocess.run(["cmake", "-P", str(file)], check=True, timeout=60)
+    words = ["a____b__s", "MODEL", _STRANGE.path, "RECIPE", "@static-fp32", "PINS", "n=1 METRIC evil.py:run=2", "a(b=3"]
+    assert (tmp_path / "read").read_text(encoding="utf-8").splitlines() == words
+
+
+def test_msbuild_takes_each_name_of_a_snippet_for_one_value() -> None:
+    (one,) = ElementTree.fromstring(f"<a>{snippet('msbuild', [_STRANGE], 'out')}</a>").iter("DmlprepModel")
+    assert unquote(one.attrib["Include"]) == _STRANGE.path.replace("/", "\\")
+    assert [unquote(pin) for pin in one.attrib["Pins"].split(";")] == ["n=1 METRIC evil.py:run=2", "a(b=3"]
+
+
+_TOUCH = ("$(touch owned)", "`touch owned`", "%PATH%", '" & touch owned & "')
+
+
+@pytest.mark.parametrize(
+    ("build", "names"),
+    [("cmake", ("a;b", "a[b", "a\nb", "##vso[x]")), ("msbuild", (*_TOUCH, "a\n--><Target/><!--"))],
+)
+def test_a_name_that_a_build_cannot_hold_is_left_out(build: str, names: tuple[str, ...]) -> None:
+    strange = [Suggestion(f"{name}.onnx", "@static-fp32", "") for name in names]
+    strange += [Suggestion("m", "@static-fp32", "", {name: 1}) for name in (*names, "a;b")]
+    for one in strange:
+        text = snippet(build, [one], "out")
+        assert "left out" in text
+        if build == "msbuild":
+            top = ElementTree.fromstring(f"<a>{text}</a>")
+            assert [child.tag for child in top.iter()] == ["a", "Import", "ItemGroup"]
+        else:
+            assert "dmlprep_add_model" not in text
+
+
+def test_a_folder_of_results_is_one_scalar_of_yaml() -> None:
+    assert '    path: "a: b #c"\n' in snippet("github", [], "a: b #c")
 
 
 @pytest.mark.parametrize(

@@ -24,8 +24,7 @@ from dmlprep.precision.search.origins import around, origins
 from dmlprep.precision.search.profile import Range, profile
 from dmlprep.precision.search.releases import release
 from dmlprep.precision.search.trials import Convert, Feeds, Setting, Trial, Trials
-from dmlprep.record.documents import toml_string
-from dmlprep.record.printable import printable
+from dmlprep.record.documents import toml_comment, toml_string
 from dmlprep.record.shares import percent
 
 if TYPE_CHECKING:
@@ -90,7 +89,7 @@ class Islands:
         """TOML for the fp16 step that gives this result without a search."""
         if not self.keep:
             return "keep_nodes = []"
-        rows = "".join(f"  {toml_string(name)},  # {printable(why)}\n" for name, why in self.keep.items())
+        rows = "".join(f"  {toml_string(name)},  {toml_comment(why)}\n" for name, why in self.keep.items())
         return f"keep_nodes = [\n{rows}]"
 
 

@@ -16,8 +16,7 @@ from dmlprep.precision.search.releases import release
 from dmlprep.precision.search.trials import Feeds, Setting, Trial, Trials
 from dmlprep.precision.weights.convolutions import convolutions_to_round
 from dmlprep.precision.weights.matmuls import Choice, to_round
-from dmlprep.record.documents import toml_string
-from dmlprep.record.printable import printable
+from dmlprep.record.documents import toml_comment, toml_string
 
 if TYPE_CHECKING:
     from dmlprep.model.runner import Runner
@@ -54,7 +53,7 @@ class Found:
         """TOML for the step that gives this result without a search; what the user keeps by name is not in it."""
         if not self.keep:
             return "keep_nodes = []"
-        rows = "".join(f"  {toml_string(name)},  # {printable(why)}\n" for name, why in self.keep.items())
+        rows = "".join(f"  {toml_string(name)},  {toml_comment(why)}\n" for name, why in self.keep.items())
         return f"keep_nodes = [\n{rows}]"
 
 
