@@ -8,11 +8,11 @@ import shlex
 import sys
 from pathlib import PurePath
 
-from dmlprep.record.printable import printable
+from dmlprep.record.printable import inert, printable
 
 __all__ = ["command_line", "word"]
 
-_SPELLED = re.compile(r"[^ -~]|['\\]")
+_SPELLED = re.compile(r"[^ -~]|['\\#:]")
 _BARE = re.compile(r"[\w./\\:=+-]+", re.ASCII)
 _ACTS = re.compile('["%$`!\u2018-\u201e]|\\\\$')
 """What acts inside double quotes in cmd or in PowerShell, whose quotes may be curled."""
@@ -28,15 +28,16 @@ def command_line(*words: str | PurePath) -> str:
 def word(text: str | PurePath, *, windows: bool = sys.platform == "win32") -> str:
     """One word as a shell takes it: quoted where it must be.
 
-    Characters that do not print are spelled out, as bash, zsh and POSIX of 2024 read them (``$'\\x1b'``). On Windows no
-    quotes serve cmd and PowerShell alike for every name: ``NAME`` stands for one that they do not serve.
+    Characters that do not print, and commands to CI machines, are spelled out, as bash, zsh and POSIX of 2024 read them
+    (``$'\\x1b'``). On Windows no quotes serve cmd and PowerShell alike for every name: ``NAME`` stands for one that they
+    do not serve.
 
     Args:
         text: a path that begins with a hyphen, which would be an option, becomes ``./-path``.
     """
     if isinstance(text, PurePath):
         text = f"./{text}" if str(text).startswith("-") else str(text)
-    hidden = printable(text) != text
+    hidden = inert(printable(text)) != text
     if windows:
         if text and _BARE.fullmatch(text):
             return text
@@ -48,7 +49,7 @@ def _spell(found: re.Match[str]) -> str:
     character = found.group()
     if character in "'\\":
         return f"\\{character}"
-    if character.isprintable() and printable(character) == character:
+    if character not in "#:" and character.isprintable() and printable(character) == character:
         return character
     # Octal: three digits, so that what follows is not taken for one of them.
     return "".join(f"\\{byte:03o}" for byte in os.fsencode(character))
