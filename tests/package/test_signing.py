@@ -13,7 +13,7 @@ import pytest
 import dmlprep
 from dmlprep.errors import CheckNotRun, InputError, OutputError, UsageError
 from tests.in_process import Run
-from tests.system import WINDOWS
+from tests.system import WINDOWS, needs_links
 
 pytest.importorskip("cryptography", reason="the extra sign is not installed")
 
@@ -149,3 +149,13 @@ def test_openssl_takes_it_and_makes_keys(proved: Path, tmp_path: Path) -> None:
     assert openssl("genpkey", "-algorithm", "ed448", "-out", "other.key").returncode == 0
     with pytest.raises(InputError, match=r"not of Ed25519"):
         dmlprep.package_model(proved, out=tmp_path / "b", language="python", unproven=True, sign=tmp_path / "other.key")
+
+
+@needs_links
+def test_a_link_to_nothing_in_the_place_of_the_public_key_is_not_written_through(proved: Path, tmp_path: Path) -> None:
+    (tmp_path / "my.key.pub").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(OutputError, match="no regular file"):
+        dmlprep.package_model(proved, out=tmp_path / "app", language="python", unproven=True, sign=tmp_path / "my.key")
+    assert not (tmp_path / "elsewhere").exists()
+    assert not (tmp_path / "my.key").exists()
+    assert not (tmp_path / "app").exists()

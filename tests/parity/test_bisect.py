@@ -440,3 +440,10 @@ def test_fused_nodes_are_written_out_on_the_cpu(tmp_path: Path) -> None:
     )
     assert ran.returncode == 1, ran.stderr
     assert "Traceback" not in ran.stderr
+
+
+@pytest.mark.parametrize("name", [*FILES, "node.onnx.data"])
+def test_every_file_that_would_go_is_told_of_before_the_work(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("mine")
+    with pytest.raises(OutputError, match="the file exists"):
+        check_folder(tmp_path, force=False)

@@ -78,7 +78,9 @@ def test_a_search_goes_on_where_it_was(tmp_path):
     feeds = [feeds_for(model)]
     journal = tmp_path / "islands.json"
     first = InProcess(feeds)
+    (tmp_path / "islands.json.part").write_text("mine")
     found = find_islands(model, _fast, first, feeds, Setting(5e-3, journal=journal))
+    assert (tmp_path / "islands.json.part").read_text() == "mine"
     again = InProcess(feeds)
     repeated = find_islands(model, _fast, again, feeds, Setting(5e-3, journal=journal))
     assert repeated.keep == found.keep
