@@ -10,7 +10,7 @@ from dmlprep import bounds
 from dmlprep.analysis.shapes import CONSTANT_BYTES, FLOAT_BYTES
 from dmlprep.api import compare, pack_kit
 from dmlprep.compiled import door
-from dmlprep.engines import onnxsim
+from dmlprep.engines import onnxsim, reading, tokenizers
 from dmlprep.files.given import DOCUMENT_BYTES, MAX_DEPTH
 from dmlprep.model import budget
 from dmlprep.passes.simplify import SimplifyOptions
@@ -91,6 +91,10 @@ def test_all_limits() -> None:
         "without its weights, and no more than a worker",
         "onnx's compiled code": f"{onnx.seconds:g} s, {onnx.memory // GIB} GiB and more for large models",
         "what is made of a model": f"{budget.BYTES // MIB} MiB, {budget.NODES:,} nodes and more for large models",
+        "a picture, a sound or a tokenizer that `feeds` and `genai` read": (
+            f"{reading.SECONDS:g} s, {reading.MEMORY / GIB:g} GiB and {tokenizers.MEMORY_A_BYTE} times the size of a "
+            "tokenizer; `DMLPREP_MEMORY_LIMIT` lowers the memory"
+        ),
         "a kit on the other machine": f"{_default(pack_kit, 'time_limit'):g} s",
         "documents (recipes, records)": f"{RECIPE_BYTES // MIB} MiB, {DOCUMENT_BYTES // MIB} MiB; {MAX_DEPTH} deep",
         "numbers of options and recipes": f"{bounds.MOST_FEEDS:,} feeds, 2^31 - 1 elements in one dimension",

@@ -7,16 +7,15 @@ them out before). The process is kept for the next call, for as long as that may
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Sequence
 from pathlib import Path
 
 import onnx
 from google.protobuf.message import DecodeError
 
+from dmlprep.engines.kept_child import KeptChild
 from dmlprep.errors import InputError, ModelRefused
 from dmlprep.model.bounds import check_bounds
-from dmlprep.runtime.child import Child
 from dmlprep.runtime.failure import FULL, SessionFailure, disk_full
 from dmlprep.runtime.starting import allowed_memory
 
@@ -35,9 +34,6 @@ SKIPPED = (
 makes names vanish that later steps report by, and DirectML has no kernel for the operators of ai.onnx that the others
 make (Gelu, Attention, RMSNormalization, RotaryEmbedding)."""
 
-_IDLE = 60.0
-"""Seconds after which the process ends when nobody calls."""
-
 MEMORY, MEMORY_A_BYTE = 1 << 30, 256
 """Bytes of memory that it may hold, and more for each byte of the model, which has no weights. It takes 40 MB by
 itself, 90 MB where it runs nodes on ONNX Runtime; a graph of 20,000 nodes takes 110 bytes a byte. What needs more folds
@@ -47,77 +43,42 @@ _LARGE = 32 << 20
 """Bytes of a model after which the process ends: it does not give its memory back."""
 
 
-class _Simplifier:
-    """The one process of this program, started at the first call."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._child: Child | None = None
-        self._idle: threading.Timer | None = None
-
-    def run(self, model: bytes, arguments: Sequence[str], time_limit: float) -> bytes:
-        """Give a serialized model and get another.
-
-        Raises:
-            SessionFailure: it did not answer; the process is gone.
-        """
-        with self._lock:
-            if self._idle is not None:
-                self._idle.cancel()
-            child = self._child
-            if child is None or not child.alive:
-                process = str(Path(__file__).with_name("onnxsim_process.py"))
-                child = self._child = Child.of_file(process, "onnxsim", reads=[])
-            before, after = child.exchange / "before.onnx", child.exchange / "after.onnx"
-            try:
-                self._write(before, model)
-                memory = MEMORY + MEMORY_A_BYTE * len(model)
-                allowed = allowed_memory().nbytes
-                child.ask(
-                    [["simplify", str(before), str(after), *arguments]],
-                    limit=time_limit,
-                    memory=min(memory, allowed) if allowed else 0,
-                )
-                result = after.read_bytes()
-            except BaseException:
-                # Also after a mere refusal: what an exception left in onnxsim is unknown.
-                child.kill()
-                raise
-            if len(model) + len(result) > _LARGE:
-                child.close()
-            else:
-                with contextlib.suppress(OSError):  # on Windows a scanner may look at them; they go with the folder
-                    before.unlink()
-                    after.unlink()
-                self._idle = threading.Timer(_IDLE, self._end_idle)
-                self._idle.daemon = True
-                self._idle.start()
-            return result
-
-    @staticmethod
-    def _write(path: Path, model: bytes) -> None:
-        try:
-            path.write_bytes(model)
-        except OSError as error:
-            if error.errno in FULL:
-                raise disk_full(path.parent, error) from error
-            raise
-
-    def _end_idle(self) -> None:
-        with self._lock:
-            if self._child is not None and threading.current_thread() is self._idle:
-                self._child.close()
-
-    def end(self) -> None:
-        """End the process."""
-        with self._lock:
-            if self._idle is not None:
-                self._idle.cancel()
-            if self._child is not None:
-                self._child.close()
+_process = KeptChild("onnxsim_process.py", "onnxsim")
 
 
-_simplifier = _Simplifier()
+def _run(model: bytes, arguments: Sequence[str], time_limit: float) -> bytes:
+    """Give a serialized model and get another.
+
+    Raises:
+        SessionFailure: it did not answer; the process is gone.
+    """
+    with _process.used() as child:
+        before, after = child.exchange / "before.onnx", child.exchange / "after.onnx"
+        _write(before, model)
+        memory = MEMORY + MEMORY_A_BYTE * len(model)
+        allowed = allowed_memory().nbytes
+        child.ask(
+            [["simplify", str(before), str(after), *arguments]],
+            limit=time_limit,
+            memory=min(memory, allowed) if allowed else 0,
+        )
+        result = after.read_bytes()
+        if len(model) + len(result) > _LARGE:
+            child.close()
+        else:
+            with contextlib.suppress(OSError):  # on Windows a scanner may look at them; they go with the folder
+                before.unlink()
+                after.unlink()
+        return result
+
+
+def _write(path: Path, model: bytes) -> None:
+    try:
+        path.write_bytes(model)
+    except OSError as error:
+        if error.errno in FULL:
+            raise disk_full(path.parent, error) from error
+        raise
 
 
 def simplify(
@@ -140,7 +101,7 @@ def simplify(
     skipped = SKIPPED if merge_equal else (*SKIPPED, "eliminate_common_subexpression")
     result = onnx.ModelProto()
     try:
-        result.ParseFromString(_simplifier.run(proto.SerializeToString(), [str(constant_bytes), *skipped], time_limit))
+        result.ParseFromString(_run(proto.SerializeToString(), [str(constant_bytes), *skipped], time_limit))
         check_bounds(result, "its result")  # folding makes tensors that the file did not have
     except SessionFailure as failed:
         text = (
@@ -158,7 +119,7 @@ def simplify(
 
 def end() -> None:
     """End the process that is kept, where there is one; the next call starts another."""
-    _simplifier.end()
+    _process.end()
 
 
 def _refused(what: str, more: str = ", or give it more time") -> ModelRefused:

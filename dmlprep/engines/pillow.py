@@ -1,4 +1,5 @@
-"""Pillow: pictures as arrays of bytes, upright and of a size. It is imported when a picture is read: it is an extra."""
+"""Pillow: pictures as arrays of bytes, upright and of a size. It is an extra. Files are read in a process of their own;
+arrays that dmlprep has already are resized here."""
 
 from __future__ import annotations
 
@@ -8,49 +9,41 @@ from typing import Any, Literal
 import numpy as np
 
 from dmlprep.engines.extras import extra
-from dmlprep.errors import InputError
+from dmlprep.engines.reading import MEMORY, Reading, taken
+from dmlprep.model.budget import BYTES
 
 __all__ = ["Fit", "read_picture", "resize"]
 
 Fit = Literal["crop", "pad", "stretch"]
 
-_MODES = {1: "L", 3: "RGB", 4: "RGBA"}
+_READING = Reading("PIL.Image", "Pillow", "reading pictures", "a picture")
 
 
-def read_picture(path: Path, channels: int, size: tuple[int, int] | None, fit: Fit) -> np.ndarray[Any, Any]:
-    """A picture, turned as its EXIF data say.
+def read_picture(path: Path, channels: int, size: tuple[int, int], fit: Fit, most: int) -> np.ndarray[Any, Any]:
+    """Read a picture in a process of its own, and turn it as its EXIF data say.
 
     Args:
         channels: 1 (gray), 3 (RGB) or 4 (RGBA).
-        size: height and width; ``None`` for its own.
+        size: height and width; 0 for those of the picture.
         fit: how it comes to another shape: what hangs over is cut off, black is added at the right and at the bottom,
             or it is stretched.
+        most: bytes that the picture may have when it is decoded, and that it may become at 16 bytes a number.
 
     Returns:
         bytes [height, width, channels].
 
     Raises:
-        InputError: the file cannot be read as a picture.
+        InputError: the file cannot be read as a picture, or is too large.
         UsageError: Pillow is not installed.
     """
-    module, operations = (extra(name, "Pillow", "reading pictures") for name in ("PIL.Image", "PIL.ImageOps"))
-    try:
-        with module.open(path) as opened:
-            picture = operations.exif_transpose(opened).convert(_MODES[channels])
-    except (OSError, ValueError, SyntaxError, module.DecompressionBombError) as error:
-        raise InputError(f"cannot be read as a picture: {error}", where=str(path)) from error
-    if size is not None:
-        wanted = (size[1], size[0])
-        if fit == "stretch":
-            picture = picture.resize(wanted, module.Resampling.BICUBIC)
-        elif fit == "crop":
-            picture = operations.fit(picture, wanted, module.Resampling.BICUBIC)
-        else:
-            scaled = operations.contain(picture, wanted, module.Resampling.BICUBIC)
-            picture = module.new(picture.mode, wanted)
-            picture.paste(scaled, (0, 0))
-    array = np.asarray(picture)
-    return array.reshape(*array.shape[:2], channels)
+    arguments = [str(channels), str(size[0]), str(size[1]), fit, str(most)]
+    return _READING.ask(
+        "picture",
+        path,
+        arguments,
+        lambda found, out: taken(out, "uint8", (found[0], found[1], channels), most),
+        memory=MEMORY + 3 * max(0, most - BYTES),
+    )
 
 
 def resize(image: np.ndarray[Any, Any], size: tuple[int, int], mode: str) -> np.ndarray[Any, Any]:

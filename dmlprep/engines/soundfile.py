@@ -1,4 +1,4 @@
-"""soundfile: sound as one row of floats. It is imported when a file is read: it is an extra."""
+"""soundfile: sound as one row of floats. It is an extra, and reads files in a process of its own."""
 
 from __future__ import annotations
 
@@ -7,27 +7,33 @@ from typing import Any
 
 import numpy as np
 
-from dmlprep.engines.extras import extra
-from dmlprep.errors import InputError
+from dmlprep.engines.reading import MEMORY, Reading, taken
+from dmlprep.model.budget import BYTES
 
 __all__ = ["read_sound"]
 
+_READING = Reading("soundfile", "soundfile", "reading sound", "sound")
 
-def read_sound(path: Path) -> tuple[np.ndarray[Any, Any], int]:
-    """A sound file, its channels averaged.
+
+def read_sound(path: Path, rate: int | None, length: int | None, most: int) -> tuple[np.ndarray[Any, Any], int]:
+    """Read a sound file and average its channels.
+
+    Args:
+        rate: samples a second that it is to have later; ``None`` for its own.
+        length: samples that are needed of it: then a file that is too large is read from its beginning only.
+        most: bytes that it may become, at 16 bytes a sample, at its own rate and at the other.
 
     Returns:
         float32 [samples] within -1 and 1, and samples a second.
 
     Raises:
-        InputError: the file cannot be read as sound, or holds none.
+        InputError: the file cannot be read as sound, holds none, or is too large.
         UsageError: soundfile is not installed.
     """
-    module = extra("soundfile", "soundfile", "reading sound")
-    try:
-        samples, rate = module.read(str(path), dtype="float32", always_2d=True)
-    except (OSError, RuntimeError) as error:
-        raise InputError(f"cannot be read as sound: {error}", where=str(path)) from error
-    if not len(samples):
-        raise InputError("holds no sound", where=str(path))
-    return samples.mean(axis=1), int(rate)
+    return _READING.ask(
+        "sound",
+        path,
+        [str(rate or 0), str(length or 0), str(most)],
+        lambda found, out: (taken(out, "float32", found[:1], most), found[1]),
+        memory=MEMORY + 3 * max(0, most - BYTES),
+    )

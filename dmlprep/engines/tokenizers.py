@@ -1,46 +1,52 @@
-"""tokenizers: text as token ids and back, by a ``tokenizer.json``. It is imported when text is read: it is an extra."""
+"""tokenizers: text as token ids and back, by a ``tokenizer.json``. It is an extra, and runs in a process of its own."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from dmlprep.engines.extras import extra
-from dmlprep.errors import InputError
-from dmlprep.files import check_plain
+from dmlprep.engines.reading import MEMORY, Reading, taken
 
-__all__ = ["detokenize", "tokenize"]
+__all__ = ["MEMORY_A_BYTE", "detokenize", "tokenize"]
+
+_READING = Reading(
+    "tokenizers", "tokenizers", "reading text", "a tokenizer", "pass the tokenizer.json that belongs to the model"
+)
+
+_MOST_BYTES = 256 << 20
+"""Of a tokenizer.json: those of large vocabularies have some 30 million."""
+
+MEMORY_A_BYTE = 16
+"""Bytes of memory for each byte of the file, besides those of any file."""
 
 
-def tokenize(file: Path, texts: Sequence[str], length: int | None) -> dict[str, np.ndarray]:
+def tokenize(file: Path, texts: Sequence[str], length: int | None, most: int) -> dict[str, np.ndarray]:
     """Token ids of texts, as many for each.
 
     Args:
         file: the ``tokenizer.json``.
         length: how many tokens; shorter texts are padded and longer ones are cut. ``None``: as the longest has.
+        most: bytes that the ids may take, at 16 bytes an id.
 
     Returns:
         ``ids``, ``mask`` (1 where no padding is) and ``types``, each int64 [texts, length].
 
     Raises:
-        InputError: the file is no tokenizer.
+        InputError: the file is not a tokenizer, or needs more time, memory or room than it may.
         UsageError: tokenizers is not installed.
     """
-    tokenizer = _opened(file)
-    padding = tokenizer.padding or {}
-    kept = {key: padding[key] for key in ("direction", "pad_id", "pad_type_id", "pad_token") if key in padding}
-    kept.setdefault("pad_id", next((i for t in _PADDING if (i := tokenizer.token_to_id(t)) is not None), 0))
-    tokenizer.enable_padding(**kept, length=length)
-    if length is None:
-        tokenizer.no_truncation()
-    else:
-        tokenizer.enable_truncation(length)
-    found = tokenizer.encode_batch(list(texts))
-    columns = {"ids": "ids", "mask": "attention_mask", "types": "type_ids"}
-    return {name: np.array([getattr(one, key) for one in found], np.int64) for name, key in columns.items()}
+    found = _READING.ask(
+        "tokenize",
+        file,
+        [str(length or 0), str(most)],
+        lambda shape, out: taken(out, "int64", (3, shape[0], shape[1]), 2 * most),
+        given=list(texts),
+        limit=_MOST_BYTES,
+        memory=_memory(file),
+    )
+    return dict(zip(("ids", "mask", "types"), found, strict=True))
 
 
 def detokenize(file: Path, rows: Sequence[Sequence[int]]) -> list[str]:
@@ -50,25 +56,23 @@ def detokenize(file: Path, rows: Sequence[Sequence[int]]) -> list[str]:
         file: the ``tokenizer.json``.
 
     Raises:
-        InputError: the file is no tokenizer.
+        InputError: the file is not a tokenizer, or needs more time, memory or room than it may.
         UsageError: tokenizers is not installed.
     """
-    found: list[str] = _opened(file).decode_batch([[int(token) for token in row] for row in rows])
-    return found
+    texts: list[str] = _READING.ask(
+        "detokenize",
+        file,
+        [],
+        lambda shape, out: taken(out, "string", shape[:1], _MOST_BYTES).tolist(),
+        given=[[int(token) for token in row] for row in rows],
+        limit=_MOST_BYTES,
+        memory=_memory(file),
+    )
+    return texts
 
 
-def _opened(file: Path) -> Any:
-    module = extra("tokenizers", "tokenizers", "reading text")
+def _memory(file: Path) -> int:
     try:
-        check_plain(file, _MOST_BYTES)
-        return module.Tokenizer.from_file(str(file))
-    except Exception as error:  # it raises Exception itself
-        fix = getattr(error, "fix", "pass the tokenizer.json that belongs to the model")
-        raise InputError(f"cannot be read as a tokenizer: {error}", where=str(file), fix=fix) from error
-
-
-_MOST_BYTES = 1 << 30
-"""Of a tokenizer.json: those of large vocabularies have some ten million."""
-
-_PADDING = ("[PAD]", "<pad>", "<|endoftext|>", "</s>")
-"""How tokenizers call padding that say nothing of it; the last two end a text, and models are told by the mask."""
+        return MEMORY + MEMORY_A_BYTE * file.stat().st_size
+    except OSError:
+        return MEMORY  # the reader says what is wrong

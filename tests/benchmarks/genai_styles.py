@@ -112,7 +112,7 @@ def words(tokenizer: Path) -> int:
 
 def ids(tokenizer: Path, written: str) -> list[int]:
     """Tokens of a text."""
-    return [int(token) for token in tokenize(tokenizer, [written], None)["ids"][0]]
+    return [int(token) for token in tokenize(tokenizer, [written], None, 1 << 30)["ids"][0]]
 
 
 def build_for_cpu(source: Path, out: Path) -> None:

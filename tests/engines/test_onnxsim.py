@@ -12,7 +12,7 @@ from typing import Any
 import onnx
 import pytest
 
-from dmlprep.engines import onnxsim, onnxsim_process
+from dmlprep.engines import kept_child, onnxsim, onnxsim_process
 from dmlprep.errors import ModelRefused, OutputError
 from dmlprep.runtime.child import Child
 from tests.processes import alive, gone_within, is_filtered
@@ -87,7 +87,7 @@ def test_an_error_is_its_last_line_and_the_next_call_works(starts: Starts) -> No
 
 
 def test_it_ends_when_nobody_calls(starts: Starts, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(onnxsim, "_IDLE", 0.2)
+    monkeypatch.setattr(kept_child, "_IDLE", 0.2)
     simplify()
     assert gone_within(starts[0].pid, 10.0)
 

@@ -15,6 +15,7 @@ from dmlprep.genai.folder import GenaiFolder
 from dmlprep.genai.proof.decoder import fitting_tokens
 from dmlprep.genai.proof.embedding import special_tokens
 from dmlprep.genai.proof.request import MOST_PROMPT, ProofRequest
+from dmlprep.model.budget import Budget
 
 __all__ = ["Tokens", "read_tokens", "texts_of"]
 
@@ -102,7 +103,7 @@ def _known(tokens: list[int], vocabulary: int, where: str) -> list[int]:
 
 
 def _encoded(folder: GenaiFolder, text: str) -> list[int]:
-    found: list[int] = tokenize(_tokenizer(folder), [text], None)["ids"][0].tolist()
+    found: list[int] = tokenize(_tokenizer(folder), [text], None, Budget().most_bytes)["ids"][0].tolist()
     return found
 
 

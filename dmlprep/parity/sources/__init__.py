@@ -95,6 +95,7 @@ def feeds_from(request: FeedsRequest) -> Made:
         UsageError: the files are of several kinds, none or several inputs can take them, or a package is missing.
         OutputError: the folder cannot be written, or holds such files already.
         CheckNotRun: no value can be made up for another input.
+        ModelRefused: DP014, the model's input is larger than what may be made of it.
     """
     model = Model.open(request.model)
     inputs = graph_inputs(model)
@@ -114,6 +115,7 @@ def feeds_from(request: FeedsRequest) -> Made:
         raise InputError("holds no text", where=str(files[0]))
     shape = known_shape(inputs, one, request.sizes)
     batched = len(shape) > (3 if kind == "pictures" else 1)
+    model.budget.require([size or 1 for size in shape], 16, f"input {one.name!r}", str(request.model))
     groups = _groups(len(items), request.count, (shape[0] or 1) if batched else 1)
     paths = [request.out / f"{_name(number, len(groups), items[group[0]])}.npz" for number, group in enumerate(groups)]
     before = _there(request)
@@ -239,14 +241,15 @@ def _real(
     request: FeedsRequest, model: Model, one: Input, shape: Sequence[int | None], kind: Kind, items: Sequence[Any]
 ) -> Feed:
     """What the items say of the inputs."""
+    most = model.budget.most_bytes
     if kind == "pictures":
-        return {one.name: pictures(one, shape, items, request.pictures)}
+        return {one.name: pictures(one, shape, items, request.pictures, most)}
     inputs = graph_inputs(model)
     if kind == "text":
-        return text(one, inputs, shape, items, _tokenizer(request))
+        return text(one, inputs, shape, items, _tokenizer(request), most)
     takes = [i for i in inputs if _RATE.fullmatch(i.name) and i is not one]
     compared = next((compared_with(i.value, model.ir.functions) for i in takes), None)
-    made, rate = sound(one, shape, items, request.rate or (int(compared) if compared else None))
+    made, rate = sound(one, shape, items, request.rate or (int(compared) if compared else None), most)
     return {one.name: made, **{i.name: np.full([1] * len(i.dims or ()), rate, _type(i)) for i in takes}}
 
 

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from dmlprep.engines.pillow import Fit, read_picture
+from dmlprep.engines.reading import too_large
 from dmlprep.errors import UsageError
 from dmlprep.parity.sizes import Input
 
@@ -54,15 +55,16 @@ def is_picture(one: Input) -> bool:
     return bool(layout_of(one))
 
 
-def pictures(one: Input, shape: Sequence[int | None], files: Sequence[Path], how: Pictures) -> Array:
+def pictures(one: Input, shape: Sequence[int | None], files: Sequence[Path], how: Pictures, most: int) -> Array:
     """The array of an input.
 
     Args:
         shape: sizes where they are known.
         files: one for each image of the batch.
+        most: bytes that the input may take, at 16 bytes a number.
 
     Raises:
-        InputError: a file cannot be read.
+        InputError: a file cannot be read, or is too large.
         UsageError: the layout is not known, or mean and deviation are not one for each channel.
     """
     layout = how.layout or layout_of(one)
@@ -80,9 +82,11 @@ def pictures(one: Input, shape: Sequence[int | None], files: Sequence[Path], how
             where="--layout",
             fix="pictures have 1, 3 or 4; say another --layout or --input",
         )
-    first = read_picture(files[0], channels, None, how.fit).shape if not (size["h"] and size["w"]) else (0, 0)
-    wanted = (size["h"] or first[0], size["w"] or first[1])
-    batch = np.stack([read_picture(file, channels, wanted, how.fit) for file in files])
+    first = read_picture(files[0], channels, (size["h"] or 0, size["w"] or 0), how.fit, most)
+    if (needed := 16 * len(files) * first.size) > most:
+        raise too_large(f"an input of {len(files)} pictures like this", needed, str(files[0]))
+    wanted = (first.shape[0], first.shape[1])
+    batch = np.stack([first, *(read_picture(file, channels, wanted, how.fit, most) for file in files[1:])])
     axes = ["nhwc".index(axis) for axis in (layout if len(layout) == 4 else f"n{layout}")]
     done = _values(batch, one, how).transpose(axes)
     return np.ascontiguousarray(done if len(layout) == 4 else done[0])

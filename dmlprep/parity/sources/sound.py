@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from dmlprep.engines.reading import too_large
 from dmlprep.engines.soundfile import read_sound
 from dmlprep.errors import UsageError
 from dmlprep.parity.sizes import Input
@@ -26,7 +27,9 @@ def is_sound(one: Input) -> bool:
     return len(dims) < 3 or dims[1] == 1 or dims[2] == 1
 
 
-def sound(one: Input, shape: Sequence[int | None], files: Sequence[Path], rate: int | None) -> tuple[Array, int]:
+def sound(
+    one: Input, shape: Sequence[int | None], files: Sequence[Path], rate: int | None, most: int
+) -> tuple[Array, int]:
     """The array of an input, and samples a second.
 
     Args:
@@ -34,9 +37,11 @@ def sound(one: Input, shape: Sequence[int | None], files: Sequence[Path], rate: 
             silence. Where the length is free, it is that of the first file.
         files: one for each row of the batch.
         rate: samples a second that the model takes; ``None``: those of the first file.
+        most: bytes that the input may take, at 16 bytes a number. Of a file that is larger, where the length is not
+            free, its beginning is read.
 
     Raises:
-        InputError: a file cannot be read.
+        InputError: a file cannot be read, or is too large.
         UsageError: the input is not of the shape of sound.
     """
     if not is_sound(one):
@@ -48,10 +53,12 @@ def sound(one: Input, shape: Sequence[int | None], files: Sequence[Path], rate: 
     place = _samples(one)
     length, rows = shape[place], []
     for file in files:
-        samples, own = read_sound(file)
+        samples, own = read_sound(file, rate, length, most)
         rate = rate or own
         row = resampled(samples, own, rate)
         length = length or len(row)
+        if (needed := 16 * len(files) * length) > most:
+            raise too_large(f"an input of {len(files)} x {length} samples", needed, str(file))
         rows.append(_loudest(row, length))
     assert one.dtype is not None
     assert rate is not None

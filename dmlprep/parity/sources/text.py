@@ -41,17 +41,23 @@ def lines(file: Path) -> list[str]:
 
 
 def text(
-    one: Input, inputs: Sequence[Input], shape: Sequence[int | None], texts: Sequence[str], tokenizer: Path
+    one: Input,
+    inputs: Sequence[Input],
+    shape: Sequence[int | None],
+    texts: Sequence[str],
+    tokenizer: Path,
+    most: int,
 ) -> dict[str, Array]:
     """Ids of an input, and what other inputs say of them: mask, types, positions.
 
     Args:
         shape: of the ids, sizes where they are known.
+        most: bytes that the ids may take, at 16 bytes a number.
 
     Raises:
-        InputError: the tokenizer cannot be read.
+        InputError: the tokenizer cannot be read, or the text becomes too many tokens.
     """
-    found = tokenize(tokenizer, texts, shape[-1])
+    found = tokenize(tokenizer, texts, shape[-1], most)
     found["positions"] = np.broadcast_to(np.arange(found["ids"].shape[-1]), found["ids"].shape)
     feed: dict[str, Array] = {}
     for other in inputs:
