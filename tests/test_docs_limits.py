@@ -96,7 +96,9 @@ def test_all_limits() -> None:
             "tokenizer; `DMLPREP_MEMORY_LIMIT` lowers the memory"
         ),
         "a kit on the other machine": f"{_default(pack_kit, 'time_limit'):g} s",
-        "documents (recipes, records)": f"{RECIPE_BYTES // MIB} MiB, {DOCUMENT_BYTES // MIB} MiB; {MAX_DEPTH} deep",
+        "documents (recipes, records, contracts, configs)": (
+            f"{RECIPE_BYTES // MIB} MiB, {DOCUMENT_BYTES // MIB} MiB; {MAX_DEPTH} deep"
+        ),
         "numbers of options and recipes": f"{bounds.MOST_FEEDS:,} feeds, 2^31 - 1 elements in one dimension",
     }
     assert bounds.MOST_SIZE == 2**31 - 1

@@ -323,3 +323,44 @@ def test_each_format_is_escaped_in_one_place() -> None:
             if isinstance(node, ast.Constant) and node.value in ("&lt;", "&quot;", "&amp;", "\\|"):
                 wrong.append(f"{path}:{node.lineno}: {node.value}")
     assert wrong == []
+
+
+def test_documents_are_decoded_by_one_function() -> None:
+    """``parse_json`` and ``parse_toml`` bound depth and numbers; every error of theirs is ``Unfit``."""
+    doors = {
+        "files/given.py",  # the two functions
+        "genai/document.py",  # as onnxruntime-genai reads its config: duplicate keys, places of errors; bounded itself
+        "genai/json_text.py",  # edits the text of a document that genai/document.py has read
+        "model/pinned.py",  # a note in a model, of values that may be a million numbers
+        "passes/frame.py",  # its own options, encoded in the same line
+        "engines/reader_process.py",  # a worker: what the parent wrote
+        "runtime/offsite/integrity.py",  # at the other machine, with nothing of dmlprep
+        "runtime/offsite/loader.py",  # in somebody's app
+        "runtime/offsite/main.py",  # at the other machine
+        "runtime/offsite/work.py",  # at the other machine
+        # Data of the package itself.
+        "genai/schema.py",
+        "quirks/catalog.py",
+        "runtime/linux/pins.py",
+        "targets/kernels.py",
+        "targets/precision.py",
+        "targets/target.py",
+    }
+    decoders = {
+        *(f"json.{name}" for name in ("load", "loads", "JSONDecoder")),
+        *(f"msgspec.{form}.{name}" for form in ("json", "toml", "yaml", "msgpack") for name in ("decode", "Decoder")),
+        *(f"tomllib.{name}" for name in ("load", "loads")),
+    }
+    used, wrong = set(), []
+    for path in FILES:
+        inside = path.relative_to(PACKAGE).as_posix()
+        named = [imported for _, imported in imports(path) if imported in decoders]
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Attribute) and ast.unparse(node) in decoders:
+                named.append(f"{node.lineno}: {ast.unparse(node)}")
+        if named and inside in doors:
+            used.add(inside)
+        elif named:
+            wrong += [f"{inside}: {name}" for name in named]
+    assert wrong == []
+    assert used == doors

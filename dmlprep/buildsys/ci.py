@@ -10,18 +10,18 @@ import argparse
 import contextlib
 import glob
 import hashlib
+import json
 import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import msgspec
-
 from dmlprep._version import __version__
 from dmlprep.buildsys.ci_systems import SYSTEMS, System
 from dmlprep.cli.options import read_pins
-from dmlprep.errors import DmlprepError, UsageError
+from dmlprep.errors import DmlprepError, InternalError, UsageError
+from dmlprep.files import cached_json
 from dmlprep.fleet import read_fleet
 from dmlprep.record.documents import toml_key, toml_value
 from dmlprep.record.fleet import FleetRecord
@@ -163,10 +163,12 @@ def _run(inputs: _Inputs, system: System, work: Path) -> int:
         )
         system.output({"exit-code": str(code)})
         return 0
-    read = msgspec.json.decode(record.read_bytes(), type=FleetRecord)
+    read = cached_json(record, FleetRecord)
+    if read is None:
+        raise InternalError(f"{record} was written and cannot be read")
     system.summarize(table, table.read_text(encoding="utf-8"))
     files = {"fleet-json": record, "index": index, "sarif": sarif, "junit": junit}
-    outputs = {"exit-code": str(code), "counts": msgspec.json.encode(read.counts()).decode()}
+    outputs = {"exit-code": str(code), "counts": json.dumps(read.counts(), separators=(",", ":"))}
     system.output({**outputs, **{name: system.path(path) for name, path in files.items()}})
     return 0
 

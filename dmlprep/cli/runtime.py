@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from dataclasses import asdict
@@ -169,7 +168,7 @@ def status(again: bool, packages: bool, gpu: str | None, quiet: bool, output_for
     from dmlprep.runtime.adapters import gpu_listing
     from dmlprep.runtime.linux.base import TESTED
     from dmlprep.runtime.linux.install import missing_piece, package_of, read_manifest
-    from dmlprep.runtime.linux.layout import Layout
+    from dmlprep.runtime.linux.layout import Layout, read_json
 
     layout = Layout.of_user()
     if reason := missing_piece(layout):
@@ -181,7 +180,7 @@ def status(again: bool, packages: bool, gpu: str | None, quiet: bool, output_for
     releases: dict[str, Any] = {}
     for version in layout.installed():
         found = dml_status(version, again=again, session=session)
-        piece = json.loads((layout.release(version) / "piece.json").read_text(encoding="utf-8"))
+        piece = read_json(layout.release(version) / "piece.json")
         releases[version] = {
             "available": found.available,
             "reason": found.reason,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -13,7 +12,7 @@ from typing import Any
 
 from dmlprep.bounds import MOST_SIZE
 from dmlprep.errors import InputError
-from dmlprep.files import Unfit, read_text, unreadable
+from dmlprep.files import Unfit, parse_json, read_text, unreadable
 
 __all__ = ["MOST_DIMENSIONS", "MOST_DISTINCT", "Sizes", "read_log"]
 
@@ -123,10 +122,9 @@ def _cells(line: str, header: list[str], where: str) -> dict[str, Any]:
 
 def _object(line: str, where: str) -> dict[str, Any]:
     try:
-        found = json.loads(line)
-    except (ValueError, RecursionError) as error:
+        return parse_json(line, dict[str, Any])
+    except Unfit as error:
         raise InputError(f"the line is no JSON object: {error}", where=where, fix=_FIX) from error
-    return dict(found)
 
 
 def _pairs(line: str, where: str, some: bool) -> dict[str, Any]:

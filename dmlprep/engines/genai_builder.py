@@ -6,7 +6,6 @@ is told not to trust any, and weights are read from safetensors alone. The proce
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import subprocess
@@ -16,8 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import msgspec
+
 from dmlprep.errors import InputError, ToolFailed, UsageError
-from dmlprep.files import Unfit, explain, read_text
+from dmlprep.files import Unfit, explain, parse_json, read_text
 from dmlprep.files.run_folder import temporary_folder
 from dmlprep.runtime.environment import python
 from dmlprep.runtime.tools import run_tool
@@ -76,6 +77,14 @@ class Builder:
     versions: Mapping[str, str]
 
 
+class _Probed(msgspec.Struct):
+    """What the probe prints."""
+
+    python: str
+    versions: dict[str, str]
+    missing: list[str]
+
+
 def find_builder(path: str = "") -> Builder:
     """The Python that runs the builder: the one that is named, else ours.
 
@@ -88,16 +97,18 @@ def find_builder(path: str = "") -> Builder:
     fix = f"name the Python of an environment that has {packages} with --builder-python"
     try:
         done = run_tool([program, "-c", _PROBE], limit=60.0)
-        said = json.loads(done.stdout.splitlines()[-1]) if done.returncode == 0 and done.stdout.strip() else None
+        said = None
+        if done.returncode == 0 and done.stdout.strip():
+            said = parse_json(done.stdout.splitlines()[-1], _Probed)
     except (OSError, ValueError, subprocess.TimeoutExpired) as error:
         raise UsageError(f"{program} cannot be run: {error}", where=where, fix=fix) from error
-    if not isinstance(said, dict):
+    if said is None:
         raise UsageError(f"{program} is no Python that runs", where=where, fix=fix)
-    if missing := said["missing"]:
+    if missing := said.missing:
         own = "" if path else f", or install them here: {python()} -m pip install {packages}"
         what = f"a model of Hugging Face's is built by onnxruntime-genai's builder, and {program} lacks"
         raise UsageError(f"{what} {', '.join(missing)}", where=where, fix=fix + own)
-    return Builder(program, {"Python": said["python"], **said["versions"]})
+    return Builder(program, {"Python": said.python, **said.versions})
 
 
 def check_source(folder: Path) -> dict[str, Any]:
@@ -158,13 +169,12 @@ def _names(document: Any, field: str) -> bool:
 def _document(path: Path, *, needed: bool) -> dict[str, Any]:
     fix = "download the folder again"
     try:
-        document = json.loads(read_text(path, _MOST_BYTES))
+        document = parse_json(read_text(path, _MOST_BYTES), Any, lenient=True)
     except OSError as error:
         what, mend = explain(error, path)
         raise InputError(what or str(error), where=str(path), fix=mend or fix) from error
-    except (Unfit, ValueError, RecursionError) as error:
-        text = "it is nested too deep" if isinstance(error, RecursionError) else str(error)
-        raise InputError(f"not JSON: {text}", where=str(path), code="DP876", fix=fix) from error
+    except Unfit as error:
+        raise InputError(str(error), where=str(path), code="DP876", fix=fix) from error
     if not isinstance(document, dict):
         if needed:
             raise InputError("not a JSON object", where=str(path), code="DP876", fix=fix)

@@ -8,7 +8,16 @@ gave, within bounds, ``text`` what editors and shells wrote, ``links`` refuses l
 
 from dmlprep.files.clearing import remove_tree
 from dmlprep.files.exchange import FileSet
-from dmlprep.files.given import NotToml, Unfit, check_document, check_plain, parse_toml, read_given
+from dmlprep.files.given import (
+    NotToml,
+    Unfit,
+    cached_json,
+    check_document,
+    check_plain,
+    parse_json,
+    parse_toml,
+    read_given,
+)
 from dmlprep.files.matching import is_pattern, matching
 from dmlprep.files.near import meant, nearest
 from dmlprep.files.outputs import check_output, check_path, windows_problem
@@ -23,6 +32,7 @@ __all__ = [
     "NotToml",
     "NotUtf8",
     "Unfit",
+    "cached_json",
     "check_document",
     "check_output",
     "check_path",
@@ -34,6 +44,7 @@ __all__ = [
     "matching",
     "meant",
     "nearest",
+    "parse_json",
     "parse_toml",
     "read_given",
     "read_text",

@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from dmlprep.errors import OutputError
-from dmlprep.files.given import Unfit, read_given
+from dmlprep.files.given import Unfit, parse_json, read_given
 from dmlprep.files.links import leads_elsewhere
 from dmlprep.files.locks import LOCK, held, own_folder
 from dmlprep.files.outputs import file_name_problem
@@ -164,14 +164,14 @@ class FileSet:
     def _listed(self) -> tuple[list[str], dict[str, list[int]]]:
         """Names of the old files, and the marks of the new ones. Who put the folder there may have written any name."""
         try:
-            found = json.loads(read_given(self.aside / _LIST, _LIST_BYTES))
+            listed = parse_json(read_given(self.aside / _LIST, _LIST_BYTES), dict[str, Any], lenient=True)
         except OSError as error:
             if not isinstance(error, FileNotFoundError):
                 raise unwritable(error, self.aside / _LIST) from error
-            found = None
-        except (ValueError, RecursionError, Unfit):
-            found = None
-        old, marks = (found.get("old"), found.get("new")) if isinstance(found, dict) else (None, None)
+            listed = {}
+        except Unfit:
+            listed = {}
+        old, marks = listed.get("old"), listed.get("new")
         if isinstance(old, list) and isinstance(marks, dict):
             return [name for name in old if _is_name(name)], {n: m for n, m in marks.items() if _is_name(n)}
         # Killed before the first file moved, or after the last one: where the head is in its place, nothing is to be

@@ -6,20 +6,23 @@ file. Documents (TOML, JSON) have a depth and numbers that fit into 64 bits, as 
 
 from __future__ import annotations
 
+import json
 import re
 import stat
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 __all__ = [
     "DOCUMENT_BYTES",
     "MAX_DEPTH",
     "NotToml",
     "Unfit",
+    "cached_json",
     "check_document",
     "check_plain",
+    "parse_json",
     "parse_toml",
     "read_given",
 ]
@@ -30,10 +33,15 @@ DOCUMENT_BYTES = 64 << 20
 MAX_DEPTH = 32
 """How deep tables and lists of a document may lie in one another."""
 
+T = TypeVar("T")
+
 _INT64 = range(-(1 << 63), 1 << 63)
 _PATH = re.compile(rf"""(?<![\w-])(?:(?:[\w-]+|"[^"\n]*"|'[^'\n]*')[ \t]*\.[ \t]*){{{MAX_DEPTH}}}""")
 """A dotted key of too many parts: Python's reader takes time by the square of their number."""
+_HALF = re.compile("[\ud800-\udfff]")
 _TOO_LONG = "a whole number has more than 64 bits"
+_DIGITS = 18
+"""A whole number of more digits is read as a floating-point number, where a document may have such."""
 
 
 class Unfit(ValueError):
@@ -124,11 +132,61 @@ def parse_toml(text: str) -> dict[str, Any]:
     return data
 
 
-def check_document(data: object) -> None:
-    """Make sure that what a document holds can be walked and written: its depth, its whole numbers, its text.
+def parse_json(data: bytes | str, kind: type[T], *, lenient: bool = False) -> T:
+    """Decode a JSON document. All documents of users, of caches and of other programs are decoded here.
+
+    Args:
+        data: the document; whoever read it has limited its size.
+        kind: what it must hold: a Struct of msgspec, or a type such as ``dict[str, Any]``.
+        lenient: accept what Python writes and JSON does not have: ``Infinity``, ``NaN``, half characters (bytes of a
+            path that are not UTF-8); and read whole numbers of more than 18 digits as floating-point numbers.
 
     Raises:
-        Unfit: it is deeper than ``MAX_DEPTH``, a whole number does not fit into 64 bits, or a text holds a zero byte.
+        Unfit: it is not JSON, is not a ``kind``, or is beyond what ``check_document`` accepts.
+    """
+    import msgspec  # here: 10 ms that commands without a document save
+
+    fix = "check that it is the right file"
+    try:
+        plain = json.loads(data, parse_int=_whole_number) if lenient else msgspec.json.decode(data)
+        check_document(plain, half=lenient)
+        return msgspec.convert(plain, kind) if lenient else msgspec.json.decode(data, type=kind)
+    except RecursionError:
+        raise _too_deep() from None
+    except Unfit:
+        raise
+    except json.JSONDecodeError as error:
+        raise Unfit(f"not JSON: {error}", fix) from error
+    except (ValueError, OverflowError) as error:  # errors of msgspec and of encodings
+        raise Unfit(str(error), fix) from error
+
+
+def cached_json(path: Path, kind: type[T], limit: int = DOCUMENT_BYTES, *, lenient: bool = False) -> T | None:
+    """Read a document that dmlprep wrote for itself; ``None`` where it is missing, broken or something else.
+
+    Args:
+        kind, lenient: as ``parse_json``.
+        limit: bytes that it may have.
+    """
+    try:
+        return parse_json(read_given(path, limit), kind, lenient=lenient)
+    except (OSError, Unfit):
+        return None
+
+
+def _whole_number(text: str) -> int | float:
+    return int(text) if len(text) <= _DIGITS else float(text)
+
+
+def check_document(data: object, *, half: bool = False) -> None:
+    """Make sure that what a document holds can be walked and written: its depth, its whole numbers, its text.
+
+    Args:
+        half: whether text may have half characters, which stand for bytes of a path that are not UTF-8.
+
+    Raises:
+        Unfit: it is deeper than ``MAX_DEPTH``, a whole number does not fit into 64 bits, or a text holds a zero byte or
+            a half character.
     """
     level: list[object] = [data]
     for _ in range(MAX_DEPTH):
@@ -142,6 +200,8 @@ def check_document(data: object) -> None:
                 raise Unfit(_TOO_LONG, "write a smaller number")
             elif isinstance(value, str) and "\0" in value:
                 raise Unfit("a text holds a zero byte, which no name and no path has", "leave it out")
+            elif isinstance(value, str) and not half and not value.isascii() and _HALF.search(value):
+                raise Unfit("a text holds bytes that are not UTF-8", "use a name or a path in UTF-8")
         if not below:
             return
         level = below

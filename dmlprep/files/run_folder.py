@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from dmlprep.errors import OutputError
+from dmlprep.files.given import cached_json
 from dmlprep.files.locks import Held, clear_left, hold_new
 
 __all__ = [
@@ -185,5 +186,5 @@ def _undo_notes(folder: Path) -> None:
     """Undo what the run of this folder noted and did not bring to its end, the last first."""
     for note in sorted(folder.glob(f"{_NOTE}*.json"), reverse=True):
         with contextlib.suppress(OSError, OutputError, ValueError, KeyError, TypeError):  # what cannot be undone stays
-            read = json.loads(note.read_text(encoding="utf-8"))
+            read = cached_json(note, dict[str, Any], lenient=True) or {}
             _undo[read["what"]](folder.name.removeprefix(PREFIX), read, note.stat().st_mtime)

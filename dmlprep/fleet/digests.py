@@ -16,8 +16,9 @@ from pathlib import Path
 import msgspec
 
 from dmlprep.errors import OutputError
-from dmlprep.files import Unfit, read_given
+from dmlprep.files import cached_json
 from dmlprep.model.saving import write_file
+from dmlprep.record.documents import to_compact
 
 __all__ = ["Digests"]
 
@@ -86,7 +87,7 @@ class Digests:
             old = {name: seen for name, seen in self._seen.items() if max(seen.identity[3:]) < now - _YOUNG}
             room = max(0, _MOST - len(old))
             others = [(n, s) for n, s in self._before.items() if n not in self._seen][:room]
-            data = msgspec.json.encode(_Kept(_FORMAT, {**dict(others), **old}))
+            data = to_compact(_Kept(_FORMAT, {**dict(others), **old}))
             write_file(self._file, data)
 
 
@@ -98,8 +99,5 @@ def _identity(path: Path) -> _Identity:
 
 
 def _read(file: Path) -> dict[str, _Seen]:
-    try:
-        kept = msgspec.json.decode(read_given(file), type=_Kept)
-    except (OSError, Unfit, ValueError, RecursionError):  # msgspec's errors are ValueErrors
-        return {}
-    return kept.files if kept.format == _FORMAT else {}
+    kept = cached_json(file, _Kept)
+    return kept.files if kept is not None and kept.format == _FORMAT else {}

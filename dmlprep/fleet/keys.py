@@ -20,6 +20,7 @@ from dmlprep.files.links import check_inside
 from dmlprep.fleet.digests import Digests
 from dmlprep.fleet.matrix import Job
 from dmlprep.recipe import Plan, apply_settings, load_recipe, make_plan
+from dmlprep.record.documents import canonical
 from dmlprep.record.origin import origin
 from dmlprep.record.own_code import code_digest
 
@@ -41,7 +42,7 @@ class Keys:
 
     def __init__(self, digests: Digests) -> None:
         self._digests = digests
-        self._plans: dict[str, Plan] = {}
+        self._plans: dict[bytes, Plan] = {}
         self._devices: dict[str, str] = {}
         self._here: list[Any] | None = None
 
@@ -51,7 +52,7 @@ class Keys:
         Raises:
             UsageError: the recipe, a setting or the target is wrong, or the pins fit no step.
         """
-        wanted = msgspec.json.encode([job.recipe, job.target, job.settings, job.pins, _asked(job)]).decode()
+        wanted = canonical([job.recipe, job.target, job.settings, job.pins, _asked(job)])
         if wanted not in self._plans:
             recipe = apply_settings(load_recipe(job.recipe), [*job.settings, *_asked(job)])
             if job.target:
@@ -123,7 +124,7 @@ class Keys:
 
 def key_of(facts: Mapping[str, Any]) -> str:
     """The key that ``facts`` make: SHA-256 in hexadecimal."""
-    return hashlib.sha256(msgspec.json.encode(facts, order="sorted")).hexdigest()
+    return hashlib.sha256(canonical(facts)).hexdigest()
 
 
 def metric_of(job: Job, plan: Plan) -> tuple[Path | None, str]:

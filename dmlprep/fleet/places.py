@@ -13,9 +13,10 @@ from pathlib import Path
 import msgspec
 
 from dmlprep.errors import OutputError
-from dmlprep.files import Unfit, read_given, remove, replace, unwritable
+from dmlprep.files import cached_json, remove, replace, unwritable
 from dmlprep.fleet.digests import Digests
 from dmlprep.model.saving import write_file
+from dmlprep.record.documents import to_compact
 
 __all__ = ["FILES", "MODEL", "RECORD", "REPORT", "STATE", "Place", "State", "is_result"]
 
@@ -70,11 +71,8 @@ class Place:
 
     def state(self) -> State | None:
         """What ``job.json`` says; ``None`` where there is none that can be read."""
-        try:
-            found = msgspec.json.decode(read_given(self.folder / STATE, 1 << 22), type=State)
-        except (OSError, Unfit, ValueError, RecursionError):
-            return None
-        return found if found.format == _FORMAT else None
+        found = cached_json(self.folder / STATE, State, 1 << 22)
+        return found if found is not None and found.format == _FORMAT else None
 
     def kept(self, key: str, digests: Digests) -> State | None:
         """The outcome that holds for ``key``: its data files are as they were, and so is all that it wrote."""
@@ -105,7 +103,7 @@ class Place:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise unwritable(error, self.folder) from error
-        write_file(self.folder / STATE, msgspec.json.encode(State(key=key)))
+        write_file(self.folder / STATE, to_compact(State(key=key)))
 
     def settle(
         self, key: str, exit_code: int, digests: Digests, *, record: Path | None, reads: dict[Path, str], **said: object
@@ -134,7 +132,7 @@ class Place:
         paths = {self._shown(path): sha for path, sha in reads.items()}
         state = State(key=key, exit_code=exit_code, reads=paths, files=files)
         state = msgspec.structs.replace(state, **said)
-        write_file(self.folder / STATE, msgspec.json.encode(state))
+        write_file(self.folder / STATE, to_compact(state))
         return state
 
     def restore(self, before: State | None, top: Path) -> None:
@@ -144,7 +142,7 @@ class Place:
             top: the fleet's folder, which stays.
         """
         if before is not None:
-            write_file(self.folder / STATE, msgspec.json.encode(before))
+            write_file(self.folder / STATE, to_compact(before))
             return
         if any(os.path.lexists(self.folder / name) for name in FILES):
             return  # it was about to end: the next run does it again

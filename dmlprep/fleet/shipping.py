@@ -15,10 +15,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from dmlprep.errors import DmlprepError, InputError, UsageError
-from dmlprep.files import remove, unreadable, unwritable
+from dmlprep.files import Unfit, parse_json, read_given, remove, unreadable, unwritable
 from dmlprep.fleet.digests import Digests
 from dmlprep.fleet.engine import Ended, Task
 from dmlprep.fleet.keys import Keys, feed_files, key_of, metric_of
@@ -229,11 +227,20 @@ def _changed(job: Job, change: Callable[[str], str]) -> Job:
 def _rewritten(file: Path, back: Callable[..., str]) -> list[bytes]:
     """The pieces of a file, with the paths of the machine of the fleet in a record or a report."""
     if file.name in (RECORD, _RESULT):
-        return [to_json(_walked(msgspec.json.decode(file.read_bytes()), back))]
+        return [to_json(_walked(_document(file), back))]
     if file.name == REPORT:
         return [back(file.read_text(encoding="utf-8"), html_text).encode()]
     with file.open("rb") as opened:
         return list(iter(lambda: opened.read(CHUNK), b""))
+
+
+def _document(file: Path) -> Any:
+    try:
+        return parse_json(read_given(file), dict[str, Any])
+    except OSError as error:
+        raise unreadable(error, file) from error
+    except Unfit as error:
+        raise InputError(f"not a run record: {error}", where=str(file), fix=error.fix) from error
 
 
 def _walked(value: Any, change: Callable[[str], str]) -> Any:

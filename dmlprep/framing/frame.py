@@ -13,6 +13,7 @@ import msgspec
 import onnx_ir as ir
 
 from dmlprep.errors import InternalError, ModelRefused
+from dmlprep.files import Unfit, parse_json
 from dmlprep.framing.options import DetectOptions, Mode, Size
 
 __all__ = [
@@ -170,8 +171,8 @@ def frame_of(model: ir.Model) -> Frame | None:
     if text is None:
         return None
     try:
-        return msgspec.json.decode(text, type=Frame)
-    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        return parse_json(text, Frame)
+    except Unfit as error:
         raise unfit(f"the note of the frame cannot be read: {error}") from error
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 
 from dmlprep.bounds import MOST_RUNS, MOST_SECONDS
 from dmlprep.errors import InputError
+from dmlprep.files import Unfit, parse_json
 from dmlprep.metrics import OutputGroup, Tolerance
 from dmlprep.record.documents import to_json
 from dmlprep.record.tuning import Tuned
@@ -206,8 +206,8 @@ T = TypeVar("T")
 
 def _read(raw: bytes, kind: type[T], where: str, what: str) -> T:
     try:
-        return msgspec.json.decode(raw.decode("utf-8"), type=kind)
-    except (UnicodeDecodeError, msgspec.ValidationError, msgspec.DecodeError, RecursionError) as error:
+        return parse_json(raw, kind)
+    except Unfit as error:
         raise InputError(
             f"not {what}: {error}", where=where, code="DP810", fix="send the file again, as it was written"
         ) from error
@@ -239,8 +239,8 @@ def read_result(raw: bytes, where: str) -> Result:
     """
     result = _read(raw, Result, where, "the result of a kit")
     try:
-        sealed = integrity.seal(json.loads(raw))
-    except (ValueError, RecursionError):  # a field that is not ours: nested too deep, or a number of 5,000 digits
+        sealed = integrity.seal(parse_json(raw, dict[str, Any]))
+    except Unfit:
         sealed = ""
     if sealed != result.seal or not sealed:
         raise InputError(

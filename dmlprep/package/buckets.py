@@ -84,6 +84,10 @@ def open_runs(folder: Path) -> Runs:
             raise InputError(what, where=str(listed), code="DP820", fix="prepare the buckets again")
         runs.append(Run(one.name, one.sizes, model, path, record, not_proved(record)))
         digests[one.file] = one.sha256
+    read = {file.name for one in runs for file in data_files(one.model, one.path)}
+    if found.data is not None and found.data.file not in read:
+        what = f"{BUCKETS} names a data file {found.data.file!r}, which no model of it reads"
+        raise InputError(what, where=str(listed), code="DP820", fix="prepare the buckets again")
     return Runs(runs, digests)
 
 

@@ -6,10 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NoReturn
 
-import msgspec
-
 from dmlprep.errors import InputError
-from dmlprep.files import Unfit, check_document, read_given, unreadable
+from dmlprep.files import Unfit, parse_json, read_given, unreadable
 from dmlprep.files.outputs import file_name_problem
 from dmlprep.package.contract import CONTRACT, Contract
 
@@ -51,11 +49,9 @@ def read_contract(folder: Path) -> tuple[Contract, bytes]:
     """
     raw = read_small(folder / CONTRACT, code="DP822", fix=REPAIR)
     try:
-        check_document(msgspec.json.decode(raw))
-        contract = msgspec.json.decode(raw, type=Contract)
-    except (RecursionError, UnicodeDecodeError, Unfit, msgspec.DecodeError) as error:
-        what = "it is nested too deep" if isinstance(error, RecursionError) else str(error)
-        refuse(folder / CONTRACT, f"no contract of a package: {what}")
+        contract = parse_json(raw, Contract)
+    except Unfit as error:
+        refuse(folder / CONTRACT, f"no contract of a package: {error}")
     names: Mapping[str, object] = contract.files
     for name in (*names, *contract.model_files):
         if wrong := file_name_problem(name):

@@ -21,8 +21,10 @@ from typing import Literal
 import msgspec
 
 from dmlprep.errors import OutputError
+from dmlprep.files import parse_json
 from dmlprep.model.saving import write_file
 from dmlprep.record import Verdict, finding
+from dmlprep.record.documents import to_compact
 
 __all__ = ["DAYS", "MOST", "KeptVerdicts", "verdict_folder"]
 
@@ -112,13 +114,13 @@ class KeptVerdicts:
     def _believed(self, folder: Path, key: str, data: bytes) -> Verdict | None:
         """The verdict of a file; ``None`` where anything about it is not as it was written, or it is too old."""
         try:
-            entry = msgspec.json.decode(data, type=_Entry)
+            entry = parse_json(data, _Entry)
             sealed = _seal(_secret(folder), key, entry.measured, bytes(entry.verdict))
             if entry.key != key or not hmac.compare_digest(entry.seal.encode(), sealed.encode()):
                 return None
             measured = datetime.strptime(entry.measured, _TIME).replace(tzinfo=UTC)
-            verdict = msgspec.json.decode(entry.verdict, type=Verdict)
-        except (OSError, ValueError, RecursionError):  # msgspec's errors are ValueErrors
+            verdict = parse_json(bytes(entry.verdict), Verdict)
+        except (OSError, ValueError):  # also of an entry that is unfit
             return None
         age = self._now() - measured
         if age > timedelta(days=DAYS) or age < timedelta(days=-1):
@@ -130,7 +132,7 @@ class KeptVerdicts:
         return msgspec.structs.replace(verdict, measured=entry.measured, seconds=0.0, findings=findings)
 
     def _keep(self, folder: Path, key: str, verdict: Verdict) -> None:
-        measured, raw = self._now().strftime(_TIME), msgspec.json.encode(verdict)
+        measured, raw = self._now().strftime(_TIME), to_compact(verdict)
         entry = _Entry(1, key, measured, msgspec.Raw(raw), _seal(_secret(folder), key, measured, raw))
         if len(data := msgspec.json.encode(entry)) <= _LARGEST:
             write_file(folder / f"{key}{_SUFFIX}", data)

@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 import numpy as np
 import onnx
 
@@ -21,6 +20,7 @@ from dmlprep.model import Model
 from dmlprep.model.unchanged import data_files
 from dmlprep.parity import Reference
 from dmlprep.recipe import ParitySettings
+from dmlprep.record.documents import canonical
 from dmlprep.record.own_code import code_digest
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def proof_key(reference: Reference, made: Model, settings: ParitySettings, sessi
         }
     except OSError:
         return ""
-    return hashlib.sha256(msgspec.json.encode(facts, order="sorted")).hexdigest()
+    return hashlib.sha256(canonical(facts)).hexdigest()
 
 
 def _files(model: Model) -> list[str]:

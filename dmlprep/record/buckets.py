@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from dmlprep.errors import InputError
-from dmlprep.files import Unfit, check_document, read_text, unreadable
+from dmlprep.files import Unfit, parse_json, read_text, unreadable
 from dmlprep.files.outputs import file_name_problem
 from dmlprep.record.documents import to_json
 
@@ -111,14 +111,11 @@ class BucketsFile(msgspec.Struct, frozen=True):
         """
         fix = "prepare the buckets again"
         try:
-            raw = read_text(path)
-            check_document(msgspec.json.decode(raw))
-            found = msgspec.json.decode(raw, type=cls)
+            found = parse_json(read_text(path), cls)
         except OSError as error:
             raise unreadable(error, path) from error
-        except (RecursionError, UnicodeError, Unfit, msgspec.DecodeError) as error:
-            what = "it is nested too deep" if isinstance(error, RecursionError) else str(error)
-            raise InputError(f"no list of buckets: {what}", where=str(path), fix=fix) from error
+        except Unfit as error:
+            raise InputError(f"no list of buckets: {error}", where=str(path), fix=fix) from error
         for name in found.files:
             if wrong := file_name_problem(name):
                 raise InputError(f"it names a file {name!r}, which {wrong}", where=str(path), fix=fix)

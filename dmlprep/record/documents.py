@@ -12,7 +12,7 @@ import msgspec
 
 from dmlprep.record.printable import LONGEST_LINE, inert, json_safe, printable, quoted, shortened
 
-__all__ = ["to_json", "toml_comment", "toml_key", "toml_string", "toml_value"]
+__all__ = ["canonical", "to_compact", "to_json", "toml_comment", "toml_key", "toml_string", "toml_value"]
 
 _LOST = re.compile("[\0\ud800-\udfff]")
 
@@ -45,6 +45,22 @@ def to_json(data: Any, *, order: Any = None, indent: int = 2, measures: bool = T
 def toml_comment(text: str, longest: int = LONGEST_LINE) -> str:
     """Return a comment on one line, with its ``#``."""
     return inert(f"# {shortened(' '.join(printable(text).split()), longest)}")
+
+
+def to_compact(data: Any) -> bytes:
+    """A record, or builtins, as JSON without white space, for a cache. Characters as ``to_json``."""
+    try:
+        return msgspec.json.encode(data)
+    except UnicodeEncodeError:
+        return msgspec.json.encode(_whole(msgspec.to_builtins(data)))
+
+
+def canonical(data: Any) -> bytes:
+    """Builtins or records as bytes that differ where the data differ, for a digest; it is not read back."""
+    try:
+        return msgspec.json.encode(data, order="sorted")
+    except UnicodeEncodeError:  # bytes of a path that are not UTF-8: Python's writer has an escape for each
+        return json.dumps(msgspec.to_builtins(data), sort_keys=True).encode("ascii")
 
 
 def toml_string(text: str) -> str:

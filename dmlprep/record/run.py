@@ -8,7 +8,7 @@ from typing import Any, Literal
 import msgspec
 
 from dmlprep.errors import InputError
-from dmlprep.files import Unfit, check_document, meant, read_text, unreadable
+from dmlprep.files import Unfit, meant, parse_json, read_text, unreadable
 from dmlprep.record.documents import to_json
 from dmlprep.record.facts import check_run_facts, step_facts
 from dmlprep.record.findings import Finding, finding
@@ -190,11 +190,9 @@ class RunRecord(msgspec.Struct):
             msgspec.ValidationError: the bytes are not a run record, or that of a newer dmlprep.
         """
         try:
-            record = msgspec.json.decode(data, type=cls)
-            check_document(msgspec.to_builtins(record))
-        except (RecursionError, UnicodeError, Unfit) as error:
-            what = "it is nested too deep" if isinstance(error, RecursionError) else str(error)
-            raise msgspec.ValidationError(what) from error
+            record = parse_json(data, cls)
+        except Unfit as error:
+            raise msgspec.ValidationError(str(error)) from error
         if record.format > FORMAT:
             raise msgspec.ValidationError(f"format {record.format} is of a newer dmlprep; this one reads {FORMAT}")
         check_run_facts(record.facts)

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from importlib.util import find_spec
 
+from dmlprep.files import parse_json
 from dmlprep.runtime.tools import run_tool
 
 __all__ = ["catalog_lines"]
@@ -30,7 +31,7 @@ def catalog_lines(system: str = sys.platform) -> list[str]:
     except subprocess.TimeoutExpired:
         return [f"no answer within {_LIMIT:g} s"]
     try:
-        rows: list[list[str]] = json.loads(done.stdout.splitlines()[-1])
+        rows = parse_json(done.stdout.splitlines()[-1], list[tuple[str, str, str]])
     except (ValueError, IndexError):
         said = done.stderr.strip().splitlines()
         return [f"cannot be asked: {said[-1] if said else f'exit code {done.returncode}'}"]

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import json
 import math
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from dmlprep.errors import CheckNotRun, UsageError
+from dmlprep.files import parse_json
 from dmlprep.files.run_folder import run_folder
 from dmlprep.record import DeviceInfo
 from dmlprep.runtime.allowance import PROCESSORS, Allowance, allowance
@@ -540,7 +541,7 @@ def parse_profile(raw: bytes) -> tuple[NodeTiming, ...]:
         ValueError: the bytes are no profile.
     """
     text = raw.decode("utf-8", "replace").rstrip().rstrip(",")
-    events = json.loads(text if text.endswith("]") else text + "]")
+    events = parse_json(text if text.endswith("]") else text + "]", list[dict[str, Any]], lenient=True)
     found: dict[tuple[str, str, str], tuple[float, int]] = {}
     for event in events:
         name = event.get("name", "")

@@ -101,3 +101,17 @@ def test_others_stay_in_the_list(old: Path, tmp_path: Path, monkeypatch: pytest.
     last.of(old)
     last.of(other)
     assert last.read == 0
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="names are UTF-16 on Windows")
+def test_a_file_whose_name_is_not_utf_8(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _age(monkeypatch)
+    files = [tmp_path / os.fsdecode(b"a\xff"), tmp_path / "b"]
+    for path in files:
+        path.write_bytes(b"contents")
+    first = Digests(tmp_path / "digests.json")
+    assert len({first.of(path) for path in files}) == 1
+    first.save()
+    again = Digests(tmp_path / "digests.json")
+    assert again.of(files[1]) == again.of(files[0])
+    assert again.read == 1  # the other one is read again

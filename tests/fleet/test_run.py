@@ -12,6 +12,7 @@ from dmlprep.files.locks import held
 from dmlprep.fleet import FleetObserver
 from dmlprep.record.fleet import JobRecord
 from tests.fleet.conftest import TEXT, Fleet
+from tests.system import WINDOWS
 
 
 def _outcomes(rows: list[JobRecord]) -> dict[str, str]:
@@ -282,3 +283,21 @@ def test_who_watches_hears_of_each_job(fleet: Fleet) -> None:
         ("a/small", "save: 0 MB"),
         ("ended", "a/small"),
     ]
+
+
+@pytest.mark.skipif(WINDOWS, reason="names are UTF-16 on Windows")
+def test_a_model_whose_name_is_not_utf_8(fleet: Fleet) -> None:
+    fleet.model(os.fsdecode(b"a\xff"))
+    assert [row.outcome for row in fleet.run().record.jobs] == ["good", "good"]
+    again = fleet.run().record
+    assert [row.outcome for row in again.jobs] == ["good", "good"]
+    assert "\\xff" in again.to_json().decode()
+
+
+@pytest.mark.parametrize("name", ["a/small/job.json", ".dmlprep-fleet/digests.json", "a/small/run.json", "fleet.json"])
+def test_a_cache_that_is_nested_without_end_is_not_there(fleet: Fleet, name: str) -> None:
+    fleet.model("a")
+    fleet.run()
+    assert (fleet.out / name).parent.is_dir()
+    (fleet.out / name).write_text("[" * 100_000)
+    assert [row.outcome for row in fleet.run().record.jobs] == ["good", "good"]

@@ -147,3 +147,15 @@ def test_choosing(buckets: list[dict[str, int]], sizes: dict[str, int]) -> None:
     assert {name: size + found.padding.get(name, 0) for name, size in sizes.items()} == found.sizes
     if sizes in buckets:
         assert found.padding == {}
+
+
+def test_a_list_of_buckets_that_names_another_data_file(bucketed: Path, tmp_path: Path, run: Run) -> None:
+    folder = tmp_path / "runs"
+    shutil.copytree(bucketed, folder)
+    listed = json.loads((folder / "buckets.json").read_text(encoding="utf-8"))
+    listed["data"]["file"] = "other.data"
+    (folder / "buckets.json").write_text(json.dumps(listed), encoding="utf-8")
+    done = run("package", folder, "--for", "python", "--unproven", "-o", tmp_path / "app")
+    assert (done.code, done.out) == (2, "")
+    assert "buckets.json names a data file 'other.data', which no model of it reads" in done.err
+    assert not (tmp_path / "app").exists()

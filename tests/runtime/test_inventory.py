@@ -56,6 +56,32 @@ def test_what_is_whole_is_whole(layout: Layout) -> None:
     assert installation.missing_piece(layout) == ""
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[" * 100_000,
+        '{"a":' * 100_000,
+        '{"packages": [], "prefix": true, "native": 1' + "0" * 5000 + "}",
+        '{"packages": 5, "prefix": true}',
+        '{"packages": [{"name": 5}], "prefix": true}',
+        '{"packages": [], "prefix": true, "signatures": [1]}',
+    ],
+    ids=["lists", "objects", "number", "packages", "package", "signatures"],
+)
+def test_a_manifest_that_is_none_is_not_there(text: str, layout: Layout) -> None:
+    layout.manifest.write_text(text)
+    assert "the installation of the runtime was not finished" in installation.missing_piece(layout)
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"libraries": {}, "package": ' + "[" * 100_000])
+def test_notes_of_pieces_that_are_none_are_not_there(text: str, layout: Layout) -> None:
+    (layout.release("1.24.4") / "piece.json").write_text(text)
+    assert "no release of ONNX Runtime" in installation.missing_piece(layout)
+    for path in layout.inventories.iterdir():
+        path.write_text(text)
+    assert damaged(layout) == {}
+
+
 def test_what_is_cut_short_or_lost_is_named(layout: Layout) -> None:
     (layout.release("1.24.4") / "DirectML.dll").write_bytes(b"lib")
     (layout.root / "usr/lib/libvulkan.so").unlink()

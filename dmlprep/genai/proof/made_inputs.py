@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -10,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from dmlprep.files import Unfit, decode_text, read_given
+from dmlprep.files import Unfit, decode_text, parse_json, read_given
 from dmlprep.genai.config import whole
 from dmlprep.genai.folder import GenaiFolder, leads_out
 from dmlprep.genai.names import named
@@ -148,8 +147,8 @@ def _document(folder: GenaiFolder, name: str) -> Any:
     if leads_out(name):
         return None
     try:
-        return json.loads(decode_text(read_given(folder.path / name)))
-    except (OSError, Unfit, ValueError, RecursionError):
+        return parse_json(decode_text(read_given(folder.path / name)), Any, lenient=True)
+    except (OSError, Unfit):
         return None
 
 

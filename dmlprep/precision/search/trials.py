@@ -14,10 +14,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 
 from dmlprep._version import __version__
 from dmlprep.errors import InputError, ModelRefused
+from dmlprep.files import Unfit, parse_json, read_given, unreadable
 from dmlprep.metrics import TOLERANCES, ProofRules, data_dependent, degenerate
 from dmlprep.model import Model, freeze
 from dmlprep.model.saving import write_file
@@ -81,6 +83,14 @@ class Setting:
     few_bits: bool = False
 
 
+class _Stored(msgspec.Struct):
+    """The file of a journal."""
+
+    key: str
+    trials: dict[str, float]
+    measured: dict[str, Any] = {}
+
+
 class _Journal:
     """Errors by the set of nodes kept, and measurements by name, in a file where one is given."""
 
@@ -94,10 +104,12 @@ class _Journal:
             )
         if path is not None and path.exists():
             try:
-                stored = json.loads(path.read_text(encoding="utf-8"))
-                if stored["key"] == key:
-                    self._trials, self._measured = dict(stored["trials"]), dict(stored.get("measured", {}))
-            except (ValueError, KeyError, TypeError) as error:
+                stored = parse_json(read_given(path), _Stored)
+                if stored.key == key:
+                    self._trials, self._measured = stored.trials, stored.measured
+            except OSError as error:
+                raise unreadable(error, path) from error
+            except Unfit as error:
                 raise InputError(
                     "this is no journal of an island search", where=str(path), fix="remove it, or name another file"
                 ) from error

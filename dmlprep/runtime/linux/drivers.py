@@ -19,6 +19,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import msgspec
+
+from dmlprep.files import cached_json
 from dmlprep.runtime.linux import sandbox
 
 __all__ = ["DRIVER", "ICD", "Way", "icd_text", "ways", "without"]
@@ -213,14 +216,19 @@ def _is_x86_64(path: Path) -> bool:
     return head[:5] == b"\x7fELF\x02" and head[18:20] == b"\x3e\x00"
 
 
+class _Icd(msgspec.Struct):
+    """A driver's manifest for Vulkan's loader."""
+
+    ICD: dict[str, str]
+
+
 def _vulkan(tree: Path, libraries: Mapping[str, Path]) -> str:
     beside = {path.parent.parent / "share/vulkan/icd.d" for path in libraries.values()}
     for folder in [*(tree / name for name in _ICD_FOLDERS), *sorted(beside)]:
         for file in sorted(folder.glob("nvidia_icd*.json")):
-            with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-                version = json.loads(file.read_text())["ICD"]["api_version"]
-                if re.fullmatch(r"\d+\.\d+\.\d+", version):
-                    return str(version)
+            found = cached_json(file, _Icd)
+            if found is not None and re.fullmatch(r"\d+\.\d+\.\d+", found.ICD.get("api_version", "")):
+                return found.ICD["api_version"]
     return _VULKAN
 
 

@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from dmlprep.errors import CheckNotRun, OutputError, UsageError
 from dmlprep.files import remove_tree
 from dmlprep.files.outputs import file_name_problem
@@ -58,6 +60,26 @@ WINE_ENVIRONMENT = {
     "WINEDLLPATH": "/native",
     "DISPLAY": ":1",
 }
+
+
+class _Package(msgspec.Struct):
+    """A package of the root file system."""
+
+    name: str
+    version: str
+    suite: str
+    sha256: str
+
+
+class _Manifest(msgspec.Struct):
+    """What the stages of an installation noted."""
+
+    base: str = ""
+    native: str = ""
+    prefix: bool = False
+    mirror: str = ""
+    signatures: dict[str, str] = {}
+    packages: list[_Package] = []
 
 
 def check_machine() -> None:
@@ -195,7 +217,11 @@ def package_of(layout: Layout, release: str) -> dict[str, str]:
 
 def read_manifest(layout: Layout) -> dict[str, Any]:
     """The manifest, empty when there is none that can be read."""
-    return read_json(layout.manifest)
+    manifest = read_json(layout.manifest)
+    with contextlib.suppress(msgspec.ValidationError):
+        msgspec.convert(manifest, _Manifest)
+        return manifest
+    return {}
 
 
 def _compile(layout: Layout) -> None:

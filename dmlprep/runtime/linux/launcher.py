@@ -51,7 +51,8 @@ def this_system_s() -> str:
 
 def untrusted(layout: Layout) -> bool:
     """Whether the root file system may hold what was fetched unverified."""
-    how = read_json(layout.manifest).get("signatures") or {}
+    how = read_json(layout.manifest).get("signatures")
+    how = how if isinstance(how, dict) else {}
     return layout.unverified.exists() or any(str(text).startswith("not verified") for text in how.values())
 
 

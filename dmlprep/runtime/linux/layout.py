@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from dmlprep.errors import CheckNotRun
+from dmlprep.files import cached_json
 
 __all__ = ["DEFAULT_RELEASE", "NATIVE", "Layout", "native_digest", "read_json", "write_json"]
 
@@ -141,11 +142,7 @@ class Layout:
 
 def read_json(path: Path) -> dict[str, Any]:
     """What ``write_json`` wrote; empty where there is none that can be read."""
-    try:
-        found = json.loads(path.read_text())
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
+    return cached_json(path, dict[str, Any], lenient=True) or {}
 
 
 def write_json(path: Path, data: Mapping[str, Any]) -> None:

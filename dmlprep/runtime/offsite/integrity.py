@@ -40,7 +40,7 @@ def read_manifest(folder: Path) -> tuple[dict[str, Any], str]:
     raw = path.read_bytes()
     try:
         manifest = json.loads(raw.decode("utf-8"))
-    except ValueError:
+    except (ValueError, RecursionError):
         raise ValueError("kit.json is damaged: extract the zip again") from None
     if not isinstance(manifest, dict) or manifest.get("format") != 1 or not isinstance(manifest.get("files"), dict):
         raise ValueError("kit.json is not of a kit that this run.py knows: use the run.py of its own zip")

@@ -275,7 +275,7 @@ def _work(kit: Path, folder: Path, limit: float, left: float, allowed: limits.Me
             if child.stdin is not None:
                 child.stdin.close()
     state: dict[str, Any] = {}
-    with contextlib.suppress(OSError, ValueError):
+    with contextlib.suppress(OSError, ValueError, RecursionError):
         state = json.loads((folder / work.STATE).read_text(encoding="utf-8"))
     if not state.get("outcome"):
         stage = state.get("stage", "start")

@@ -265,7 +265,7 @@ class Work:
         """Kernels by provider, and the slowest of them. A fused DirectML partition is one kernel."""
         try:
             events = json.loads(Path(path).read_text(encoding="utf-8", errors="replace"))
-        except (OSError, ValueError):  # a profile cut short; the record of nodes, where there is one, says it too
+        except (OSError, ValueError, RecursionError):  # cut short; the record of nodes, where there is one, says it too
             return
         kernels = [e for e in events if e.get("cat") == "Node" and e.get("name", "").endswith("_kernel_time")]
         counted = Counter(str(e.get("args", {}).get("provider", "?")) for e in kernels)
