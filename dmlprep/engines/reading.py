@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
+import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -27,7 +27,9 @@ MEMORY = 1536 << 20
 SECONDS = 60.0
 """For one file. The largest picture within the limits takes two."""
 
-_OUT, _IN = "read.bin", "given.json"
+_FILE, _OUT, _IN = "file", "read.bin", "given.json"
+
+_PIECE = 1 << 20
 
 T = TypeVar("T")
 
@@ -84,7 +86,9 @@ class Reading:
         try:
             with _reader.used() as child:
                 out = child.exchange / _OUT
-                files = [os.path.abspath(path), *([str(child.exchange / _IN)] if given is not None else []), str(out)]
+                # A copy: the process may read nothing of the user's.
+                _copy(path, child.exchange / _FILE)
+                files = [str(child.exchange / name) for name in (_FILE, *([_IN] if given is not None else []), _OUT)]
                 if given is not None:
                     _write(child.exchange / _IN, json.dumps(given).encode("ascii"))
                 request = [word, str(memory), *files, *arguments]
@@ -98,8 +102,9 @@ class Reading:
                     result = take([int(field) for field in fields], out)
                 except (ValueError, IndexError, OSError) as error:
                     raise SessionFailure("protocol", f"it gave no array: {error}") from error
-                with contextlib.suppress(OSError):
-                    out.unlink()
+                for name in (_FILE, _OUT):
+                    with contextlib.suppress(OSError):
+                        (child.exchange / name).unlink()
                 return result
         except SessionFailure as failed:
             raise self._failed(failed, where, memory) from failed
@@ -134,6 +139,16 @@ def taken(out: Path, dtype: str, shape: Sequence[int], limit: int) -> np.ndarray
 def end() -> None:
     """End the process that is kept."""
     _reader.end()
+
+
+def _copy(path: Path, to: Path) -> None:
+    try:
+        with path.open("rb") as file, to.open("wb") as copy:
+            shutil.copyfileobj(file, copy, _PIECE)
+    except OSError as error:
+        if error.errno in FULL:
+            raise disk_full(to.parent, error) from error
+        raise unreadable(error, path) from error
 
 
 def _write(path: Path, data: bytes) -> None:
