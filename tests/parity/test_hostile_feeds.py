@@ -119,3 +119,18 @@ def test_inputs_that_there_is_no_room_for(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="may be taken"):
         make_feeds(model, {"n": 1 << 10})
     assert make_feeds(model, {"n": 4})
+
+
+def test_a_small_file_that_becomes_large(tmp_path: Path) -> None:
+    """The same arrays without compression are no more than their file, and are read."""
+    x = np.zeros((1 << 18, 2), np.float32)
+    np.savez_compressed(tmp_path / "small.npz", x=x)
+    np.savez(tmp_path / "plain.npz", x=x)
+    with limited(Limits(made_bytes=1 << 20)):
+        assert load_feeds([tmp_path / "plain.npz"])[0]["x"].shape == x.shape
+        with pytest.raises(
+            InputError, match="its arrays have 2097280 bytes, and no more than 1048576 are read"
+        ) as caught:
+            load_feeds([tmp_path / "small.npz"])
+    assert "--made-bytes 2097280" in caught.value.fix
+    assert load_feeds([tmp_path / "small.npz"])[0]["x"].shape == x.shape

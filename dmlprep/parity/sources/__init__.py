@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import re
 import zipfile
 from collections.abc import Mapping, Sequence
@@ -16,6 +17,7 @@ from dmlprep.errors import InputError, OutputError, UsageError
 from dmlprep.files import FileSet, Unfit, check_path, check_plain, staging_folder, unreadable, unwritable
 from dmlprep.files.links import check_inside, is_plain_file
 from dmlprep.model import Model
+from dmlprep.model.budget import Budget
 from dmlprep.parity.feeds import Feed, fit_feeds, make_feeds
 from dmlprep.parity.legal import compared_with
 from dmlprep.parity.roles import index_limit, role
@@ -241,7 +243,8 @@ def _real(
     request: FeedsRequest, model: Model, one: Input, shape: Sequence[int | None], kind: Kind, items: Sequence[Any]
 ) -> Feed:
     """What the items say of the inputs."""
-    most = model.budget.most_bytes
+    # The files of a large model are no reason to decode large pictures; an input that its budget affords is one.
+    most = max(Budget().most_bytes, 0 if None in shape else 16 * math.prod(size or 1 for size in shape))
     if kind == "pictures":
         return {one.name: pictures(one, shape, items, request.pictures, most)}
     inputs = graph_inputs(model)
