@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
@@ -173,9 +173,9 @@ def _run(request: PrepareRequest, record: RunRecord, source: Unchanged, began: f
     if record.exit_code:
         return
     # One worker runs every model that the steps and the proof have for the CPU: starting one costs 0.4 s.
-    with cpu_host() as host:
+    with cpu_host() as host, _staging(request) as staging:
         host.begin()
-        host.may_read([request.source, *data_files(model)])
+        host.may_read([request.source, *data_files(model), staging])
         # Before the steps, which take longer. The steps and the proof have the same feeds.
         feeds = _feeds(model.copy(model.opened), request)
         target = request.plan.target
@@ -187,7 +187,13 @@ def _run(request: PrepareRequest, record: RunRecord, source: Unchanged, began: f
         _check_memory(request, record)
         if not changed:  # else the step that changed it last was held to the same
             _check_result(model, request.source, frozen)
-        _save_and_prove(model, request, feeds, record, source, host, began)
+        _save_and_prove(model, request, feeds, record, source, host, staging, began)
+
+
+def _staging(request: PrepareRequest) -> AbstractContextManager[Path]:
+    """Where the result is saved and proved. It is there before the steps: a worker may read only what is there."""
+    sharing = request.sharing
+    return staging_folder(request.model_path.parent) if sharing is None else nullcontext(sharing.folder)
 
 
 def _check_device(request: PrepareRequest, record: RunRecord) -> None:
@@ -303,6 +309,7 @@ def _save_and_prove(
     record: RunRecord,
     source: Unchanged,
     host: SessionHost,
+    staging: Path,
     began: float,
 ) -> None:
     target = request.model_path
@@ -315,40 +322,38 @@ def _save_and_prove(
         request.observer.saving(done, total)
 
     sharing = request.sharing
-    with staging_folder(target.parent) if sharing is None else nullcontext(sharing.folder) as staging:
-        try:
-            if sharing is not None:
-                saved = save_sharing(model, staging / target.name, sharing, record, progress)
-            else:
-                saved = model.save(staging / target.name, external_over=request.external_over, progress=progress)
-        except OutputError as error:
-            error.where = str(target)  # the user knows of no staging folder
-            raise
-        if done < total:  # tensors that several names share are written once
-            request.observer.saving(total, total)
-        record.output_sha256 = saved.sha256
-        host.may_read(saved.files)
-        record.verdicts = prove(
-            feeds.original,
-            saved.files[0],
-            request.plan.recipe.parity,
-            feeds,
-            rounding=_rounding(request.plan, record),
-            session=request.on_target,
-            observer=request.observer,
-            host=host,
-            metric=request.metric,
-            kept=KeptVerdicts(verdict_folder(), fresh=request.fresh),
-        )
-        judge(record, request.plan)
-        if record.exit_code:
-            return
-        if request.bench_seconds is not None:
-            record.facts["bench"] = _timed(request, feeds, saved.files[0], request.bench_seconds)
-        source.check()  # the last that is done with it before the result appears
-        record.output = str(target)
-        record.seconds = round(time.perf_counter() - began, 3)
-        _appear(saved, record, staging, request)
+    try:
+        if sharing is not None:
+            saved = save_sharing(model, staging / target.name, sharing, record, progress)
+        else:
+            saved = model.save(staging / target.name, external_over=request.external_over, progress=progress)
+    except OutputError as error:
+        error.where = str(target)  # the user knows of no staging folder
+        raise
+    if done < total:  # tensors that several names share are written once
+        request.observer.saving(total, total)
+    record.output_sha256 = saved.sha256
+    record.verdicts = prove(
+        feeds.original,
+        saved.files[0],
+        request.plan.recipe.parity,
+        feeds,
+        rounding=_rounding(request.plan, record),
+        session=request.on_target,
+        observer=request.observer,
+        host=host,
+        metric=request.metric,
+        kept=KeptVerdicts(verdict_folder(), fresh=request.fresh),
+    )
+    judge(record, request.plan)
+    if record.exit_code:
+        return
+    if request.bench_seconds is not None:
+        record.facts["bench"] = _timed(request, feeds, saved.files[0], request.bench_seconds)
+    source.check()  # the last that is done with it before the result appears
+    record.output = str(target)
+    record.seconds = round(time.perf_counter() - began, 3)
+    _appear(saved, record, staging, request)
 
 
 def _timed(request: PrepareRequest, feeds: RunFeeds, made: Path, seconds: float) -> dict[str, Any]:

@@ -186,7 +186,7 @@ def _python() -> Iterator[str]:
         place = os.path.dirname(place)
     yield os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     libraries = os.environ.get("LD_LIBRARY_PATH", "").split(":")
-    for path in dict.fromkeys((sys.prefix, sys.base_prefix, *sys.path, *libraries)):
+    for path in dict.fromkeys((sys.prefix, sys.base_prefix, sys.pycache_prefix or "", *sys.path, *libraries)):
         if os.path.isabs(path) and (found := _identity(path)) is not None and found not in homes:
             yield path
 
