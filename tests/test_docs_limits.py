@@ -67,7 +67,7 @@ def test_of_what_is_made_of_a_model() -> None:
 def test_of_models_that_run() -> None:
     few, more = allowance(0), allowance(MIB)
     size = "of the model's files and inputs"
-    assert _rows("Models that run") == {
+    assert _rows("What one run may take") == {
         "memory of the worker": f"{few.nbytes // MIB} MiB, and {(more.nbytes - few.nbytes) // MIB} for each byte "
         f"{size}",
         f"processor time, of at most {PROCESSORS} processors": f"{few.seconds:g} s, and "

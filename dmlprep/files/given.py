@@ -40,8 +40,9 @@ _PATH = re.compile(rf"""(?<![\w-])(?:(?:[\w-]+|"[^"\n]*"|'[^'\n]*')[ \t]*\.[ \t]
 """A dotted key of too many parts: Python's reader takes time by the square of their number."""
 _HALF = re.compile("[\ud800-\udfff]")
 _TOO_LONG = "a whole number has more than 64 bits"
-_DIGITS = 18
-"""A whole number of more digits is read as a floating-point number, where a document may have such."""
+_DIGITS = 20
+"""Digits of a whole number of 64 bits with its sign. A longer one is read as a floating-point number, where a document
+may have such."""
 
 
 class Unfit(ValueError):
@@ -139,7 +140,7 @@ def parse_json(data: bytes | str, kind: type[T], *, lenient: bool = False) -> T:
         data: the document; whoever read it has limited its size.
         kind: what it must hold: a Struct of msgspec, or a type such as ``dict[str, Any]``.
         lenient: accept what Python writes and JSON does not have: ``Infinity``, ``NaN``, half characters (bytes of a
-            path that are not UTF-8); and read whole numbers of more than 18 digits as floating-point numbers.
+            path that are not UTF-8); and read whole numbers of more than 64 bits as floating-point numbers.
 
     Raises:
         Unfit: it is not JSON, is not a ``kind``, or is beyond what ``check_document`` accepts.
@@ -175,7 +176,8 @@ def cached_json(path: Path, kind: type[T], limit: int = DOCUMENT_BYTES, *, lenie
 
 
 def _whole_number(text: str) -> int | float:
-    return int(text) if len(text) <= _DIGITS else float(text)
+    number = int(text) if len(text) <= _DIGITS else None
+    return number if number is not None and number in _INT64 else float(text)
 
 
 def check_document(data: object, *, half: bool = False) -> None:

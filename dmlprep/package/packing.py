@@ -14,7 +14,7 @@ from typing import BinaryIO
 import msgspec
 
 from dmlprep.errors import CheckNotRun, DmlprepError, InputError, ModelRefused, OutputError, UsageError
-from dmlprep.files import FileSet, check_path, unreadable, unwritable
+from dmlprep.files import FileSet, check_path, parse_json, unreadable, unwritable
 from dmlprep.files.links import check_inside, is_plain_file
 from dmlprep.files.staging import staging_folder
 from dmlprep.model.saving import Writer
@@ -96,7 +96,7 @@ def package(request: PackageRequest) -> Package:
     folder = request.run if request.run.is_dir() else request.run.parent
     check_inside((file for file in sources if file != request.run), folder)  # the user may name a link
     # As it is read again: JSON has no infinity, for one.
-    draft = msgspec.json.decode(joined(runs, request.language).to_json(), type=Contract)
+    draft = parse_json(joined(runs, request.language).to_json(), Contract)
     texts = texts_of(draft)
     taken = {name.casefold() for name in (*texts, CONTRACT, DIGEST, SIGNATURE)}
     if clash := next((file for file in sources if file.name.casefold() in taken), None):

@@ -108,7 +108,8 @@ REASONS = {
     "fleet/run.py:_Run._abandon": "as _Run._settled",
     "fleet/shipping.py:unpack": "results in the folder of a job, which begin took for this run",
     # workers and caches
-    "engines/onnxsim.py:_Simplifier.run": _RUN,
+    "engines/onnxsim.py:_run": _RUN,
+    "engines/reading.py:Reading.ask": _RUN,
     "pipeline/kept_verdicts.py:KeptVerdicts._read": "a file of dmlprep's cache of verdicts, under a name from a digest",
     "pipeline/kept_verdicts.py:KeptVerdicts._sweep": "dmlprep's cache of verdicts, a folder of this user alone (0700)",
     "pipeline/kept_verdicts.py:_secret": "the key of the seals in dmlprep's cache of verdicts",
@@ -165,7 +166,7 @@ def _is_removal(call: ast.expr, arguments: list[ast.expr], keywords: int, files:
     if call.attr == "remove":  # a list has it too, with an argument
         return module == "os" or (not arguments and module != "edit" and ast.unparse(call) != "self.remove")
     if call.attr == "replace":  # a text has it with two arguments, a date and a struct with keywords
-        return module == "os" or (len(arguments) == 1 and not keywords)
+        return module == "os" or (len(arguments) == 1 and not keywords and not isinstance(arguments[0], ast.Starred))
     return call.attr in _ALWAYS
 
 

@@ -13,7 +13,7 @@ import pytest
 
 import dmlprep
 from dmlprep.package import LANGUAGES
-from dmlprep.package.shipping import msbuild_text
+from dmlprep.record.build_files import msbuild_text
 from dmlprep.runtime.offsite.sample import example
 
 HERE = Path(__file__).resolve().parent / "csharp"
@@ -105,4 +105,4 @@ def test_the_project_copies_what_the_app_ships(package: Path) -> None:
 
 
 def test_names_as_msbuild_has_them() -> None:
-    assert msbuild_text("a;b%c&d'e\"f.onnx") == "a%3Bb%25c&amp;d%27e&quot;f.onnx"
+    assert msbuild_text("a;b%c&d'e\"f.onnx") == "a%3Bb%25c&amp;d%27e&#34;f.onnx"

@@ -40,8 +40,8 @@ import onnx, time
 from dmlprep.engines import onnxsim
 from dmlprep.runtime.child import Child
 of_file = Child.of_file
-def told(*arguments):
-    child = of_file(*arguments)
+def told(*arguments, **more):
+    child = of_file(*arguments, **more)
     print(child.pid, flush=True)
     return child
 Child.of_file = told

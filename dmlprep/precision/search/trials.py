@@ -104,7 +104,7 @@ class _Journal:
             )
         if path is not None and path.exists():
             try:
-                stored = parse_json(read_given(path), _Stored)
+                stored = parse_json(read_given(path), _Stored, lenient=True)
                 if stored.key == key:
                     self._trials, self._measured = stored.trials, stored.measured
             except OSError as error:
