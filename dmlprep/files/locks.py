@@ -66,7 +66,7 @@ def hold_new(parent: Path, prefix: str, length: int = 8, keep: Callable[[Held], 
     """
     for _ in range(_TRIES):
         path = parent / f"{prefix}{os.urandom(length // 2).hex()}"
-        made = False
+        made, file, own = False, -1, None
         try:
             try:
                 path.mkdir(mode=0o700)
@@ -83,7 +83,12 @@ def hold_new(parent: Path, prefix: str, length: int = 8, keep: Callable[[Held], 
                 return own
             os.close(file)
         except BaseException:  # Ctrl-C and SIGTERM too, before anything knows of the folder
-            if made:
+            if own is None and file >= 0:
+                with contextlib.suppress(OSError):
+                    os.close(file)  # an open file stays on Windows, and its folder with it
+            if own is not None:
+                own.remove()
+            elif made:
                 remove_tree(path, ignore_errors=True)
             else:
                 with contextlib.suppress(OSError):
