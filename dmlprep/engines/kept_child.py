@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from dmlprep.runtime.child import Child
+from dmlprep.runtime.failure import FULL, disk_full
 
-__all__ = ["KeptChild"]
+__all__ = ["KeptChild", "hand_over"]
 
 _IDLE = 60.0
 """Seconds without a call after which the process ends."""
@@ -62,3 +63,18 @@ class KeptChild:
                 self._idle.cancel()
             if self._child is not None:
                 self._child.close()
+
+
+def hand_over(path: Path, data: bytes) -> None:
+    """Write a file of the exchange folder.
+
+    Raises:
+        OutputError: the disk is full.
+        OSError: it cannot be written for another reason.
+    """
+    try:
+        path.write_bytes(data)
+    except OSError as error:
+        if error.errno in FULL:
+            raise disk_full(path.parent, error) from error
+        raise

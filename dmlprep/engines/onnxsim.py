@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from pathlib import Path
 
 import onnx
 from google.protobuf.message import DecodeError
 
-from dmlprep.engines.kept_child import KeptChild
+from dmlprep.engines.kept_child import KeptChild, hand_over
 from dmlprep.errors import InputError, ModelRefused
 from dmlprep.model.bounds import check_bounds
-from dmlprep.runtime.failure import FULL, SessionFailure, disk_full
+from dmlprep.runtime.failure import SessionFailure
 from dmlprep.runtime.starting import allowed_memory
 
 __all__ = ["MEMORY", "MEMORY_A_BYTE", "SKIPPED", "end", "simplify"]
@@ -54,7 +53,7 @@ def _run(model: bytes, arguments: Sequence[str], time_limit: float) -> bytes:
     """
     with _process.used() as child:
         before, after = child.exchange / "before.onnx", child.exchange / "after.onnx"
-        _write(before, model)
+        hand_over(before, model)
         memory = MEMORY + MEMORY_A_BYTE * len(model)
         allowed = allowed_memory().nbytes
         child.ask(
@@ -70,15 +69,6 @@ def _run(model: bytes, arguments: Sequence[str], time_limit: float) -> bytes:
                 before.unlink()
                 after.unlink()
         return result
-
-
-def _write(path: Path, model: bytes) -> None:
-    try:
-        path.write_bytes(model)
-    except OSError as error:
-        if error.errno in FULL:
-            raise disk_full(path.parent, error) from error
-        raise
 
 
 def simplify(

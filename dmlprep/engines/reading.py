@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from dmlprep.engines.extras import not_installed, require
-from dmlprep.engines.kept_child import KeptChild
+from dmlprep.engines.kept_child import KeptChild, hand_over
 from dmlprep.errors import InputError, UsageError
 from dmlprep.files import Unfit, check_plain, unreadable
 from dmlprep.runtime.failure import FULL, SessionFailure, disk_full
@@ -90,7 +90,7 @@ class Reading:
                 _copy(path, child.exchange / _FILE)
                 files = [str(child.exchange / name) for name in (_FILE, *([_IN] if given is not None else []), _OUT)]
                 if given is not None:
-                    _write(child.exchange / _IN, json.dumps(given).encode("ascii"))
+                    hand_over(child.exchange / _IN, json.dumps(given).encode("ascii"))
                 request = [word, str(memory), *files, *arguments]
                 answer = child.ask([request], limit=SECONDS, memory=memory, where=where)
                 if answer[:1] == [["memory"]]:
@@ -149,15 +149,6 @@ def _copy(path: Path, to: Path) -> None:
         if error.errno in FULL:
             raise disk_full(to.parent, error) from error
         raise unreadable(error, path) from error
-
-
-def _write(path: Path, data: bytes) -> None:
-    try:
-        path.write_bytes(data)
-    except OSError as error:
-        if error.errno in FULL:
-            raise disk_full(path.parent, error) from error
-        raise
 
 
 def _mib(count: int) -> str:

@@ -133,7 +133,7 @@ def test_a_full_disk_is_no_fault_of_the_model(starts: Starts, monkeypatch: pytes
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(onnxsim.Path, "write_bytes", full)
+    monkeypatch.setattr(Path, "write_bytes", full)
     with pytest.raises(OutputError, match="temporary file cannot be written"):
         simplify()
 
