@@ -209,6 +209,26 @@ def test_two_models_never_share_a_place(solution: _Solution) -> None:
 
 @pytest.mark.builds
 @needs_tools
+@pytest.mark.parametrize("name", ["$(touch ran)", "`touch ran`", '" ; touch ran ; "', "%PATH%"])
+def test_a_name_that_a_shell_would_run_is_refused(solution: _Solution, name: str) -> None:
+    item = '<DmlprepModel Include="models/*.onnx" Recipe="tiny.toml" Feeds="feeds/*" Arguments="--device cpu" />'
+    project = solution.write("app", item)
+    _fill(project)
+    (project / "models" / "residual_cnn.onnx").rename(project / "models" / f"{name}.onnx")
+    done = solution.build(project, "-t:DmlprepPrepare")
+    assert done.code == 1
+    assert "a shell would read more than a name in the model" in done.out
+    project = solution.write("app", item.replace("*.onnx", "external_cnn.onnx"))
+    (project / "feeds" / "one.npz").rename(project / "feeds" / f"{name}.npz")
+    done = solution.build(project, "-t:DmlprepPrepare")
+    assert done.code == 1
+    assert "a shell would read more than a name in the feed" in done.out
+    assert not list(project.rglob("ran"))
+    assert solution.dmlprep.taken() == []
+
+
+@pytest.mark.builds
+@needs_tools
 @pytest.mark.slow
 def test_models_reach_projects_that_refer_to_theirs_publish_and_packages(solution: _Solution) -> None:
     made = run(sys.executable, "-m", "dmlprep.buildsys", "nuget", solution.packages, cwd=solution.path)
