@@ -142,5 +142,5 @@ def _files(folder: Path, depth: int = 0) -> Iterator[Path]:
         if entry.is_dir(follow_symlinks=False):
             if depth < _DEPTH:
                 yield from _files(Path(entry.path), depth + 1)
-        elif entry.is_file():
-            yield Path(entry.path)
+        elif (path := Path(entry.path)).is_file():  # DirEntry.is_file raises for a link to itself
+            yield path

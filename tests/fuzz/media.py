@@ -99,7 +99,7 @@ def _sound(rng: random.Random) -> bytes:
     said = len(body) if rng.random() < 0.7 else rng.choice((0, 2**31, 2**32 - 1))
     form = rng.choice((1, 1, 3, 0xFFFE, 2, 17))
     head = struct.pack(
-        "<HHIIHH", form, channels, rate, (rate * channels * bits // 8) % 2**32, channels * bits // 8, bits
+        "<HHIIHH", form, channels, rate, (rate * channels * bits // 8) % 2**32, channels * bits // 8 % 2**16, bits
     )
     riff = b"WAVEfmt " + struct.pack("<I", len(head)) + head + b"data" + struct.pack("<I", said) + body
     data = b"RIFF" + struct.pack("<I", len(riff) % 2**32) + riff

@@ -395,6 +395,15 @@ def test_a_link_that_leads_out_of_the_folder_is_refused(name: str, tmp_path: Pat
 
 
 @needs_links
+def test_a_link_to_itself_is_left_out(tmp_path: Path) -> None:
+    source = folder(tmp_path / "in", data=False)
+    (source / "loop").symlink_to("loop")
+    assert api.genai_check(source).exit_code == api.genai_check(folder(tmp_path / "plain", data=False)).exit_code
+    assert prepared(source, tmp_path / "out").exit_code == 0
+    assert "loop" not in state(tmp_path / "out")
+
+
+@needs_links
 def test_a_snapshot_in_the_cache_of_hugging_face_is_prepared(tmp_path: Path) -> None:
     repository = tmp_path / "hub" / "models--org--name"
     source = folder(repository / "snapshots" / "0123abc", data=False)
