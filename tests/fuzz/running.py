@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +100,8 @@ class Runner:
         for name, content in case.files.items():
             (place / name).parent.mkdir(parents=True, exist_ok=True)
             (place / name).write_bytes(content)
+        # A folder of the case's own files may be where a link was to be.
+        case = replace(case, links={name: to for name, to in case.links.items() if not (place / name).exists()})
         for name, target in case.links.items():
             (place / name).parent.mkdir(parents=True, exist_ok=True)
             (place / name).symlink_to(target)
