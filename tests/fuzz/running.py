@@ -100,11 +100,13 @@ class Runner:
         for name, content in case.files.items():
             (place / name).parent.mkdir(parents=True, exist_ok=True)
             (place / name).write_bytes(content)
-        # A folder of the case's own files may be where a link was to be.
-        case = replace(case, links={name: to for name, to in case.links.items() if not (place / name).exists()})
+        made: dict[str, str] = {}
         for name, target in case.links.items():
-            (place / name).parent.mkdir(parents=True, exist_ok=True)
-            (place / name).symlink_to(target)
+            with contextlib.suppress(OSError):  # another file or link of the case is in its place, or above it
+                (place / name).parent.mkdir(parents=True, exist_ok=True)
+                (place / name).symlink_to(target)
+                made[name] = target
+        case = replace(case, links=made)
         began = time.monotonic()
         answer, fault, memory = self._ask(case, began)
         seconds = time.monotonic() - began
