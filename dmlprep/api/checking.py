@@ -16,7 +16,7 @@ from dmlprep.record.printable import printable
 
 if TYPE_CHECKING:
     from dmlprep.model.pinned import Value
-    from dmlprep.pipeline.outlook import Outlook
+    from dmlprep.record.outlook import Outlook
 
 __all__ = ["check", "check_releases", "explain", "limits", "plan_model", "verify_placement"]
 
@@ -34,7 +34,7 @@ def plan_model(
     The steps run on a copy of the graph in memory. Nothing is written, and the model itself is not run.
 
     >>> outlook = dmlprep.plan_model("model.onnx", "@vision-fp16", pins={"batch": 1})
-    >>> (outlook.after["dml_nodes"], outlook.after["nodes"], outlook.refused)
+    >>> (outlook.after.dml_nodes, outlook.after.nodes, outlook.refused)
     (24, 24, '')
 
     Args:
@@ -69,7 +69,7 @@ def check(
     """Say what of a model DirectML runs; edits and runs nothing.
 
     >>> record = dmlprep.check("model.onnx")
-    >>> (record.exit_code, record.facts["placement"]["dml_nodes"])
+    >>> (record.exit_code, record.facts.placement.dml_nodes)
     (0, 22)
 
     Args:
@@ -80,8 +80,8 @@ def check(
             code 3.
 
     Returns:
-        the record: findings, under ``facts["placement"]`` the summary of where the nodes go, and under
-        ``facts["memory"]`` the memory that a session needs. ``exit_code`` is 1 where a finding is an error.
+        the record: findings, under ``facts.placement`` the summary of where the nodes go, and under
+        ``facts.memory`` the memory that a session needs. ``exit_code`` is 1 where a finding is an error.
 
     Raises:
         InputError: the model cannot be read.

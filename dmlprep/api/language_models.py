@@ -21,7 +21,7 @@ def genai_check(folder: str | Path, *, target: str = "latest", vram: str | int |
 
     Returns:
         the record: findings about the folder and its models (those about a model have ``file`` among their facts),
-        under ``facts["models"]`` where the nodes of each go, and under ``facts["needs"]`` bytes of weights and cache,
+        under ``facts.models`` where the nodes of each go, and under ``facts.needs`` bytes of weights and cache,
         the longest ``max_length`` and the largest batch. ``exit_code`` is 1 where a finding is an error.
 
     Raises:

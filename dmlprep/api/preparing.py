@@ -66,7 +66,7 @@ def prepare(
             (docs/parity.md#a-measure-of-your-own); the recipe's where there is none.
         metric_bound: the largest number of it that passes, where it does not decide itself.
         bench: time the model as it came, with its sizes overridden, and the result, once that is proved: on DirectML
-            unless ``device`` is ``cpu`` or there is none. ``facts["bench"]`` holds what was found; it decides nothing.
+            unless ``device`` is ``cpu`` or there is none. ``facts.bench`` holds what was found; it decides nothing.
         bench_seconds: for the timed runs of all three.
         fresh: measure on DirectML also where the verdict of an earlier run on equal files and an equal device is kept
             (docs/parity.md#kept-verdicts).

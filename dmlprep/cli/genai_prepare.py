@@ -159,7 +159,8 @@ def _show(record: RunRecord, quiet: bool) -> None:
     (show_briefly if quiet else show_record)(record, console())
     if quiet or record.exit_code:
         return
-    fallback = record.facts["genai"]["fallback"]
+    assert record.facts.genai is not None, "a run that wrote a folder notes it"
+    fallback = record.facts.genai.fallback
     folder = Path(record.output)
     place = folder / "dml" if fallback else folder
     echo(f"load it: og.Model(og.Config({str(place)!r}))")

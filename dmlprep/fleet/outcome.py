@@ -61,8 +61,7 @@ def done(job: Job, ended: Ended, record: RunRecord | None, key: str, *, kept: bo
     if record is None or record.exit_code != ended.exit_code:
         return without_record(job, ended, key, kept=kept)
     news = headline(record)
-    placed = record.facts.get("placement_after")
-    placed = placed if isinstance(placed, dict) else {}
+    placed = record.facts.placement_after
     compared = [v for v in record.verdicts if v.decides and v.outputs]
     errors = [output.max_rel for verdict in compared for output in verdict.outputs]
     row = _row(
@@ -76,8 +75,8 @@ def done(job: Job, ended: Ended, record: RunRecord | None, key: str, *, kept: bo
         level=news.level,
         summary=news.text,
         error=record.error,
-        nodes=placed.get("nodes"),
-        dml_nodes=placed.get("dml_nodes"),
+        nodes=placed.nodes if placed is not None else None,
+        dml_nodes=placed.dml_nodes if placed is not None else None,
         worst_error=max(errors) if errors else None,
         devices=list(dict.fromkeys(v.device.name for v in compared if v.device is not None)),
         bytes_before=record.steps[0].bytes_before if record.steps else None,
@@ -85,9 +84,7 @@ def done(job: Job, ended: Ended, record: RunRecord | None, key: str, *, kept: bo
     )
     findings = _light(job, record, record.all_findings(), record.error)
     recipe = "" if job.recipe.startswith("@") else job.recipe
-    digests = record.facts.get("digests")
-    named = digests.items() if isinstance(digests, dict) else ()
-    data = {Path(path): str(sha) for path, sha in named if path not in (str(job.model), recipe)}
+    data = {Path(path): sha for path, sha in record.facts.digests.items() if path not in (str(job.model), recipe)}
     codes = {one.code for one in record.findings}
     return Done(row, findings, data, not (ended.exit_code and codes & _OF_THE_MACHINE))
 

@@ -17,7 +17,7 @@ from dmlprep.genai.capture import capture_findings
 from dmlprep.genai.folder import GenaiFolder, ModelFile, leads_out, open_folder
 from dmlprep.genai.geometry import geometry_findings
 from dmlprep.genai.names import Interface, name_findings, pattern_findings
-from dmlprep.genai.needs import Needs, needs_finding, needs_of, weight_bytes
+from dmlprep.genai.needs import needs_finding, needs_of, weight_bytes
 from dmlprep.genai.providers import captures, dml_provider, provider_findings
 from dmlprep.genai.searching import search_findings, shares_buffer
 from dmlprep.genai.tokens import token_findings
@@ -25,6 +25,8 @@ from dmlprep.model import Model
 from dmlprep.model.walk import tensors
 from dmlprep.placement.report import Examined, examine
 from dmlprep.record import Finding, RunRecord, finding
+from dmlprep.record.facts import RunFacts
+from dmlprep.record.language_models import CheckedModelFacts, Needs
 from dmlprep.targets import Target
 
 __all__ = ["CheckedModel", "FolderCheck", "check_folder"]
@@ -80,16 +82,13 @@ class FolderCheck:
             name = model.file.relative_to(self.folder.path).as_posix()
             inner = model.examined.record.findings if model.examined is not None else []
             found += [msgspec.structs.replace(one, facts={**one.facts, "file": name}) for one in inner]
-        facts = {
-            "models": {
-                model.section: {
-                    "file": model.file.name,
-                    "placement": model.examined.record.facts.get("placement") if model.examined is not None else None,
-                }
-                for model in self.models
-            },
-            "needs": msgspec.to_builtins(self.needs),
+        models = {
+            model.section: CheckedModelFacts(
+                model.file.name, model.examined.record.facts.placement if model.examined is not None else None
+            )
+            for model in self.models
         }
+        facts = RunFacts(models=models, needs=self.needs)
         return msgspec.structs.replace(self.record, findings=found, facts=facts, exit_code=self.exit_code)
 
 

@@ -48,12 +48,13 @@ class PreparedModel:
     @property
     def captures(self) -> str:
         """Why its graph cannot be captured; empty where it can: every compute node on DirectML, no copies between."""
-        placed = self.record.facts.get("placement_after", {})
-        on_cpu, crossings = int(placed.get("compute_nodes_on_cpu", 0)), int(placed.get("crossings", 0))
-        if on_cpu:
-            names = ", ".join(placed.get("compute_on_cpu", [])[:3])
-            return f"{on_cpu} compute nodes of {Path(self.record.input).name} run on the CPU ({names})"
-        return f"{crossings} tensors cross between CPU and GPU in each run" if crossings else ""
+        placed = self.record.facts.placement_after
+        if placed is None:
+            return ""
+        if placed.compute_nodes_on_cpu:
+            names, count = ", ".join(placed.compute_on_cpu[:3]), placed.compute_nodes_on_cpu
+            return f"{count} compute nodes of {Path(self.record.input).name} run on the CPU ({names})"
+        return f"{placed.crossings} tensors cross between CPU and GPU in each run" if placed.crossings else ""
 
 
 def state_names(config: GenaiConfig) -> list[re.Pattern[str]]:

@@ -17,41 +17,13 @@ from dmlprep.genai.searching import shares_buffer
 from dmlprep.memory.device import bucket_bytes, committed_bytes
 from dmlprep.model import Model
 from dmlprep.record import Finding, finding
+from dmlprep.record.language_models import Needs
 from dmlprep.record.sizes import bytes_text
 
-__all__ = ["Needs", "needs_finding", "needs_of", "weight_bytes"]
+__all__ = ["needs_finding", "needs_of", "weight_bytes"]
 
 _MOST = 1 << 24
 """Sequences and batches beyond this are not searched."""
-
-
-class Needs(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the decoder of a folder holds of the device's memory.
-
-    Attributes:
-        weights: bytes of the weights of all models of the folder.
-        cache: bytes of keys and values at ``max_length`` and ``batch``; DirectML rounds each tensor up.
-        cache_token: bytes of keys and values that one more token of one sequence has, before rounding.
-        logits_token: bytes of the logits of one token.
-        max_length: tokens of the longest sequence, prompt included.
-        batch: sequences at once, beams included.
-        longest_fit: the longest sequence of the context for which memory suffices at that batch; 0 for none.
-        batch_fit: the largest batch for which it suffices at that length; 0 for none.
-    """
-
-    weights: int
-    cache: int
-    cache_token: int
-    logits_token: int
-    max_length: int
-    batch: int
-    longest_fit: int | None = None
-    batch_fit: int | None = None
-
-    @property
-    def total(self) -> int:
-        """Weights and cache."""
-        return self.weights + self.cache
 
 
 def weight_bytes(model: Model) -> int:

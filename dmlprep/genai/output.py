@@ -119,10 +119,8 @@ class FolderOut:
 def _written_before(out: Path) -> dict[str, str]:
     """SHA-256 of what an earlier run wrote, by its record."""
     with suppress(InputError):
-        facts = RunRecord.read(out / RECORD).facts.get("genai")
-        written = facts.get("written") if isinstance(facts, Mapping) else None
-        if isinstance(written, Mapping):
-            return {str(name): str(sha) for name, sha in written.items()}
+        facts = RunRecord.read(out / RECORD).facts.genai
+        return facts.written if facts is not None else {}
     return {}
 
 

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Literal
 
 import msgspec
 
@@ -32,20 +32,15 @@ from dmlprep.model.unchanged import Unchanged
 from dmlprep.pipeline import Observer
 from dmlprep.recipe import Recipe, load_recipe
 from dmlprep.record import RunRecord, Verdict, finding
+from dmlprep.record.facts import RunFacts
+from dmlprep.record.generation import GenaiProof
+from dmlprep.record.language_models import BuilderFacts, GenaiFacts, PreparedModelFacts
 from dmlprep.record.origin import origin
 
-__all__ = ["GenaiRequest", "Proof", "Prover", "prepare_genai"]
+__all__ = ["GenaiRequest", "Prover", "prepare_genai"]
 
 
-class Proof(Protocol):
-    """What holding a prepared folder against its original gave; a msgspec struct."""
-
-    @property
-    def verdicts(self) -> list[Verdict]:
-        """One for each check."""
-
-
-Prover = Callable[[GenaiFolder, GenaiFolder], Proof]
+Prover = Callable[[GenaiFolder, GenaiFolder], GenaiProof]
 """Holds a prepared folder against the one that was given."""
 
 _CONFIG_BYTES = 16 << 20
@@ -106,7 +101,7 @@ class _Run:
     recipe: Recipe
     built: bool
     source: Unchanged = field(default_factory=Unchanged)
-    facts: dict[str, Any] = field(default_factory=dict)
+    facts: GenaiFacts = field(default_factory=GenaiFacts)
 
 
 def prepare_genai(request: GenaiRequest) -> RunRecord:
@@ -131,7 +126,7 @@ def prepare_genai(request: GenaiRequest) -> RunRecord:
         input=str(request.source),
         version=__version__,
         recipe=recipe.name,
-        facts={"origin": msgspec.to_builtins(origin(request.command_line))},
+        facts=RunFacts(origin=origin(request.command_line)),
     )
     run = _Run(request, record, recipe, built)
     try:
@@ -176,7 +171,7 @@ def _built(run: _Run, place: Path) -> GenaiFolder:
     builder = find_builder(request.builder)
     versions = ", ".join(f"{name} {version}" for name, version in builder.versions.items() if name != "Python")
     request.observer.told(f"genai's builder makes the models ({request.precision}; {versions})")
-    run.facts["builder"] = {"precision": request.precision, "versions": dict(builder.versions)}
+    run.facts.builder = BuilderFacts(request.precision, dict(builder.versions))
     run.source.take(named)
     _build(request, place, builder)
     carried = [
@@ -218,8 +213,9 @@ def _make(run: _Run, given: GenaiFolder, staging: Path, out: FolderOut, began: f
         return
     run.source.check()
     written = digests(made)
-    run.facts |= {"copied": copied, "written": written, "fallback": "cpu" if request.fallback else ""}
-    record.facts |= {"genai": run.facts, "digests": {**run.source.digests, **record.facts.get("digests", {})}}
+    run.facts.copied, run.facts.written, run.facts.fallback = copied, written, "cpu" if request.fallback else ""
+    record.facts.genai = run.facts
+    record.facts.digests = {**run.source.digests, **record.facts.digests}
     decoder = next((m.file for m in given.models if m.section.startswith("decoder")), given.models[0].file)
     shown = (place / decoder.relative_to(given.path)).relative_to(made).as_posix()
     record.output, record.output_sha256 = str(request.out), written.get(shown, "")
@@ -275,22 +271,22 @@ def _models(run: _Run, given: GenaiFolder, place: Path) -> Mapping[Path, Prepare
         one = _one(run, given, file, place)
         found[file] = one
         _note(record, one, file.relative_to(given.path).as_posix() if len(files) > 1 else "")
-        digest |= one.record.facts.get("digests", {})
+        digest |= one.record.facts.digests
         if not run.built:
             # The proof and the folder for the CPU still read what this run of the steps has watched until now.
-            run.source.take_digests({Path(path): sha for path, sha in one.record.facts.get("digests", {}).items()})
+            run.source.take_digests({Path(path): sha for path, sha in one.record.facts.digests.items()})
         if one.record.exit_code:
             record.exit_code, record.error = one.record.exit_code, f"{file.name}: {one.record.error}"
             break
     root = request.source if run.built else given.path
-    record.facts["digests"] = {_shown(Path(path), given, root): sha for path, sha in digest.items()}
-    record.facts["files"] = sorted({*record.facts["digests"], str(root / CONFIG)})
-    run.facts["models"] = {
-        file.relative_to(given.path).as_posix(): {
-            "sections": [model.section for model in given.models if model.file == file],
-            "opset": one.record.opset_after.get("", 0),
-            "placement": one.record.facts.get("placement_after", {}),
-        }
+    record.facts.digests = {_shown(Path(path), given, root): sha for path, sha in digest.items()}
+    record.facts.files = sorted({*record.facts.digests, str(root / CONFIG)})
+    run.facts.models = {
+        file.relative_to(given.path).as_posix(): PreparedModelFacts(
+            [model.section for model in given.models if model.file == file],
+            one.record.opset_after.get("", 0),
+            one.record.facts.placement_after,
+        )
         for file, one in found.items()
     }
     return found
@@ -348,9 +344,9 @@ def _note(record: RunRecord, one: PreparedModel, name: str) -> None:
         record.input_sha256 = run.input_sha256
         record.opset_before, record.opset_after = run.opset_before, run.opset_after
         record.ir_before, record.ir_after = run.ir_before, run.ir_after
-        for fact in ("placement_before", "placement_after", "nodes", "memory"):
-            if fact in run.facts:
-                record.facts[fact] = run.facts[fact]
+        facts, of_run = record.facts, run.facts
+        facts.placement_before, facts.placement_after = of_run.placement_before, of_run.placement_after
+        facts.nodes, facts.memory = of_run.nodes, of_run.memory
 
 
 def _config_text(given: GenaiFolder) -> str:
@@ -378,7 +374,7 @@ def _write_config(run: _Run, given: GenaiFolder, place: Path, models: Mapping[Pa
     if options.graph_capture and why_not:
         found.append(finding("DP874", f"graph capture is asked for, and {why_not}", severity="warning"))
     run.record.findings += found
-    run.facts["config"] = [one.message for one in found]
+    run.facts.config = [one.message for one in found]
     _write(place / CONFIG, text)
 
 
@@ -407,11 +403,7 @@ def _proved(run: _Run, given: GenaiFolder, made: GenaiFolder) -> bool:
         for verdict in verdicts:
             request.observer.check_finished(verdict)
         # The user knows of no staging folder, nor of what the builder wrote.
-        run.facts["proof"] = {
-            **msgspec.to_builtins(proof),
-            "original": str(request.source),
-            "prepared": str(request.out),
-        }
+        run.facts.proof = msgspec.structs.replace(proof, original=str(request.source), prepared=str(request.out))
     record.verdicts += verdicts
     deciding = [v for v in record.verdicts if v.decides and v.outcome != "passed"]
     for one in sorted(deciding, key=lambda v: v.exit_code):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -89,11 +88,10 @@ def from_record(model: Path, digest: str, files: Unchanged) -> FromRecord:
 
 
 def _digests(record: RunRecord, original: str) -> dict[str, set[str]]:
-    """A record may hold anything: what is no digest counts as not said."""
-    listed = record.facts.get("digests")
+    """SHA-256 by file name; text of another length is not a digest."""
     found: dict[str, set[str]] = {}
-    for path, sha in (*(listed.items() if isinstance(listed, Mapping) else ()), (original, record.input_sha256)):
-        if isinstance(sha, str) and len(sha) == 64:
+    for path, sha in (*record.facts.digests.items(), (original, record.input_sha256)):
+        if len(sha) == 64:
             found.setdefault(Path(path).name, set()).add(sha)
     return found
 

@@ -19,7 +19,6 @@ from dmlprep.package.contract import Contract, FileEntry, Memory, PackagedModel,
 from dmlprep.package.meanings import Known, meanings
 from dmlprep.placement import place
 from dmlprep.record import RunRecord, Verdict
-from dmlprep.record.memory import memory_of
 from dmlprep.targets import Target, find_target, target_names
 
 __all__ = ["build_contract", "data_files", "not_proved", "open_run"]
@@ -138,7 +137,7 @@ def build_contract(
 
 
 def _memory(record: RunRecord) -> Memory | None:
-    found = memory_of(record.facts)
+    found = record.facts.memory
     if found is None or not found.known:
         return None
     return Memory(found.peak, found.load, max(found.shared_peak, found.shared_load))

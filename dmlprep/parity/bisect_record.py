@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 
-import msgspec
-
 from dmlprep._version import __version__
 from dmlprep.parity.finding import Bisection, named
 from dmlprep.record import RunRecord, Verdict, finding
 from dmlprep.record.bisected import Bisected
+from dmlprep.record.facts import RunFacts
 from dmlprep.record.origin import origin
 
 __all__ = ["bisect_record"]
@@ -63,6 +62,6 @@ def bisect_record(found: Bisection, *, command_line: str = "") -> RunRecord:
             )
         ],
         findings=findings,
-        facts={"bisection": msgspec.to_builtins(said), "origin": msgspec.to_builtins(origin(command_line))},
+        facts=RunFacts(bisection=said, origin=origin(command_line)),
         error=error,
     )

@@ -33,7 +33,7 @@ from dmlprep.parity.sizes import Input, graph_inputs
 from dmlprep.pipeline.prepare import PrepareRequest, prepare
 from dmlprep.pipeline.sharing import Sharing
 from dmlprep.record import RunRecord
-from dmlprep.record.buckets import BUCKETS, BucketEntry, BucketsFile, DataEntry, bucket_of
+from dmlprep.record.buckets import BUCKETS, BucketEntry, BucketsFile, DataEntry
 from dmlprep.record.fleet import worst
 
 __all__ = ["DATA", "BucketRun", "bucket_name", "check_buckets", "prepare_buckets"]
@@ -266,7 +266,7 @@ def _digest(path: Path) -> str:
 def _listed(records: Mapping[str, RunRecord], staging: Path, data: SharedData) -> BucketsFile:
     entries = []
     for name, record in records.items():
-        found = bucket_of(record.facts)
+        found = record.facts.bucket
         assert found is not None, "a run with a bucket notes it"
         file = f"{name}.onnx"
         graph = Model.open(staging / file).ir.graph

@@ -13,11 +13,12 @@ from dmlprep.memory import estimate, over_budget
 from dmlprep.model import Model
 from dmlprep.model.unchanged import Unchanged
 from dmlprep.parity.feeds import make_feeds
-from dmlprep.pipeline.outlook import Outlook, look_ahead
+from dmlprep.pipeline.outlook import look_ahead
 from dmlprep.placement.report import Examined, examine_for
 from dmlprep.placement.verify import verify_placement
 from dmlprep.recipe import load_recipe, make_plan
 from dmlprep.record import CODES, Finding
+from dmlprep.record.outlook import Outlook
 from dmlprep.targets import Target
 
 if TYPE_CHECKING:
@@ -40,8 +41,8 @@ def check_model(
 ) -> list[Examined]:
     """What ``check`` says of a model file, target by target. What is asked for besides is asked of the last one.
 
-    The last one is also told what prepare would do (``facts["prepare"]``), where there is something to do, and how much
-    memory it needs (``facts["memory"]``).
+    The last one is also told what prepare would do (``facts.prepare``), where there is something to do, and how much
+    memory it needs (``facts.memory``).
 
     Args:
         fail_on_cpu: compute that would run on the CPU makes the exit code 1, and ``error`` says which; shape
@@ -105,7 +106,7 @@ def _weigh(examined: Examined, vram: int | None) -> None:
     if examined.placement is None or examined.facts is None:
         return
     found = estimate(examined.facts, examined.placement, examined.target, vram)
-    record.facts["memory"] = msgspec.to_builtins(found)
+    record.facts.memory = found
     wrong = over_budget(found, vram) if vram is not None else None
     if wrong is not None:
         record.findings.append(wrong)
@@ -125,11 +126,11 @@ def _foretell(model: Model, examined: Examined) -> None:
     try:
         outlook = look_ahead(model, make_plan(recipe), in_short=True)
     except DmlprepError as error:
-        record.facts["prepare_fails"] = str(error)
+        record.facts.prepare_fails = str(error)
         return
-    record.facts["prepare"] = msgspec.to_builtins(outlook)
+    record.facts.prepare = outlook
     if not outlook.refused:
-        record.facts["best_opset"] = outlook.opset_after
+        record.facts.best_opset = outlook.opset_after
     nodes: dict[tuple[object, ...], list[str]] = {}
     for node in away:
         nodes.setdefault((node.op, node.since_version, node.code, node.role == "compute"), []).append(node.name)

@@ -29,96 +29,17 @@ from dmlprep.placement.placement import PlacedNode
 from dmlprep.placement.reading import read_facts
 from dmlprep.recipe import Plan, PlannedStep
 from dmlprep.record import StepRecord
-from dmlprep.record.hints import command_line
-from dmlprep.record.memory import MemoryEstimate
+from dmlprep.record.outlook import Fate, Half, Outlook
 from dmlprep.targets import Target
 from dmlprep.targets.facts import GraphFacts
 
-__all__ = ["Fate", "Half", "Outlook", "look_ahead", "step_ahead"]
+__all__ = ["look_ahead", "step_ahead"]
 
 
 _CACHED = 4
 """Tokens in a cache, where an example of its size is wanted."""
 
 _LARGER = (64, 224, 512)
-
-
-class Fate(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What becomes of a node that runs on the CPU; shape arithmetic that ONNX Runtime keeps there is left out.
-
-    Attributes:
-        node: its name, as ``check`` gives it.
-        op: ``Gelu-20``: operator and version.
-        step: the step that brings it to DirectML, or makes it needless; empty where it stays.
-        reason: why it stays; empty where it does not.
-        role: as in the placement.
-    """
-
-    node: str
-    op: str
-    step: str = ""
-    reason: str = ""
-    role: str = "compute"
-
-
-class Half(msgspec.Struct, frozen=True):
-    """How many floating-point nodes become FP16, by the rules alone.
-
-    Attributes:
-        half, single: nodes in FP16 and in FP32 after the step, casts left out.
-        by_rule: rule -> nodes that it keeps in FP32.
-        search: whether prepare then searches for more nodes to keep.
-    """
-
-    half: int
-    single: int
-    by_rule: dict[str, int]
-    search: bool
-
-
-class Outlook(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What prepare would do to a model.
-
-    Attributes:
-        sizes, values: the sizes, and values of inputs, that were given.
-        free: free dimensions of inputs that the steps leave, with their places.
-        before, after: summaries of the placement; ``after`` is empty where a step refuses the model.
-        steps: what each step did.
-        fates: of each node that runs on the CPU.
-        staying: compute nodes on the CPU afterwards, also those that a step made.
-        refused: why a step refuses the model; empty where none does.
-        memory: what a session holds of the device's memory afterwards; ``None`` where no step changed the model.
-        example: the same with a size for each free dimension, where there are such; the graph may refuse these sizes.
-    """
-
-    recipe: str
-    target: str
-    sizes: dict[str, int]
-    free: dict[str, list[str]]
-    opset_before: int
-    opset_after: int
-    opset_chosen_by: str
-    before: dict[str, Any]
-    after: dict[str, Any]
-    steps: list[StepRecord]
-    fates: list[Fate]
-    staying: list[Fate]
-    half: Half | None = None
-    refused: str = ""
-    values: dict[str, Any] = {}
-    memory: MemoryEstimate | None = None
-    example: Outlook | None = None
-
-    @property
-    def best(self) -> Outlook:
-        """With sizes for what is free, where that was tried and goes well; else this one."""
-        return self if self.example is None or self.example.refused else self.example
-
-    @property
-    def pins(self) -> str:
-        """The sizes of the example, as the command line takes them; empty where there is none."""
-        added = {k: v for k, v in (self.example or self).sizes.items() if k not in self.sizes}
-        return " ".join(command_line("--pin", f"{name}={size}") for name, size in added.items())
 
 
 def look_ahead(model: Model, plan: Plan, *, in_short: bool = False) -> Outlook:
@@ -233,7 +154,7 @@ def _run(model: Model, plan: Plan, before: Placement) -> Outlook:
         opset_after=walk.work.opset,
         opset_chosen_by=chosen_by,
         before=before.summary(),
-        after={} if walk.refused else walk.after.summary(),
+        after=None if walk.refused else walk.after.summary(),
         steps=walk.steps,
         fates=_renamed(_fates(walk.left, walk.steps, walk.work), walk.left[-1]),
         staying=[_fate(n, reason=f"{n.code} {n.reason}") for n in _away(walk.after) if n.role == "compute"],

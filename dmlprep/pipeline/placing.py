@@ -15,7 +15,9 @@ from dmlprep.placement.place import place_facts
 from dmlprep.placement.reading import read_facts
 from dmlprep.placement.table import node_table
 from dmlprep.record import RunRecord
+from dmlprep.record.memory import MemoryEstimate
 from dmlprep.record.nodes import NodeTable, NodeTables
+from dmlprep.record.placement import PlacementFacts
 from dmlprep.targets import Target
 
 __all__ = ["context_for", "note_after", "note_before"]
@@ -23,12 +25,11 @@ __all__ = ["context_for", "note_after", "note_before"]
 
 def _placed(
     model: Model, target: Target, frozen: Frozen | None, vram: int | None
-) -> tuple[dict[str, Any], NodeTable, dict[str, Any]]:
+) -> tuple[PlacementFacts, NodeTable, MemoryEstimate]:
     with paused_collector():
         graph = read_facts(model, target.tables, frozen)
         placement = place_facts(graph, target, model.opset)
-        memory = msgspec.to_builtins(estimate(graph, placement, target, vram))
-        return placement.summary(), node_table(graph, placement), memory
+        return placement.summary(), node_table(graph, placement), estimate(graph, placement, target, vram)
 
 
 def note_before(record: RunRecord, model: Model, target: Target, vram: int | None = None) -> None:
@@ -41,8 +42,9 @@ def note_before(record: RunRecord, model: Model, target: Target, vram: int | Non
     Raises:
         UsageError: the target's kernels are not known.
     """
-    record.facts["placement_before"], table, record.facts["memory"] = _placed(model, target, model.opened, vram)
-    record.facts["nodes"] = msgspec.to_builtins(NodeTables(table))
+    facts = record.facts
+    facts.placement_before, table, facts.memory = _placed(model, target, model.opened, vram)
+    facts.nodes = NodeTables(table)
 
 
 def note_after(
@@ -60,11 +62,13 @@ def note_after(
         frozen: the same model, where it was frozen already.
         vram: as in ``note_before``.
     """
+    facts = record.facts
     if not changed:
-        record.facts["placement_after"] = record.facts["placement_before"]
+        facts.placement_after = facts.placement_before
         return
-    record.facts["placement_after"], table, record.facts["memory"] = _placed(model, target, frozen, vram)
-    record.facts["nodes"]["after"] = msgspec.to_builtins(table)
+    assert facts.nodes is not None, "note_before came first"
+    facts.placement_after, table, facts.memory = _placed(model, target, frozen, vram)
+    facts.nodes = msgspec.structs.replace(facts.nodes, after=table)
 
 
 def context_for(target: Target, **more: Any) -> Context:

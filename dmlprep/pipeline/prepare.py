@@ -14,8 +14,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from dmlprep._version import __version__
 from dmlprep.errors import CheckNotRun, DmlprepError, InternalError, ModelRefused, OutputError, ToolFailed
 from dmlprep.files import FileSet, check_path, unwritable
@@ -41,9 +39,10 @@ from dmlprep.pipeline.transaction import Transactions
 from dmlprep.pipeline.zero_sizes import refuse_nothing
 from dmlprep.recipe import Plan
 from dmlprep.record import RunRecord, Verdict
+from dmlprep.record.facts import RunFacts
 from dmlprep.record.findings import Finding, finding
-from dmlprep.record.memory import memory_of
 from dmlprep.record.origin import origin
+from dmlprep.record.speed import Bench
 
 if TYPE_CHECKING:
     import numpy as np
@@ -135,7 +134,7 @@ def prepare(request: PrepareRequest) -> RunRecord:
         version=__version__,
         target=request.plan.target.name,
         recipe=request.plan.recipe.name,
-        facts={"origin": msgspec.to_builtins(origin(request.command_line))},
+        facts=RunFacts(origin=origin(request.command_line)),
     )
     source = Unchanged()
     try:
@@ -160,11 +159,11 @@ def _run(request: PrepareRequest, record: RunRecord, source: Unchanged, began: f
     model = source.take_model(request.source)
     if not request.plan.recipe.name.startswith("@"):
         source.take([Path(request.plan.recipe.name)])
-    record.facts["digests"] = source.digests
+    record.facts.digests = source.digests
     record.input_sha256 = source.digests[str(request.source)]
     record.opset_before, record.ir_before = _versions(model)
     record.findings += model.notes
-    record.facts["files"] = _files(model, request)
+    record.facts.files = _files(model, request)
     demand_valid(model.ir, request.source, model.opened)
     if request.metric is not None and request.metric.named_by:
         text = f"{request.metric.named_by} names the metric {request.metric.name}, whose code decides about this model"
@@ -211,7 +210,7 @@ def _check_memory(request: PrepareRequest, record: RunRecord) -> None:
         ModelRefused: DP530, it needs more.
         CheckNotRun: DP531, that is not known.
     """
-    found = memory_of(record.facts)
+    found = record.facts.memory
     wrong = over_budget(found, request.vram) if found is not None and request.vram is not None else None
     if wrong is None:
         return
@@ -349,14 +348,14 @@ def _save_and_prove(
     if record.exit_code:
         return
     if request.bench_seconds is not None:
-        record.facts["bench"] = _timed(request, feeds, saved.files[0], request.bench_seconds)
+        record.facts.bench = _timed(request, feeds, saved.files[0], request.bench_seconds)
     source.check()  # the last that is done with it before the result appears
     record.output = str(target)
     record.seconds = round(time.perf_counter() - began, 3)
     _appear(saved, record, staging, request)
 
 
-def _timed(request: PrepareRequest, feeds: RunFeeds, made: Path, seconds: float) -> dict[str, Any]:
+def _timed(request: PrepareRequest, feeds: RunFeeds, made: Path, seconds: float) -> Bench:
     """How fast the result is beside the input: on DirectML where it is to be proved there and can be had."""
     from dmlprep.pipeline.timing import time_prepared
 
@@ -373,8 +372,7 @@ def _timed(request: PrepareRequest, feeds: RunFeeds, made: Path, seconds: float)
         progress=request.observer.step_progress,
     )
     request.observer.measured(found)
-    facts: dict[str, Any] = msgspec.to_builtins(found)
-    return facts
+    return found
 
 
 def _appear(saved: Saved, record: RunRecord, staging: Path, request: PrepareRequest) -> None:

@@ -6,8 +6,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import msgspec
-
 from dmlprep.model import Model
 from dmlprep.model.saving import Saved, write_sharing
 from dmlprep.model.shared_data import SharedData
@@ -41,6 +39,5 @@ def save_sharing(
     saved = write_sharing(model.ir, target, sharing.data, progress=progress)
     total = sharing.data.written + sharing.data.shared
     name = sharing.data.path.name if total else ""
-    facts = BucketFacts(sharing.name, dict(sharing.sizes), name, total, sharing.data.shared)
-    record.facts["bucket"] = msgspec.to_builtins(facts)
+    record.facts.bucket = BucketFacts(sharing.name, dict(sharing.sizes), name, total, sharing.data.shared)
     return saved

@@ -6,6 +6,7 @@ from typing import Literal
 
 import msgspec
 
+from dmlprep.record.placement import PlacementFacts
 from dmlprep.record.shares import rounded_share
 
 __all__ = ["FORMAT", "Crossing", "PlacedNode", "Placement"]
@@ -116,19 +117,19 @@ class Placement(msgspec.Struct, frozen=True, omit_defaults=True):
         """Whether every node has a kernel somewhere, so that a session can be made."""
         return all(n.code != "DP507" for n in self.nodes)
 
-    def summary(self) -> dict[str, str | int | float | bool | list[str] | None]:
-        """The numbers for a step's record."""
-        return {
-            "target": self.target,
-            "opset": self.opset,
-            "nodes": len(self.nodes),
-            "dml_nodes": self.dml_nodes,
-            "node_share": rounded_share(self.node_share),
-            "flop_share": None if self.flop_share is None else rounded_share(self.flop_share),
-            "fused_nodes": sum(n.partition is not None for n in self.nodes),
-            "partitions": self.partitions,
-            "crossings": len(self.crossings),
-            "crossing_bytes": self.crossing_bytes,
-            "compute_on_cpu": self.compute_on_cpu[:50],
-            "compute_nodes_on_cpu": len(self.compute_on_cpu),
-        }
+    def summary(self) -> PlacementFacts:
+        """The numbers for a record."""
+        return PlacementFacts(
+            target=self.target,
+            opset=self.opset,
+            nodes=len(self.nodes),
+            dml_nodes=self.dml_nodes,
+            node_share=rounded_share(self.node_share),
+            flop_share=None if self.flop_share is None else rounded_share(self.flop_share),
+            fused_nodes=sum(n.partition is not None for n in self.nodes),
+            partitions=self.partitions,
+            crossings=len(self.crossings),
+            crossing_bytes=self.crossing_bytes,
+            compute_on_cpu=self.compute_on_cpu[:50],
+            compute_nodes_on_cpu=len(self.compute_on_cpu),
+        )

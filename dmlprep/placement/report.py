@@ -134,12 +134,12 @@ class _Shared:
             self._roles[id(graph)] = graph, roles(graph)
         return self._roles[id(graph)]
 
-    def placed(self, graph: GraphFacts, target: Target) -> tuple[Placement, object]:
+    def placed(self, graph: GraphFacts, target: Target) -> tuple[Placement, NodeTables]:
         """Where the nodes run, and that as the table of a record."""
         alike = self._like(graph, target)
         if alike.placed is None:
             placement = place_facts(graph, target, self._model.opset, self._roles[id(graph)][1], alike.divisions)
-            alike.placed = placement, msgspec.to_builtins(NodeTables(node_table(graph, placement)))
+            alike.placed = placement, NodeTables(node_table(graph, placement))
         placement, table = alike.placed
         return msgspec.structs.replace(placement, target=target.name), table
 
@@ -177,7 +177,7 @@ class _Alike:
     graph: GraphFacts
     rows: Rows
     divisions: Divisions
-    placed: tuple[Placement, object] | None = None
+    placed: tuple[Placement, NodeTables] | None = None
     hits: dict[tuple[str, ...], list[Hit]] = field(default_factory=dict)
 
 
@@ -201,9 +201,9 @@ def _examined(model: Model, target: Target, files: list[Finding], shared: _Share
             best = best_opset(graph, model.opset, target, kind) if placement.compute_on_cpu else model.opset
             record.findings += placement_findings(placement, best)
             record.findings += [hit.finding() for hit in shared.hits(graph, target)]
-            record.facts["placement"] = placement.summary()
-            record.facts["nodes"] = table
-            record.facts["best_opset"] = best
+            record.facts.placement = placement.summary()
+            record.facts.nodes = table
+            record.facts.best_opset = best
     record.exit_code = int(any(f.severity == "error" for f in record.findings))
     return Examined(target, record, placement, graph)
 

@@ -2,7 +2,9 @@
 
 from dmlprep.record.findings import CODES, SEVERITIES, Code, Finding, Severity, finding
 from dmlprep.record.output_metrics import OutputMetrics
-from dmlprep.record.run import REAL_INPUTS, DeviceInfo, RunRecord, StepRecord, Verdict
+from dmlprep.record.run_record import RunRecord
+from dmlprep.record.steps import StepRecord
+from dmlprep.record.verdicts import REAL_INPUTS, DeviceInfo, Verdict
 
 __all__ = [
     "CODES",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -13,7 +13,7 @@ from dmlprep.files import Unfit, parse_json, read_text, unreadable
 from dmlprep.files.outputs import file_name_problem
 from dmlprep.record.documents import to_json
 
-__all__ = ["BUCKETS", "BucketEntry", "BucketFacts", "BucketsFile", "DataEntry", "bucket_of", "schema"]
+__all__ = ["BUCKETS", "BucketEntry", "BucketFacts", "BucketsFile", "DataEntry", "schema"]
 
 BUCKETS = "buckets.json"
 
@@ -124,12 +124,6 @@ class BucketsFile(msgspec.Struct, frozen=True):
                 what = f"the bucket {bucket.name!r} does not say the size of each of {', '.join(found.dimensions)}"
                 raise InputError(what, where=str(path), fix=fix)
         return found
-
-
-def bucket_of(facts: Mapping[str, Any]) -> BucketFacts | None:
-    """The bucket that a run made; ``None`` for a run without buckets."""
-    found = facts.get("bucket")
-    return msgspec.convert(found, BucketFacts) if found else None
 
 
 def schema() -> dict[str, Any]:

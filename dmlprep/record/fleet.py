@@ -39,7 +39,7 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         pins: sizes by dimension, and values under ``input:``.
         kept: whether it was done before, and nothing of what it depends on has changed.
         seconds: that it took when it ran.
-        key: digest of all that it depends on (SHA-256), but for data files, which ``facts["digests"]`` of its record
+        key: digest of all that it depends on (SHA-256), but for data files, which ``facts.digests`` of its record
             has; empty where it has none.
         record: of the run, relative to the fleet's folder; empty where there is none.
         report: the run as HTML, relative to the fleet's folder; empty where there is none.

@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from dmlprep.record.run import Verdict
+from dmlprep.record.verdicts import Verdict
 
 __all__ = ["GenaiCheck", "GenaiProof", "GreedyText", "LogitFigures", "Outcome", "Perplexity"]
 

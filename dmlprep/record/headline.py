@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
-import msgspec
-
-from dmlprep.record.facts import PlacementFacts, Which, placement_facts
+from dmlprep.record.facts import RunFacts
 from dmlprep.record.findings import Finding
-from dmlprep.record.nodes import NodeTable, NodeTables, numbers
+from dmlprep.record.nodes import numbers
+from dmlprep.record.placement import PlacementFacts
 from dmlprep.record.sizes import bytes_text
 
-__all__ = ["Check", "Headline", "Run", "headline", "node_tables"]
+__all__ = ["Check", "Headline", "Run", "headline"]
 
 Level = Literal["good", "warn", "bad"]
 
@@ -47,7 +46,7 @@ class Run(Protocol):
     @property
     def verdicts(self) -> Sequence[Check]: ...
     @property
-    def facts(self) -> Mapping[str, Any]: ...
+    def facts(self) -> RunFacts: ...
     def all_findings(self) -> list[Finding]: ...
 
 
@@ -88,22 +87,15 @@ def headline(record: Run) -> Headline:
         return Headline("bad", "failed", " ".join(said))
     on_cpu = placed is not None and placed.dml_nodes < placed.nodes
     unproved = record.command == "prepare" and not _dml_passed(record)
-    idle = any(one.get("not_run") for one in (record.facts.get("bench") or {}).get("models", []))
+    idle = record.facts.bench is not None and record.facts.bench.exit_code != 0
     if on_cpu or failed or not_passed or unproved or warnings or idle:
         return Headline("warn", "look", " ".join(said))
     return Headline("good", "good", " ".join(said))
 
 
-def node_tables(run_facts: Mapping[str, Any]) -> NodeTables | None:
-    """The nodes that the facts of a run hold; ``None`` for a run of before they were recorded."""
-    facts = run_facts.get("nodes")
-    return None if facts is None else msgspec.convert(facts, NodeTables)
-
-
 def _placed(record: Run) -> PlacementFacts | None:
-    best: tuple[Which, ...] = ("placement_after", "placement", "placement_before")
-    found = (placement_facts(record.facts, which) for which in best)
-    return next((one for one in found if one is not None), None)
+    facts = record.facts
+    return facts.placement_after or facts.placement or facts.placement_before
 
 
 def _away(record: Run, placed: PlacementFacts | None) -> list[str]:
@@ -122,19 +114,19 @@ def _away(record: Run, placed: PlacementFacts | None) -> list[str]:
     return [f"{text}."]
 
 
-def _unknown(facts: Mapping[str, Any], crossings: int) -> str:
-    tables = node_tables(facts)
+def _unknown(facts: RunFacts, crossings: int) -> str:
+    tables = facts.nodes
     known = (
         sum(size >= 0 for size in numbers((tables.after or tables.before).crossings.nbytes)) if tables else crossings
     )
     return f" and {crossings - known} of unknown size" if known < crossings else ""
 
 
-def _operators(facts: Mapping[str, Any]) -> str:
-    tables = node_tables(facts)
+def _operators(facts: RunFacts) -> str:
+    tables = facts.nodes
     if tables is None:
         return ""
-    table: NodeTable = tables.after or tables.before
+    table = tables.after or tables.before
     names = [table.operators[place] for place in numbers(table.operator)]
     away = Counter(name for name, provider in zip(names, table.providers, strict=True) if provider == "c")
     said = [name if count == 1 else f"{count} {name}" for name, count in away.most_common(_NAMED)]

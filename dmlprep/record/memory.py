@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
-__all__ = ["Held", "MemoryEstimate", "Way", "memory_of"]
+__all__ = ["Held", "MemoryEstimate", "Way"]
 
 
 class Held(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -76,9 +75,3 @@ class MemoryEstimate(msgspec.Struct, frozen=True, omit_defaults=True):
     def known(self) -> bool:
         """Whether the numbers say something."""
         return not self.unknown
-
-
-def memory_of(facts: Mapping[str, Any]) -> MemoryEstimate | None:
-    """The estimate among the facts of a run, ``None`` where there is none."""
-    found = facts.get("memory")
-    return None if found is None else msgspec.convert(found, MemoryEstimate)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dmlprep.record.facts import placement_facts
 from dmlprep.record.headline import Check, Run, headline
 from dmlprep.record.markup import html_text
 
@@ -36,7 +35,7 @@ def notebook_html(run: Run, name: str) -> str:
 
 
 def _placements(run: Run) -> Iterator[str]:
-    before, after = placement_facts(run.facts, "placement_before"), placement_facts(run.facts, "placement_after")
+    before, after = run.facts.placement_before, run.facts.placement_after
     if before is None or after is None:
         return
     yield "<table><tr><th></th><th>on DirectML</th><th>fused partitions</th><th>crossings</th></tr>"

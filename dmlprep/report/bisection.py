@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-import msgspec
 from rich.console import Console
 from rich.text import Text
 
-from dmlprep.record import RunRecord
 from dmlprep.record.bisected import Bisected
 from dmlprep.record.printable import printable
 
-__all__ = ["bisected_of", "show_bisected"]
-
-
-def bisected_of(record: RunRecord) -> Bisected | None:
-    """What a record says of a bisection; ``None`` where there was none."""
-    facts = record.facts.get("bisection")
-    return None if facts is None else msgspec.convert(facts, Bisected)
+__all__ = ["show_bisected"]
 
 
 def show_bisected(said: Bisected, console: Console) -> None:

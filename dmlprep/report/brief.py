@@ -7,7 +7,7 @@ from rich.text import Text
 
 from dmlprep.placement import Placement
 from dmlprep.record import RunRecord, Verdict
-from dmlprep.record.facts import PlacementFacts, placement_facts
+from dmlprep.record.placement import PlacementFacts
 from dmlprep.record.printable import printable
 from dmlprep.report.text import show_findings, show_verdicts
 
@@ -16,7 +16,7 @@ __all__ = ["checked_line", "prepared_line", "show_briefly"]
 
 def prepared_line(record: RunRecord) -> str:
     """``out/model.onnx: 24 of 24 nodes on DirectML, proved on cpu and dml, worst relative error 0.0012``."""
-    parts = [_placed(placement_facts(record.facts, "placement_after"))]
+    parts = [_placed(record.facts.placement_after)]
     # A session that was only loaded has compared nothing; of logits there are feeds and no outputs.
     passed = [one for one in record.verdicts if one.decides and one.outcome == "passed" and (one.outputs or one.feeds)]
     if passed:

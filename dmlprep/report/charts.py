@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from dmlprep.record import RunRecord
 from dmlprep.record.bisected import Bisected
-from dmlprep.record.facts import Profile
 from dmlprep.record.nodes import NodeTable
 from dmlprep.record.sizes import bytes_text
+from dmlprep.record.steps import Profile
 from dmlprep.report.half import FP16_MAX, HalfStep
 
 __all__ = [

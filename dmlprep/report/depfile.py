@@ -40,8 +40,8 @@ _RENAME = "rename the file, or leave --depfile out"
 
 def _named(record: RunRecord) -> list[str]:
     """Absolute paths. ``_version.py`` comes first: it is a new file where another dmlprep is installed."""
-    files = record.facts.get("files", [])
-    return list(dict.fromkeys([str(Path(_version.__file__).absolute()), *(str(Path(f).absolute()) for f in files)]))
+    files = (Path(_version.__file__), *map(Path, record.facts.files))
+    return list(dict.fromkeys(str(file.absolute()) for file in files))
 
 
 def _whole(name: str, who: str) -> str:

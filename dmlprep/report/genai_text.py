@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 
 from dmlprep.genai.checking import CheckedModel, FolderCheck
-from dmlprep.genai.needs import Needs
 from dmlprep.record import Finding
 from dmlprep.record.documents import to_json
+from dmlprep.record.language_models import Needs
 from dmlprep.record.printable import printable
 from dmlprep.record.shares import percent
 from dmlprep.record.sizes import bytes_text

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from dmlprep.record import OutputMetrics, RunRecord, StepRecord, Verdict
-from dmlprep.record.facts import Profile, StepFacts, step_facts
+from dmlprep.record.steps import Profile, StepFacts, step_facts
 
 __all__ = ["FP16_MAX", "HalfStep", "Kept", "WorstValue", "half_steps", "modes", "worst_output"]
 

@@ -11,35 +11,25 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-import msgspec
 from markupsafe import Markup
 
 from dmlprep.files import check_output
 from dmlprep.model.saving import write_file
 from dmlprep.record import CODES, SEVERITIES, Finding, RunRecord
 from dmlprep.record.documents import toml_value
-from dmlprep.record.facts import Which, placement_facts
-from dmlprep.record.headline import headline, node_tables
-from dmlprep.record.memory import memory_of
-from dmlprep.record.origin import Origin
+from dmlprep.record.headline import headline
 from dmlprep.record.shares import percent
 from dmlprep.record.sizes import bytes_text
-from dmlprep.report.bisection import bisected_of
 from dmlprep.report.charts import blocks_along, error_rows, errors_along, profile_along, step_bars
 from dmlprep.report.code_pages import page_html
 from dmlprep.report.half import half_steps, modes, worst_output
 from dmlprep.report.payload import payload
 from dmlprep.report.rendering import render_page
 from dmlprep.report.ribbon import ribbon
-from dmlprep.report.speed import bench_of, speed_rows
+from dmlprep.report.speed import speed_rows
 
 __all__ = ["render_html", "write_html"]
 
-_PLACEMENTS: tuple[tuple[str, Which], ...] = (
-    ("before", "placement_before"),
-    ("after", "placement_after"),
-    ("as it is", "placement"),
-)
 _SCRIPTS = ("model.js", "ribbon.js", "layout.js", "drawing.js", "graph.js", "page.js")
 _ROWS = 200
 """Rows of one table; the record has the rest."""
@@ -63,27 +53,27 @@ def render_html(record: RunRecord) -> str:
     block of JSON that no name can end.
     """
     half = bool(half_steps(record))
-    tables = node_tables(record.facts)
-    bench = bench_of(record)
+    facts, tables, bench, bisected = record.facts, record.facts.nodes, record.facts.bench, record.facts.bisection
+    placements = (("before", facts.placement_before), ("after", facts.placement_after), ("as it is", facts.placement))
     return render_page(
         "page.html.jinja",
         _SCRIPTS,
         record=record,
         headline=headline(record),
-        origin=_origin(record),
+        origin=facts.origin,
         payload=Markup(payload(tables, half=half)),
         ribbons=_ribbons(record, half),
         has_nodes=tables is not None,
-        placements=[(name, one) for name, which in _PLACEMENTS if (one := placement_facts(record.facts, which))],
+        placements=[(name, one) for name, one in placements if one is not None],
         half=half,
         halves=[(h, _figures(record, h)) for h in half_steps(record)],
         modes=modes(record),
         errors=error_rows(record),
         bars=step_bars(record),
-        bisected=(bisected := bisected_of(record)),
+        bisected=bisected,
         compared=list(zip(bisected.values, bisected.places, bisected.errors, strict=True)) if bisected else [],
         error_along=errors_along(bisected) if bisected is not None else None,
-        memory=memory_of(record.facts),
+        memory=facts.memory,
         bench=bench,
         speeds=speed_rows(bench) if bench is not None else [],
         groups=_groups(record),
@@ -96,25 +86,20 @@ def render_html(record: RunRecord) -> str:
     )
 
 
-def _origin(record: RunRecord) -> Origin | None:
-    facts = record.facts.get("origin")
-    return None if facts is None else msgspec.convert(facts, Origin)
-
-
 def _ribbons(record: RunRecord, half: bool) -> list[Any]:
-    tables = node_tables(record.facts)
+    tables = record.facts.nodes
     if tables is None:
         return []
     if tables.after is None:
         name = "nodes"
         if record.command == "prepare":  # a model that was refused was placed once
-            name = "before and after" if record.facts.get("placement_after") else "before"
+            name = "before and after" if record.facts.placement_after is not None else "before"
         return [ribbon(tables.before, name, half=half)]
     return [ribbon(tables.before, "before", half=False), ribbon(tables.after, "after", half=half)]
 
 
 def _figures(record: RunRecord, half: Any) -> list[tuple[str, Any]]:
-    tables = node_tables(record.facts)
+    tables = record.facts.nodes
     found = [
         (
             "Error of each block with only this block in FP16",

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import PurePath
-from typing import Any
 
-from dmlprep.pipeline.outlook import Fate, Outlook
 from dmlprep.record import StepRecord
 from dmlprep.record.documents import toml_value
 from dmlprep.record.hints import command_line
+from dmlprep.record.outlook import Fate, Outlook
+from dmlprep.record.placement import PlacementFacts
 from dmlprep.record.shares import percent
 from dmlprep.report.memory_text import memory_line
 
@@ -22,15 +22,15 @@ _CHOSEN = {"placement": ", where fewest nodes leave DirectML", "option": ", as t
 
 def in_short(outlook: Outlook, model: str) -> list[str]:
     """One or two lines: the effect, and the command."""
-    if outlook.refused:
-        return [f"prepare would refuse this model: {outlook.refused}"]
     best = outlook.best
+    if best.after is None:
+        return [f"prepare would refuse this model: {outlook.refused}"]
     away = [f for f in best.fates if f.role == "compute"]
     moved = sum(bool(f.step) for f in away)
     effect = [f"bring {moved} of {len(away)} compute nodes from the CPU to DirectML"] if moved else []
-    fused, crossings = best.after["partitions"], best.after["crossings"]
-    changed = (fused, crossings) != (outlook.before["partitions"], outlook.before["crossings"])
-    if changed and (fused or crossings < outlook.before["crossings"]):
+    fused, crossings = best.after.partitions, best.after.crossings
+    changed = (fused, crossings) != (outlook.before.partitions, outlook.before.crossings)
+    if changed and (fused or crossings < outlook.before.crossings):
         effect.append(f"make {_count(fused, 'fused partition')} with {_count(crossings, 'crossing')}")
     if not effect:
         return []
@@ -43,18 +43,18 @@ def in_short(outlook: Outlook, model: str) -> list[str]:
 def in_one_line(outlook: Outlook, model: str) -> str:
     """The nodes on DirectML afterwards, or why a step refuses the model."""
     best = outlook.best
-    if outlook.refused or best.refused:
-        return f"{model}: prepare would refuse it: {outlook.refused or best.refused}"
     after = best.after
-    parts = [f"{after['dml_nodes']} of {after['nodes']} nodes on DirectML after {outlook.recipe} ({outlook.target})"]
-    parts += [_count(after["crossings"], "crossing")] if after["crossings"] else []
+    if after is None:
+        return f"{model}: prepare would refuse it: {best.refused}"
+    parts = [f"{after.dml_nodes} of {after.nodes} nodes on DirectML after {outlook.recipe} ({outlook.target})"]
+    parts += [_count(after.crossings, "crossing")] if after.crossings else []
     parts += [f"sizes to give: {outlook.pins}"] if outlook.pins else []
     return f"{model}: {', '.join(parts)}"
 
 
 def in_full(outlook: Outlook, model: str) -> list[str]:
     """All that ``plan MODEL`` says; nothing is changed."""
-    found = [f"{model}: opset {outlook.before['opset']}, recipe {outlook.recipe}, target {outlook.target}"]
+    found = [f"{model}: opset {outlook.before.opset}, recipe {outlook.recipe}, target {outlook.target}"]
     found += _sizes(outlook)
     found += ["", "steps:"]
     for number, step in enumerate(outlook.best.steps, 1):
@@ -109,14 +109,14 @@ def _placements(outlook: Outlook) -> list[str]:
     if outlook.best is outlook.example:
         rows.append(("after, with these sizes", outlook.example.after))
     width = max(len(name) for name, _ in rows)
-    return [f"{name:<{width}}  {_placement(placed)}" for name, placed in rows]
+    return [f"{name:<{width}}  {_placement(placed)}" for name, placed in rows if placed is not None]
 
 
-def _placement(placed: dict[str, Any]) -> str:
-    text = f"{placed['dml_nodes']} of {placed['nodes']} nodes on DirectML"
-    if placed["flop_share"] is not None:
-        text += f", {percent(placed['flop_share'])} of operations"
-    return f"{text}; {_count(placed['partitions'], 'fused partition')}, {_count(placed['crossings'], 'crossing')}"
+def _placement(placed: PlacementFacts) -> str:
+    text = f"{placed.dml_nodes} of {placed.nodes} nodes on DirectML"
+    if placed.flop_share is not None:
+        text += f", {percent(placed.flop_share)} of operations"
+    return f"{text}; {_count(placed.partitions, 'fused partition')}, {_count(placed.crossings, 'crossing')}"
 
 
 def _groups(title: str, fates: Iterable[Fate], says: Callable[[Fate], str]) -> list[str]:

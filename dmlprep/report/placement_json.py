@@ -37,8 +37,8 @@ def to_object(record: RunRecord, placement: Placement | None, most: int = NODES)
         "exit_code": record.exit_code,
         "findings": [msgspec.to_builtins(f) for f in record.findings],
         "verdicts": [msgspec.to_builtins(v) for v in record.verdicts],
-        "prepare": record.facts.get("prepare"),
-        "memory": record.facts.get("memory"),
+        "prepare": msgspec.to_builtins(record.facts.prepare),
+        "memory": msgspec.to_builtins(record.facts.memory),
     }
     if placement is None:
         return {**found, "summary": None, "nodes": [], "nodes_left_out": 0, "crossings": [], "free_dimensions": {}}
@@ -63,10 +63,10 @@ def to_object(record: RunRecord, placement: Placement | None, most: int = NODES)
     return {
         **found,
         "summary": {
-            **placement.summary(),
+            **msgspec.structs.asdict(placement.summary()),
             "compute_on_cpu": placement.compute_on_cpu[:most],
             "feed_bytes": placement.feed_bytes,
-            "best_opset": record.facts.get("best_opset"),
+            "best_opset": record.facts.best_opset,
         },
         "nodes": nodes,
         "nodes_left_out": len(placement.nodes) - len(nodes),

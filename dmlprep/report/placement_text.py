@@ -5,13 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-import msgspec
-
-from dmlprep.pipeline.outlook import Outlook
 from dmlprep.placement import Placement
 from dmlprep.placement.placement import PlacedNode
 from dmlprep.record import CODES, Finding, RunRecord
-from dmlprep.record.memory import memory_of
 from dmlprep.record.shares import percent
 from dmlprep.record.sizes import bytes_text
 from dmlprep.report.grouping import grouped
@@ -31,7 +27,7 @@ def lines(record: RunRecord, placement: Placement | None, target: Target) -> lis
     found = [f"{record.input}: opset {versions}, IR {record.ir_before}", f"target {target.name}: {release}"]
     if placement is not None:
         found += _summary(placement)
-        memory = memory_of(record.facts)
+        memory = record.facts.memory
         found += [memory_line(memory)] if memory is not None else []
         remedies: dict[tuple[object, ...], str] = {
             (f.facts.get("op"), f.facts.get("since_version"), f.code): f.remedy for f in record.findings
@@ -41,11 +37,11 @@ def lines(record: RunRecord, placement: Placement | None, target: Target) -> lis
     if rest:
         found.append("")
     found += _findings(rest)
-    if "prepare" in record.facts:
-        ahead = in_short(msgspec.convert(record.facts["prepare"], Outlook), record.input)
+    if record.facts.prepare is not None:
+        ahead = in_short(record.facts.prepare, record.input)
         found += ["", *ahead] if ahead else []
-    if "prepare_fails" in record.facts:
-        found += ["", f"prepare would fail on this model: {record.facts['prepare_fails']}"]
+    if record.facts.prepare_fails:
+        found += ["", f"prepare would fail on this model: {record.facts.prepare_fails}"]
     for verdict in record.verdicts:
         found += ["", f"{verdict.check}: {verdict.outcome}, {verdict.reason or verdict.tolerance}"]
         found += [f"  by {verdict.device}"] if verdict.device is not None else []

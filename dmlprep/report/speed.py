@@ -6,27 +6,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec
 from rich.console import Console
 from rich.text import Text
 
-from dmlprep.record import RunRecord
 from dmlprep.record.printable import printable
 from dmlprep.record.sizes import bytes_text
 from dmlprep.record.speed import Bench, Ratio, Timed, Times
 from dmlprep.report.tables import show_table
 
-__all__ = ["SpeedRow", "bench_of", "brief_lines", "ratio_text", "seconds_text", "show_bench", "speed_rows"]
+__all__ = ["SpeedRow", "brief_lines", "ratio_text", "seconds_text", "show_bench", "speed_rows"]
 
 
 _WIDTH = 100.0
 """Of the chart, in its own units."""
-
-
-def bench_of(record: RunRecord) -> Bench | None:
-    """What a record says of speed; ``None`` where nothing was measured."""
-    facts = record.facts.get("bench")
-    return None if facts is None else msgspec.convert(facts, Bench)
 
 
 def seconds_text(seconds: float | None) -> str:

@@ -8,17 +8,15 @@ from rich.console import Console
 from rich.text import Text
 
 from dmlprep.record import Finding, RunRecord, StepRecord, Verdict
-from dmlprep.record.buckets import bucket_of
-from dmlprep.record.facts import PlacementFacts, placement_facts
-from dmlprep.record.memory import memory_of
+from dmlprep.record.placement import PlacementFacts
 from dmlprep.record.printable import printable
 from dmlprep.record.shares import percent
 from dmlprep.record.sizes import bytes_text
-from dmlprep.report.bisection import bisected_of, show_bisected
+from dmlprep.report.bisection import show_bisected
 from dmlprep.report.console import PlainConsole
 from dmlprep.report.grouping import grouped
 from dmlprep.report.memory_text import memory_line
-from dmlprep.report.speed import bench_of, show_bench
+from dmlprep.report.speed import show_bench
 from dmlprep.report.tables import show_table
 
 __all__ = ["PIPED", "render_text", "show_findings", "show_record", "show_verdicts"]
@@ -113,8 +111,8 @@ def show_record(record: RunRecord, console: Console) -> None:
     """The whole record: what was done, what was found, what was proved, where the result is."""
     if record.steps:
         _show_steps(record.steps, console)
-    if (bisected := bisected_of(record)) is not None:
-        show_bisected(bisected, console)
+    if record.facts.bisection is not None:
+        show_bisected(record.facts.bisection, console)
     versions = (record.opset_before, record.opset_after)
     if all(versions):
         before, after = (v.get("", "?") for v in versions)
@@ -122,11 +120,11 @@ def show_record(record: RunRecord, console: Console) -> None:
         console.print(
             Text(f"opset {before} -> {after}, IR {record.ir_before} -> {record.ir_after}, target {record.target}")
         )
-    placed = placement_facts(record.facts, "placement_before"), placement_facts(record.facts, "placement_after")
-    if placed[0] is not None and placed[1] is not None:
-        show_placement(placed[0], placed[1], console)
-    if (memory := memory_of(record.facts)) is not None:
-        console.print(Text(memory_line(memory)))
+    facts = record.facts
+    if facts.placement_before is not None and facts.placement_after is not None:
+        show_placement(facts.placement_before, facts.placement_after, console)
+    if facts.memory is not None:
+        console.print(Text(memory_line(facts.memory)))
     show_half(record, console)
     said = [one for verdict in record.verdicts if verdict.outcome.startswith("not-") for one in verdict.findings]
     findings = [one for one in record.all_findings() if one not in said]  # the verdict's own line has the reason
@@ -136,10 +134,10 @@ def show_record(record: RunRecord, console: Console) -> None:
     if record.verdicts:
         console.print()
         show_verdicts(record.verdicts, console)
-    if (bench := bench_of(record)) is not None:
+    if facts.bench is not None:
         console.print()
-        show_bench(bench, console)
-    if (bucket := bucket_of(record.facts)) is not None and bucket.data:
+        show_bench(facts.bench, console)
+    if (bucket := facts.bucket) is not None and bucket.data:
         console.print()
         shared = f", {bytes_text(bucket.shared_bytes)} of them also of buckets before it" if bucket.shared_bytes else ""
         console.print(Text(printable(f"bucket {bucket.name}: weights of {bytes_text(bucket.data_bytes)}{shared}")))

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 
 from dmlprep._version import __version__
@@ -20,6 +19,7 @@ from dmlprep.parity import RunFeeds, load_feeds
 from dmlprep.parity.candidate import Device
 from dmlprep.parity.sizes import graph_inputs
 from dmlprep.record import RunRecord
+from dmlprep.record.facts import RunFacts
 from dmlprep.record.speed import Bench
 from dmlprep.runtime import SessionOptions
 from dmlprep.speed.measuring import measure
@@ -131,6 +131,6 @@ def bench_record(found: Bench) -> RunRecord:
         version=__version__,
         exit_code=found.exit_code,
         seconds=found.seconds,
-        facts={"bench": msgspec.to_builtins(found)},
+        facts=RunFacts(bench=found),
         error=f"{failing.name} did not run: {failing.not_run}" if failing is not None else "",
     )

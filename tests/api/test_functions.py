@@ -91,7 +91,7 @@ def test_check_fails_on_compute_on_the_cpu_where_asked() -> None:
     assert (plain.exit_code, plain.error) == (0, "")
     assert asked.exit_code == 1
     assert "compute nodes would run on the CPU, first " in asked.error
-    assert plain.facts["placement"] == asked.facts["placement"]
+    assert plain.facts.placement == asked.facts.placement
     assert dmlprep.check(CNN, fail_on_cpu=True).exit_code == 0
     with pytest.raises(UsageError, match="no kernels are known"):
         dmlprep.check(CNN, target="winml-11", fail_on_cpu=True)
@@ -108,7 +108,7 @@ def test_verify_placement_adds_the_session_s_verdict(monkeypatch: pytest.MonkeyP
     assert (record.command, record.exit_code) == ("check", 1)
     assert (verdict.check, verdict.outcome) == ("placement on dml", "failed")
     assert {f.code for f in verdict.findings} == {"DP523", "DP524"}
-    assert record.facts["placement"] == dmlprep.check(CNN).facts["placement"]
+    assert record.facts.placement == dmlprep.check(CNN).facts.placement
 
 
 def test_verify_placement_without_directml_is_not_run() -> None:

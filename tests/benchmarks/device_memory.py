@@ -20,7 +20,7 @@ from pathlib import Path
 import dmlprep
 from dmlprep.model import Model
 from dmlprep.parity.feeds import make_feeds
-from dmlprep.record.memory import MemoryEstimate, memory_of
+from dmlprep.record.memory import MemoryEstimate
 from dmlprep.runtime import MemoryUse, dml_host
 from tests.fixtures_index import fixture
 
@@ -97,7 +97,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         for path, pins in _asked(options.models):
             prepared = _prepared(path, pins, Path(folder))
-            found = memory_of(dmlprep.check(prepared).facts)
+            found = dmlprep.check(prepared).facts.memory
             if found is None or not found.known:
                 print(f"{path.stem:<24} not known: {found.unknown if found else 'not placed'}")
                 good = False

@@ -142,8 +142,9 @@ def _models(every: dict[str, Array], device: str, folder: Path) -> bool:
         cells = {
             v.check: f"{v.outcome} {max((m.max_rel for m in v.outputs), default=0.0):.1e}" for v in record.verdicts
         }
-        placed = record.facts["placement_after"]
-        share = f"{placed['dml_nodes']} of {placed['nodes']}"
+        placed = record.facts.placement_after
+        assert placed is not None
+        share = f"{placed.dml_nodes} of {placed.nodes}"
         height, width = picture.shape[:2]
         row = [f"{height} x {width}", cells.get("parity on cpu", ""), cells.get("parity on dml", "")]
         print(f"{name:24} {row[0]:>11} {row[1]:>18} {row[2]:>18} {share:>12}", flush=True)

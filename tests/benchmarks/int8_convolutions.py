@@ -27,7 +27,6 @@ import onnx.reference
 from onnx import helper, numpy_helper
 
 import dmlprep
-from dmlprep.record.memory import memory_of
 from dmlprep.runtime import SessionFailure, SessionHost, SessionOptions, dml_host, dml_status
 
 Array = np.ndarray[Any, Any]
@@ -289,7 +288,7 @@ def tell_gains(release: str, folder: Path, size: int, runs: int, word: str) -> N
                 session.run(feeds)
                 spent.append(time.perf_counter() - began)
         exact = y if exact is None else exact
-        found = memory_of(dmlprep.check(path).facts)
+        found = dmlprep.check(path).facts.memory
         aside = {n.op_type for n in placed if "Dml" not in n.provider}
         print(
             f"{form}\n         {path.stat().st_size / 1e6:>8.1f}{(held.device_peak or 0) / 1e6:>8.1f}"

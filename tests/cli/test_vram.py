@@ -13,7 +13,6 @@ from dmlprep.cli.check import command as check
 from dmlprep.cli.prepare import command as prepare
 from dmlprep.errors import UsageError
 from dmlprep.record import RunRecord
-from dmlprep.record.memory import memory_of
 from dmlprep.report.html import render_html
 from dmlprep.report.text import render_text
 from tests.fixtures_index import fixture
@@ -78,7 +77,7 @@ def test_prepare_writes_nothing_that_does_not_fit(tmp_path: Path) -> None:
 
 def test_record_reports_and_contract_hold_it(prepared: Path) -> None:
     record = RunRecord.read(prepared / "run.json")
-    found = memory_of(record.facts)
+    found = record.facts.memory
     assert found is not None
     assert found.known
     assert found.ways == []

@@ -17,6 +17,8 @@ from pathlib import Path
 def prepare(arguments: tuple[str, ...], say=lambda text: print(text, file=sys.stderr, flush=True)) -> int:
     """What the command does; the exit code."""
     from dmlprep.record import RunRecord, Verdict
+    from dmlprep.record.facts import RunFacts
+    from dmlprep.record.placement import PlacementFacts
 
     options = dict(pairwise(arguments))
     out, model = Path(options["-o"]), Path(arguments[-1])
@@ -42,7 +44,7 @@ def prepare(arguments: tuple[str, ...], say=lambda text: print(text, file=sys.st
         command="prepare",
         input=str(model),
         target="ort-1.30",
-        facts={"digests": digests, "placement_after": {"nodes": 4, "dml_nodes": 4, "crossings": 0}},
+        facts=RunFacts(digests=digests, placement_after=PlacementFacts(nodes=4, dml_nodes=4, crossings=0)),
         verdicts=[Verdict("parity on cpu", "passed")],
     )
     if "refused" in text:

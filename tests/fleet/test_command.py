@@ -46,7 +46,8 @@ def test_a_small_fleet(folder: Path, run: Run) -> None:
     assert "wrong_type: failed: " in done.out
     record = RunRecord.read(folder / "build/residual_cnn/one/run.json")
     assert (record.exit_code, record.input) == (0, str(Path("models/residual_cnn.onnx")))
-    assert record.facts["origin"]["command_line"].startswith("dmlprep prepare -o ")
+    assert record.facts.origin is not None
+    assert record.facts.origin.command_line.startswith("dmlprep prepare -o ")
     index = (folder / "build/index.html").read_text(encoding="utf-8")
     assert 'href="./residual_cnn/one/report.html"' in index
     sarif = json.loads((folder / "build/fleet.sarif").read_text(encoding="utf-8"))

@@ -103,7 +103,7 @@ def test_it_runs_where_the_folders_are_not_and_speaks_of_them(
     unpack(parcel, made)
     record = dmlprep.read_record(folder / "record.json")
     assert record.input == str(folder / "in/m.onnx")
-    assert set(record.facts["digests"]) >= {str(folder / "in/m.onnx"), str(folder / "in/w/m.data")}
+    assert set(record.facts.digests) >= {str(folder / "in/m.onnx"), str(folder / "in/w/m.data")}
     for name in ("run.json", "report.html"):
         written = (Path(parcel.folder) / name).read_text(encoding="utf-8").replace("\\\\", "\\")
         assert str(room) not in written

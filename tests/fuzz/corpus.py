@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
-import msgspec
 import numpy as np
 import onnx
 
 from dmlprep import api
 from dmlprep.record import RunRecord, Verdict, finding
 from dmlprep.record.bisected import Bisected
+from dmlprep.record.facts import RunFacts
 from tests.package.images import put_image, put_libraries
 
 __all__ = ["Corpus", "standard"]
@@ -142,7 +142,7 @@ def _bisection() -> bytes:
         error="the models part at conv",
         verdicts=[verdict],
         findings=[finding("DP706", "parts", node="conv")],
-        facts={"bisection": msgspec.to_builtins(said)},
+        facts=RunFacts(bisection=said),
     )
     return record.to_json()
 

@@ -89,8 +89,10 @@ def test_a_hugging_face_folder_is_built_and_prepared(stand_in: Any, tmp_path: Pa
     names = {path.name for path in (tmp_path / "out").iterdir()}
     assert {"model.onnx", "genai_config.json", "LICENSE.txt", "run.json"} <= names
     assert record.recipe == "@llm-fp16"
-    assert record.facts["genai"]["builder"]["versions"]["torch"] == "9.9"
-    assert {Path(path).parent for path in record.facts["digests"]} == {source}
+    assert record.facts.genai is not None
+    assert record.facts.genai.builder is not None
+    assert record.facts.genai.builder.versions["torch"] == "9.9"
+    assert {Path(path).parent for path in record.facts.digests} == {source}
 
 
 @on_posix

@@ -39,7 +39,8 @@ def test_a_good_folder_has_no_fault(tmp_path: Path) -> None:
     record = dmlprep.genai_check(folder)
     assert _faults(folder) == []
     assert record.exit_code == 0
-    assert record.facts["needs"]["max_length"] == 128
+    assert record.facts.needs is not None
+    assert record.facts.needs.max_length == 128
 
 
 DECODER = "model.decoder"
@@ -187,9 +188,10 @@ def test_text_that_genai_reads_otherwise(tmp_path: Path) -> None:
 
 def test_memory_against_vram(tmp_path: Path) -> None:
     folder = write_folder(tmp_path / "folder")
-    needs = dmlprep.genai_check(folder, vram="1GB").facts["needs"]
-    assert needs["longest_fit"] == 128  # no more than the context
-    assert needs["batch_fit"] > 1
+    needs = dmlprep.genai_check(folder, vram="1GB").facts.needs
+    assert needs is not None
+    assert needs.longest_fit == 128  # no more than the context
+    assert (needs.batch_fit or 0) > 1
     assert any(code == "DP862" for code, _, _ in _faults(folder, vram="200kB"))
 
 

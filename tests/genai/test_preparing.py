@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,8 @@ from dmlprep.genai import GenaiFolder
 from dmlprep.genai.models import refuse_forms
 from dmlprep.genai.preparing import GenaiRequest, prepare_genai
 from dmlprep.pipeline import Observer
-from dmlprep.record import RunRecord, StepRecord, Verdict
+from dmlprep.record import RunRecord, StepRecord
+from dmlprep.record.generation import GenaiProof
 from dmlprep.targets import find_target
 from tests.changed import flip, rewrite
 from tests.genai.decoders import CONTEXT, decoder, folder
@@ -91,12 +91,13 @@ def test_the_record_says_what_was_read_and_written(tmp_path: Path) -> None:
     record = RunRecord.read(tmp_path / "out")
     assert record.command == "genai prepare"
     written = {name: sha for name, sha in state(tmp_path / "out").items() if name != "run.json"}
-    assert record.facts["genai"]["written"] == written
+    assert record.facts.genai is not None
+    assert record.facts.genai.written == written
     assert record.output_sha256 == written["model.onnx"]
-    assert record.facts["digests"] == {str(source / name): sha for name, sha in state(source).items()}
+    assert record.facts.digests == {str(source / name): sha for name, sha in state(source).items()}
     by_config = prepared(source / "genai_config.json", tmp_path / "again")
-    assert by_config.facts["digests"] == record.facts["digests"]
-    assert record.facts["genai"]["models"]["model.onnx"]["sections"] == ["decoder"]
+    assert by_config.facts.digests == record.facts.digests
+    assert record.facts.genai.models["model.onnx"].sections == ["decoder"]
     assert [step.step for step in record.steps] == ["opset", "fix-quirks", "fp16", "fuse"]
     assert [verdict.outcome for verdict in made.verdicts] == ["passed", "not-run"]
 
@@ -203,13 +204,6 @@ def test_a_refused_folder_leaves_the_earlier_result(tmp_path: Path) -> None:
     assert state(out) == before
 
 
-@dataclass
-class _Proved:
-    """What a prover gives."""
-
-    verdicts: list[Verdict] = field(default_factory=list)
-
-
 class _Stepped(Observer):
     """Something that happens after the first step."""
 
@@ -235,10 +229,10 @@ def test_a_folder_that_is_changed_while_it_is_prepared(name: str, late: bool, fa
         else:
             flip(source / name)
 
-    def prover(given: GenaiFolder, made: GenaiFolder) -> _Proved:
+    def prover(given: GenaiFolder, made: GenaiFolder) -> GenaiProof:
         if late:
             change()
-        return _Proved()
+        return GenaiProof("", "", "cpu", [], 0, "seeded", [])
 
     observer = Observer() if late else _Stepped(change)
     request = GenaiRequest(source, out, fallback=fallback, prover=prover, observer=observer)
@@ -312,8 +306,10 @@ def test_the_result_is_proved_against_what_was_given(tmp_path: Path) -> None:
     checks = {verdict.check: verdict.outcome for verdict in record.verdicts if verdict.decides}
     assert record.exit_code == 0, record.error
     assert checks == {"load on cpu": "passed", "prompt on cpu": "passed", "steps on cpu": "passed"}
-    proof = record.facts["genai"]["proof"]
-    assert (proof["original"], proof["prepared"]) == (str(tmp_path / "in"), str(tmp_path / "out"))
+    assert record.facts.genai is not None
+    proof = record.facts.genai.proof
+    assert proof is not None
+    assert (proof.original, proof.prepared) == (str(tmp_path / "in"), str(tmp_path / "out"))
 
 
 @pytest.mark.parametrize("kind", ["listener", "viewer"])

@@ -222,7 +222,7 @@ def test_a_record_whose_digests_make_no_sense(models: Path) -> None:
     out = models / "out"
     api.prepare(models / "ref.onnx", out=out, pins={"batch": 2}, device="cpu")
     record = json.loads((out / "run.json").read_bytes())
-    record["facts"]["digests"] = {str(models / "ref.data"): ["no digest"], "": 7}
+    record["facts"]["digests"] = {str(models / "ref.data"): "no digest", "": "7"}
     (out / "run.json").write_text(json.dumps(record), encoding="utf-8")
     api.pack_kit(out / "model.onnx", out=models / "kit.zip")
     assert (models / "kit.zip").is_file()

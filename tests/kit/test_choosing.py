@@ -78,8 +78,9 @@ def test_times_of_a_gpu_choose_and_the_recipe_is_prepared_as_the_table_says(sent
     record = dmlprep.prepare(CNN.path, out=tmp_path / "out", recipe=tmp_path / "tuned.toml", device="cpu")
     figures = next(one.figures for one in found.candidates if one.name == found.chosen)
     assert figures is not None
-    placed = record.facts["placement_after"]
-    assert (placed["nodes"], placed["partitions"], placed["crossings"]) == (figures.nodes, 1, figures.crossings)
+    placed = record.facts.placement_after
+    assert placed is not None
+    assert (placed.nodes, placed.partitions, placed.crossings) == (figures.nodes, 1, figures.crossings)
 
 
 def test_a_candidate_that_is_wrong_there_is_not_chosen(sent: Path, tmp_path: Path) -> None:

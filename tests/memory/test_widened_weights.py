@@ -11,7 +11,6 @@ import pytest
 from onnx import helper
 
 import dmlprep
-from dmlprep.record.memory import memory_of
 from dmlprep.runtime import dml_host
 from tests.benchmarks.int8_convolutions import Form, Network
 
@@ -34,7 +33,7 @@ def write_row(path: Path, count: int) -> Path:
 @pytest.mark.parametrize(("count", "measured"), [(1, 6_094_848), (2, 12_058_624), (5, 25_690_112), (8, 30_867_456)])
 def test_the_estimate_is_what_was_measured(count: int, measured: int, tmp_path: Path) -> None:
     """Peaks on ONNX Runtime 1.30.0 with DirectML 1.15.4 on the Linux runtime."""
-    found = memory_of(dmlprep.check(write_row(tmp_path / "m.onnx", count)).facts)
+    found = dmlprep.check(write_row(tmp_path / "m.onnx", count)).facts.memory
     assert found is not None
     assert found.peak == measured
 
@@ -43,7 +42,7 @@ def test_the_estimate_is_what_was_measured(count: int, measured: int, tmp_path: 
 @pytest.mark.skipif(sys.platform == "win32", reason="DXGI tells what an adapter lends now and then, not each heap")
 def test_it_is_still_so(tmp_path: Path) -> None:
     path = write_row(tmp_path / "m.onnx", 5)
-    found = memory_of(dmlprep.check(path).facts)
+    found = dmlprep.check(path).facts.memory
     with dml_host() as host:
         host.open(path).run({"x": np.zeros((1, CHANNELS, SIDE, SIDE), np.float16)})
         held = host.memory()

@@ -9,7 +9,6 @@ import warnings
 from dataclasses import replace
 from pathlib import Path
 
-import msgspec
 import numpy as np
 import onnx
 import onnx_ir as ir
@@ -31,7 +30,6 @@ from dmlprep.parity.probe import Prober, differ
 from dmlprep.parity.repro import FILES, check_folder, issue_text, write_reproduction
 from dmlprep.passes import Context, make_pass
 from dmlprep.record import RunRecord
-from dmlprep.record.bisected import Bisected
 from dmlprep.runtime import SessionFailure, SessionOptions
 from dmlprep.targets import find_target
 from tests.fixtures_index import fixture
@@ -310,7 +308,8 @@ def test_a_record_and_a_page_have_the_error_along_the_model(tmp_path: Path) -> N
     )
     assert result.return_value == 1, result.output
     record = RunRecord.read(tmp_path / "out")
-    said = msgspec.convert(record.facts["bisection"], Bisected)
+    said = record.facts.bisection
+    assert said is not None
     assert (record.command, record.exit_code, said.nodes) == ("bisect", 1, ["Conv_0"])
     assert said.values
     assert said.places == sorted(said.places)

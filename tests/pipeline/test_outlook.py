@@ -45,8 +45,8 @@ def test_a_gelu_comes_to_directml_and_the_sizes_are_asked_for(tmp_path: Path) ->
     assert ahead.free == {"batch": ["x[0]"]}
     assert (ahead.opset_before, ahead.opset_after, ahead.opset_chosen_by) == (20, 19, "placement")
     assert ahead.pins == "--pin batch=1"
-    assert (ahead.after["partitions"], ahead.best.after["partitions"]) == (0, 1)
-    assert ahead.best.after["dml_nodes"] == ahead.best.after["nodes"]
+    assert (ahead.after.partitions, ahead.best.after.partitions) == (0, 1)
+    assert ahead.best.after.dml_nodes == ahead.best.after.nodes
     assert path.read_bytes() == content
     assert [p.name for p in tmp_path.iterdir()] == ["model.onnx"]
 
@@ -59,8 +59,8 @@ def test_prepare_does_what_was_foretold(tmp_path: Path) -> None:
     )
     assert record.exit_code == 0, record.error
     assert ahead.example is None
-    assert record.facts["placement_after"] == ahead.after
-    assert record.facts["placement_before"] == ahead.before
+    assert record.facts.placement_after == ahead.after
+    assert record.facts.placement_before == ahead.before
     assert [s.nodes_after for s in record.steps] == [s.nodes_after for s in ahead.steps]
 
 
@@ -78,7 +78,8 @@ def test_what_stays_is_said_with_its_reason(tmp_path: Path) -> None:
 def test_check_and_plan_do_not_contradict_each_other(tmp_path: Path) -> None:
     path = _saved(tmp_path, BOXES)
     record = dmlprep.check(path)
-    said = msgspec.convert(record.facts["prepare"], Outlook)
+    said = record.facts.prepare
+    assert said is not None
     ahead = _ahead(path)
     assert (said.fates, said.after) == (ahead.best.fates, ahead.best.after)
     remedies = {str(f.facts["op"]): f.remedy for f in record.findings if "op" in f.facts}
@@ -93,7 +94,8 @@ def test_check_and_plan_do_not_contradict_each_other(tmp_path: Path) -> None:
 def test_check_says_the_same_of_a_model_with_free_sizes(tmp_path: Path) -> None:
     path = _saved(tmp_path, GELU)
     record, ahead = dmlprep.check(path), _ahead(path)
-    said = msgspec.convert(record.facts["prepare"], Outlook)
+    said = record.facts.prepare
+    assert said is not None
     assert (said.fates, said.after, said.sizes) == (ahead.best.fates, ahead.best.after, {"batch": 1})
     (gelu,) = [f for f in record.findings if f.facts.get("op") == "Gelu"]
     assert gelu.remedy == "dmlprep prepare with fixed sizes brings it to DirectML (opset 19)"
@@ -102,7 +104,7 @@ def test_check_says_the_same_of_a_model_with_free_sizes(tmp_path: Path) -> None:
 
 def test_a_model_that_is_ready_is_told_nothing(tmp_path: Path) -> None:
     text = '<ir_version: 8, opset_import: ["" : 17]> g (float[2] x) => (float[2] y) { y = Relu (x) }'
-    assert "prepare" not in dmlprep.check(_saved(tmp_path, text)).facts
+    assert dmlprep.check(_saved(tmp_path, text)).facts.prepare is None
 
 
 def test_the_share_of_fp16_needs_no_search(tmp_path: Path) -> None:
@@ -120,7 +122,7 @@ def test_a_refusal_is_told_and_is_no_crash(tmp_path: Path) -> None:
     path = _saved(tmp_path, text)
     refused = _ahead(path, n=2)
     assert "step pin" in refused.refused
-    assert refused.after == {}
+    assert refused.after is None
     assert "prepare would refuse this model" in "\n".join(in_full(refused, "m.onnx"))
     ahead = _ahead(path)
     assert ahead.example is not None
@@ -148,7 +150,7 @@ def test_simplify_does_not_hide_a_mask_from_fp16(tmp_path: Path) -> None:
     )
     ahead = _ahead(_saved(tmp_path, text), "@transformer-fp16")
     assert ahead.half is not None
-    assert (ahead.half.half, ahead.half.single) == (ahead.after["nodes"] - 2, 0)
+    assert (ahead.half.half, ahead.half.single) == (ahead.after.nodes - 2, 0)
 
 
 def test_simplify_makes_no_operator_that_directml_lacks(tmp_path: Path) -> None:

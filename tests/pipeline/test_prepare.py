@@ -10,7 +10,6 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-import msgspec
 import onnx
 import pytest
 from onnx import numpy_helper, parser
@@ -23,7 +22,6 @@ from dmlprep.pipeline import Observer, placing
 from dmlprep.placement import Placement
 from dmlprep.record import RunRecord, StepRecord
 from dmlprep.record.hints import command_line
-from dmlprep.record.nodes import NodeTables
 from dmlprep.targets import Target
 from dmlprep.targets.facts import GraphFacts
 from tests.in_process import Run
@@ -154,8 +152,11 @@ def test_nodes_are_placed_anew_only_where_a_step_changed_them(
     record = api.prepare(model, out=tmp_path / "result", recipe=recipe, pins=pins, device="cpu")
     assert record.exit_code == 0
     assert len(asked) == times
-    assert record.facts["placement_before"]["nodes"] == record.facts["placement_after"]["nodes"] == 1
-    tables = msgspec.convert(record.facts["nodes"], NodeTables)
+    assert record.facts.placement_before is not None
+    assert record.facts.placement_after is not None
+    assert record.facts.placement_before.nodes == record.facts.placement_after.nodes == 1
+    tables = record.facts.nodes
+    assert tables is not None
     assert (tables.before.names, tables.before.types) == (["Add(y)"], ["float[batch,4]"])
     assert (tables.after is None) == (times == 1)
     assert tables.after is None or tables.after.types == ["float[1,4]"]
@@ -164,17 +165,15 @@ def test_nodes_are_placed_anew_only_where_a_step_changed_them(
 def test_a_record_says_when_where_and_how(model: Path, tmp_path: Path, run: Run) -> None:
     done = run("prepare", model, "-o", tmp_path / "a b", "-r", "@check-only", "--device", "cpu")
     assert done.code == 0, done.err
-    told = RunRecord.read(tmp_path / "a b" / "run.json").facts["origin"]
-    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", told["date"])
-    assert told["command_line"].startswith("dmlprep prepare ")
-    assert command_line("@check-only", "--device", "cpu") in told["command_line"]  # quoted as the system's shells need
-    assert told["versions"]["dmlprep"]
-    assert (
-        api.prepare(model, out=tmp_path / "c", recipe="@check-only", device="cpu")
-        .facts["origin"]
-        .get("command_line", "")
-        == ""
-    )
+    told = RunRecord.read(tmp_path / "a b" / "run.json").facts.origin
+    assert told is not None
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", told.date)
+    assert told.command_line.startswith("dmlprep prepare ")
+    assert command_line("@check-only", "--device", "cpu") in told.command_line  # quoted as the system's shells need
+    assert told.versions["dmlprep"]
+    of_call = api.prepare(model, out=tmp_path / "c", recipe="@check-only", device="cpu").facts.origin
+    assert of_call is not None
+    assert of_call.command_line == ""
 
 
 @pytest.mark.parametrize(

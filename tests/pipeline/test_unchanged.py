@@ -109,7 +109,7 @@ def test_the_record_has_the_digest_of_every_file(model: Path) -> None:
     record = _prepare(model, same)
     assert record.exit_code == 0
     expected = {str(p): hashlib.sha256(p.read_bytes()).hexdigest() for p in (model, model.parent / "in.data")}
-    assert record.facts["digests"] == expected
+    assert record.facts.digests == expected
     assert record.input_sha256 == expected[str(model)]
 
 

@@ -41,8 +41,9 @@ def test_a_node_off_directml_is_a_finding_with_its_reason() -> None:
     assert found.node == "c"
     assert "1 node Conv-22 on the CPU: kernel 11, node 22" in found.message
     assert record.exit_code == 0
-    assert record.facts["placement"]["compute_nodes_on_cpu"] == 1
-    assert record.facts["best_opset"] == 21
+    assert record.facts.placement is not None
+    assert record.facts.placement.compute_nodes_on_cpu == 1
+    assert record.facts.best_opset == 21
     assert found.remedy.startswith("lower the opset to 21")
 
 

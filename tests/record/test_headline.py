@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
+import msgspec
 import pytest
 
 from dmlprep.record import OutputMetrics, RunRecord, Verdict, finding
+from dmlprep.record.facts import RunFacts
 from dmlprep.record.headline import headline
+from dmlprep.record.nodes import NodeTables
+from dmlprep.record.placement import PlacementFacts
+from dmlprep.record.speed import Bench, Timed
 from tests.record.test_nodes import TABLE
 
-GOOD = {"nodes": 4, "dml_nodes": 4, "crossings": 0}
-AWAY = {"nodes": 4, "dml_nodes": 2, "crossings": 3, "crossing_bytes": 2500}
+GOOD = PlacementFacts(nodes=4, dml_nodes=4, crossings=0)
+AWAY = PlacementFacts(nodes=4, dml_nodes=2, crossings=3, crossing_bytes=2500)
 
 
-def _record(placed: dict[str, Any] | None = None, dml: Literal["passed", "not-run", ""] = "passed") -> RunRecord:
+def _record(placed: PlacementFacts = GOOD, dml: Literal["passed", "not-run", ""] = "passed") -> RunRecord:
     record = RunRecord(command="prepare", input="m.onnx", output="out/model.onnx")
-    record.facts = {"placement_after": GOOD if placed is None else placed}
+    record.facts = RunFacts(placement_after=placed)
     record.verdicts = [Verdict("parity on cpu", "passed", outputs=[OutputMetrics("y", True)])]
     if dml:
         reason = "" if dml == "passed" else "no DirectML here"
@@ -32,7 +37,7 @@ def test_good_is_only_what_is_proved_on_directml_with_nothing_left_behind() -> N
 
 def test_nodes_on_the_cpu_are_told_first_and_are_never_green() -> None:
     record = _record(AWAY)
-    record.facts["nodes"] = {"before": TABLE}
+    record.facts.nodes = msgspec.convert({"before": TABLE}, NodeTables)
     told = headline(record)
     assert told.level == "warn"
     assert told.text.startswith(
@@ -61,14 +66,16 @@ def test_warnings_and_errors() -> None:
 
 def test_other_commands() -> None:
     assert headline(RunRecord(command="bench", input="m.onnx")).text == "bench is done."
-    idle = RunRecord(command="bench", input="m.onnx", facts={"bench": {"models": [{"not_run": "no GPU"}]}})
+    idle = RunRecord(
+        command="bench", input="m.onnx", facts=RunFacts(bench=Bench("", (Timed("m", "m.onnx", not_run="no GPU"),)))
+    )
     assert headline(idle).level == "warn"
 
 
 def test_a_notebook_shows_it_escaped() -> None:
     record = _record(AWAY)
     record.input = "<script>alert(1)</script>\u202e.onnx"
-    record.facts["placement_before"] = GOOD
+    record.facts.placement_before = GOOD
     shown = record._repr_html_()
     assert "<script>" not in shown
     assert "\\u202e" in shown

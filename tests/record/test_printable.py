@@ -121,8 +121,10 @@ def test_json_is_escaped_in_its_strings_alone() -> None:
 
 def test_a_record_with_numbers_that_json_lacks_is_read_back() -> None:
     outputs = [OutputMetrics("o", False, max_abs=float("inf"), error=float("inf"))]
-    record = RunRecord("prepare", "a\udcff.onnx", facts={"x": float("nan")})
-    record.verdicts = [Verdict("parity on cpu", "failed", "r\x1b", DeviceInfo("cpu"), outputs=outputs)]
+    record = RunRecord("prepare", "a\udcff.onnx")
+    record.verdicts = [
+        Verdict("parity on cpu", "failed", "r\x1b", DeviceInfo("cpu"), outputs=outputs, predicted=float("nan"))
+    ]
     back = RunRecord.from_json(record.to_json())
     assert back.input == "a\\xff.onnx"
     assert back.verdicts[0].reason == "r\x1b"

@@ -6,11 +6,12 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from dmlprep.record import OutputMetrics, RunRecord, StepRecord, Verdict, finding
+from dmlprep.record.facts import RunFacts
 from dmlprep.record.nodes import CrossingTable, NodeTables
+from dmlprep.record.placement import PlacementFacts
 from dmlprep.report.fleet_html import render_index
 from dmlprep.report.html import write_html
 from tests.report.test_fleet import RECORD as FLEET
@@ -37,13 +38,9 @@ def full_record(count: int = 40) -> RunRecord:
     floats = "".join("s" if i % 7 == 3 else "h" for i in range(count))
     after = table(letters, floats, names=names, crossings=crossed, partition="0 " * 5 + "-1 " + "1 " * (count - 6))
     outputs = [OutputMetrics("scores" * 9, True, 1e-3, 1e-3, 0.999, error=1e-3, bound=1e-2, noise=1e-6)]
-    summary = {
-        "nodes": count,
-        "dml_nodes": letters.count("d"),
-        "crossings": 2,
-        "partitions": 2,
-        "crossing_bytes": 1_000_000,
-    }
+    summary = PlacementFacts(
+        nodes=count, dml_nodes=letters.count("d"), crossings=2, partitions=2, crossing_bytes=1_000_000
+    )
     return RunRecord(
         command="prepare",
         input=f"models/{LONG}.onnx",
@@ -54,11 +51,7 @@ def full_record(count: int = 40) -> RunRecord:
         ],
         verdicts=[Verdict("parity on cpu", "passed", outputs=outputs, feeds=2, tolerance="fp16-cpu " * 9)],
         findings=[finding("DP502", f"1 node on the CPU: {HOSTILE}", node=HOSTILE, severity="warning")],
-        facts={
-            "placement_before": summary,
-            "placement_after": summary,
-            "nodes": msgspec.to_builtins(NodeTables(table("d" * count), after)),
-        },
+        facts=RunFacts(placement_before=summary, placement_after=summary, nodes=NodeTables(table("d" * count), after)),
     )
 
 

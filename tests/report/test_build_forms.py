@@ -10,6 +10,7 @@ import pytest
 import dmlprep
 from dmlprep.errors import InputError, OutputError
 from dmlprep.record import RunRecord, finding
+from dmlprep.record.facts import RunFacts
 from dmlprep.report import depfile, msbuild
 from tests.buildsys.tools import MODELS, RECIPE
 from tests.in_process import Run
@@ -18,7 +19,7 @@ _CNN = MODELS / "external_cnn.onnx"
 
 
 def _record(*files: str) -> RunRecord:
-    return RunRecord(command="prepare", input="m.onnx", output="out/model.onnx", facts={"files": list(files)})
+    return RunRecord(command="prepare", input="m.onnx", output="out/model.onnx", facts=RunFacts(files=list(files)))
 
 
 def test_both_forms_name_dmlpreps_version_first() -> None:

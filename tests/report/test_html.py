@@ -11,6 +11,8 @@ import pytest
 
 from dmlprep.errors import OutputError
 from dmlprep.record import DeviceInfo, OutputMetrics, RunRecord, StepRecord, Verdict, finding
+from dmlprep.record.facts import RunFacts
+from dmlprep.record.placement import PlacementFacts
 from dmlprep.report.html import render_html, write_html
 from dmlprep.report.sarif import to_object
 from dmlprep.report.text import render_text
@@ -89,8 +91,9 @@ def test_options_stand_as_a_recipe_writes_them() -> None:
 
 def test_placement_is_told_before_and_after() -> None:
     record = _record()
-    placed = {"nodes": 9, "dml_nodes": 7, "flop_share": 0.5, "partitions": 2, "crossings": 3}
-    record.facts = {"placement_before": {**placed, "flop_share": None}, "placement_after": placed}
+    placed = PlacementFacts(nodes=9, dml_nodes=7, flop_share=0.5, partitions=2, crossings=3)
+    before = msgspec.structs.replace(placed, flop_share=None)
+    record.facts = RunFacts(placement_before=before, placement_after=placed)
     page = render_html(record)
     assert page.count("7 of 9") == 3  # before, after, and on top
     assert "50.0 %" in page

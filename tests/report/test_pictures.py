@@ -9,10 +9,11 @@ import msgspec
 import pytest
 
 from dmlprep.record import OutputMetrics, RunRecord, StepRecord, Verdict
-from dmlprep.record.facts import Profile
+from dmlprep.record.bisected import Bisected
+from dmlprep.record.facts import RunFacts
 from dmlprep.record.nodes import CrossingTable, NodeTable, NodeTables
 from dmlprep.record.printable import printable
-from dmlprep.report.bisection import bisected_of
+from dmlprep.record.steps import Profile
 from dmlprep.report.charts import blocks_along, error_rows, errors_along, profile_along, step_bars
 from dmlprep.report.code_pages import page_html
 from dmlprep.report.half import half_steps
@@ -171,7 +172,7 @@ def test_a_code_unfolds_its_page() -> None:
 )
 def test_names_of_nodes_are_text(name: str) -> None:
     facts = {"nodes": {"before": TABLE | {"names": [name] * 3, "operators": [name, name], "reasons": [name] * 3}}}
-    record = RunRecord(command="prepare", input=name, facts=facts)
+    record = RunRecord(command="prepare", input=name, facts=msgspec.convert(facts, RunFacts))
     page = render_html(RunRecord.from_json(record.to_json()))
     assert page.count("<script") == 2
     assert "<img" not in page
@@ -185,7 +186,7 @@ def test_a_page_of_many_nodes_is_small() -> None:
         "names": [f"/model/layers.{i // 20}/attention/dense_{i}/MatMul" for i in range(count)],
     }
     tables = NodeTables(table("d" * count, **changes), table("d" * count, **changes))
-    record = RunRecord(command="prepare", input="m", facts={"nodes": msgspec.to_builtins(tables)})
+    record = RunRecord(command="prepare", input="m", facts=RunFacts(nodes=tables))
     assert len(render_html(record)) < 1_500_000
 
 
@@ -200,11 +201,12 @@ def _bisected(**changes: Any) -> RunRecord:
         "total_nodes": 4,
         "bound": 1e-5,
     }
-    return RunRecord(command="bisect", input="b.onnx", exit_code=1, error="parts", facts={"bisection": said | changes})
+    facts = RunFacts(bisection=msgspec.convert(said | changes, Bisected))
+    return RunRecord(command="bisect", input="b.onnx", exit_code=1, error="parts", facts=facts)
 
 
 def test_the_error_along_the_model_is_on_a_log_scale_against_the_bound() -> None:
-    said = bisected_of(_bisected())
+    said = _bisected().facts.bisection
     assert said is not None
     along = errors_along(said)
     assert along is not None
@@ -222,7 +224,7 @@ def test_the_error_along_the_model_is_on_a_log_scale_against_the_bound() -> None
 
 def test_a_bisection_without_values_has_no_picture() -> None:
     record = _bisected(values=[], places=[], errors=[])
-    said = bisected_of(record)
+    said = record.facts.bisection
     assert said is not None
     assert errors_along(said) is None
     assert "Error along the model" not in render_html(record)

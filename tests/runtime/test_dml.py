@@ -13,7 +13,6 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import dmlprep
-from dmlprep.record.memory import memory_of
 from dmlprep.runtime import (
     DmlStatus,
     SessionFailure,
@@ -268,6 +267,6 @@ def test_the_runtime_counts_the_memory_that_directml_holds(status: DmlStatus, tm
         assert ran.device == 11 * mib
         session.close()
         assert (host.memory().device or 0) < 11 * mib
-    found = memory_of(dmlprep.check(model).facts)
+    found = dmlprep.check(model).facts.memory
     assert found is not None
     assert (found.load, found.peak, found.shared_peak) == (4 * mib, 5 * mib, 6 * mib)

@@ -6,6 +6,7 @@ import json
 import time
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import onnx
 import onnx.parser
@@ -16,6 +17,7 @@ from dmlprep.errors import CheckNotRun, InputError, UsageError
 from dmlprep.model import Model
 from dmlprep.parity.candidate import software_device
 from dmlprep.record import DeviceInfo, RunRecord
+from dmlprep.record.facts import RunFacts
 from dmlprep.record.speed import SOFTWARE, Bench, Timed
 from dmlprep.runtime import dml_status
 from dmlprep.speed.variants import Variant, overridden, overridden_like, overrides
@@ -132,11 +134,12 @@ def test_a_model_beside_what_was_made_of_it(tmp_path: Path) -> None:
     )
     assert record.exit_code == 0
     read = RunRecord.read(tmp_path / "out" / "run.json")
-    for facts in (record.facts["bench"], read.facts["bench"]):
-        assert [one["name"] for one in facts["models"]] == ["input", "input, sizes overridden", "result"]
-        assert [one["not_run"] for one in facts["models"]] == ["", "", ""]
-        assert facts["models"][1]["sizes"] == {"batch": 2}
-        assert facts["models"][2]["path"] == str(tmp_path / "out" / "model.onnx")
+    for found in (record.facts.bench, read.facts.bench):
+        assert found is not None
+        assert [one.name for one in found.models] == ["input", "input, sizes overridden", "result"]
+        assert [one.not_run for one in found.models] == ["", "", ""]
+        assert found.models[1].sizes == {"batch": 2}
+        assert found.models[2].path == str(tmp_path / "out" / "model.onnx")
     text = dmlprep.render_record(read)
     assert "input, sizes overridden" in text
     assert SOFTWARE not in text  # the CPU provider is what it says it is
@@ -204,7 +207,9 @@ def test_it_stops(tmp_path: Path) -> None:
 def test_a_chart_of_a_strangers_record_stays_in_its_frame() -> None:
     times = {"runs": 1, "median": 1e308, "p10": -5.0, "p90": 1e300, "per_second": 0.0}
     models = [{"name": "<b>x", "path": "x", "times": times}, {"name": "y", "path": "y"}]
-    record = RunRecord("bench", "x", facts={"bench": {"device": "<i>", "models": models, "note": "n"}})
+    record = RunRecord(
+        "bench", "x", facts=RunFacts(bench=msgspec.convert({"device": "<i>", "models": models, "note": "n"}, Bench))
+    )
     record = RunRecord.from_json(record.to_json())
     page = dmlprep.render_record(record, "html")
     assert 'width="100.00"' in page
@@ -257,4 +262,5 @@ def test_prepare_tells_why_directml_was_not_measured(tmp_path: Path, monkeypatch
     monkeypatch.setattr("dmlprep.pipeline.timing.measure", gone)
     record = dmlprep.prepare(CNN, out=tmp_path / "out", pins={"batch": 1}, device="cpu", bench=True)
     assert record.exit_code == 0
-    assert all("the device is gone" in one["not_run"] for one in record.facts["bench"]["models"])
+    assert record.facts.bench is not None
+    assert all("the device is gone" in one.not_run for one in record.facts.bench.models)

@@ -40,10 +40,11 @@ def _prepared(found: Tuned, path: Path, out: Path, **options: Any) -> Figures:
     recipe.write_text(found.recipe, encoding="utf-8")
     record = dmlprep.prepare(path, out=out, recipe=recipe, device="cpu", **options)
     assert record.exit_code == 0, record.error
-    placed = record.facts["placement_after"]
+    placed = record.facts.placement_after
+    assert placed is not None
     made, _ = figures(Model.open(record.output), find_target(found.target))
-    assert (placed["partitions"], placed["crossings"], placed["opset"]) == (made.partitions, made.crossings, made.opset)
-    assert placed["nodes"] - placed["dml_nodes"] == made.cpu_nodes
+    assert (placed.partitions, placed.crossings, placed.opset) == (made.partitions, made.crossings, made.opset)
+    assert placed.nodes - placed.dml_nodes == made.cpu_nodes
     return made
 
 

@@ -142,7 +142,8 @@ def test_the_model_is_in_the_opset_that_it_had(recipe: Path, tmp_path: Path) -> 
 
 def test_what_it_costs_is_timed_on_the_same_pictures(recipe: Path, tmp_path: Path) -> None:
     record = _prepared(recipe, tmp_path / "out", bench=True, bench_seconds=0.2)
-    assert [row["not_run"] for row in record.facts["bench"]["models"]] == ["", "", ""]
+    assert record.facts.bench is not None
+    assert [row.not_run for row in record.facts.bench.models] == ["", "", ""]
 
 
 def test_a_framed_model_is_not_bisected(recipe: Path, tmp_path: Path) -> None:
@@ -214,7 +215,8 @@ def _detector(folder: Path, more: str = "") -> RunRecord:
 def test_a_detector_takes_bytes_and_gives_boxes(tmp_path: Path) -> None:
     record = _detector(tmp_path)
     assert [v.outcome for v in record.verdicts] == ["passed"], record.verdicts
-    assert record.facts["placement_after"]["node_share"] == 1.0
+    assert record.facts.placement_after is not None
+    assert record.facts.placement_after.node_share == 1.0
     session = ort.InferenceSession(tmp_path / "out" / "model.onnx", providers=["CPUExecutionProvider"])
     assert [(i.name, i.type, i.shape) for i in session.get_inputs()] == [("images", "tensor(uint8)", [1, 96, 160, 3])]
     assert {o.name: o.shape for o in session.get_outputs()} == {

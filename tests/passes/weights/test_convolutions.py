@@ -16,7 +16,6 @@ from dmlprep.model import Model
 from dmlprep.model.walk import nodes
 from dmlprep.parity import compare
 from dmlprep.passes import Context, make_pass
-from dmlprep.record.memory import memory_of
 from dmlprep.targets import find_target
 
 CHANNELS = 16
@@ -166,7 +165,7 @@ def test_the_steps_behind_leave_it_in_8_bits_and_make_the_scales_fp16(opset: int
         assert [kinds[name] for name in node.input] == [TensorProto.INT8, TensorProto.FLOAT16, TensorProto.INT8]
     assert sum(n.op_type == "Cast" for n in made.graph.node) == 2, "the input and the output alone"
     checked = dmlprep.check(tmp_path / "out" / "model.onnx", target="ort-1.24")
-    found = memory_of(checked.facts)
+    found = checked.facts.memory
     assert found is not None
     assert found.known
     assert not [f for f in checked.findings if f.code.startswith("DP6")]

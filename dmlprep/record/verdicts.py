@@ -1,25 +1,15 @@
-"""The record of one run: steps, verdicts and findings. Reports are views of it; ``run.json`` is its JSON form."""
+"""Verdicts: the outcome of one check, and which device answered."""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
-from dmlprep.errors import InputError
-from dmlprep.files import Unfit, meant, parse_json, read_text, unreadable
-from dmlprep.record.documents import to_json
-from dmlprep.record.facts import check_run_facts, step_facts
 from dmlprep.record.findings import Finding, finding
-from dmlprep.record.notebook import notebook_html
 from dmlprep.record.output_metrics import OutputMetrics
 
-__all__ = ["REAL_INPUTS", "DeviceInfo", "RunRecord", "StepRecord", "Verdict"]
-
-FORMAT = 1
-"""Version of the JSON form. Raised when a field changes its meaning or goes away."""
-
+__all__ = ["REAL_INPUTS", "DeviceInfo", "Verdict"]
 
 REAL_INPUTS = "give real ones with --feeds; dmlprep feeds makes them from pictures, sound or text"
 """What to do about inputs that were made."""
@@ -110,110 +100,3 @@ class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
     def exit_code(self) -> int:
         """What the command line returns where this verdict decides: 0 passed, 1 failed, 3 not run or not proven."""
         return {"passed": 0, "failed": 1, "not-proven": 3, "not-run": 3}[self.outcome]
-
-
-class StepRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What one step did.
-
-    Attributes:
-        outcome: ``changed``, ``unchanged`` or ``undone`` (the guard took it back).
-        seconds: wall time.
-        nodes_before: nodes of all graphs, subgraphs and functions.
-        bytes_before: bytes of all tensors held by the model.
-    """
-
-    step: str
-    outcome: Literal["changed", "unchanged", "undone"]
-    seconds: float
-    nodes_before: int
-    nodes_after: int
-    bytes_before: int
-    bytes_after: int
-    options: dict[str, Any] = {}
-    findings: list[Finding] = []
-    facts: dict[str, Any] = {}
-
-
-class RunRecord(msgspec.Struct):
-    """One run of ``prepare``, ``check`` or ``compare``.
-
-    Attributes:
-        exit_code: what the command line returns for it.
-        input_sha256: digest of the model file. ``facts["digests"]`` has those of all files that were read, by path.
-        output: path of the prepared model, empty when nothing was written.
-        opset_before: opset by domain.
-    """
-
-    command: str
-    input: str
-    format: int = FORMAT
-    version: str = ""
-    target: str = ""
-    recipe: str = ""
-    input_sha256: str = ""
-    output: str = ""
-    output_sha256: str = ""
-    exit_code: int = 0
-    seconds: float = 0.0
-    opset_before: dict[str, int] = {}
-    opset_after: dict[str, int] = {}
-    ir_before: int = 0
-    ir_after: int = 0
-    steps: list[StepRecord] = []
-    verdicts: list[Verdict] = []
-    findings: list[Finding] = []
-    facts: dict[str, Any] = {}
-    error: str = ""
-
-    def all_findings(self) -> list[Finding]:
-        """Findings of the run, its steps and its verdicts, in the order they were made."""
-        found = list(self.findings)
-        for step in self.steps:
-            found += step.findings
-        for verdict in self.verdicts:
-            found += verdict.findings
-        return found
-
-    def _repr_html_(self) -> str:
-        """What a notebook shows of it."""
-        return notebook_html(self, self.input)
-
-    def to_json(self) -> bytes:
-        """The record as indented JSON, UTF-8."""
-        return to_json(self)
-
-    @classmethod
-    def from_json(cls, data: bytes | str) -> RunRecord:
-        """Read a record back.
-
-        Raises:
-            msgspec.ValidationError: the bytes are not a run record, or that of a newer dmlprep.
-        """
-        try:
-            record = parse_json(data, cls)
-        except Unfit as error:
-            raise msgspec.ValidationError(str(error)) from error
-        if record.format > FORMAT:
-            raise msgspec.ValidationError(f"format {record.format} is of a newer dmlprep; this one reads {FORMAT}")
-        check_run_facts(record.facts)
-        for step in record.steps:
-            step_facts(step.facts)
-        return record
-
-    @classmethod
-    def read(cls, path: Path) -> RunRecord:
-        """Read a record from a file, or from the ``run.json`` of a folder.
-
-        Raises:
-            InputError: it cannot be read, or is no record.
-        """
-        path = path / "run.json" if path.is_dir() else path
-        try:
-            return cls.from_json(read_text(path))
-        except OSError as error:
-            raise unreadable(error, path, fix=meant(path, "check the path")) from error
-        except Unfit as error:
-            raise InputError(f"not a run record: {error}", where=str(path), fix=error.fix) from error
-        except (msgspec.ValidationError, msgspec.DecodeError) as error:
-            fix = "pass the run.json that prepare wrote"
-            raise InputError(f"not a run record: {error}", where=str(path), fix=fix) from error

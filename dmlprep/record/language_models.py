@@ -1,0 +1,97 @@
+"""What records say of folders of language models: what ``genai prepare`` made, and what ``genai check`` found."""
+
+from __future__ import annotations
+
+import msgspec
+
+from dmlprep.record.generation import GenaiProof
+from dmlprep.record.placement import PlacementFacts
+
+__all__ = ["BuilderFacts", "CheckedModelFacts", "GenaiFacts", "Needs", "PreparedModelFacts"]
+
+
+class BuilderFacts(msgspec.Struct, frozen=True):
+    """The builder of onnxruntime-genai that made the models.
+
+    Attributes:
+        versions: of Python and of the builder's packages.
+    """
+
+    precision: str
+    versions: dict[str, str]
+
+
+class PreparedModelFacts(msgspec.Struct, frozen=True):
+    """One prepared model of a folder.
+
+    Attributes:
+        sections: of the config that name it.
+        placement: where its nodes go.
+    """
+
+    sections: list[str]
+    opset: int
+    placement: PlacementFacts | None = None
+
+
+class GenaiFacts(msgspec.Struct, omit_defaults=True):
+    """What ``genai prepare`` did to a folder.
+
+    Attributes:
+        builder: ``None`` where the models were there.
+        models: by their paths in the folder.
+        config: what was changed in the config.
+        proof: ``None`` where nothing was proved.
+        copied: other files, by their paths in the folder.
+        written: SHA-256 of each file of the result.
+        fallback: name of the folder for the CPU beside the result; empty where there is none.
+    """
+
+    builder: BuilderFacts | None = None
+    models: dict[str, PreparedModelFacts] = {}
+    config: list[str] = []
+    proof: GenaiProof | None = None
+    copied: list[str] = []
+    written: dict[str, str] = {}
+    fallback: str = ""
+
+
+class CheckedModelFacts(msgspec.Struct, frozen=True):
+    """One model that ``genai check`` looked at.
+
+    Attributes:
+        file: its name.
+        placement: ``None`` where it could not be opened, or its nodes could not be placed.
+    """
+
+    file: str
+    placement: PlacementFacts | None = None
+
+
+class Needs(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the decoder of a folder holds of the device's memory.
+
+    Attributes:
+        weights: bytes of the weights of all models of the folder.
+        cache: bytes of keys and values at ``max_length`` and ``batch``; DirectML rounds each tensor up.
+        cache_token: bytes of keys and values that one more token of one sequence has, before rounding.
+        logits_token: bytes of the logits of one token.
+        max_length: tokens of the longest sequence, prompt included.
+        batch: sequences at once, beams included.
+        longest_fit: the longest sequence of the context for which memory suffices at that batch; 0 for none.
+        batch_fit: the largest batch for which it suffices at that length; 0 for none.
+    """
+
+    weights: int
+    cache: int
+    cache_token: int
+    logits_token: int
+    max_length: int
+    batch: int
+    longest_fit: int | None = None
+    batch_fit: int | None = None
+
+    @property
+    def total(self) -> int:
+        """Weights and cache."""
+        return self.weights + self.cache
