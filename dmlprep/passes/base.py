@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Generic, Literal, TypeVar
 
 import msgspec
 
@@ -18,6 +18,7 @@ from dmlprep.metrics import ProofRules
 from dmlprep.model import Frozen, Model
 from dmlprep.model.runner import Runner
 from dmlprep.record import Finding
+from dmlprep.record.steps import StepFacts
 
 if TYPE_CHECKING:
     from dmlprep.targets import Target
@@ -68,7 +69,7 @@ class Context:
 
     target: Target
     findings: list[Finding] = field(default_factory=list)
-    facts: dict[str, Any] = field(default_factory=dict)
+    facts: StepFacts = field(default_factory=StepFacts)
     before: Frozen | None = None
     runner: Runner | None = None
     choose_opset: Callable[[Model, Frozen | None], int] | None = None

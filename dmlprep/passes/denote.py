@@ -18,6 +18,7 @@ from dmlprep.model.dims import copy_shape
 from dmlprep.passes.base import Context, Fact, Options, Pass
 from dmlprep.passes.pin.sizes import ModelDims, input_dims
 from dmlprep.record import finding
+from dmlprep.record.steps import FreeDimension
 
 __all__ = ["STANDARD", "DenoteOptions", "DenotePass"]
 
@@ -216,7 +217,7 @@ def _report(graph: ir.Graph, context: Context) -> None:
         meaning = meanings[name]
         shared = [n for n, m in meanings.items() if meaning and m == meaning and n != name]
         calls = _calls(name, meaning)
-        listed.append({"name": name, "denotation": meaning, "where": where, **calls})
+        listed.append(FreeDimension(name, meaning, where, calls["python"], calls["c"]))
         also = f"; by denotation it sets {', '.join(repr(n) for n in shared)} to the same size" if shared else ""
         context.report(
             finding(
@@ -229,7 +230,7 @@ def _report(graph: ir.Graph, context: Context) -> None:
                 c=calls["c"],
             )
         )
-    context.facts["free_dimensions"] = listed
+    context.facts.free_dimensions = listed
 
 
 def _calls(name: str, denotation: str) -> dict[str, list[str]]:

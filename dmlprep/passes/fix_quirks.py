@@ -84,7 +84,7 @@ class FixQuirksPass(Pass[FixQuirksOptions]):
                     quirk=hit.quirk.id,
                 )
             )
-        context.facts["rewritten"] = {quirk: count for (quirk, _), count in sorted(fixed.items())}
+        context.facts.rewritten = {quirk: count for (quirk, _), count in sorted(fixed.items())}
         return bool(fixed)
 
 

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
 import onnx_ir as ir
@@ -30,6 +30,7 @@ from dmlprep.precision.search.profile import Range
 from dmlprep.precision.types import solve_types
 from dmlprep.precision.user_selection import Selection, select
 from dmlprep.record import finding
+from dmlprep.record.steps import Block, Kept, Profile, Trial, Worst
 
 __all__ = ["Fp16Options", "Fp16Pass"]
 
@@ -109,18 +110,12 @@ class Fp16Pass(Pass[Fp16Options]):
             RecipeError: an option names what the model does not have.
         """
         options = self.options
-        bytes_before = model.statistics().nbytes
+        context.facts.engine = options.engine
         if options.engine == "own":
             changed = self._own(model, context)
         else:
             changed = self._borrowed(model, context, select(model, _selection(options, "keep"), "keep"))
         self._judge(model, context)
-        if changed:
-            context.facts |= {
-                "engine": options.engine,
-                "bytes_before": bytes_before,
-                "bytes_after": model.statistics().nbytes,
-            }
         return changed
 
     def _judge(self, model: Model, context: Context) -> None:
@@ -134,8 +129,8 @@ class Fp16Pass(Pass[Fp16Options]):
         if not text:
             return
         text += gain.mostly_quantised
-        kept, islands = facts["kept_fp32"], facts.get("islands", {})
-        rules = Counter("search" if name in islands else why.split(":")[0] for name, why in kept.items())
+        kept = facts.kept_fp32
+        rules = Counter("search" if name in facts.islands else one.rule for name, one in kept.items())
         if rules:
             text += f" (nodes in FP32: {', '.join(f'{rule} {count}' for rule, count in rules.most_common())})"
         if "little-gain" in self.options.allow or 2 * rules["user"] > len(kept):
@@ -178,11 +173,12 @@ class Fp16Pass(Pass[Fp16Options]):
                 found = self._searched(model, context, run, keep, convert_anyway, half)
             keep |= self._islands(model, context, found)
             if half:
-                context.facts["island_recipe"] += "\nhalf_weights = true"
+                context.facts.island_recipe += "\nhalf_weights = true"
         done = run(model, keep, convert_anyway, half)
         for one in done.findings:
             context.report(one)
-        context.facts |= {"casts": done.casts, "kept_fp32": done.kept, "kept_by_rule": done.rules}
+        facts = context.facts
+        facts.casts, facts.kept_fp32, facts.kept_by_rule = done.casts, done.kept, done.rules
         return done.changed or inlined
 
     def _chosen(self, model: Model) -> tuple[dict[int, str], dict[int, str], bool]:
@@ -253,15 +249,13 @@ class Fp16Pass(Pass[Fp16Options]):
     def _islands(self, model: Model, context: Context, found: Islands) -> dict[int, str]:
         """The nodes that a search found, by ``id(node)``; report them as recipe lines."""
         options = self.options
-        context.facts |= {
-            "emulation": f"{options.accumulation}, {options.rounding}",
-            "trials": [{"kept": len(t.kept), "error": t.error, "seconds": round(t.seconds, 2)} for t in found.trials],
-            "blocks": [{"block": name, "nodes": count, "error": error} for name, count, error in found.blocks],
-            "outputs_in_fp16": found.outputs,
-            "search_seconds": round(found.seconds, 1),
-            "worst_values": _worst(found.ranges.values()),
-            "profile": _along(found.ranges.values()),
-        }
+        facts = context.facts
+        facts.emulation = f"{options.accumulation}, {options.rounding}"
+        facts.trials = [Trial(len(t.kept), t.error, round(t.seconds, 2)) for t in found.trials]
+        facts.blocks = [Block(name, error, count) for name, count, error in found.blocks]
+        facts.outputs_in_fp16 = {**found.outputs}
+        facts.search_seconds = round(found.seconds, 1)
+        facts.worst_values, facts.profile = _worst(found.ranges.values()), _along(found.ranges.values())
         if not found.met or found.whole:
             best = (
                 f"no less than all of the model in FP32 has an error of at most {options.tolerance:g}"
@@ -277,12 +271,8 @@ class Fp16Pass(Pass[Fp16Options]):
             )
         for name, why in found.computing.items():
             context.report(finding("DP405", f"{name} stays in FP32: {why}", node=name))
-        context.facts |= {
-            "islands": found.keep,
-            "islands_computing": found.computing,
-            "island_recipe": found.recipe_lines(),
-            "emulation_error": found.error,
-        }
+        facts.islands, facts.islands_computing = found.keep, found.computing
+        facts.island_recipe, facts.emulation_error = found.recipe_lines(), found.error
         places = nodes_by_path(model.ir)
         return {id(places[name]): why for name, why in found.keep.items()}
 
@@ -313,11 +303,13 @@ class Fp16Pass(Pass[Fp16Options]):
         casts = [n for n in nodes(model.ir) if n.op_type == "Cast" and n.attributes["to"].value in _FLOATS]
         # The engine names nodes that have no name, so theirs is asked for only now.
         why = {label(n): reason for n, reason in asked}
-        context.facts |= {"casts": len(casts), "kept_fp32": _left_in_fp32(model, why)}
+        facts = context.facts
+        facts.casts, facts.kept_fp32 = len(casts), _left_in_fp32(model, why)
+        facts.kept_by_rule = dict(Counter(one.rule for one in facts.kept_fp32.values()))
         return findings is not None
 
 
-def _left_in_fp32(model: Model, asked: Mapping[str, str]) -> dict[str, str]:
+def _left_in_fp32(model: Model, asked: Mapping[str, str]) -> dict[str, Kept]:
     """Nodes that compute in FP32 after another engine's conversion, and why as far as it is known."""
     types = solve_types(model.ir)
     wide = ir.TensorType(ir.DataType.FLOAT)
@@ -326,13 +318,14 @@ def _left_in_fp32(model: Model, asked: Mapping[str, str]) -> dict[str, str]:
         for n in nodes(model.ir)
         if n.op_type not in ("Cast", "Constant") and any(types.get(v) == wide for v in n.outputs)
     ]
-    return {name: f"user: {asked[name]}" if name in asked else "engine: on its own list" for name in found}
+    listed = Kept("engine", "on its own list")
+    return {name: Kept("user", asked[name]) if name in asked else listed for name in found}
 
 
 _FLOATS = (ir.DataType.FLOAT.value, ir.DataType.FLOAT16.value)
 
 
-def _worst(ranges: Iterable[Range]) -> list[dict[str, str | float]]:
+def _worst(ranges: Iterable[Range]) -> list[Worst]:
     """The largest values of a range profile, and those that lose most below FP16's normal range.
 
     What is infinite in FP32 already (a mask) says nothing of FP16.
@@ -340,16 +333,16 @@ def _worst(ranges: Iterable[Range]) -> list[dict[str, str | float]]:
     finite = [r for r in ranges if math.isfinite(r.peak)]
     largest = sorted(finite, key=lambda r: -r.peak)[:10]
     smallest = [r for r in sorted(finite, key=lambda r: -r.small)[:5] if r.small > 0 and r not in largest]
-    return [{"value": r.value, "peak": r.peak, "small": r.small} for r in [*largest, *smallest]]
+    return [Worst(r.value, r.peak, r.small) for r in [*largest, *smallest]]
 
 
-def _along(ranges: Iterable[Range]) -> dict[str, Any]:
-    """The range profile along the model, as ``record.facts.Profile``: of a large one its largest values."""
+def _along(ranges: Iterable[Range]) -> Profile:
+    """The range profile along the model: of a large one its largest values."""
     finite = [r for r in ranges if math.isfinite(r.peak)]
     least = sorted((r.peak for r in finite), reverse=True)[:_PROFILED][-1:] or [0.0]
     shown = [r for r in finite if r.peak >= least[0]][:_PROFILED]
     peaks = [float(f"{r.peak:.4g}") for r in shown]
-    return {"nodes": [r.node for r in shown], "peaks": peaks, "left_out": len(finite) - len(shown)}
+    return Profile([r.node for r in shown], [*peaks], len(finite) - len(shown))
 
 
 _PROFILED = 2_000

@@ -100,8 +100,7 @@ class FramePass(Pass[FrameOptions]):
             count, taken = frame.detect.table.count, " and ".join(frame.detect.taken)
             text = f"{count} boxes in pixels of the app's picture take the place of {taken}"
             context.report(finding("DP304", text, node=frame.detect.taken[0]))
-        context.facts["frame"] = msgspec.to_builtins(msgspec.structs.replace(frame, table={}))
-        context.facts["frame_nodes"] = len(made)
+        context.facts.frame_nodes = len(made)
         return True
 
 

@@ -76,7 +76,7 @@ class FusePass(Pass[FuseOptions]):
             context.report(
                 finding("DP303", f"{op}{more}: {why}", node=places[0], operator=op, count=len(places), reason=why)
             )
-        context.facts["fused"] = dict(sorted(done.items()))
+        context.facts.fused = dict(sorted(done.items()))
         return bool(done)
 
     @staticmethod

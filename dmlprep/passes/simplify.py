@@ -83,8 +83,8 @@ class SimplifyPass(Pass[SimplifyOptions]):
         except ModelRefused as error:
             return self._undone(context, error.what)
         after = result.statistics()
-        context.facts["nodes"] = [before.nodes, after.nodes]
-        context.facts["bytes"] = [before.nbytes, after.nbytes]
+        context.facts.nodes = before.nodes, after.nodes
+        context.facts.bytes = before.nbytes, after.nbytes
         if after.nodes > before.nodes * GROWTH or after.nbytes > before.nbytes * GROWTH + _SLACK_BYTES:
             return self._undone(
                 context,
@@ -114,20 +114,20 @@ class SimplifyPass(Pass[SimplifyOptions]):
         """A sentence where their outputs differ on the CPU; neither runs where the graphs tell that they do not."""
         runner = context.runner
         if runner is None:
-            context.facts["guard_on_values"] = "not run: no runner"
+            context.facts.guard_on_values = "not run: no runner"
             return ""
         random = sorted({n.op_type for n in nodes(model.ir) if n.op_type in RANDOM})
         if random:
-            context.facts["guard_on_values"] = f"not run: {', '.join(random)} gives other values each time"
+            context.facts.guard_on_values = f"not run: {', '.join(random)} gives other values each time"
             return ""
         if compute_the_same(model, result, frozen):
-            context.facts["guard_on_values"] = "not needed: both graphs compute the same, but for constants and names"
+            context.facts.guard_on_values = "not needed: both graphs compute the same, but for constants and names"
             return ""
         try:
             feeds = runner.feeds(model, self.options.feeds)
             references = [run_segments(runner.run, model, feed) for feed in feeds]
         except ModelRefused as error:
-            context.facts["guard_on_values"] = f"not run: the model itself does not run: {error.what}"
+            context.facts.guard_on_values = f"not run: the model itself does not run: {error.what}"
             return ""
         groups, worst, said = output_groups(model), 0.0, "passed"
         for feed, reference in zip(feeds, references, strict=True):
@@ -147,7 +147,7 @@ class SimplifyPass(Pass[SimplifyOptions]):
                     return f"the outputs differ: {describe(wrong[0], _BOUND)}"
                 said = f"within the model's own noise, {max(noise.values(), default=0.0):.3g},"
             worst = max([worst, *(m.max_rel for m in found)])
-        context.facts["guard_on_values"] = f"{said} on {len(feeds)} feed(s), largest difference {worst:.3g}"
+        context.facts.guard_on_values = f"{said} on {len(feeds)} feed(s), largest difference {worst:.3g}"
         return ""
 
 

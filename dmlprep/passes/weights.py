@@ -29,6 +29,7 @@ from dmlprep.precision.weights import (
     write_rows,
 )
 from dmlprep.record import finding
+from dmlprep.record.steps import Trial
 
 __all__ = ["WeightsOptions", "WeightsPass"]
 
@@ -171,12 +172,10 @@ class WeightsPass(Pass[WeightsOptions]):
         return {id(by_place[place]): why for place, why in found.keep.items()}
 
     def _tell(self, found: Found, context: Context) -> None:
-        context.facts |= {
-            "trials": [{"kept": len(t.kept), "error": t.error, "seconds": round(t.seconds, 2)} for t in found.trials],
-            "search_seconds": round(found.seconds, 1),
-            "error_of_all": found.whole,
-            "error": found.error,
-        }
+        facts = context.facts
+        facts.trials = [Trial(len(t.kept), t.error, round(t.seconds, 2)) for t in found.trials]
+        facts.search_seconds = round(found.seconds, 1)
+        facts.error_of_all, facts.error = found.whole, found.error
         if not found.met:
             raise ModelRefused(
                 f"no weight was found in {len(found.trials)} trials that can be rounded within an error of "
@@ -187,12 +186,8 @@ class WeightsPass(Pass[WeightsOptions]):
             )
         for name, why in found.keep.items():
             context.report(finding("DP418", f"{name} keeps its weight: {why}", node=name))
-        context.facts |= {
-            "kept": dict(found.keep),
-            "kept_bytes": found.kept_bytes,
-            "bytes_to_round": found.all_bytes,
-            "keep_recipe": found.recipe_lines(),
-        }
+        facts.kept, facts.keep_recipe = dict(found.keep), found.recipe_lines()
+        facts.kept_bytes, facts.bytes_to_round = found.kept_bytes, found.all_bytes
 
     def _report(self, done: Done, searched: set[str], context: Context) -> None:
         forms = Counter(f"{b.bits} bits in blocks of {b.size}" for b in done.written.values())
@@ -213,10 +208,6 @@ class WeightsPass(Pass[WeightsOptions]):
             context.report(
                 finding("DP417", f"stays as it is: {', '.join(names[:_SHOWN])}{more}: {why}", count=len(names))
             )
-        context.facts |= {
-            "products": len(done.written),
-            "tables": len(done.rows),
-            "convolutions": len(done.convolutions),
-            "weight_bytes_before": done.before,
-            "weight_bytes_after": done.after,
-        }
+        facts = context.facts
+        facts.products, facts.tables, facts.convolutions = len(done.written), len(done.rows), len(done.convolutions)
+        facts.weight_bytes_before, facts.weight_bytes_after = done.before, done.after

@@ -118,7 +118,7 @@ def _walk(model: Model, plan: Plan, before: Placement) -> _Walk:
             walk.place(plan.target)
             changed = False
         walk.left.append(_away(walk.after))
-        if "casts" in done.facts:
+        if done.facts.casts is not None:
             walk.half = _half(walk.work, done, step)
     if changed:
         walk.place(plan.target)
@@ -144,7 +144,7 @@ def _ahead(steps: Transactions, step: PlannedStep, target: Target, *, within: bo
 def _run(model: Model, plan: Plan, before: Placement) -> Outlook:
     walk = _walk(model, plan, before)
     sizes = next((dict(s.pass_.options.sizes) for s in plan.steps if s.pass_.name == "pin"), {})
-    chosen_by = next((s.facts["opset chosen by"] for s in walk.steps if "opset chosen by" in s.facts), "")
+    chosen_by = next((s.facts.opset_chosen_by for s in walk.steps if s.facts.opset_chosen_by), "")
     return Outlook(
         recipe=plan.recipe.name,
         target=plan.target.name,
@@ -220,14 +220,10 @@ def _renamed(fates: list[Fate], left: list[PlacedNode]) -> list[Fate]:
 
 def _half(model: Model, done: StepRecord, step: PlannedStep) -> Half:
     kinds = [{v.dtype for v in n.outputs} for n in nodes(model.ir) if n.op_type not in ("Cast", "CastLike", "Constant")]
-    rules: dict[str, int] = {}
-    for said in done.facts.get("kept_fp32", {}).values():
-        rule = said.partition(": ")[0]
-        rules[rule] = rules.get(rule, 0) + 1
     return Half(
         half=sum(ir.DataType.FLOAT16 in kind for kind in kinds),
         single=sum(ir.DataType.FLOAT in kind for kind in kinds),
-        by_rule=rules,
+        by_rule=done.facts.kept_by_rule,
         search=getattr(step.pass_.options, "islands", "off") == "auto",
     )
 

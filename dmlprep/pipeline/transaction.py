@@ -133,7 +133,7 @@ def _record(
         bytes_after=after.nbytes,
         options=dict(options),
         findings=list(context.findings),
-        facts=dict(context.facts),
+        facts=context.facts,
     )
 
 

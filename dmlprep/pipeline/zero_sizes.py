@@ -15,8 +15,7 @@ def refuse_nothing(model: Model, done: StepRecord) -> None:
     Raises:
         UsageError: DP210.
     """
-    pinned = done.facts.get("pinned", {})
-    zeros = ", ".join(name for name, size in pinned.items() if size == 0)
+    zeros = ", ".join(name for name, size in done.facts.pinned.items() if size == 0)
     outputs = model.ir.graph.outputs
     if zeros and outputs and all(value.shape is not None and 0 in value.shape for value in outputs):
         raise UsageError(

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from math import isfinite, prod
-from typing import Any
+from math import inf, isfinite, prod
 
 import onnx_ir as ir
 
@@ -16,6 +15,7 @@ from dmlprep.precision.half import WIDE
 from dmlprep.precision.types import solve_types
 from dmlprep.precision.view import UNTYPED
 from dmlprep.record.shares import percent
+from dmlprep.record.steps import StepFacts
 from dmlprep.targets.building import build
 from dmlprep.targets.flops import flops
 
@@ -129,7 +129,11 @@ def _off(error: float) -> str:
     return f"is off by {error:.2g}" if isfinite(error) else "overflows"
 
 
-def smaller_question(facts: Mapping[str, Any], tolerance: float) -> str:
+def _or_infinite(error: float | None) -> float:
+    return inf if error is None else error
+
+
+def smaller_question(facts: StepFacts, tolerance: float) -> str:
     """What to ask for where FP16 cannot be had as it was asked for: which output, which tolerance.
 
     Args:
@@ -137,18 +141,18 @@ def smaller_question(facts: Mapping[str, Any], tolerance: float) -> str:
         tolerance: that the search had to meet.
     """
     otherwise = "prepare the model with an FP32 recipe such as @static-fp32"
-    outputs: Mapping[str, float] = facts.get("outputs_in_fp16", {})
+    outputs = {name: _or_infinite(error) for name, error in facts.outputs_in_fp16.items()}
     off = sorted((name for name, error in outputs.items() if error > tolerance), key=lambda name: -outputs[name])
     if not off:
         return otherwise
-    trials = facts["trials"]
-    most = max(trial["kept"] for trial in trials)
-    best = min((t for t in trials if 2 * t["kept"] <= most), key=lambda t: (t["error"], t["kept"]))
+    trials = [(_or_infinite(trial.error), trial.kept) for trial in facts.trials]
+    most = max(count for _, count in trials)
+    error, kept = min((error, count) for error, count in trials if 2 * count <= most)
     worst = ", ".join(f"{name!r} {_off(outputs[name])}" for name in off[:3])
-    if not isfinite(best["error"]):
+    if not isfinite(error):
         return f"with everything in FP16 {worst}, and no tolerance accepts that: {otherwise}"
     rest = f", the other {len(outputs) - len(off)} outputs meet {tolerance:g}" if len(outputs) > len(off) else ""
     return (
-        f"ask for less: with everything in FP16 {worst}{rest}; a tolerance of {1.05 * best['error']:.2g} needs no more "
-        f"than {best['kept']} nodes in FP32 (step.fp16.tolerance); or give feeds of your own (--feeds), or {otherwise}"
+        f"ask for less: with everything in FP16 {worst}{rest}; a tolerance of {1.05 * error:.2g} needs no more "
+        f"than {kept} nodes in FP32 (step.fp16.tolerance); or give feeds of your own (--feeds), or {otherwise}"
     )

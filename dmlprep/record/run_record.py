@@ -12,7 +12,7 @@ from dmlprep.record.documents import to_json
 from dmlprep.record.facts import RunFacts
 from dmlprep.record.findings import Finding
 from dmlprep.record.notebook import notebook_html
-from dmlprep.record.steps import StepRecord, step_facts
+from dmlprep.record.steps import StepRecord
 from dmlprep.record.verdicts import Verdict
 
 __all__ = ["RunRecord"]
@@ -82,8 +82,6 @@ class RunRecord(msgspec.Struct):
             raise msgspec.ValidationError(str(error)) from error
         if record.format > FORMAT:
             raise msgspec.ValidationError(f"format {record.format} is of a newer dmlprep; this one reads {FORMAT}")
-        for step in record.steps:
-            step_facts(step.facts)
         return record
 
     @classmethod

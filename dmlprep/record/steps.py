@@ -2,36 +2,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Literal
 
 import msgspec
 
 from dmlprep.record.findings import Finding
 
-__all__ = ["Profile", "StepFacts", "StepRecord", "step_facts"]
+__all__ = ["Block", "FreeDimension", "Inlined", "Kept", "Profile", "StepFacts", "StepRecord", "Trial", "Worst"]
 
 _Number = float | None
 """JSON has no infinity: it is written as null."""
 
 
-class Trial(msgspec.Struct):
+class Kept(msgspec.Struct, frozen=True):
+    """Why a node stays in FP32.
+
+    Attributes:
+        rule: name of the rule; ``user`` for a node that the user names.
+        why: the reason, with its numbers.
+    """
+
+    rule: str
+    why: str
+
+
+class Trial(msgspec.Struct, frozen=True):
+    """One run of a search.
+
+    Attributes:
+        kept: nodes that were kept.
+        error: the largest error of an output.
+    """
+
     kept: int
     error: _Number
+    seconds: float = 0.0
 
 
-class Block(msgspec.Struct):
+class Block(msgspec.Struct, frozen=True):
+    """A block of nodes that a search tried in FP16, with the error that it causes there."""
+
     block: str
     error: _Number
+    nodes: int = 0
 
 
-class Worst(msgspec.Struct):
+class Worst(msgspec.Struct, frozen=True):
+    """A value of the range profile: its largest magnitude, and the share of it below FP16's normal range."""
+
     value: str
     peak: _Number
     small: _Number
 
 
-class Profile(msgspec.Struct):
+class Profile(msgspec.Struct, frozen=True):
     """The range profile along the model.
 
     Attributes:
@@ -49,19 +73,108 @@ class Profile(msgspec.Struct):
             raise ValueError("a range profile has a peak for each node")
 
 
-class StepFacts(msgspec.Struct):
-    """What a step to FP16 noted; ``casts`` is ``None`` for every other step."""
+class FreeDimension(msgspec.Struct, frozen=True):
+    """A dimension of the inputs that stays free.
 
-    casts: int | None = None
+    Attributes:
+        where: ``INPUT:AXIS`` of each place.
+        python, c: calls of ONNX Runtime that fix its size.
+    """
+
+    name: str
+    denotation: str
+    where: list[str]
+    python: list[str]
+    c: list[str]
+
+
+class Inlined(msgspec.Struct, frozen=True):
+    """How many functions and branches were inlined."""
+
+    functions: int
+    branches: int
+
+
+class StepFacts(msgspec.Struct, omit_defaults=True):
+    """What a step noted. Each pass sets what it knows.
+
+    Attributes:
+        opset_chosen_by: ``target``, ``placement`` or ``option``.
+        nodes_changed: by the way in which the opset step changed them.
+        weights_not_inputs: weights that are graph inputs no longer.
+        constants_that_were_inputs: the same in ``pin``, of a model before IR version 4.
+        values: shapes of the values that replace inputs, by input.
+        pinned: sizes by dimension, or by ``INPUT:AXIS``.
+        nodes, bytes: of the model before and after ``simplify``, also where the result was undone.
+        guard_on_values: whether outputs were compared, and how that ended.
+        fused: nodes that were written, by operator.
+        frame_nodes: nodes that the frame consists of.
+        rewritten: nodes by quirk.
+        casts: between floating types that are left; ``None`` where no step to FP16 ran.
+        kept_fp32: floating nodes that stay in FP32.
+        kept_by_rule: how many each rule keeps.
+        emulation: where the FP16 emulation rounds, and how.
+        outputs_in_fp16: error of each output with everything in FP16.
+        worst_values, profile: of the range profile, where one was needed.
+        islands: nodes that the search keeps in FP32, and why; ``islands_computing`` those that compute there.
+        island_recipe, keep_recipe: TOML that gives the same result without a search.
+        error_of_all, error: of the weights' search: with every weight rounded, and with the result.
+        kept: nodes that keep their weights, and why.
+        kept_bytes, bytes_to_round: of the weights that stay, and of all that could be rounded.
+        products, tables, convolutions: nodes with rounded weights.
+    """
+
+    ir_before: int | None = None
+    ir_after: int | None = None
+    opset_before: int | None = None
+    opset_after: int | None = None
+    opset_chosen_by: Literal["", "target", "placement", "option"] = ""
+    nodes_changed: dict[str, int] = {}
+    weights_not_inputs: int = 0
+
+    constants_that_were_inputs: int = 0
+    values: dict[str, list[int]] = {}
+    pinned: dict[str, int] = {}
+    inlined: Inlined | None = None
+    nodes_removed: int = 0
+    static: bool | None = None
+
+    nodes: tuple[int, int] | None = None
+    bytes: tuple[int, int] | None = None
+    guard_on_values: str = ""
+
+    free_dimensions: list[FreeDimension] = []
+    fused: dict[str, int] = {}
+    frame_nodes: int = 0
+    rewritten: dict[str, int] = {}
+
     engine: str = ""
-    islands: dict[str, str] = {}
-    kept_fp32: dict[str, str] = {}
-    worst_values: list[Worst] = []
+    casts: int | None = None
+    kept_fp32: dict[str, Kept] = {}
+    kept_by_rule: dict[str, int] = {}
+    emulation: str = ""
     trials: list[Trial] = []
     blocks: list[Block] = []
+    outputs_in_fp16: dict[str, _Number] = {}
     search_seconds: float = 0.0
-    island_recipe: str = ""
+    worst_values: list[Worst] = []
     profile: Profile | None = None
+    islands: dict[str, str] = {}
+    islands_computing: dict[str, str] = {}
+    island_recipe: str = ""
+    emulation_error: _Number = None
+
+    error_of_all: _Number = None
+    error: _Number = None
+    kept: dict[str, str] = {}
+    kept_bytes: int = 0
+    bytes_to_round: int = 0
+    keep_recipe: str = ""
+    products: int = 0
+    tables: int = 0
+    convolutions: int = 0
+    weight_bytes_before: int = 0
+    weight_bytes_after: int = 0
 
 
 class StepRecord(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -83,13 +196,4 @@ class StepRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     bytes_after: int
     options: dict[str, Any] = {}
     findings: list[Finding] = []
-    facts: dict[str, Any] = {}
-
-
-def step_facts(facts: Mapping[str, Any]) -> StepFacts:
-    """What views show of a step's facts.
-
-    Raises:
-        msgspec.ValidationError: one is of another type.
-    """
-    return msgspec.convert(facts, StepFacts)
+    facts: StepFacts = msgspec.field(default_factory=StepFacts)

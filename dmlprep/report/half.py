@@ -7,16 +7,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from dmlprep.record import OutputMetrics, RunRecord, StepRecord, Verdict
-from dmlprep.record.steps import Profile, StepFacts, step_facts
+from dmlprep.record.steps import Kept, Profile, StepFacts
 
-__all__ = ["FP16_MAX", "HalfStep", "Kept", "WorstValue", "half_steps", "modes", "worst_output"]
+__all__ = ["FP16_MAX", "HalfStep", "KeptNodes", "WorstValue", "half_steps", "modes", "worst_output"]
 
 FP16_MAX = 65504.0
 """Largest finite FP16 value (IEEE 754 binary16)."""
 
 
 @dataclass(frozen=True)
-class Kept:
+class KeptNodes:
     """Nodes that stay in FP32 for one rule."""
 
     rule: str
@@ -59,7 +59,7 @@ class HalfStep:
     bytes_before: int
     bytes_after: int
     casts: int
-    kept: tuple[Kept, ...]
+    kept: tuple[KeptNodes, ...]
     worst: tuple[WorstValue, ...]
     trials: tuple[tuple[int, float], ...]
     blocks: tuple[tuple[str, float], ...]
@@ -76,8 +76,7 @@ class HalfStep:
 
 def half_steps(record: RunRecord) -> list[HalfStep]:
     """The FP16 steps of a run."""
-    found = ((step, step_facts(step.facts)) for step in record.steps)
-    return [_read(step, facts, facts.casts) for step, facts in found if facts.casts is not None]
+    return [_read(step, step.facts, step.facts.casts) for step in record.steps if step.facts.casts is not None]
 
 
 def modes(record: RunRecord) -> list[Verdict]:
@@ -108,15 +107,13 @@ def _read(step: StepRecord, facts: StepFacts, casts: int) -> HalfStep:
     )
 
 
-def _by_rule(kept: Mapping[str, str], islands: Mapping[str, str]) -> Iterator[Kept]:
+def _by_rule(kept: Mapping[str, Kept], islands: Mapping[str, str]) -> Iterator[KeptNodes]:
     rules: dict[str, list[tuple[str, str]]] = {}
-    for node, said in kept.items():
-        rule, _, why = said.partition(": ")
-        if node in islands:
-            rule, why = "island search", islands[node]
-        rules.setdefault(rule, []).append((node, why))
+    for node, one in kept.items():
+        found = Kept("island search", islands[node]) if node in islands else one
+        rules.setdefault(found.rule, []).append((node, found.why))
     for rule, nodes in sorted(rules.items(), key=lambda item: -len(item[1])):
-        yield Kept(rule, tuple(nodes))
+        yield KeptNodes(rule, tuple(nodes))
 
 
 def _number(value: float | None) -> float:

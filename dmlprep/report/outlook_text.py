@@ -95,7 +95,7 @@ def _sizes(outlook: Outlook) -> list[str]:
 def _step(number: int, step: StepRecord, outlook: Outlook) -> list[str]:
     nodes = f"{step.nodes_before} -> {step.nodes_after} nodes" if step.outcome == "changed" else step.outcome
     line = f"  {number}. {step.step}: {nodes}"
-    if "opset chosen by" in step.facts:
+    if step.facts.opset_chosen_by:
         why = _CHOSEN.get(outlook.opset_chosen_by, "")
         stays = outlook.opset_before == outlook.opset_after
         line += f"; opset {outlook.opset_before} {'stays' if stays else f'-> {outlook.opset_after}'}{why}"

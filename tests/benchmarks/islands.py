@@ -60,16 +60,16 @@ def measure(source: str, plant: str, args: argparse.Namespace, folder: Path) -> 
             "fp16", {"policy": args.policy, "islands": "auto", "tolerance": args.tolerance, "feeds": args.feeds}
         ).run(model, context)
     seconds = time.monotonic() - started
-    before, after = plain.facts.get("kept_fp32", {}), context.facts.get("kept_fp32", {})
+    before, after = plain.facts.kept_fp32, context.facts.kept_fp32
     return {
-        "first": context.facts["trials"][0]["error"],
-        "trials": len(context.facts["trials"]),
-        "kept": len(context.facts["islands"]),
+        "first": context.facts.trials[0].error,
+        "trials": len(context.facts.trials),
+        "kept": len(context.facts.islands),
         "fp32": len(set(after) - set(before)),
-        "error": context.facts["emulation_error"],
+        "error": context.facts.emulation_error,
         "seconds": seconds,
-        "slowest": max(t["seconds"] for t in context.facts["trials"]),
-        "names": list(context.facts["islands"]),
+        "slowest": max(t.seconds for t in context.facts.trials),
+        "names": list(context.facts.islands),
     }
 
 

@@ -24,7 +24,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -41,6 +41,7 @@ from dmlprep.model import Model
 from dmlprep.model.walk import nodes
 from dmlprep.precision.types import solve_types
 from dmlprep.record import RunRecord, Verdict
+from dmlprep.record.steps import StepFacts
 
 SHOWN, HELD = 2, 4
 _TIME_LIMIT = 3000.0
@@ -132,7 +133,7 @@ def _shown(
     head: str, line: Line, record: RunRecord, files: tuple[Path, Path, Sequence[Path]], args: argparse.Namespace
 ) -> bool:
     model, out, feeds = files
-    facts: dict[str, Any] = next((step.facts for step in record.steps if step.step == "fp16"), {})
+    facts = next((step.facts for step in record.steps if step.step == "fp16"), StepFacts())
     half = Half.of(out / "model.onnx")
     verdict = _held(line, model, out / "model.onnx", feeds[SHOWN:], args.device)
     worst = max((m.error for m in verdict.outputs), default=float("nan"))
@@ -142,9 +143,9 @@ def _shown(
     values = verdict.values or [float("nan")]
     down = TASKS[line.task].__name__ in ("matte", "speech", "score")
     print(
-        f"{head}  FP32 nodes {len(facts.get('kept_fp32', {})):>3}  bytes {_percent(half.nbytes)}  "
+        f"{head}  FP32 nodes {len(facts.kept_fp32):>3}  bytes {_percent(half.nbytes)}  "
         f"convs {_percent(half.convolutions)} of {half.counted:<3} "
-        f"search {facts.get('search_seconds', 0):>5} s {len(facts.get('trials', [])):>3} trials  "
+        f"search {facts.search_seconds:>5} s {len(facts.trials):>3} trials  "
         f"held out: {'passes' if within else 'fails ' if verdict.outputs else verdict.outcome} {worst:.4f}  "
         f"{line.task} {max(values) if down else min(values):.4f}"
         f"{'' if verdict.outcome == 'passed' else ' NOT DONE'}{'' if enough else ' TOO LITTLE IN FP16'}",

@@ -207,7 +207,7 @@ def test_a_search_keeps_no_node_for_an_output_that_proves_nothing(tmp_path: Path
     assert record.exit_code == 3
     assert "not proven by these inputs" in record.error
     assert record.steps[-1].outcome == "changed"
-    assert not record.steps[-1].facts.get("islands")
+    assert not record.steps[-1].facts.islands
 
 
 _STEPS = """

@@ -278,7 +278,8 @@ def test_bfloat16_that_onnx_runtime_has_no_kernels_for(tmp_path: Path) -> None:
     g (bfloat16[2, 8] x) => (bfloat16[2, 8] y) { e = Exp(x) y = Add(e, x) }"""
     record = _prepare(tmp_path, text, 'islands = "auto"')
     assert (record.exit_code, record.error) == (0, "")
-    assert record.steps[0].facts["emulation_error"] > 0
+    assert record.steps[0].facts.emulation_error is not None
+    assert record.steps[0].facts.emulation_error > 0
     assert "reference by onnx reference evaluator" in str(record.verdicts[0].device)
 
 

@@ -5,42 +5,42 @@ from __future__ import annotations
 import io
 from typing import Any
 
+import msgspec
 import pytest
 from rich.console import Console
 
 from dmlprep.record import DeviceInfo, OutputMetrics, RunRecord, StepRecord, Verdict
+from dmlprep.record.steps import Kept, StepFacts, Trial, Worst
 from dmlprep.report.half import half_steps, modes, worst_output
 from dmlprep.report.html import render_html
 from dmlprep.report.text import show_record
 
-FACTS: dict[str, Any] = {
-    "engine": "own",
-    "casts": 4,
-    "kept_fp32": {
-        "lstm": "recurrent: rounding adds up over time",
-        "<i>pow</i>": "user: island",
-        "sqrt": "before-the-cast: it brings a value into range",
-        "gru": "recurrent: rounding adds up over time",
+FACTS = StepFacts(
+    engine="own",
+    casts=4,
+    kept_fp32={
+        "lstm": Kept("recurrent", "rounding adds up over time"),
+        "<i>pow</i>": Kept("user", "island"),
+        "sqrt": Kept("before-the-cast", "it brings a value into range"),
+        "gru": Kept("recurrent", "rounding adds up over time"),
     },
-    "islands": {"<i>pow</i>": "<i>pow</i> peaks at 9e+04 > 65504"},
-    "island_recipe": 'keep_nodes = ["<i>pow</i>"]',
-    "trials": [{"kept": 0, "error": float("inf"), "seconds": 1.0}, {"kept": 1, "error": 0.001, "seconds": 1.0}],
-    "worst_values": [
-        {"value": "square", "peak": 9e4, "small": 0.0},
-        {"value": "tiny", "peak": 1e-5, "small": 0.875},
-    ],
-}
+    islands={"<i>pow</i>": "<i>pow</i> peaks at 9e+04 > 65504"},
+    island_recipe='keep_nodes = ["<i>pow</i>"]',
+    trials=[Trial(0, float("inf"), 1.0), Trial(1, 0.001, 1.0)],
+    worst_values=[Worst("square", 9e4, 0.0), Worst("tiny", 1e-5, 0.875)],
+)
 
 
 def _record(**facts: Any) -> RunRecord:
     device = DeviceInfo("fp16 emulation", ["FP16 storage, FP32 sums"])
+    noted = msgspec.structs.replace(FACTS, **facts)
     outputs = [OutputMetrics("a", True, max_rel=0.001), OutputMetrics("b", True, max_rel=0.0123)]
     return RunRecord(
         command="prepare",
         input="m.onnx",
         steps=[
             StepRecord("pin", "changed", 0.1, 10, 10, 2_000_000, 2_000_000),
-            StepRecord("half", "changed", 0.1, 10, 14, 2_000_000, 1_000_000, facts={**FACTS, **facts}),
+            StepRecord("half", "changed", 0.1, 10, 14, 2_000_000, 1_000_000, facts=noted),
         ],
         verdicts=[
             Verdict("parity on cpu", "passed", device=DeviceInfo("cpu"), outputs=outputs[:1], tolerance="fp16-cpu"),

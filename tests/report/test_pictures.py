@@ -13,7 +13,7 @@ from dmlprep.record.bisected import Bisected
 from dmlprep.record.facts import RunFacts
 from dmlprep.record.nodes import CrossingTable, NodeTable, NodeTables
 from dmlprep.record.printable import printable
-from dmlprep.record.steps import Profile
+from dmlprep.record.steps import Block, Profile, StepFacts
 from dmlprep.report.charts import blocks_along, error_rows, errors_along, profile_along, step_bars
 from dmlprep.report.code_pages import page_html
 from dmlprep.report.half import half_steps
@@ -146,10 +146,7 @@ def test_the_profile_and_the_blocks_along_the_model() -> None:
     assert [y < found.limit for _, y in found.points] == [False, True]
     assert "1e+06, made by b" in found.said
     assert profile_along(Profile([], [])) is None
-    facts = {
-        "casts": 1,
-        "blocks": [{"block": "the 2 nodes from n1 to n2", "nodes": 2, "error": 0.1}, {"block": "n3", "error": 1e-4}],
-    }
+    facts = StepFacts(casts=1, blocks=[Block("the 2 nodes from n1 to n2", 0.1, 2), Block("n3", 1e-4)])
     step = StepRecord("fp16", "changed", 1.0, 4, 4, 1, 1, options={"tolerance": 0.01}, facts=facts)
     (half,) = half_steps(RunRecord(command="prepare", input="m", steps=[step]))
     along = blocks_along(half, table("dddd", names=["n0", "n1", "n2", "n3"]), half.tolerance)

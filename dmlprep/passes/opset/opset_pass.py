@@ -62,17 +62,18 @@ class OpsetPass(Pass[OpsetOptions]):
     def _run(self, model: Model, context: Context) -> bool:
         before = model.opset
         target = self._choose(model, before, context)
-        context.facts["ir before"] = model.ir.ir_version
+        context.facts.ir_before = model.ir.ir_version
         if self.options.version == "auto" and context.on_cpu is not None:
             best = best_placed(model, target, self._bring, context)
             changed, target = best.changed, best.opset
             if changed:
                 model.become(best.model)
             context.findings += best.context.findings
-            context.facts |= best.context.facts
+            context.facts = best.context.facts
         else:
             changed = self._bring(model, target, context)
-        context.facts.update({"opset before": before, "opset after": target, "ir after": model.ir.ir_version})
+        facts = context.facts
+        facts.opset_before, facts.opset_after, facts.ir_after = before, target, model.ir.ir_version
         return changed
 
     def _bring(self, model: Model, target: int, context: Context) -> bool:
@@ -105,9 +106,9 @@ class OpsetPass(Pass[OpsetOptions]):
                 fix="install a newer onnx, or export the model at an opset that exists",
             )
         wanted = self.options.version
-        context.facts["opset chosen by"] = "target"
+        context.facts.opset_chosen_by = "target"
         if wanted == "auto" and context.choose_opset is not None:
-            context.facts["opset chosen by"] = "placement"
+            context.facts.opset_chosen_by = "placement"
             return max(
                 context.choose_opset(model, context.before), min(before, OLDEST)
             )  # nothing is lowered below OLDEST
@@ -115,7 +116,7 @@ class OpsetPass(Pass[OpsetOptions]):
             if before > context.target.dml_opset or before < 7:
                 return context.target.dml_opset
             return before
-        context.facts["opset chosen by"] = "option"
+        context.facts.opset_chosen_by = "option"
         highest = min(context.target.max_opset, NEWEST)
         if not OLDEST <= wanted <= highest and wanted != before:
             raise RecipeError(
@@ -133,7 +134,7 @@ class OpsetPass(Pass[OpsetOptions]):
         while True:
             work = Model(thaw(snapshot), model.path, budget=model.budget.fork())
             if before != target:
-                context.facts["weights taken out of the inputs"] = weights_out_of_inputs(work)
+                context.facts.weights_not_inputs = weights_out_of_inputs(work)
             try:
                 handled = lower(work, target, prefer_contrib=self.options.prefer_contrib, inline=frozenset(inline))
             except InlineFirst as first:
@@ -163,13 +164,13 @@ def _raise(model: Model, target: int, context: Context) -> None:
     before = model.opset
     dropped = raise_opset(model, target)
     context.report(finding("DP101", f"opset {before} -> {target}, raised by onnx's converter", kind="raised"))
-    context.facts["weights taken out of the inputs"] = dropped
+    context.facts.weights_not_inputs = dropped
 
 
 def _report(handled: Handled, before: int, target: int, context: Context) -> None:
     for kind, operators in sorted(handled.kinds.items()):
         nodes = handled.count(kind)
-        context.facts[f"nodes {kind}"] = nodes
+        context.facts.nodes_changed[kind] = nodes
         sentence = _SENTENCES.get(kind)
         if sentence is None:
             continue

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import dataclass, replace
 
 from dmlprep.analysis.knowledge import Knowledge
@@ -90,7 +91,7 @@ def best_placed(model: Model, first: int, bring: Callable[[Model, int, Context],
 
 def _brought(model: Model, opset: int, bring: Callable[[Model, int, Context], bool], context: Context) -> Brought:
     assert context.on_cpu is not None
-    work, inner = model.copy(context.before), replace(context, findings=[], facts={})
+    work, inner = model.copy(context.before), replace(context, findings=[], facts=deepcopy(context.facts))
     changed = bring(work, opset, inner)
     found = Brought(work, opset, changed, inner, context.on_cpu(work, None if changed else context.before))
     for operator in dict.fromkeys(node.operator for node in found.left):

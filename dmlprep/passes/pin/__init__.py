@@ -20,6 +20,7 @@ from dmlprep.passes.pin.sizes import Sizes, input_dims, resolve
 from dmlprep.passes.pin.values import check_names, pin_values, value_shapes
 from dmlprep.record import finding
 from dmlprep.record.hints import command_line
+from dmlprep.record.steps import Inlined
 
 __all__ = ["PinOptions", "PinPass"]
 
@@ -66,14 +67,14 @@ class PinPass(Pass[PinOptions]):
             ModelRefused: DP202 the graph contradicts a size, DP201 a dimension stays free with ``require_static``.
         """
         before = context.before or model.snapshot()
-        context.facts["constants_that_were_inputs"] = rewrite.constants_no_inputs(model.ir)
+        context.facts.constants_that_were_inputs = rewrite.constants_no_inputs(model.ir)
         options = self.options
         check_names(model.ir, options.values, options.drop)
         inlined = inline_functions(model, with_branches=bool(options.values))
         shapes = {**value_shapes(model.ir.graph, options.values), **options.shapes}
         sizes, unranked = resolve(model.ir.graph, options.sizes, shapes)
         _set_inputs(model.ir.graph, sizes, unranked)
-        context.facts["values"] = pin_values(model.ir, options.values, options.drop, context)
+        context.facts.values = pin_values(model.ir, options.values, options.drop, context)
         try:
             known = Inference.of(model.ir, sizes.by_name)
         except ModelRefused as error:
@@ -87,12 +88,12 @@ class PinPass(Pass[PinOptions]):
         removed = rewrite.remove_dead(model.ir)
         write_types(model.ir, known)
         dynamic = dynamic_report.report(model.ir, known, context)
-        context.facts["pinned"] = dict(sorted(sizes.named.items())) | {
+        context.facts.pinned = dict(sorted(sizes.named.items())) | {
             f"{name}:{axis}": size for (name, axis), size in sorted(sizes.placed.items())
         }
-        context.facts["inlined"] = {"functions": inlined, "branches": branches}
-        context.facts["nodes_removed"] = removed
-        context.facts["static"] = not dynamic
+        context.facts.inlined = Inlined(inlined, branches)
+        context.facts.nodes_removed = removed
+        context.facts.static = not dynamic
         if dynamic and self.options.require_static:
             raise ModelRefused(
                 f"{dynamic[0]}" + (f" (and {len(dynamic) - 1} more)" if len(dynamic) > 1 else ""),

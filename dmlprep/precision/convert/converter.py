@@ -22,6 +22,7 @@ from dmlprep.precision.half import FP16_MAX
 from dmlprep.precision.policy.rules import Level
 from dmlprep.precision.view import View
 from dmlprep.record import Finding, finding
+from dmlprep.record.steps import Kept
 from dmlprep.targets import Target
 
 __all__ = ["Converted", "convert"]
@@ -40,7 +41,7 @@ class Converted:
     """
 
     changed: bool
-    kept: dict[str, str] = field(default_factory=dict)
+    kept: dict[str, Kept] = field(default_factory=dict)
     rules: dict[str, int] = field(default_factory=dict)
     casts: int = 0
     findings: list[Finding] = field(default_factory=list)
@@ -93,11 +94,11 @@ def convert(
                 fix="keep the node that is named in FP32, or leave the model in FP32",
             )
     kept = {
-        names[id(node)]: f"{reason.rule}: {reason.text}"
+        names[id(node)]: Kept(reason.rule, reason.text)
         for node, reason in plan.full.items()
         if node.graph is not None and node.op_type not in ("Cast", "Constant") and view.is_float(node)
     }
-    rules = Counter(text.split(":")[0] for text in kept.values())
+    rules = Counter(one.rule for one in kept.values())
     return Converted(changed, kept, dict(rules), _count_casts(model.ir), findings)
 
 

@@ -36,13 +36,13 @@ def denotations(proto, name="x"):
 
 def test_the_record_lists_both_calls_for_each_free_dimension():
     _, context = run(image(), "denote")
-    rows = {row["name"]: row for row in context.facts["free_dimensions"]}
+    rows = {row.name: row for row in context.facts.free_dimensions}
     assert list(rows) == ["batch", "height", "width"]
-    assert rows["batch"]["python"] == [
+    assert rows["batch"].python == [
         'options.add_free_dimension_override_by_name("batch", size)',
         'options.add_free_dimension_override_by_denotation("DATA_BATCH", size)',
     ]
-    assert rows["batch"]["c"] == [
+    assert rows["batch"].c == [
         'api->AddFreeDimensionOverrideByName(options, "batch", size)',
         'api->AddFreeDimensionOverride(options, "DATA_BATCH", size)',
     ]
@@ -56,9 +56,9 @@ def test_the_calls_do_what_they_say():
     sizes = {"batch": 2, "height": 5, "width": 7}
     for way in (0, 1):
         options = ort.SessionOptions()
-        for row in context.facts["free_dimensions"]:
-            call, _, rest = row["python"][way].removeprefix("options.").partition("(")
-            getattr(options, call)(rest.split('"')[1], sizes[row["name"]])
+        for row in context.facts.free_dimensions:
+            call, _, rest = row.python[way].removeprefix("options.").partition("(")
+            getattr(options, call)(rest.split('"')[1], sizes[row.name])
         session = ort.InferenceSession(ir.to_proto(model.ir).SerializeToString(), options)
         assert session.get_inputs()[0].shape == [2, 3, 5, 7]
 
@@ -81,7 +81,7 @@ def test_a_static_model_has_no_free_dimensions():
     model = image()
     run(model, "pin", sizes={"batch": 1, "height": 2, "width": 2})
     _, context = run(model, "denote")
-    assert context.facts["free_dimensions"] == []
+    assert context.facts.free_dimensions == []
     assert context.findings == []
 
 
@@ -95,4 +95,4 @@ def test_quotes_in_names_are_escaped():
     proto = onnx.parser.parse_model(IMAGE)
     proto.graph.input[0].type.tensor_type.shape.dim[0].dim_param = 'a"b'
     _, context = run(Model(ir.from_proto(proto)), "denote")
-    assert context.facts["free_dimensions"][0]["python"][0].endswith('by_name("a\\"b", size)')
+    assert context.facts.free_dimensions[0].python[0].endswith('by_name("a\\"b", size)')

@@ -53,7 +53,7 @@ def test_the_quirk_is_found_and_rewritten_without_changing_the_outputs(case: Cas
     assert case.quirk in {h.quirk.id for h in find_quirks(before, target)}
     model, context, changed = fixed(case.model, case.target)
     assert changed
-    assert case.quirk in context.facts["rewritten"]
+    assert case.quirk in context.facts.rewritten
     assert {f.code for f in context.findings} == {"DP640"}
     assert find_quirks(read_facts(model, target.tables), target) == []
     after = ir.to_proto(model.ir)
@@ -90,7 +90,7 @@ def test_skip_leaves_a_quirk_as_it_is() -> None:
     case = next(c for c in CASES if c.name == "cast-bool")
     _, context, changed = fixed(case.model, skip=["cast-bool"])
     assert not changed
-    assert context.facts["rewritten"] == {}
+    assert context.facts.rewritten == {}
 
 
 def test_skip_of_an_unknown_quirk_is_an_error() -> None:
@@ -236,7 +236,7 @@ def test_a_node_inside_a_branch_is_rewritten_there() -> None:
         "v": rng.standard_normal(4).astype(np.float32),
     }
     after, context, _ = fixed(model)
-    assert context.facts["rewritten"] == {"matmul-vector": 2}
+    assert context.facts.rewritten == {"matmul-vector": 2}
     proto = ir.to_proto(after.ir)
     onnx.checker.check_model(proto, full_check=True)
     for choice in (True, False):
@@ -249,7 +249,7 @@ def test_two_quirks_of_one_node() -> None:
     g (float[2,1,2,3,4] x, float[4] v) => (float[2,1,2,3] y) { y = MatMul (x, v) }"""
     model = onnx.parser.parse_model(text)
     after, context, _ = fixed(model)
-    assert set(context.facts["rewritten"]) == {"matmul-rank", "matmul-vector"}
+    assert set(context.facts.rewritten) == {"matmul-rank", "matmul-vector"}
     rng = np.random.default_rng(2)
     feeds = {
         "x": rng.standard_normal((2, 1, 2, 3, 4)).astype(np.float32),
@@ -275,7 +275,7 @@ def test_weights_stay_in_their_file(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         monkeypatch.setattr(MappedTensor, name, never)
     context = Context(find_target())
     assert FixQuirksPass(FixQuirksOptions()).run(model, context)
-    assert context.facts["rewritten"] == {"constant-output": 1}
+    assert context.facts.rewritten == {"constant-output": 1}
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ def _kept(options: dict[str, object]) -> set[str]:
     context = Context(find_target())
     assert make_pass("fp16", options).run(model, context)
     assert not any(n.metadata_props for n in nodes(model.ir))
-    return {n.op_type for n in nodes(model.ir) if label(n) in context.facts["kept_fp32"]}
+    return {n.op_type for n in nodes(model.ir) if label(n) in context.facts.kept_fp32}
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_names_of_what_becomes_of_a_call() -> None:
     model = Model(ir.from_proto(onnx.parser.parse_model(_TEXT)))
     context = Context(find_target())
     make_pass("fp16", {"keep_operators": ["Abs"]}).run(model, context)
-    (name,) = context.facts["kept_fp32"]
+    (name,) = context.facts.kept_fp32
     assert name not in _TEXT
     assert _kept({"keep_nodes": [name]}) == {"Abs"}
 

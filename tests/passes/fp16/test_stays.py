@@ -55,7 +55,7 @@ def test_a_search_that_leaves_most_in_fp32_is_a_refusal_that_asks_for_less() -> 
     assert "'v60' is off by 0.019" in caught.value.fix
     said = re.search(r"a tolerance of ([0-9.]+) needs no more than (\d+) nodes", caught.value.fix)
     assert said is not None
-    kept = _drifting({"tolerance": float(said[1])}).facts["kept_fp32"]
+    kept = _drifting({"tolerance": float(said[1])}).facts.kept_fp32
     assert len(kept) <= int(said[2])
 
 

@@ -23,7 +23,7 @@ def test_a_node_that_only_took_more_types_is_relabelled() -> None:
     assert (opset(lowered), operators(lowered)) == (17, ["Conv", "Relu"])
     assert [n.name for n in lowered.graph.node] == ["c", "r"]
     assert {p.key: p.value for p in lowered.metadata_props} == {"author": "me"}
-    assert (context.facts["opset before"], context.facts["opset after"]) == (23, 17)
+    assert (context.facts.opset_before, context.facts.opset_after) == (23, 17)
     (found,) = context.findings
     assert (found.code, found.facts["kind"], found.facts["nodes"]) == ("DP101", "relabelled", 1)
 
@@ -123,7 +123,7 @@ def test_a_function_whose_nodes_need_types_is_inlined() -> None:
     lowered, context = bring(proto, 17)
     assert not lowered.functions
     assert "f" not in operators(lowered)
-    assert context.facts["nodes inlined"] == 2
+    assert context.facts.nodes_changed["inlined"] == 2
     x = np.linspace(-3, 3, 12, dtype=np.float32).reshape(2, 6)
     close(run(lowered, {"x": x}), run(proto, {"x": x}))
 
@@ -134,7 +134,7 @@ def test_other_domains_are_left_alone() -> None:
     proto = parse(text)
     lowered, context = bring(proto, 20)
     assert (opset(lowered), opset(lowered, "com.microsoft"), opset(lowered, "ai.onnx.ml")) == (20, 1, 3)
-    assert context.facts["nodes left alone"] == 1
+    assert context.facts.nodes_changed["left alone"] == 1
 
 
 def test_an_unknown_type_that_matters_is_refused() -> None:
@@ -174,7 +174,7 @@ def test_weights_listed_as_inputs_become_constants() -> None:
     g (float[2, 3] x, int64[2] shape) => (float[3, 2] y) <int64[2] shape = {3, 2}> { y = Reshape (x, shape) }"""
     lowered, context = bring(parse(text), 13)
     assert [i.name for i in lowered.graph.input] == ["x"]
-    assert context.facts["weights taken out of the inputs"] == 1
+    assert context.facts.weights_not_inputs == 1
     assert lowered.ir_version >= 4
 
 
@@ -182,10 +182,10 @@ def test_auto_asks_placement_and_says_so() -> None:
     model = opened(parse(CONV))
     context = Context(find_target(), choose_opset=lambda m, frozen: m.opset - 4)
     OpsetPass(OpsetOptions(version="auto")).run(model, context)
-    assert (model.opset, context.facts["opset chosen by"]) == (19, "placement")
+    assert (model.opset, context.facts.opset_chosen_by) == (19, "placement")
     alone = Context(find_target())
     OpsetPass(OpsetOptions(version="auto")).run(opened(parse(CONV)), alone)
-    assert (alone.facts["opset after"], alone.facts["opset chosen by"]) == (find_target().dml_opset, "target")
+    assert (alone.facts.opset_after, alone.facts.opset_chosen_by) == (find_target().dml_opset, "target")
 
 
 @pytest.mark.parametrize("version", [10, 27, 40])

@@ -44,7 +44,7 @@ def test_batch_normalization(version: int) -> None:
     assert opset(raised) == find_target().dml_opset
     assert raised.ir_version >= 4
     assert [i.name for i in raised.graph.input] == ["x"]
-    assert context.facts["weights taken out of the inputs"] == 4
+    assert context.facts.weights_not_inputs == 4
     column = (1, 3, 1, 1)
     wanted = (x - m.reshape(column)) / np.sqrt(v.reshape(column) + 1e-5) * s.reshape(column) + b.reshape(column)
     close(run(raised, {"x": x}), [wanted])

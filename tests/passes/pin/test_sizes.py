@@ -28,10 +28,10 @@ def test_minus_one_is_no_size():
     m = model("float[batch, 4] x")
     m.ir.graph.inputs[0].shape = ir.Shape([-1, 4])
     shapes, context = pin(m)
-    assert context.facts["static"] is False
+    assert context.facts.static is False
     shapes, context = pin(m, sizes={"x:0": 3})
     assert shapes == [["3", "4"]] * 2
-    assert context.facts["pinned"] == {"x:0": 3}
+    assert context.facts.pinned == {"x:0": 3}
 
 
 def test_whole_shapes_and_inputs_of_unknown_rank():

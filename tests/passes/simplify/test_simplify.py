@@ -87,7 +87,7 @@ def test_weights_are_the_same_objects_and_constants_exact(tmp_path, monkeypatch)
     add = next(n for n in m.ir.graph if n.op_type == "Add")
     constants = [v.const_value for v in add.inputs if v.const_value is not None]
     assert [c.numpy().item() for c in constants] == [np.float32(1e-12).item()]
-    assert context.facts["guard_on_values"] == "not run: no runner"
+    assert context.facts.guard_on_values == "not run: no runner"
 
 
 def test_metadata_and_producer_stay(tmp_path):
@@ -101,14 +101,14 @@ def test_metadata_and_producer_stay(tmp_path):
 def test_nothing_runs_where_the_graphs_tell_that_they_compute_the_same(tmp_path):
     changed, context = simplify(model(tmp_path), Runner(lambda array: pytest.fail("it ran")))
     assert changed
-    assert context.facts["guard_on_values"].startswith("not needed")
+    assert context.facts.guard_on_values.startswith("not needed")
 
 
 def test_values_are_compared_where_there_is_a_runner(tmp_path):
     m = model(tmp_path, turned=True)
     changed, context = simplify(m, Runner())
     assert changed
-    assert context.facts["guard_on_values"].startswith("passed on 1 feed(s)")
+    assert context.facts.guard_on_values.startswith("passed on 1 feed(s)")
 
 
 @pytest.mark.parametrize(

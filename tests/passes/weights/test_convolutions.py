@@ -92,7 +92,7 @@ def test_outputs_stay_alike(opset: int, kind: int, tmp_path: Path) -> None:
     context = run(model)
     assert rounded(model) == ["stem", "groups", "first", "second", "up", "last"]
     assert "depthwise" in next(f.message for f in context.findings if f.code == "DP417")
-    assert context.facts["convolutions"] == 6
+    assert context.facts.convolutions == 6
     assert has_few_bits(model)
     model.save(target)
     assert target.stat().st_size < source.stat().st_size * (0.5 if kind == TensorProto.FLOAT else 0.9)
@@ -178,9 +178,9 @@ def test_the_search_keeps_the_convolution_that_spoils_the_result(tmp_path: Path)
     assert record.exit_code == 0, record.error
     plain = {t.name for t in onnx.load(tmp_path / "out" / "model.onnx").graph.initializer}
     facts = next(s.facts for s in record.steps if s.step == "weights")
-    assert "first" in facts["kept"]
+    assert "first" in facts.kept
     assert "shared" in plain or any(name.startswith("shared") for name in plain)
-    assert facts["error"] <= 0.03 < facts["error_of_all"]
+    assert facts.error <= 0.03 < facts.error_of_all
 
 
 @pytest.mark.dml

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tomllib
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
@@ -15,6 +14,7 @@ import dmlprep
 from dmlprep.errors import ModelRefused
 from dmlprep.model import Model
 from dmlprep.passes import Context, make_pass
+from dmlprep.record.steps import StepFacts
 from dmlprep.targets import find_target
 
 WIDTH, LAYERS = 64, 8
@@ -51,12 +51,12 @@ def layers(path: Path, *planted: int) -> Path:
     return path
 
 
-def prepared(source: Path, out: Path, **options: object) -> tuple[dmlprep.Record, dict[str, Any]]:
+def prepared(source: Path, out: Path, **options: object) -> tuple[dmlprep.Record, StepFacts]:
     recipe = source.with_name("few.toml")
     rows = "".join(f"{name} = {str(value).lower()}\n" for name, value in options.items())
     recipe.write_text(f'doc = "few bits"\n[step.weights]\nleast = 64\n{rows}')
     record = dmlprep.prepare(source, out=out, recipe=str(recipe))
-    return record, next((dict(s.facts) for s in record.steps if s.step == "weights"), {})
+    return record, next((s.facts for s in record.steps if s.step == "weights"), StepFacts())
 
 
 def products(path: Path) -> list[str]:
@@ -70,10 +70,10 @@ def test_the_products_that_spoil_the_result_keep_their_weights(planted: tuple[in
     assert record.exit_code == 0, record.error
     wanted = [f"layer{layer}" for layer in planted]
     assert products(tmp_path / "out" / "model.onnx") == wanted
-    assert sorted(facts["kept"]) == wanted
-    assert facts["error"] <= 0.2
-    assert facts["kept_bytes"] == len(planted) * WIDTH * WIDTH * 4
-    assert facts["bytes_to_round"] == LAYERS * WIDTH * WIDTH * 4
+    assert sorted(facts.kept) == wanted
+    assert facts.error <= 0.2
+    assert facts.kept_bytes == len(planted) * WIDTH * WIDTH * 4
+    assert facts.bytes_to_round == LAYERS * WIDTH * WIDTH * 4
     told = [f for step in record.steps for f in step.findings]
     assert [f.node for f in told if f.code == "DP418"] == wanted
     assert [f.code for f in told if f.code == "DP416"] == ["DP416"]
@@ -83,7 +83,7 @@ def test_the_products_that_spoil_the_result_keep_their_weights(planted: tuple[in
 def test_the_recipe_line_gives_the_same_file_without_a_search(tmp_path: Path) -> None:
     source = layers(tmp_path / "m.onnx", 2)
     _, facts = prepared(source, tmp_path / "searched", search='"auto"', tolerance=0.2)
-    keep = tomllib.loads(facts["keep_recipe"])["keep_nodes"]
+    keep = tomllib.loads(facts.keep_recipe)["keep_nodes"]
     prepared(source, tmp_path / "named", keep_nodes=keep)
     one, other = (onnx.load(tmp_path / name / "model.onnx") for name in ("searched", "named"))
     assert one.graph == other.graph
@@ -109,6 +109,6 @@ def test_a_search_that_was_stopped_goes_on(tmp_path: Path) -> None:
     given = {"search": '"auto"', "tolerance": 0.2, "journal": f"'{journal}'"}
     _, first = prepared(source, tmp_path / "one", **given)
     _, second = prepared(source, tmp_path / "two", **given)
-    assert first["kept"] == second["kept"]
-    assert [t["error"] for t in first["trials"]] == [t["error"] for t in second["trials"]]
-    assert second["search_seconds"] < first["search_seconds"]
+    assert first.kept == second.kept
+    assert [t["error"] for t in first.trials] == [t["error"] for t in second.trials]
+    assert second.search_seconds < first.search_seconds

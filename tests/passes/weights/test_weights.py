@@ -80,7 +80,7 @@ def test_outputs_stay_alike(options: dict[str, object], tied: bool, tmp_path: Pa
     context = run(model, options)
     assert operators(model) == ["Gather", *["MatMulNBits"] * 4]
     assert has_few_bits(model)
-    assert context.facts["products"] == 4
+    assert context.facts.products == 4
     model.save(target)
     ids = np.arange(12, dtype=np.int64).reshape(1, 12)
     before, after = (
@@ -143,7 +143,7 @@ def test_rows_of_embeddings_in_8_bits(kind: int, tied: bool, tmp_path: Path) -> 
     source, target = decoder(tmp_path / "m.onnx", tied=tied, kind=kind), tmp_path / "few.onnx"
     model = Model.open(source)
     context = run(model, {"embeddings": "int8", "bits": 8})
-    assert context.facts["tables"] == 1
+    assert context.facts.tables == 1
     assert "table" not in model.ir.graph.initializers
     model.save(target)
     assert compare(source, target, tolerance="rel:0.03").outcome == "passed"

@@ -91,8 +91,8 @@ def test_the_policy_keeps_one_node_less_where_squares_leave_the_range(scale, end
     want = [run(model, feed)["y"] for feed in feeds]
     context = Context(find_target(), runner=InProcess(feeds))
     make_pass("fp16", {"islands": "auto", "tolerance": 0.002}).run(model, context)
-    assert list(context.facts["islands"]) == islands
-    assert len(context.facts["kept_fp32"]) == (3 if islands else 4)
+    assert list(context.facts.islands) == islands
+    assert len(context.facts.kept_fp32) == (3 if islands else 4)
     shadow = emulate(model)
     for one, feed in zip(want, feeds, strict=True):
         assert relative(one, run(shadow, feed)["y"]) < 1e-3

@@ -61,25 +61,28 @@ def _searched(**options: object) -> tuple[Model, Context]:
 def test_the_front_end_stays_in_fp32_and_the_network_does_not() -> None:
     model, context = _searched()
     facts = context.facts
-    assert facts["trials"][0]["error"] > 0.05
-    assert facts["emulation_error"] <= 0.01
-    kept = set(facts["islands_computing"])
+    assert (facts.trials[0].error or 0) > 0.05
+    assert facts.emulation_error is not None
+    assert facts.emulation_error <= 0.01
+    kept = set(facts.islands_computing)
     assert {"re", "im", "rr", "ii", "power"} <= kept
-    assert "log" in facts["kept_fp32"]
+    assert "log" in facts.kept_fp32
     assert not kept & {f"conv{i}" for i in range(2, _LAYERS)}
     gain = gained(model)
     assert gain.saved > 0.3
     assert gain.in_fp32 < 0.2
-    assert facts["blocks"]
-    error = f"{facts['emulation_error']:.2g}"
-    assert all(f"with it in FP32 {error}" in why for why in facts["islands"].values())
-    assert "of its values are below FP16's normal range" in facts["islands"]["power"]
+    assert facts.blocks
+    error = f"{facts.emulation_error:.2g}"
+    assert all(f"with it in FP32 {error}" in why for why in facts.islands.values())
+    assert "of its values are below FP16's normal range" in facts.islands["power"]
 
 
 def test_a_search_ends_in_time_with_what_it_has() -> None:
     _, context = _searched(max_seconds=1e-6)
-    assert len(context.facts["trials"]) <= 24
-    assert context.facts["emulation_error"] <= 0.01
+    assert len(context.facts.trials) <= 24
+    assert context.facts.emulation_error is not None
+    assert context.facts.emulation_error <= 0.01
     _, context = _searched(max_trials=12)
-    assert len(context.facts["trials"]) <= 12
-    assert context.facts["emulation_error"] <= 0.01
+    assert len(context.facts.trials) <= 12
+    assert context.facts.emulation_error is not None
+    assert context.facts.emulation_error <= 0.01

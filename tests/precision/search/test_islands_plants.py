@@ -42,20 +42,22 @@ def test_one_fault_is_found_in_few_trials(shape, plant, depth, most):
     model = _planted(shape, plant, depth)
     feeds = [feeds_for(model, seed) for seed in range(2)]
     context = _run(model, {"islands": "auto", "tolerance": 0.015}, feeds)
-    assert context.facts["trials"][0]["error"] > 0.015
-    assert context.facts["emulation_error"] <= 0.015
-    assert len(context.facts["trials"]) <= 12
-    assert 1 <= len(context.facts["islands"]) <= most
-    assert len(context.facts["islands_computing"]) <= 5
-    assert {f.node for f in context.findings if f.code == "DP405"} == set(context.facts["islands_computing"])
+    assert (context.facts.trials[0].error or 0) > 0.015
+    assert context.facts.emulation_error is not None
+    assert context.facts.emulation_error <= 0.015
+    assert len(context.facts.trials) <= 12
+    assert 1 <= len(context.facts.islands) <= most
+    assert len(context.facts.islands_computing) <= 5
+    assert {f.node for f in context.findings if f.code == "DP405"} == set(context.facts.islands_computing)
 
 
 @pytest.mark.parametrize(("shape", "depth"), [("bert", 0.7), ("convnext", 0.5)])
 def test_large_weights_that_are_undone_behind_are_rescaled_without_a_search(shape, depth):
     model = _planted(shape, "weights", depth)
     context = _run(model, {"islands": "auto", "tolerance": 0.015}, [feeds_for(model, seed) for seed in range(2)])
-    assert [trial["kept"] for trial in context.facts["trials"]] == [0]
-    assert context.facts["emulation_error"] <= 0.015
+    assert [trial.kept for trial in context.facts.trials] == [0]
+    assert context.facts.emulation_error is not None
+    assert context.facts.emulation_error <= 0.015
     assert [f.node for f in context.findings if f.code == "DP408"] == ["grown_weights"]
 
 
@@ -65,9 +67,10 @@ def test_a_fault_at_a_normalisation(plant):
     model = _planted("bert", plant, 0.5)
     feeds = [feeds_for(model, seed) for seed in range(2)]
     context = _run(model, {"islands": "auto", "tolerance": 0.015}, feeds)
-    assert context.facts["emulation_error"] <= 0.015
-    assert len(context.facts["trials"]) <= 12
-    assert len(context.facts["islands_computing"]) <= (7 if plant == "residual" else 4)
+    assert context.facts.emulation_error is not None
+    assert context.facts.emulation_error <= 0.015
+    assert len(context.facts.trials) <= 12
+    assert len(context.facts.islands_computing) <= (7 if plant == "residual" else 4)
 
 
 @pytest.mark.parametrize("plant", ["scores", "variance", "cancel"])
@@ -75,14 +78,14 @@ def test_the_recipe_lines_give_the_same_file_without_a_search(plant):
     found = _planted("bert", plant, 0.5)
     feeds = [feeds_for(found, seed) for seed in range(2)]
     context = _run(found, {"islands": "auto", "tolerance": 0.015}, feeds)
-    lines = tomllib.loads(context.facts["island_recipe"])
+    lines = tomllib.loads(context.facts.island_recipe)
     again = _planted("bert", plant, 0.5)
     repeated = _run(again, lines, feeds)
-    assert "trials" not in repeated.facts
+    assert not repeated.facts.trials
     assert proto_of(again).SerializeToString(deterministic=True) == proto_of(found).SerializeToString(
         deterministic=True
     )
-    assert repeated.facts["kept_fp32"].keys() == context.facts["kept_fp32"].keys()
+    assert repeated.facts.kept_fp32.keys() == context.facts.kept_fp32.keys()
 
 
 class _Interrupted(InProcess):
@@ -120,8 +123,8 @@ def test_a_stopped_search_goes_on_where_it_was(tmp_path):
     rest = InProcess(feeds)
     got, again = search(rest, journal)
     assert rest.runs < whole.runs
-    assert [t["error"] for t in again.facts["trials"]] == [t["error"] for t in context.facts["trials"]]
-    assert again.facts["islands"] == context.facts["islands"]
+    assert [t.error for t in again.facts.trials] == [t.error for t in context.facts.trials]
+    assert again.facts.islands == context.facts.islands
     assert sum(1 for _ in nodes(got.ir)) == sum(1 for _ in nodes(want.ir))
     # what one run had done, the next did not do again, but for the run that was stopped and the FP32 outputs
     assert spent + rest.runs <= whole.runs + 3 * 3
