@@ -110,5 +110,5 @@ def test_a_search_that_was_stopped_goes_on(tmp_path: Path) -> None:
     _, first = prepared(source, tmp_path / "one", **given)
     _, second = prepared(source, tmp_path / "two", **given)
     assert first.kept == second.kept
-    assert [t["error"] for t in first.trials] == [t["error"] for t in second.trials]
+    assert [t.error for t in first.trials] == [t.error for t in second.trials]
     assert second.search_seconds < first.search_seconds
