@@ -34,7 +34,7 @@ class PreparedModelFacts(msgspec.Struct, frozen=True):
     placement: PlacementFacts | None = None
 
 
-class GenaiFacts(msgspec.Struct, omit_defaults=True):
+class GenaiFacts(msgspec.Struct):
     """What ``genai prepare`` did to a folder.
 
     Attributes:
