@@ -47,7 +47,7 @@ def _prepare(path: Path, pins: dict[str, int], out: Path, recipe: str) -> dict[s
 def test_a_fixture_is_prepared_and_proved_on_directml(name: str, recipe: str, tmp_path: Path) -> None:
     one = fixture(name)
     record = _prepare(one.path, one.pins, tmp_path / "out", recipe)
-    (verdict,) = [v for v in record["verdicts"] if v["check"] == "parity on dml"]
+    (verdict,) = [v for v in record["verdicts"] if v["check"] == {"measure": "parity", "provider": "dml"}]
     assert verdict["outcome"] == "passed"
     assert verdict["device"]["name"].startswith("dml on ")
     assert verdict["tolerance"].startswith("fp16-dml" if "fp16" in recipe else "fp32-dml")
@@ -75,7 +75,7 @@ def test_names_that_no_code_page_holds_together(tmp_path: Path) -> None:
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     onnx.save(model, str(path), save_as_external_data=True, location="данные データ.bin", size_threshold=0)
     record = _prepare(path, {"пакет": 2}, tmp_path / "результат 結果", "@vision-fp16")
-    (verdict,) = [v for v in record["verdicts"] if v["check"] == "parity on dml"]
+    (verdict,) = [v for v in record["verdicts"] if v["check"] == {"measure": "parity", "provider": "dml"}]
     assert verdict["outcome"] == "passed"
     assert [output["output"] for output in verdict["outputs"]] == ["出力"]
 

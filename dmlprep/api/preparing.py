@@ -46,7 +46,7 @@ def prepare(
     """Make a model ready for DirectML, prove that it still computes the same, and write it.
 
     >>> record = dmlprep.prepare("model.onnx", out="fresh", pins={"batch": 1}, device="cpu")
-    >>> [(verdict.check, verdict.outcome) for verdict in record.verdicts]
+    >>> [(str(verdict.check), verdict.outcome) for verdict in record.verdicts]
     [('parity on cpu', 'passed')]
 
     Args:

@@ -80,7 +80,7 @@ class DmlprepBuildHook(BuildHookInterface):  # type: ignore[type-arg]
             feeds=[root / feed for feed in entry.get("feeds", [])],
             external_data=entry.get("external_data", False),
         )
-        return (record.error or "it failed") if record.exit_code else ""
+        return str(record.error or "it failed") if record.exit_code else ""
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
         """Remove what was prepared: it is inside the wheel now."""

@@ -89,7 +89,7 @@ class ProgressObserver(Observer):
 
     def check_finished(self, verdict: Verdict) -> None:
         kept = f", measured {verdict.measured[:10]} and kept" if verdict.measured else ""
-        self._end(f"{verdict.outcome}{kept}", verdict.check)
+        self._end(f"{verdict.outcome}{kept}", str(verdict.check))
 
     def measured(self, found: Bench) -> None:
         self._end(f"{found.rounds} rounds in {found.seconds:.0f} s", "bench")

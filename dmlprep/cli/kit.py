@@ -195,7 +195,7 @@ def verify(result: Path, require_dml: bool, quiet: bool, output_format: str, **o
     show_verdict(verdict, output_format, quiet=quiet)
     if merged is not None and output_format == "text" and not quiet:
         echo(f"the verdict is in {merged}")
-    if require_dml and verdict.provider != "dml":
+    if require_dml and verdict.check.provider != "dml":
         echo("no DirectML ran, and one was required", err=True)
         return 3
     return verdict.exit_code

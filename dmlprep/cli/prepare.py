@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -25,6 +26,7 @@ from dmlprep.cli.output import echo, echo_commands, print_error, print_json_text
 from dmlprep.cli.project import completed, project_options, the_project
 
 if TYPE_CHECKING:
+    from dmlprep.errors import DmlprepError
     from dmlprep.model.pinned import Value
     from dmlprep.pipeline.buckets import BucketRun
     from dmlprep.project import Project
@@ -75,7 +77,7 @@ __all__ = ["command"]
     "--record",
     "record_to",
     type=click.Path(path_type=Path),
-    help="Write the run's record here as well, also when the model is refused.",
+    help="Write the run's record here as well, also when the run fails.",
 )
 @click.option(
     "--html",
@@ -154,6 +156,8 @@ def command(
                 else:
                     record = api.prepare(model, out=place, pins=sizes, **wanted)
         except DmlprepError as error:
+            if record_to is not None:
+                _write_error(error, model, record_to)
             if output_format == "msbuild":
                 from dmlprep.report import msbuild
 
@@ -204,6 +208,16 @@ def _write_views(
         write_html(record, html, force=True)
     if depfile is not None and record.exit_code == 0:
         api.write_depfile(record, depfile, form)
+
+
+def _write_error(error: DmlprepError, model: Path, to: Path) -> None:
+    """Write the record of a run that came to no outcome; what is read of it is the error."""
+    from dmlprep import api
+    from dmlprep.record import RunError, RunRecord
+
+    record = RunRecord("prepare", str(model), exit_code=error.exit_code, error=RunError.of(error))
+    with contextlib.suppress(OSError, type(error)):  # the error itself goes before a record that cannot be written
+        api.write_record(record, to)
 
 
 def _prepared_buckets(

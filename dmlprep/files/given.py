@@ -75,10 +75,12 @@ def check_plain(path: Path, limit: int | None = None) -> int:
         status = path.stat()
     except ValueError as error:
         raise Unfit("no path has a zero byte", "check the path") from error
-    kinds = ((stat.S_ISDIR, "a directory"), (stat.S_ISFIFO, "a pipe"), (stat.S_ISSOCK, "a socket"))
+    if stat.S_ISDIR(status.st_mode):
+        raise Unfit("this is a directory", "name a file")
     if not stat.S_ISREG(status.st_mode):
+        kinds = ((stat.S_ISFIFO, "a pipe"), (stat.S_ISSOCK, "a socket"))
         kind = next((name for holds, name in kinds if holds(status.st_mode)), "a device")
-        raise Unfit(f"this is {kind}", "name a file" if kind == "a directory" else "save it to a file first")
+        raise Unfit(f"this is {kind}", "save it to a file first")
     if limit is not None and status.st_size > limit:
         raise _too_large(status.st_size, limit)
     return status.st_size

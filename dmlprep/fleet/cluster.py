@@ -170,7 +170,7 @@ class ClusterEngine:
             try:
                 order, bodies = self._cargo.load(self._client, task)
             except DmlprepError as error:
-                self._events.put(Ended(task.name, error.exit_code, str(error)))
+                self._events.put(Ended(task.name, error.exit_code, str(error), code=error.code))
                 return
         future = self._client.submit(
             _at_worker,
@@ -261,7 +261,7 @@ class ClusterEngine:
                 try:
                     self._cargo.deliver(name, made)
                 except DmlprepError as wrong:
-                    return Ended(name, wrong.exit_code, str(wrong), seconds)
+                    return Ended(name, wrong.exit_code, str(wrong), seconds, wrong.code)
             return Ended(name, ended, error, seconds)
         if future.status == "cancelled":
             return Ended(name, code, "the scheduler is gone, or has forgotten the job")

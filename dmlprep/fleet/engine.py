@@ -55,14 +55,16 @@ class Ended:
 
     Attributes:
         exit_code: of the command; 3 where it was ended for its memory, or never came to run.
-        error: what it said was wrong, with its remedy; empty for a good one.
+        error: what was wrong, for people; empty for a good one. What the job's record says goes before it.
         seconds: wall time.
+        code: the finding code of ``error``.
     """
 
     name: str
     exit_code: int
     error: str = ""
     seconds: float = 0.0
+    code: str = ""
 
 
 Event = Started | Progress | Ended

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import math
 import queue
-import re
 import subprocess
 import tempfile
 import threading
@@ -22,13 +21,13 @@ from dmlprep.runtime.offsite.limits import VARIABLE, MemoryLimit
 from dmlprep.runtime.starting import Started as Process
 from dmlprep.runtime.starting import module_command, start
 
-__all__ = ["LocalEngine", "what_was_wrong"]
+__all__ = ["LocalEngine"]
 
 _LOOK = 0.5
 """Seconds between two looks at a job's memory."""
 
-_LINES, _LONGEST = 400, 4000
-"""Lines of a job that are kept, and bytes of a line."""
+_LINES, _LONGEST = 3, 4000
+"""Last lines of a job that an error shows where the job left no record, and bytes of a line."""
 
 _LEAVE = 5.0
 """Seconds that a killed job has to be gone."""
@@ -183,7 +182,7 @@ class LocalEngine:
         reader.join(_LOOK)  # a process that it left behind may hold the pipe
         if code == 0:
             return 0, ""
-        said = what_was_wrong(list(lines))
+        said = " ".join(line.strip() for line in lines)
         if code in (1, 2, 3, 70):
             return code, said
         how = f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code:#x}"
@@ -201,19 +200,3 @@ class LocalEngine:
                 lines.append(line)
                 if line and not self._closed:
                     self._events.put(Progress(name, line))
-
-
-_ERROR = re.compile(r"(?:internal )?error: (.*)", re.IGNORECASE)
-
-
-def what_was_wrong(lines: list[str]) -> str:
-    """What a command of dmlprep says of its error, on one line, with the remedy in parentheses."""
-    at = next((i for i in reversed(range(len(lines))) if _ERROR.match(lines[i])), None)
-    if at is None:
-        return " ".join(line.strip() for line in lines[-3:])
-    found = _ERROR.match(lines[at])
-    what = [found[1] if found else "", *(line.strip() for line in lines[at + 1 :])]
-    text, fix = " ".join(what).strip(), ""
-    if " fix: " in f" {text}":
-        text, _, fix = text.partition("fix: ")
-    return f"{text.strip()} ({fix.strip()})" if fix else text

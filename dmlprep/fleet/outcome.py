@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from dmlprep._version import __version__
-from dmlprep.errors import InputError, InternalError
+from dmlprep.errors import InputError, InternalError, UsageError
 from dmlprep.fleet.engine import Ended
 from dmlprep.fleet.matrix import Job
 from dmlprep.fleet.places import MODEL, RECORD, REPORT
-from dmlprep.record import CODES, Finding, RunRecord
+from dmlprep.record import CODES, Finding, RunError, RunRecord
 from dmlprep.record.fleet import JobRecord
 from dmlprep.record.headline import headline
 
 __all__ = ["Done", "done", "read_record", "without_record"]
 
 _NO_RECORD = "DP906"
+_RAISED = {UsageError.exit_code, InternalError.exit_code}
+"""Exit codes of runs that came to no outcome: their records hold an error and nothing else."""
+
 _OF_THE_MODEL = {"DP001", "DP016", "DP017"}
 """Codes of files that are no model: the same bytes are none the next time."""
 
@@ -60,6 +62,8 @@ def done(job: Job, ended: Ended, record: RunRecord | None, key: str, *, kept: bo
     """
     if record is None or record.exit_code != ended.exit_code:
         return without_record(job, ended, key, kept=kept)
+    if record.exit_code in _RAISED and record.error is not None:
+        return without_record(job, replace(ended, error=str(record.error), code=record.error.code), key, kept=kept)
     news = headline(record)
     placed = record.facts.placement_after
     compared = [v for v in record.verdicts if v.decides and v.outputs]
@@ -74,7 +78,7 @@ def done(job: Job, ended: Ended, record: RunRecord | None, key: str, *, kept: bo
         output=f"{job.name}/{MODEL}" if ended.exit_code == 0 else "",
         level=news.level,
         summary=news.text,
-        error=record.error,
+        error=str(record.error or ""),
         nodes=placed.nodes if placed is not None else None,
         dml_nodes=placed.dml_nodes if placed is not None else None,
         worst_error=max(errors) if errors else None,
@@ -95,12 +99,11 @@ def without_record(job: Job, ended: Ended, key: str, *, kept: bool = False) -> D
     if ended.exit_code == 0:
         ended = replace(ended, exit_code=InternalError.exit_code)
     row = _row(job, ended, key, kept=kept, level="bad", error=error, summary=error)
-    named = re.search(r"\[(DP\d{3})\]", error)
-    code = named[1] if named and named[1] in CODES else _NO_RECORD
+    code = ended.code if ended.code in CODES else _NO_RECORD
     found = Finding(code=code, severity="error", message=error)
     record = RunRecord(command="prepare", input=str(job.model), version=__version__, target=job.target)
     record.recipe, record.exit_code = job.written, ended.exit_code
-    return Done(row, _light(job, record, [found], ""), {}, lasting=code in _OF_THE_MODEL)
+    return Done(row, _light(job, record, [found], None), {}, lasting=code in _OF_THE_MODEL)
 
 
 def _row(job: Job, ended: Ended, key: str, **more: Any) -> JobRecord:
@@ -118,7 +121,7 @@ def _row(job: Job, ended: Ended, key: str, **more: Any) -> JobRecord:
     )
 
 
-def _light(job: Job, record: RunRecord, findings: list[Finding], error: str) -> RunRecord:
+def _light(job: Job, record: RunRecord, findings: list[Finding], error: RunError | None) -> RunRecord:
     """The record without steps, verdicts and facts, which take most of its memory."""
     return RunRecord(
         command=record.command,

@@ -42,6 +42,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         key: digest of what the job depended on, data files aside.
         exit_code: ``None`` while it runs, and where that run was ended.
         error: why it is not good.
+        code: the finding code of ``error``, where there is no record.
         seconds: that it took.
         reads: SHA-256 of the model's data files by path, relative to the fleet's file.
         files: SHA-256 of what it wrote, by name.
@@ -52,6 +53,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     key: str
     exit_code: int | None = None
     error: str = ""
+    code: str = ""
     seconds: float = 0.0
     reads: dict[str, str] = {}
     files: dict[str, str] = {}

@@ -202,7 +202,7 @@ class _Run:
                 raise OutputError("another run works on this job", where=str(place.folder), fix="wait, and run again")
             state = place.state()
             if not self._request.fresh and (kept := place.kept(key, self._digests)) is not None:
-                ended = Ended(job.name, kept.exit_code or 0, kept.error, kept.seconds)
+                ended = Ended(job.name, kept.exit_code or 0, kept.error, kept.seconds, kept.code)
                 found = done(job, ended, read_record(place.folder / RECORD), key, kept=True)
                 if found.lasting:
                     lock.close()
@@ -212,7 +212,7 @@ class _Run:
         except (OSError, UsageError) as error:
             lock.close()
             wrong = unreadable(error, Path(error.filename or job.model)) if isinstance(error, OSError) else error
-            self._end(without_record(job, Ended(job.name, wrong.exit_code, str(wrong)), key))
+            self._end(without_record(job, Ended(job.name, wrong.exit_code, str(wrong), code=wrong.code), key))
             return None
         self._active[job.name] = _Active(job, key, place, state, lock)
         self._announce(job)
@@ -259,11 +259,13 @@ class _Run:
                     record=record if found.row.record else None,
                     reads=found.data,
                     error=found.row.error,
+                    code="" if found.row.record else found.findings.findings[0].code,
                     seconds=ended.seconds,
                     lasting=lasting,
                 )
             except OutputError as error:
-                found = without_record(active.job, Ended(active.job.name, error.exit_code, str(error)), active.key)
+                failed = Ended(active.job.name, error.exit_code, str(error), code=error.code)
+                found = without_record(active.job, failed, active.key)
             with contextlib.suppress(OSError):
                 remove(record)
         return found

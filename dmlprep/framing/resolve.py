@@ -33,7 +33,7 @@ def resolve(
     """
     version = model.graph.opset_imports.get("", 1)
     if version < _OPSET:
-        raise refused("step frame", f"a frame needs opset {_OPSET}, the model has {version}", "put [step.opset] before")
+        raise refused("", f"a frame needs opset {_OPSET}, the model has {version}", "put [step.opset] before")
     pictures = [_picture(model, name, options) for name, options in inputs.items()]
     return Frame(
         pictures=pictures,

@@ -31,7 +31,7 @@ from dmlprep.model import Model
 from dmlprep.model.unchanged import Unchanged
 from dmlprep.pipeline import Observer
 from dmlprep.recipe import Recipe, load_recipe
-from dmlprep.record import RunRecord, Verdict, finding
+from dmlprep.record import Check, RunError, RunRecord, Verdict, finding
 from dmlprep.record.facts import RunFacts
 from dmlprep.record.generation import GenaiProof
 from dmlprep.record.language_models import BuilderFacts, GenaiFacts, PreparedModelFacts
@@ -134,7 +134,7 @@ def prepare_genai(request: GenaiRequest) -> RunRecord:
             given = _built(run, staging / "built") if built else _given(run)
             _make(run, given, staging, out, began)
     except (ModelRefused, ToolFailed, CheckNotRun) as refused:
-        record.exit_code, record.error = refused.exit_code, str(refused)
+        record.exit_code, record.error = refused.exit_code, RunError.of(refused)
         code = refused.code or "DP878"
         record.findings.append(finding(code, refused.what, node=refused.where, severity="error", remedy=refused.fix))
     if record.exit_code:
@@ -276,7 +276,7 @@ def _models(run: _Run, given: GenaiFolder, place: Path) -> Mapping[Path, Prepare
             # The proof and the folder for the CPU still read what this run of the steps has watched until now.
             run.source.take_digests({Path(path): sha for path, sha in one.record.facts.digests.items()})
         if one.record.exit_code:
-            record.exit_code, record.error = one.record.exit_code, f"{file.name}: {one.record.error}"
+            record.exit_code, record.error = one.record.exit_code, _inside(file.name, one.record.error)
             break
     root = request.source if run.built else given.path
     record.facts.digests = {_shown(Path(path), given, root): sha for path, sha in digest.items()}
@@ -334,11 +334,20 @@ def _refuse_beams(given: GenaiFolder) -> None:
         )
 
 
+def _inside(name: str, error: RunError | None) -> RunError | None:
+    """The error of a model's run, in that of its folder."""
+    where = f"{name}: {error.where}" if error is not None and error.where else name
+    return msgspec.structs.replace(error, where=where) if error is not None else None
+
+
 def _note(record: RunRecord, one: PreparedModel, name: str) -> None:
     """What a model's run said, in the record of the folder."""
     run, head = one.record, f"{name}: " if name else ""
     record.steps += [msgspec.structs.replace(step, step=head + step.step) for step in run.steps]
-    record.verdicts += [msgspec.structs.replace(verdict, check=head + verdict.check) for verdict in run.verdicts]
+    record.verdicts += [
+        msgspec.structs.replace(verdict, check=msgspec.structs.replace(verdict.check, model=name))
+        for verdict in run.verdicts
+    ]
     record.findings += run.findings
     if not record.input_sha256:  # the first is the decoder, where there is one
         record.input_sha256 = run.input_sha256
@@ -395,7 +404,7 @@ def _proved(run: _Run, given: GenaiFolder, made: GenaiFolder) -> bool:
     """Whether the result may appear."""
     record, request = run.record, run.request
     if request.prover is None:
-        verdicts = [Verdict(check="proof", outcome="not-run", reason="it was not asked for", decides=False)]
+        verdicts = [Verdict(Check("proof"), outcome="not-run", reason="it was not asked for", decides=False)]
     else:
         request.observer.check_started("proof")
         proof = request.prover(given, made)
@@ -407,6 +416,6 @@ def _proved(run: _Run, given: GenaiFolder, made: GenaiFolder) -> bool:
     record.verdicts += verdicts
     deciding = [v for v in record.verdicts if v.decides and v.outcome != "passed"]
     for one in sorted(deciding, key=lambda v: v.exit_code):
-        record.exit_code, record.error = one.exit_code, f"{one.check}: {one.outcome}: {one.reason}"
+        record.exit_code, record.error = one.exit_code, RunError(f"{one.check}: {one.outcome}: {one.reason}")
         return False
     return True

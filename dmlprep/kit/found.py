@@ -9,7 +9,7 @@ from pathlib import Path
 from dmlprep.errors import InputError, RecipeError
 from dmlprep.model.unchanged import Unchanged
 from dmlprep.recipe import ParitySettings, load_recipe
-from dmlprep.record import RunRecord
+from dmlprep.record import Check, RunRecord
 
 __all__ = ["FromRecord", "from_record", "record_beside"]
 
@@ -77,7 +77,7 @@ def from_record(model: Path, digest: str, files: Unchanged) -> FromRecord:
         )
     asked, count, metric = "auto", 2, ""
     for verdict in record.verdicts:
-        if verdict.check == "parity on cpu" and verdict.tolerance:
+        if verdict.check == Check("parity", "cpu") and verdict.tolerance:
             count, metric = verdict.feeds or count, verdict.metric
             base, comma, bounds = verdict.tolerance.partition(": ")[0].partition(",")
             if not metric:

@@ -21,7 +21,7 @@ from dmlprep.kit.keyfiles import check_kit_seal, check_result_seal, packer_key
 from dmlprep.metrics import Tolerance, UserMetric, proves
 from dmlprep.model.saving import write_file
 from dmlprep.parity.judging import Judge, difference, no_output
-from dmlprep.record import DeviceInfo, Finding, OutputMetrics, RunRecord, Verdict, finding
+from dmlprep.record import Check, DeviceInfo, Finding, OutputMetrics, RunError, RunRecord, Verdict, finding
 from dmlprep.runtime.offsite.integrity import MANIFEST, file_digest
 from dmlprep.runtime.offsite.keys import KIT_SEAL, RESULT_SEAL
 
@@ -155,9 +155,7 @@ def _with_origin(verdict: Verdict, *, keyed: bool, sealed: bool) -> Verdict:
         why = "it is signed, but no key was given to check that" if sealed else "it is not signed"
         text = f"nothing proves who wrote this result, nor that {device.name} ran: {why}"
         findings = [*verdict.findings, finding("DP815", text)]
-    return msgspec.structs.replace(
-        verdict, device=DeviceInfo(device.name, [*device.details, origin]), findings=findings
-    )
+    return msgspec.structs.replace(verdict, device=device.also(origin), findings=findings)
 
 
 def _check_model(model: Path, manifest: Manifest) -> None:
@@ -187,17 +185,21 @@ def _record(path: Path, manifest: Manifest) -> RunRecord:
 def _merged(record: RunRecord, verdict: Verdict) -> RunRecord:
     """The record with the verdict instead of an earlier one of the same check, and of those that did not run."""
     # A run that fails by its own checks leaves no model, and so nothing that a kit could hold.
-    failed_before = any(v.kit and v.outcome == "failed" for v in record.verdicts)
+    failed_before = any(v.check.kit and v.outcome == "failed" for v in record.verdicts)
     record.verdicts = [
         v
         for v in record.verdicts
         if v.check != verdict.check
-        and not (v.outcome == "not-run" and v.provider == verdict.provider and (v.kit or verdict.outcome != "not-run"))
+        and not (
+            v.outcome == "not-run"
+            and v.check.provider == verdict.check.provider
+            and (v.check.kit or verdict.outcome != "not-run")
+        )
     ] + [verdict]
-    failed = next((v for v in record.verdicts if v.kit and v.outcome == "failed"), None)
+    failed = next((v for v in record.verdicts if v.check.kit and v.outcome == "failed"), None)
     if record.exit_code == 0 or failed_before:
         record.exit_code = failed.exit_code if failed is not None else 0
-        record.error = f"{failed.check} failed: {failed.reason}" if failed is not None else ""
+        record.error = RunError(f"{failed.check} failed: {failed.reason}") if failed is not None else None
     return record
 
 
@@ -208,13 +210,9 @@ def _judge(
     adapter = result.device.get("adapter", "")
     tolerance = manifest.tolerances["dml" if on_dml else "cpu"]
     verdict = Verdict(
-        check=(f"parity on dml (kit: {adapter})" if adapter else "parity on dml (kit)")
-        if on_dml
-        else "parity on cpu (kit)",
+        check=Check("parity", "dml", kit=True, adapter=adapter) if on_dml else Check("parity", "cpu", kit=True),
         outcome="not-run",
         reason="not judged",
-        provider="dml" if on_dml else "cpu",
-        kit=True,
         device=_device(manifest, name, result),
         tolerance=str(tolerance),
         seconds=round(result.session.load_seconds + sum(sum(f.seconds) for f in result.feeds), 3),
@@ -247,7 +245,7 @@ def _judge(
         absent = no_output("the session", lost[0])
         return said("failed", absent.message, [absent], [])
     judge = _measured(manifest, result, kit, returned, tolerance, metric)
-    judged = judge.judged(verdict.check, lambda m: difference(m, tolerance))
+    judged = judge.judged(str(verdict.check), lambda m: difference(m, tolerance))
     findings = list(judged.findings)
     if manifest.metric and metric is None:
         text = f"the kit was made for the metric {manifest.metric}, which was not run: --metric gives it"
@@ -300,13 +298,13 @@ def _device(manifest: Manifest, name: str, result: Result) -> DeviceInfo:
     else:
         called = "cpu"
         told.append("in place of DirectML, of which it says nothing")
-        told.append(proves(manifest.model.fp16, DeviceInfo("cpu")))
+        told.append(proves(manifest.model.fp16, DeviceInfo("cpu", provider="cpu")))
     told += _other_options(manifest.session, session.options)
     told.append(", ".join(f"{n} kernels on {p}" for p, n in sorted(session.kernels.items())))
     timed = [s for feed in result.feeds for s in feed.seconds]
     told.append(f"{1000 * statistics.median(timed):.3g} ms a run" if timed else "")
     told.append(f"reference: {'the model itself on ' if manifest.reference.itself else ''}{manifest.reference.device}")
-    return DeviceInfo(called, [*filter(None, told), f"kit {name[:12]}"])
+    return DeviceInfo(called, [*filter(None, told), f"kit {name[:12]}"], "dml" if result.provider == _DML else "cpu")
 
 
 def _other_options(asked: Mapping[str, str], used: Mapping[str, str]) -> list[str]:

@@ -9,7 +9,7 @@ from dmlprep.record import Finding, finding
 from dmlprep.record.memory import Held, MemoryEstimate
 from dmlprep.record.sizes import bytes_text
 
-__all__ = ["over_budget", "vram_bytes"]
+__all__ = ["not_enough", "over_budget", "vram_bytes"]
 
 _UNITS = {"": 1, "B": 1, **{f"{p}B": 1000**n for n, p in enumerate("KMGT", 1)}}
 _UNITS |= {f"{p}IB": 1024**n for n, p in enumerate("KMGT", 1)} | {p: 1000**n for n, p in enumerate("KMGT", 1)}
@@ -44,7 +44,7 @@ def over_budget(found: MemoryEstimate, vram: int) -> Finding | None:
         vram: bytes of the device's own memory.
     """
     if not found.known:
-        return finding("DP531", f"how much memory it needs is not known: {found.unknown}", vram=vram)
+        return finding("DP531", not_enough(found, vram), vram=vram)
     if found.peak <= vram:
         return None
     largest = ", ".join(_held(one) for one in found.largest[:_NAMED])
@@ -52,8 +52,7 @@ def over_budget(found: MemoryEstimate, vram: int) -> Finding | None:
     remedy = "; ".join(f"{way.how}: {bytes_text(way.peak)}{_fits(way.peak, vram)}" for way in helping[:_NAMED])
     return finding(
         "DP530",
-        f"a session needs {bytes_text(found.peak)} of the device's memory, and it has {bytes_text(vram)}; most when "
-        f"{found.at or 'it is loaded'} runs; the largest: {largest}",
+        f"{not_enough(found, vram)}; most when {found.at or 'it is loaded'} runs; the largest: {largest}",
         node=found.at,
         remedy=remedy or None,
         peak=found.peak,
@@ -62,6 +61,13 @@ def over_budget(found: MemoryEstimate, vram: int) -> Finding | None:
         activations=found.activations,
         feeds=found.feeds,
     )
+
+
+def not_enough(found: MemoryEstimate, vram: int) -> str:
+    """What ``over_budget`` found, in one clause."""
+    if not found.known:
+        return f"how much memory it needs is not known: {found.unknown}"
+    return f"a session needs {bytes_text(found.peak)} of the device's memory, and it has {bytes_text(vram)}"
 
 
 def _held(one: Held) -> str:

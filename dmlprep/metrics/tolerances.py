@@ -197,7 +197,7 @@ def choose_tolerance(name: str, *, fp16: bool, quantized: bool, device: str, few
 
 def proves(fp16: bool, device: DeviceInfo) -> str:
     """What parity on a device proves of an FP16 candidate, for the verdict's details; empty where it proves all."""
-    if fp16 and device.name == "cpu":
+    if fp16 and device.provider == "cpu":
         # The CPU provider has no FP16 kernels for most operators: it casts to FP32, where nothing overflows.
         return "computes FP16 nodes in FP32: proves weight rounding and graph surgery, not FP16 arithmetic"
     return ""

@@ -65,7 +65,7 @@ def not_proved(record: RunRecord) -> list[str]:
     found = [f"{v.check}: {v.outcome}: {v.reason}" for v in record.verdicts if v.decides and v.outcome != "passed"]
     if record.exit_code and not found:
         found.append(f"the run ended with exit code {record.exit_code}: {record.error or 'no reason given'}")
-    on_directml = [v for v in record.verdicts if v.provider == "dml"]
+    on_directml = [v for v in record.verdicts if v.check.provider == "dml"]
     said = any(v.decides and v.outcome != "passed" for v in on_directml)
     if not said and not any(v.outcome == "passed" for v in on_directml):
         found.append(f"{_ON_DIRECTML}: {on_directml[0].outcome if on_directml else 'not-run'}: no DirectML ran it")
@@ -235,7 +235,7 @@ def _lowest(model: Model, target: Target, on_directml: int) -> Target:
 
 def _proof(verdict: Verdict) -> Proof:
     return Proof(
-        check=verdict.check,
+        check=str(verdict.check),
         outcome=verdict.outcome,
         reason=verdict.reason,
         device=str(verdict.device or ""),

@@ -6,7 +6,7 @@ import math
 
 from dmlprep._version import __version__
 from dmlprep.parity.finding import Bisection, named
-from dmlprep.record import RunRecord, Verdict, finding
+from dmlprep.record import Check, RunError, RunRecord, Verdict, finding
 from dmlprep.record.bisected import Bisected
 from dmlprep.record.facts import RunFacts
 from dmlprep.record.origin import origin
@@ -36,11 +36,9 @@ def bisect_record(found: Bisection, *, command_line: str = "") -> RunRecord:
         files=[str(path) for path in found.files],
         runs=found.runs,
     )
-    error = f"the models part at {named(found)}" if found.outcome == "found" else ""
-    error = found.reason if found.outcome == "not-run" else error
-    error, findings = found.reason if found.outcome == "not-run" else "", []
+    error, findings = RunError(found.reason) if found.outcome == "not-run" else None, []
     if found.outcome == "found":
-        error = f"the models part at {named(found)}"
+        error = RunError(f"the models part at {named(found)}")
         findings = [finding("DP706", found.reason, node=found.nodes[0] if found.nodes else "")]
     outcome = {"agree": "passed", "found": "failed", "not-run": "not-run"}[found.outcome]
     return RunRecord(
@@ -51,7 +49,7 @@ def bisect_record(found: Bisection, *, command_line: str = "") -> RunRecord:
         seconds=found.seconds,
         verdicts=[
             Verdict(
-                check="the models agree",
+                check=Check("agreement"),
                 outcome=outcome,  # type: ignore[arg-type]
                 reason="" if found.outcome == "agree" else found.reason,
                 device=found.device,

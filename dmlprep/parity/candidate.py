@@ -20,7 +20,7 @@ from dmlprep.parity.feeds import Feed
 from dmlprep.parity.optimization_levels import LOWER_LEVELS, Level, lower_levels
 from dmlprep.parity.reference import flatten
 from dmlprep.parity.sizes import graph_inputs
-from dmlprep.record import DeviceInfo
+from dmlprep.record import Check, DeviceInfo
 
 if TYPE_CHECKING:
     from dmlprep.runtime import RunValue, Session, SessionHost, SessionOptions, ValueInfo
@@ -42,9 +42,6 @@ Array = np.ndarray[Any, Any]
 Device = Literal["cpu", "dml"]
 Answers = Generator[tuple[DeviceInfo, dict[str, Array]], None, None]
 
-_ON_CPU = ("llvmpipe", "lavapipe", "swiftshader")
-"""Drivers that compute on the CPU, as an adapter's name has them."""
-
 
 def usable_device(device: Device, session: SessionOptions | None = None) -> tuple[str, DeviceInfo | None]:
     """Why a device cannot be used here (empty where it can), and what it is.
@@ -65,14 +62,7 @@ def usable_device(device: Device, session: SessionOptions | None = None) -> tupl
 
 def software_device(device: Device, info: DeviceInfo | None) -> bool:
     """Whether a device computes on the CPU, where a run that takes long says nothing about the model."""
-    if device == "cpu":
-        return True
-    # On Windows DXGI tells (``runtime.windows.describe``), but for Wine's.
-    return info is not None and (
-        info.name == "dml on linux: lavapipe"
-        or "software adapter" in info.details
-        or any(name in info.name.casefold() for name in _ON_CPU)
-    )
+    return device == "cpu" or (info is not None and info.software)
 
 
 def open_session(device: Device, path: Path, options: SessionOptions, host: SessionHost | None = None) -> Session:
@@ -134,7 +124,7 @@ class Candidate:
     """What is compared.
 
     Attributes:
-        check: name of the check, as the verdict has it.
+        check: as the verdict has it.
         where: what errors call it.
         model: its graph.
         device: where it runs.
@@ -147,7 +137,7 @@ class Candidate:
         decides: whether the verdict decides about the model.
     """
 
-    check: str
+    check: Check
     where: str
     model: Model
     device: Device
@@ -157,11 +147,6 @@ class Candidate:
     ours: bool = False
     code: str = ""
     decides: bool = True
-
-    @property
-    def provider(self) -> Literal["cpu", "dml", "emulation"]:
-        """Where it runs, as the verdict says it."""
-        return "emulation" if self.kind == "fp16-emulation" else self.kind
 
 
 def file_candidate(model: Model, device: Device, *, retreat: bool = True, host: SessionHost | None = None) -> Candidate:
@@ -185,7 +170,7 @@ def file_candidate(model: Model, device: Device, *, retreat: bool = True, host: 
                 yield session.device, flatten(session.run_any(adapt_feed(feed, session.inputs, str(path))))
 
     lower = lower_levels(model) if retreat and device == "cpu" else ()
-    check = f"parity on {device}"
+    check = Check("parity", device)
     written = write_out(model) if device == "cpu" else Written(model, {})
     if not written.counts:
         return Candidate(check, str(path), model, device, device, answers, lower)
@@ -219,8 +204,8 @@ def _of_model(
 
     def described(told: DeviceInfo | None) -> DeviceInfo:
         if name or told is None:
-            return DeviceInfo(name or "cpu", [*details, f"run on {told}"])
-        return DeviceInfo(told.name, [*told.details, *details])
+            return DeviceInfo(name or "cpu", [*details, f"run on {told}"], "emulation" if name else "cpu")
+        return told.also(*details)
 
     def answers(feeds: Sequence[Feed], options: SessionOptions) -> Answers:
         from dmlprep.runtime import cpu_host
@@ -243,7 +228,7 @@ def _of_model(
 
 def shadow_candidate(
     model: Model,
-    check: str,
+    check: Check,
     where: str,
     device: DeviceInfo,
     *,

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
@@ -31,7 +30,7 @@ from dmlprep.parity.judging import Judge, difference, no_output
 from dmlprep.parity.optimization_levels import Lowered, at_some_level
 from dmlprep.parity.reference import Reference
 from dmlprep.parity.yardstick import Yardstick
-from dmlprep.record import DeviceInfo, Finding, OutputMetrics, Verdict, finding
+from dmlprep.record import Check, DeviceInfo, Finding, OutputMetrics, Verdict, finding
 
 if TYPE_CHECKING:
     from dmlprep.runtime import SessionFailure, SessionHost, SessionOptions
@@ -98,7 +97,7 @@ def compare(
             reference, feeds, like=opened, sizes=sizes, seeds=seeds, time_limit=time_limit, yardstick=yardstick
         )
     except CheckNotRun as error:
-        return not_run(compared.check, str(error), None, began, provider=compared.provider)
+        return not_run(compared.check, str(error), None, began)
     with made:
         return compare_candidate(made, compared, tolerance, time_limit, session, progress)
 
@@ -113,6 +112,7 @@ def compare_candidate(
 ) -> Verdict:
     """As ``compare``, for any candidate."""
     from dmlprep.runtime import SessionFailure, SessionOptions
+    from dmlprep.runtime.ort_messages import newest_opset
 
     began = time.perf_counter()
     fp16 = candidate.kind == "fp16-emulation" or holds_fp16(candidate.model)
@@ -128,7 +128,6 @@ def compare_candidate(
             info,
             began,
             chosen,
-            provider=candidate.provider,
             decides=candidate.decides,
             failure=failure,
         )
@@ -169,10 +168,10 @@ def compare_candidate(
             return unsaid(text, made.device or info, failure)
         if candidate.ours:
             return unsaid(f"it does not run on the CPU: {failure.message}", made.device)
-        if too_new := _TOO_NEW.search(failure.message):
+        if too_new := newest_opset(failure.message):
             return unsaid(
-                f"the ONNX Runtime of this environment loads opset {too_new[2]} at most, the candidate is of opset "
-                f"{too_new[1]}: install a newer one, or prepare for an older release (dmlprep target list)",
+                f"the ONNX Runtime of this environment loads opset {too_new[1]} at most, the candidate is of opset "
+                f"{too_new[0]}: install a newer one, or prepare for an older release (dmlprep target list)",
                 made.device,
             )
         text = f"the candidate does not run: {failure}"
@@ -229,10 +228,6 @@ def _answers(
     return answered
 
 
-_TOO_NEW = re.compile(r"Opset (\d+) is under development.* till opset (\d+)", re.DOTALL)
-"""In ONNX Runtime's refusal of a model that is not at fault."""
-
-
 class _Made:
     """A verdict in the making."""
 
@@ -245,7 +240,7 @@ class _Made:
 
     def _say(self, *details: str) -> None:
         if self.device is not None:
-            self.device = DeviceInfo(self.device.name, [*self.device.details, *filter(None, details)])
+            self.device = self.device.also(*details)
 
     def lowered(self, how: Lowered) -> None:
         """It ran at a lower level than was asked for."""
@@ -261,7 +256,7 @@ class _Made:
             return
         from dmlprep.runtime import another_release
 
-        other = reference.device if reference.device is not None and reference.device.name != "cpu" else None
+        other = reference.device if reference.device is not None and reference.device.provider != "cpu" else None
         by = f"reference by {other}" if other is not None else ""
         at = f"the original at {reference.lowered}" if reference.lowered is not None else ""
         as_mended = "the original as it was mended, which does not load as it is" if reference.mended else ""
@@ -272,7 +267,7 @@ class _Made:
 
     def judged(self, judge: Judge, feeds: int) -> Verdict:
         """What the outputs amount to."""
-        judged = judge.judged(self.candidate.check, self._differs, self.candidate.code or "DP701")
+        judged = judge.judged(str(self.candidate.check), self._differs, self.candidate.code or "DP701")
         facts = {f.name: getattr(judged, f.name) for f in fields(judged)}
         made = self._verdict(judged.reason, feeds, judged.findings, judged.outputs)
         return msgspec.structs.replace(made, **{**facts, "findings": made.findings})
@@ -293,7 +288,6 @@ class _Made:
     def _verdict(self, reason: str, feeds: int, findings: list[Finding], outputs: list[OutputMetrics]) -> Verdict:
         return Verdict(
             check=self.candidate.check,
-            provider=self.candidate.provider,
             outcome="failed" if reason else "passed",
             reason=reason,
             device=self.device,
@@ -307,13 +301,12 @@ class _Made:
 
 
 def not_run(
-    check: str,
+    check: Check,
     reason: str,
     info: DeviceInfo | None,
     began: float,
     tolerance: Tolerance | None = None,
     *,
-    provider: Literal["cpu", "dml", "emulation"],
     decides: bool = True,
     failure: SessionFailure | None = None,
 ) -> Verdict:
@@ -328,7 +321,6 @@ def not_run(
         facts = {"kind": failure.kind, "remedy": failure.next_step}
     return Verdict(
         check=check,
-        provider=provider,
         outcome="not-run",
         reason=reason,
         device=info,
@@ -336,4 +328,5 @@ def not_run(
         seconds=round(time.perf_counter() - began, 3),
         findings=[finding("DP703", f"{check} did not run: {reason}", **facts)],
         decides=decides,
+        ended=failure.kind if failure is not None else "",
     )

@@ -130,9 +130,8 @@ def _close(check: str, errors: list[float], results: Sequence[OutputMetrics]) ->
     else:
         times = ", ".join(f"{share:.2g}" for share in errors)
         most = max(results, key=lambda m: m.max_rel / m.bound if m.bound > 0 else 0.0)
-        how = most.note.partition(":")[0] or "by what it is read for"
         text = (
-            f"output {most.output!r} passes {how}; its worst element is {times} "
+            f"output {most.output!r} passes by what it is read for; its worst element is {times} "
             "times as far off as one element may be, feed by feed, and other feeds may fail"
         )
     return [finding("DP711", f"{check}: {text}", shares=list(errors))]

@@ -14,7 +14,7 @@ from dmlprep.model import Model
 from dmlprep.parity.candidate import WHOLE_BYTES
 from dmlprep.parity.compare import not_run
 from dmlprep.parity.optimization_levels import at_some_level, lower_levels
-from dmlprep.record import DeviceInfo, Verdict, finding
+from dmlprep.record import Check, DeviceInfo, Verdict, finding
 
 if TYPE_CHECKING:
     from dmlprep.runtime import SessionFailure, SessionHost, SessionOptions
@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["LOADS", "loads"]
 
-LOADS = "load on cpu"
-"""The name of the check."""
+LOADS = Check("load", "cpu")
 
 _CONFIG = {
     "session.disable_prepacking": "1",
@@ -32,8 +31,6 @@ _CONFIG = {
 """Of a session that runs nothing. A constant that ONNX Runtime folds is as large as a node of the file says: a running
 sum of 2**27 numbers took 3 GB. What decides whether a file loads (sizes, conditions) is small. ONNX Runtime has the
 second option since 1.27, where 1 GiB a node is the default; an older one folds all (pull request 28055)."""
-
-_NO_KERNEL = ("NOT_IMPLEMENTED", "Could not find an implementation")
 
 
 def loads(original: Model, made: Model, time_limit: float = 600.0, host: SessionHost | None = None) -> Verdict:
@@ -44,6 +41,7 @@ def loads(original: Model, made: Model, time_limit: float = 600.0, host: Session
         it loads neither (an operator of the user's own, an opset that is too new for it), or lacks a CPU kernel.
     """
     from dmlprep.runtime import SessionOptions
+    from dmlprep.runtime.ort_messages import lacks_a_kernel
 
     began = time.perf_counter()
     # Basic optimisation folds and inlines; what fuses beyond that costs memory and time in a large model.
@@ -51,20 +49,19 @@ def loads(original: Model, made: Model, time_limit: float = 600.0, host: Session
     options = SessionOptions(optimization=level, time_limit=time_limit, config=_CONFIG)
     device, failure = _loaded(made, options, host)
     if failure is None:
-        return Verdict(LOADS, "passed", device=device, seconds=round(time.perf_counter() - began, 3), provider="cpu")
+        return Verdict(LOADS, "passed", device=device, seconds=round(time.perf_counter() - began, 3))
     if failure.kind not in ("load", "crash"):
         why = f"it cannot be tried: {failure.message}"
-        return not_run(LOADS, why, None, began, provider="cpu", decides=False, failure=failure)
-    if any(text in failure.message for text in _NO_KERNEL):
+        return not_run(LOADS, why, None, began, decides=False, failure=failure)
+    if lacks_a_kernel(failure.message):
         why = f"the CPU has no kernel for a node: {failure.message}; DirectML may have one"
-        return not_run(LOADS, why, None, began, provider="cpu", decides=False)
+        return not_run(LOADS, why, None, began, decides=False)
     if _loaded(original, options, host)[1] is not None:
         why = f"ONNX Runtime loads neither the result nor the original: {failure.message}"
-        return not_run(LOADS, why, None, began, provider="cpu", decides=False)
+        return not_run(LOADS, why, None, began, decides=False)
     reason = f"ONNX Runtime loads the original, and not the result: {failure.message}"
     return Verdict(
         check=LOADS,
-        provider="cpu",
         outcome="failed",
         reason=reason,
         seconds=round(time.perf_counter() - began, 3),
@@ -87,7 +84,7 @@ def _loaded(
     try:
         device, lowered = at_some_level(once, options, lower_levels(model))
         if device is not None and lowered is not None:
-            device = DeviceInfo(device.name, [*device.details, f"at {lowered}"])
+            device = device.also(f"at {lowered}")
         return device, None
     except SessionFailure as failure:
         return None, failure

@@ -100,6 +100,7 @@ class Prober:
             SessionFailure: that part does not load or run.
         """
         from dmlprep.runtime import SessionFailure
+        from dmlprep.runtime.ort_messages import fuses_an_output_away
 
         names = list(names)
         # DirectML 1.15 returns nothing for an output that a fused activation reads as well, so there copies go out.
@@ -110,7 +111,7 @@ class Prober:
             outputs = self.part(part, on, options, self.feed, candidate=candidate)
         except SessionFailure as failure:
             # ONNX Runtime 1.24 fuses a GELU away although a copy of a value inside it goes out.
-            if not by_copy or "is not a graph input" not in failure.message:
+            if not by_copy or not fuses_an_output_away(failure.message):
                 raise
             part, said = prefix(self.models[side], names)
             outputs = self.part(part, on, options, self.feed, candidate=candidate)
@@ -129,7 +130,7 @@ class Prober:
             options = replace(options, config={**options.config, DATA_FOLDER: str(data)})
             outputs = self._run(path, device, options, feed, candidate)
         if candidate and written is not None and written.counts and self.device is not None:
-            self.device = DeviceInfo(self.device.name, [*self.device.details, said_of(written)])
+            self.device = self.device.also(said_of(written))
         return outputs
 
     def every(self, part: Model, feed: Mapping[str, Array]) -> dict[str, Array]:

@@ -351,7 +351,7 @@ class Reference:
     def _without_noise(self) -> str:
         if self.yardstick.noise == "off":
             return "the settings leave it out"
-        if self.lowered is not None or self.device is None or self.device.name != "cpu":
+        if self.lowered is not None or self.device is None or self.device.provider != "cpu":
             return "it does not run on the CPU provider as others do"
         if self._drawing():
             return "it draws random numbers"

@@ -111,7 +111,7 @@ def write_reproduction(
 
 def _write(found: Bisection, folder: Path, bound: float, level: str) -> None:
     assert found.part is not None
-    on_dml = found.device is not None and found.device.name != "cpu"
+    on_dml = found.device is not None and found.device.provider != "cpu"
     # The script runs where the candidate ran: the CPU has no kernel for some fused operators.
     (found.part if on_dml else write_out(found.part).model).save(folder / FILES[0])
     inputs = [v.name or "" for v in found.part.ir.graph.inputs]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -55,7 +54,7 @@ class Shrinker:
         self.model, self.said, self.bypassed = model, said, 0
         self.fed = {v.name or "": fed[v.name or ""] for v in model.ir.graph.inputs}
         self._prober, self._device, self._progress = prober, device, progress
-        self._error, self._most = _error(said), prober.runs + _RUNS
+        self._most = prober.runs + _RUNS
         self._recorded, self._tried = fed, set[tuple[str, str | None]]()
         self._sure = (model, self.fed, said, 0)  # the smallest that is known to run on the CPU
         self._asked: Model | None = None  # the last of which all values were recorded
@@ -102,12 +101,18 @@ class Shrinker:
         Args:
             fed: arrays for its inputs, and what is known of its other values.
         """
+        from dmlprep.runtime.ort_messages import signature
+
         if self._prober.runs >= self._most or not model.ir.graph.outputs or (self._infers and not _infers(model)):
             return False
         self._progress(0.5, f"run {self._prober.runs + 1}, {len(self.model.ir.graph)} nodes left")
         inputs = {v.name or "": fed[v.name or ""] for v in model.ir.graph.inputs}
         said = self._prober.shows(model, inputs, {}, TOLERANCES["loose"], self._device)[1]
-        if not said or _error(said) != self._error or (self._careful and not self._runs_on_cpu(model, inputs)):
+        if (
+            not said
+            or signature(said) != signature(self.said)
+            or (self._careful and not self._runs_on_cpu(model, inputs))
+        ):
             return False
         self.model, self.fed, self.said, self._recorded = model, inputs, said, fed
         return True
@@ -268,11 +273,6 @@ class Shrinker:
                     return True
             size //= 2
         return False
-
-
-def _error(said: str) -> tuple[str, ...]:
-    """What two failures have in common: codes and places in the source, or the text."""
-    return tuple(sorted(set(re.findall(r"\b8[0-9A-Fa-f]{7}\b|\w+\.cpp\(\d+\)", said)))) or (said,)
 
 
 def _infers(model: Model) -> bool:

@@ -70,7 +70,14 @@ def make_pass(name: str, options: dict[str, Any], where: str = "") -> Pass[Any]:
         raise RecipeError(text, where=where or f"step {name}", fix=fix, code="DP901") from error
 
 
-def wrong_value(error: msgspec.ValidationError, table: type[msgspec.Struct], prefix: str = "") -> tuple[str, str]:
+def wrong_value(
+    error: msgspec.ValidationError,
+    table: type[msgspec.Struct],
+    prefix: str = "",
+    *,
+    within: str = "",
+    page: str = "docs/recipes.md",
+) -> tuple[str, str]:
     """What msgspec says of a field, and how to mend it.
 
     ``field 'keep_io': Expected `bool | array`, got `str```: msgspec puts the field last. Where a field takes a few
@@ -78,6 +85,8 @@ def wrong_value(error: msgspec.ValidationError, table: type[msgspec.Struct], pre
 
     Args:
         table: whose field it is; ``prefix`` (``parity.``) is what stands before the field in msgspec's message.
+        within: what stands before the field in the user's file, where ``table`` is a part of it.
+        page: where the fields are described.
     """
     text, _, place = str(error).partition(" - at `$")
     field = place.rstrip("`").lstrip(".")
@@ -85,5 +94,5 @@ def wrong_value(error: msgspec.ValidationError, table: type[msgspec.Struct], pre
     words = [str(word) for part in (kind, *get_args(kind)) if get_origin(part) is Literal for word in get_args(part)]
     if not words and kind is not None and bool in (kind, *get_args(kind)) and "got `str`" in text:
         words = ["true", "false"]
-    fix = f"one of: {', '.join(words)}" if words else "see docs/recipes.md"
-    return (f"field {field!r}: {text}" if field else text), fix
+    fix = f"one of: {', '.join(words)}" if words else f"see {page}"
+    return (f"field {within + field!r}: {text}" if field else text), fix

@@ -138,7 +138,7 @@ class Fp16Pass(Pass[Fp16Options]):
             return
         fix = smaller_question(facts, self.options.tolerance)
         anyway = 'allow = ["little-gain"] in step.fp16 writes the file all the same'
-        raise ModelRefused(text, where="step fp16", code=code, fix=f"{fix}; {anyway}")
+        raise ModelRefused(text, code=code, fix=f"{fix}; {anyway}")
 
     def _own(self, model: Model, context: Context) -> bool:
         options = self.options
@@ -211,7 +211,6 @@ class Fp16Pass(Pass[Fp16Options]):
         if context.runner is None:
             raise ModelRefused(
                 'islands = "auto" has to run the model, and this pipeline runs none',
-                where="step fp16",
                 code="DP403",
                 fix='set islands = "off", and name the nodes in keep_nodes',
             )
@@ -265,7 +264,6 @@ class Fp16Pass(Pass[Fp16Options]):
             )
             raise ModelRefused(
                 f"{best}; with all of FP16 it is {found.trials[0].error:.2g}",
-                where="step fp16",
                 code="DP404",
                 fix=smaller_question(context.facts, options.tolerance),
             )
@@ -281,7 +279,7 @@ class Fp16Pass(Pass[Fp16Options]):
         if not isinstance(options.keep_io, bool):
             raise RecipeError(
                 "this engine keeps all inputs and outputs, or none",
-                where="step fp16: keep_io",
+                where="keep_io",
                 fix='say true or false, or use engine = "own"',
                 code="DP901",
             )
@@ -290,7 +288,7 @@ class Fp16Pass(Pass[Fp16Options]):
             if used:
                 raise RecipeError(
                     "this engine does not have it",
-                    where=f"step fp16: {field}",
+                    where=field,
                     fix='leave it out (islands = "off"), or use engine = "own"',
                     code="DP901",
                 )

@@ -71,7 +71,6 @@ class FramePass(Pass[FrameOptions]):
         if there is not None and not self.options.empty:
             raise ModelRefused(
                 "the model has another frame already",
-                where="step frame",
                 code="DP305",
                 fix="frame the model that this one was made of",
             )
@@ -84,7 +83,6 @@ class FramePass(Pass[FrameOptions]):
         if left:
             raise ModelRefused(
                 f"{context.target.name} would run {len(left)} nodes of the frame on the CPU, first {left[0]}",
-                where="step frame",
                 code="DP306",
                 fix="prepare for a newer release, or leave this part of the frame to the app",
             )

@@ -143,7 +143,6 @@ class WeightsPass(Pass[WeightsOptions]):
         if context.runner is None:
             raise ModelRefused(
                 'search = "auto" has to run the model, and this pipeline runs none',
-                where="step weights",
                 code="DP419",
                 fix='set search = "off", and name the nodes in keep_nodes',
             )
@@ -180,7 +179,6 @@ class WeightsPass(Pass[WeightsOptions]):
             raise ModelRefused(
                 f"no weight was found in {len(found.trials)} trials that can be rounded within an error of "
                 f"{found.tolerance:g}; with all of them rounded it is {found.whole:.2g}",
-                where="step weights",
                 code="DP419",
                 fix="raise tolerance, max_trials or max_seconds, or take bits = 8 or a smaller block_size",
             )

@@ -32,7 +32,7 @@ from dmlprep.model.shared_data import SharedData
 from dmlprep.parity.sizes import Input, graph_inputs
 from dmlprep.pipeline.prepare import PrepareRequest, prepare
 from dmlprep.pipeline.sharing import Sharing
-from dmlprep.record import RunRecord
+from dmlprep.record import RunError, RunRecord
 from dmlprep.record.buckets import BUCKETS, BucketEntry, BucketsFile, DataEntry
 from dmlprep.record.fleet import worst
 
@@ -203,7 +203,7 @@ def _take_back(run: BucketRun) -> None:
         record.output = ""
         if not record.exit_code:
             record.exit_code = code
-            record.error = f"it passed, and is not written, because another bucket failed: {', '.join(bad)}"
+            record.error = RunError(f"it passed, and is not written, because another bucket failed: {', '.join(bad)}")
 
 
 def _check_out(source: Path, out: Path, buckets: Mapping[str, object], *, force: bool) -> FileSet:

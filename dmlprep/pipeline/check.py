@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from dmlprep.errors import DmlprepError, ToolFailed
-from dmlprep.memory import estimate, over_budget
+from dmlprep.memory import estimate, not_enough, over_budget
 from dmlprep.model import Model
 from dmlprep.model.unchanged import Unchanged
 from dmlprep.parity.feeds import make_feeds
@@ -17,7 +17,7 @@ from dmlprep.pipeline.outlook import look_ahead
 from dmlprep.placement.report import Examined, examine_for
 from dmlprep.placement.verify import verify_placement
 from dmlprep.recipe import load_recipe, make_plan
-from dmlprep.record import CODES, Finding
+from dmlprep.record import CODES, Finding, RunError
 from dmlprep.record.outlook import Outlook
 from dmlprep.targets import Target
 
@@ -94,7 +94,7 @@ def _checked(
         if away:
             nodes = "1 compute node" if len(away) == 1 else f"{len(away)} compute nodes"
             newest.record.exit_code = 1
-            newest.record.error = f"{nodes} would run on the CPU, first {away[0]}"
+            newest.record.error = RunError(f"{nodes} would run on the CPU, first {away[0]}")
     return found
 
 
@@ -107,11 +107,10 @@ def _weigh(examined: Examined, vram: int | None) -> None:
         return
     found = estimate(examined.facts, examined.placement, examined.target, vram)
     record.facts.memory = found
-    wrong = over_budget(found, vram) if vram is not None else None
-    if wrong is not None:
+    if vram is not None and (wrong := over_budget(found, vram)) is not None:
         record.findings.append(wrong)
         record.exit_code = record.exit_code or (1 if found.known else 3)
-        record.error = record.error or wrong.message.partition(";")[0]
+        record.error = record.error or RunError(not_enough(found, vram))
 
 
 def _foretell(model: Model, examined: Examined) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dmlprep.recipe import Plan
-from dmlprep.record import RunRecord, Verdict
+from dmlprep.record import RunError, RunRecord, Verdict
 
 __all__ = ["DML_HERE", "judge"]
 
@@ -14,14 +14,14 @@ def judge(record: RunRecord, plan: Plan) -> None:
     deciding = [v for v in record.verdicts if v.decides and v.outcome != "passed"]
     # One that failed says more than one that did not run.
     for verdict in sorted(deciding, key=lambda v: v.exit_code):
-        on_dml = verdict.provider == "dml"
+        on_dml = verdict.check.provider == "dml"
         if verdict.outcome == "failed":
             # A model that does not run says more than that its outputs differ.
             code = next((f.code for f in verdict.findings if f.severity == "error"), "")
             what, fix = "failed", _HOW_TO_MEND.get(code, "dmlprep bisect finds the first node that differs")
         elif verdict.outcome == "not-proven":
             record.exit_code = verdict.exit_code
-            record.error = f"{verdict.check} is not proven by these inputs: {verdict.reason} [DP709]"
+            record.error = RunError(f"{verdict.check} is not proven by these inputs: {verdict.reason}", code="DP709")
             return
         elif on_dml and on_wish:
             continue
@@ -29,7 +29,7 @@ def judge(record: RunRecord, plan: Plan) -> None:
             code = next((f.code for f in verdict.findings), "")
             what, fix = "was demanded and did not run" if on_dml else "did not run", _how_to_run(verdict)
         record.exit_code = verdict.exit_code
-        record.error = f"{verdict.check} {what}: {verdict.reason} [{code}] ({fix})"
+        record.error = RunError(f"{verdict.check} {what}: {verdict.reason}", fix=fix, code=code)
         return
 
 
@@ -44,16 +44,15 @@ DML_HERE = "dmlprep runtime install (Linux), or run on Windows with a GPU; dmlpr
 
 
 def _how_to_run(verdict: Verdict) -> str:
-    ended = next((f for f in verdict.findings if f.code == "DP703" and "kind" in f.facts), None)
-    if ended is not None and ended.facts["kind"] == "memory":
+    if verdict.ended == "memory":
         return "take smaller sizes or a machine with more memory, or allow more: DMLPREP_MEMORY_LIMIT"
-    if ended is not None and ended.facts["kind"] == "timeout":
+    if verdict.ended == "timeout":
         return "raise parity.time_limit (seconds), or take smaller sizes or a machine with less to do"
-    if ended is not None:
-        return ended.remedy
-    if verdict.provider == "dml":
+    if verdict.ended:
+        return next(f.remedy for f in verdict.findings if f.code == "DP703")
+    if verdict.check.provider == "dml":
         return DML_HERE
-    if verdict.provider == "cpu":
+    if verdict.check.provider == "cpu":
         inputs = "give real inputs with --feeds (dmlprep feeds makes them), or sizes with --pin"
         return f"{inputs}; --set parity.cpu=false writes the result without this proof"
     return '--set parity.fp16_emulation="off" writes the result without this proof'

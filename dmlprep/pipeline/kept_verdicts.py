@@ -37,7 +37,6 @@ MOST = 500
 _LARGEST = 1 << 20
 """Bytes of a file that is read."""
 
-_CHECK = "parity on dml"
 _TIME = "%Y-%m-%dT%H:%M:%SZ"
 _SUFFIX = ".json"
 _SEAL = "seal.key"
@@ -125,9 +124,10 @@ class KeptVerdicts:
         age = self._now() - measured
         if age > timedelta(days=DAYS) or age < timedelta(days=-1):
             return None
-        if verdict.provider != "dml" or verdict.outcome != "passed" or verdict.device is None:
+        if verdict.check.provider != "dml" or verdict.outcome != "passed" or verdict.device is None:
             return None
-        text = f"{_CHECK} was measured on {measured:%Y-%m-%d %H:%M} UTC, on equal files and an equal device, and kept"
+        when = f"{measured:%Y-%m-%d %H:%M} UTC"
+        text = f"{verdict.check} was measured on {when}, on equal files and an equal device, and kept"
         findings = [*verdict.findings, finding("DP714", text, measured=entry.measured)]
         return msgspec.structs.replace(verdict, measured=entry.measured, seconds=0.0, findings=findings)
 

@@ -38,7 +38,7 @@ from dmlprep.pipeline.sharing import Sharing, save_sharing
 from dmlprep.pipeline.transaction import Transactions
 from dmlprep.pipeline.zero_sizes import refuse_nothing
 from dmlprep.recipe import Plan
-from dmlprep.record import RunRecord, Verdict
+from dmlprep.record import Check, RunError, RunRecord, Verdict
 from dmlprep.record.facts import RunFacts
 from dmlprep.record.findings import Finding, finding
 from dmlprep.record.origin import origin
@@ -142,7 +142,7 @@ def prepare(request: PrepareRequest) -> RunRecord:
             _run(request, record, source, began)
     except (ModelRefused, ToolFailed, CheckNotRun) as refused:
         record.exit_code = refused.exit_code
-        record.error = str(refused)
+        record.error = RunError.of(refused)
         record.findings.append(_as_finding(refused))
     except InternalError:
         source.check()  # a step is not to blame for weights that were written to between two looks at them
@@ -198,8 +198,9 @@ def _staging(request: PrepareRequest) -> AbstractContextManager[Path]:
 def _check_device(request: PrepareRequest, record: RunRecord) -> None:
     """End the run before the steps where DirectML is demanded and cannot answer."""
     if request.plan.recipe.parity.dml == "require" and (reason := missing_device(request.on_target)):
-        found = finding("DP803", f"parity on dml did not run: {reason}", remedy=DML_HERE)
-        record.verdicts.append(Verdict("parity on dml", "not-run", reason, findings=[found], provider="dml"))
+        check = Check("parity", "dml")
+        found = finding("DP803", f"{check} did not run: {reason}", remedy=DML_HERE)
+        record.verdicts.append(Verdict(check, "not-run", reason, findings=[found]))
         judge(record, request.plan)
 
 

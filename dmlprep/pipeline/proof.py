@@ -35,7 +35,7 @@ from dmlprep.pipeline.observer import Observer
 from dmlprep.pipeline.predicted import device_rounding, hold_against
 from dmlprep.pipeline.proof_key import proof_key
 from dmlprep.recipe import ParitySettings
-from dmlprep.record import DeviceInfo, Verdict
+from dmlprep.record import Check, DeviceInfo, Verdict
 
 if TYPE_CHECKING:
     import numpy as np
@@ -58,7 +58,7 @@ _MODES: dict[str, tuple[Accumulation, ...]] = {
 what hardware would make of the model that sums in FP16, and refuses nothing."""
 
 _SUMS = {"storage": "FP16 storage, FP32 sums", "everywhere": "FP16 everywhere, partial sums too"}
-_OF_THE_FILE, _RAN = ("parity on cpu", "parity on dml"), ("passed", "not-proven")
+_OF_THE_FILE, _RAN = ("cpu", "dml"), ("passed", "not-proven")
 _ROUNDING = {"nearest": "rounding to nearest even", "toward-zero": "rounding toward zero"}
 
 
@@ -70,10 +70,9 @@ class _Check:
         predicted_by: the check before it that predicts its errors.
     """
 
-    name: str
-    provider: Literal["cpu", "dml", "emulation"]
+    check: Check
     run: Callable[[Reference], Verdict]
-    predicted_by: str = ""
+    predicted_by: Check | None = None
 
 
 def missing_device(session: SessionOptions | None) -> str:
@@ -117,11 +116,11 @@ def prove(
     checks = _checks(made, settings, rounding, session, observer, host, kept or KeptVerdicts(None))
     verdicts = _compared(checks, original, made, settings, feeds, session, observer, host, metric) if checks else []
     # What went beyond a limit would do so again.
-    if any(f.facts.get("kind") == "limit" for v in verdicts for f in v.findings):
+    if any(v.ended == "limit" for v in verdicts):
         return verdicts
     # A file that ran was loaded; what an emulation says is of a model of our own making.
-    if not any(v.outcome == "failed" or (v.outcome in _RAN and v.check in _OF_THE_FILE) for v in verdicts):
-        observer.check_started(LOADS)
+    if not any(v.outcome == "failed" or (v.outcome in _RAN and v.check.provider in _OF_THE_FILE) for v in verdicts):
+        observer.check_started(str(LOADS))
         verdicts.append(loads(original, made, settings.time_limit, host))
         observer.check_finished(verdicts[-1])
     return verdicts
@@ -143,14 +142,14 @@ def _compared(
     try:
         reference = Reference.fed(original, feeds, made, settings.seeds, settings.time_limit, host, yardstick)
     except CheckNotRun as error:
-        return [not_run(check.name, str(error), None, began, provider=check.provider) for check in checks]
+        return [not_run(one.check, str(error), None, began) for one in checks]
     verdicts: list[Verdict] = []
     with reference:
-        for check in checks:
-            observer.check_started(check.name)
-            verdict = reference.stamp(check.run(reference), remind=not any(v.on_made_inputs for v in verdicts))
-            if check.predicted_by:
-                predicted = next((v for v in verdicts if v.check == check.predicted_by), None)
+        for one in checks:
+            observer.check_started(str(one.check))
+            verdict = reference.stamp(one.run(reference), remind=not any(v.on_made_inputs for v in verdicts))
+            if one.predicted_by is not None:
+                predicted = next((v for v in verdicts if v.check == one.predicted_by), None)
                 last_bits = reference.last_bits() if verdict.outputs else 0.0
                 verdict = hold_against(verdict, predicted, device_rounding(session), last_bits)
             verdicts.append(verdict)
@@ -167,7 +166,7 @@ def _checks(
     host: SessionHost | None,
     kept: KeptVerdicts,
 ) -> list[_Check]:
-    def on(device: Literal["cpu", "dml"], predicted_by: str = "") -> _Check:
+    def on(device: Literal["cpu", "dml"], predicted_by: Check | None = None) -> _Check:
         def run(reference: Reference) -> Verdict:
             measure = partial(
                 compare,
@@ -184,31 +183,35 @@ def _checks(
                 return measure()
             return kept.verdict(proof_key(reference, made, settings, session), measure)
 
-        return _Check(f"parity on {device}", device, run, predicted_by)
+        return _Check(Check("parity", device), run, predicted_by)
 
-    def half(mode: Accumulation, rounding: Rounding, decides: bool, name: str) -> _Check:
+    def half(check: Check, mode: Accumulation, rounding: Rounding, decides: bool) -> _Check:
         def run(truth: Reference) -> Verdict:
-            return _emulated(truth, made, settings, mode, rounding, name, decides, observer, host)
+            return _emulated(truth, made, settings, mode, rounding, check, decides, observer, host)
 
-        return _Check(name, "emulation", run)
+        return _Check(check, run)
 
     checks: list[_Check] = []
-    predicted_by = ""
+    predicted_by = None
     if settings.cpu:
         checks.append(on("cpu"))
     if settings.cpu and rounding is not None and holds_fp16(made):
         modes = _MODES[settings.fp16_emulation]
-        checks += [half(mode, rounding, index == 0, f"fp16 emulation ({mode})") for index, mode in enumerate(modes)]
+        checks += [half(_emulation(mode), mode, rounding, index == 0) for index, mode in enumerate(modes)]
         if settings.dml != "off":
             cut = device_rounding(session)
             if cut == rounding and "storage" in modes:
-                predicted_by = "fp16 emulation (storage)"
+                predicted_by = _emulation("storage")
             elif cut == "toward-zero" or "storage" in modes:
-                predicted_by = f"fp16 emulation (storage, {_ROUNDING[cut]})"
-                checks.append(half("storage", cut, False, predicted_by))
+                predicted_by = _emulation("storage", cut)
+                checks.append(half(predicted_by, "storage", cut, False))
     if settings.dml != "off":
         checks.append(on("dml", predicted_by))
     return checks
+
+
+def _emulation(mode: Accumulation, rounding: Rounding | Literal[""] = "") -> Check:
+    return Check("parity", "emulation", mode, rounding)
 
 
 def _emulated(
@@ -217,7 +220,7 @@ def _emulated(
     settings: ParitySettings,
     mode: Accumulation,
     rounding: Rounding,
-    name: str,
+    check: Check,
     decides: bool,
     observer: Observer,
     host: SessionHost | None,
@@ -229,20 +232,20 @@ def _emulated(
     # The nodes behind a fused operator store FP16, one after the other.
     written = write_out(made, all_of_them=True)
     fused = [f"{written} written out"] if written.counts else []
-    device = DeviceInfo("fp16 emulation", [_SUMS[mode], _ROUNDING[rounding], *fused])
+    device = DeviceInfo("fp16 emulation", [_SUMS[mode], _ROUNDING[rounding], *fused], "emulation")
     try:
         shadow = emulate(written.model, mode, rounding)
     except ModelRefused as error:
-        return not_run(name, str(error), device, began, provider="emulation", decides=decides)
+        return not_run(check, str(error), device, began, decides=decides)
     except DmlprepError:
         raise
     except Exception as error:
         raise InternalError(
             f"the FP16 emulation of the result cannot be made: {type(error).__name__}: {error}",
-            where=name,
+            where=str(check),
             fix='please report this; --set parity.fp16_emulation="off" leaves this proof out',
         ) from error
-    candidate = shadow_candidate(shadow, name, str(made.path), device, code="DP407", decides=decides, host=host)
+    candidate = shadow_candidate(shadow, check, str(made.path), device, code="DP407", decides=decides, host=host)
     return compare_candidate(
         reference, candidate, settings.tolerance, settings.time_limit, progress=observer.step_progress
     )
@@ -282,7 +285,7 @@ def compare_models(
             yardstick=yardstick,
         )
     except CheckNotRun as error:
-        return not_run(f"parity on {device}", str(error), None, began, provider=device)
+        return not_run(Check("parity", device), str(error), None, began)
     with truth:
         verdict = truth.stamp(
             compare(truth, made, device=device, tolerance=tolerance, time_limit=limit, session=session)
@@ -292,7 +295,7 @@ def compare_models(
         if cut == "nearest" or not holds_fp16(made):
             return verdict
         settings = ParitySettings(tolerance=tolerance, time_limit=limit)
-        name = f"fp16 emulation (storage, {_ROUNDING[cut]})"
-        predicted = _emulated(truth, made, settings, "storage", cut, name, False, Observer(), None)
+        check = _emulation("storage", cut)
+        predicted = _emulated(truth, made, settings, "storage", cut, check, False, Observer(), None)
         files.check()
     return hold_against(verdict, predicted, cut)

@@ -88,11 +88,10 @@ def _run(name: str, step: Pass[Any], model: Model, before: Frozen, context: Cont
     try:
         changed = step.run(model, context)
         within_target = within_target or "opset" in step.promises()
-        return _hold_to_contract(name, step, before, model, changed, context, within_target)
+        return _hold_to_contract(step, before, model, changed, context, within_target)
     except DmlprepError as error:
         model.restore(before)
-        if not error.where.startswith("step "):
-            error.where = f"step {name}: {error.where}" if error.where else f"step {name}"
+        error.where = f"step {name}: {error.where}" if error.where else f"step {name}"
         raise
     except (KeyboardInterrupt, MemoryError):
         model.restore(before)
@@ -138,7 +137,6 @@ def _record(
 
 
 def _hold_to_contract(
-    name: str,
     step: Pass[Any],
     before: Frozen,
     model: Model,
@@ -150,37 +148,32 @@ def _hold_to_contract(
     same = now.same_as(before)
     if same == changed:
         said = "changed something" if changed else "changed nothing"
-        raise InternalError(
-            f"the pass says that it {said}, which is not so", where=f"step {name}", fix="please report this"
-        )
+        raise InternalError(f"the pass says that it {said}, which is not so", fix="please report this")
     if not changed:
         return before
     if step.keeps_interface:
-        _same_signature(name, step, before, now.proto.graph)
+        _same_signature(step, before, now.proto.graph)
     else:
         check_interface(model.ir)
     if within_target:
         if model.opset > context.target.max_opset:
             raise InternalError(
                 f"the model stands at opset {model.opset}, above {context.target.name}",
-                where=f"step {name}",
                 fix="please report this",
             )
         if model.ir.ir_version > context.target.max_ir:
             raise InternalError(
                 f"the model stands at IR version {model.ir.ir_version}, above {context.target.name}",
-                where=f"step {name}",
                 fix="please report this",
             )
     names = Counter(n.name for n in nodes(model.ir) if n.name)
     doubled = sorted(n for n, times in names.items() if times > 1)
     if doubled and not _doubled_before(before, doubled):
-        raise InternalError(f"two nodes are called {doubled[0]!r}", where=f"step {name}", fix="please report this")
+        raise InternalError(f"two nodes are called {doubled[0]!r}", fix="please report this")
     wrong = check(model.ir, frozen=now)
     if wrong:
         raise ModelRefused(
             f"the result is not valid: {wrong}",
-            where=f"step {name}",
             fix="leave this step out, and report the model's structure",
             code="DP003",
         )
@@ -205,7 +198,7 @@ def _refuse_wrong_types(before: Frozen) -> None:
     refuse_wrong_types(model.graph, Inference.of(model), bodies=True)
 
 
-def _same_signature(name: str, step: Pass[Any], before: Frozen, new: onnx.GraphProto) -> None:
+def _same_signature(step: Pass[Any], before: Frozen, new: onnx.GraphProto) -> None:
     old = before.proto.graph
     weights = {t.name for t in old.initializer} | {t.name for t in new.initializer}
     for kind, olds, news in (("inputs", old.input, new.input), ("outputs", old.output, new.output)):
@@ -213,14 +206,12 @@ def _same_signature(name: str, step: Pass[Any], before: Frozen, new: onnx.GraphP
         was = [v for v in olds if kind == "outputs" or (v.name not in weights and step.keeps_input(v.name))]
         is_ = [v for v in news if kind == "outputs" or v.name not in weights]
         if [v.name for v in was] != [v.name for v in is_]:
-            raise InternalError(f"the pass changed the model's {kind}", where=f"step {name}", fix="please report this")
+            raise InternalError(f"the pass changed the model's {kind}", fix="please report this")
         for a, b in zip(was, is_, strict=True):
             had, has = _element_type(a.type), _element_type(b.type)
             if had not in (has, "tensor_type:0", "none:0") and step.keeps_type(a.name):
                 _refuse_wrong_types(before)
-                raise InternalError(
-                    f"the pass changed the type of {a.name!r}", where=f"step {name}", fix="please report this"
-                )
+                raise InternalError(f"the pass changed the type of {a.name!r}", fix="please report this")
 
 
 def _element_type(kind: onnx.TypeProto) -> str:

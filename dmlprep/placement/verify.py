@@ -16,7 +16,7 @@ from dmlprep.files.run_folder import temporary_folder
 from dmlprep.model import Model
 from dmlprep.model.walk import nodes
 from dmlprep.placement.place import place
-from dmlprep.record import DeviceInfo, Finding, Verdict, finding
+from dmlprep.record import Check, DeviceInfo, Finding, Verdict, finding
 from dmlprep.targets import Target
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["verify_placement"]
 
-CHECK = "placement on dml"
+CHECK = Check("placement", "dml")
 
 RUNS = 3
 """Timed runs: the first one compiles shaders on some drivers, and weighs a third."""
@@ -62,7 +62,7 @@ def verify_placement(
         raise CheckNotRun(
             f"no DirectML session can be had here: {status.reason}",
             where="--verify",
-            code="DP804" if "DP804" in status.reason else "DP803",
+            code=status.code,
             fix=status.fix or "dmlprep runtime install (Linux), or run on Windows with a GPU",
         )
     copy = model.copy()
@@ -99,7 +99,6 @@ def verify_placement(
                 "failed",
                 f"the model does not load: {failed}",
                 seconds=round(time.perf_counter() - began, 3),
-                provider="dml",
             )
     misses: list[Finding] = [
         finding(
@@ -122,7 +121,6 @@ def verify_placement(
             device=device,
             seconds=seconds,
             findings=[*misses, *timed],
-            provider="dml",
         )
     return Verdict(
         CHECK,
@@ -131,7 +129,6 @@ def verify_placement(
         seconds=seconds,
         tolerance=f"{compared} nodes, all as predicted{how}",
         findings=timed,
-        provider="dml",
     )
 
 

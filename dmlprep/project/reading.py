@@ -79,9 +79,7 @@ class Reader:
         try:
             return msgspec.convert({**data, **more}, kind)
         except msgspec.ValidationError as error:
-            text, fix = wrong_value(error, kind)
-            text = text.replace("field '", f"field '{prefix}", 1) if prefix else text
-            raise self.wrong(text, fix if fix.startswith("one of") else f"see {self._page}") from error
+            raise self.wrong(*wrong_value(error, kind, within=prefix, page=self._page)) from error
 
     def inside(self, place: Path, name: str) -> Path:
         """A place where results go, which the file names. It stays in the file's folder, wherever links lead.

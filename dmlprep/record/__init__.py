@@ -1,8 +1,9 @@
 """What a run leaves behind: findings, verdicts, steps, and the run record that holds them."""
 
+from dmlprep.record.check import Check
 from dmlprep.record.findings import CODES, SEVERITIES, Code, Finding, Severity, finding
 from dmlprep.record.output_metrics import OutputMetrics
-from dmlprep.record.run_record import RunRecord
+from dmlprep.record.run_record import RunError, RunRecord
 from dmlprep.record.steps import StepRecord
 from dmlprep.record.verdicts import REAL_INPUTS, DeviceInfo, Verdict
 
@@ -10,10 +11,12 @@ __all__ = [
     "CODES",
     "REAL_INPUTS",
     "SEVERITIES",
+    "Check",
     "Code",
     "DeviceInfo",
     "Finding",
     "OutputMetrics",
+    "RunError",
     "RunRecord",
     "Severity",
     "StepRecord",

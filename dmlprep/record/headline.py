@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+from dmlprep.record.check import Check
 from dmlprep.record.facts import RunFacts
 from dmlprep.record.findings import Finding
 from dmlprep.record.nodes import numbers
 from dmlprep.record.placement import PlacementFacts
 from dmlprep.record.sizes import bytes_text
 
-__all__ = ["Check", "Headline", "Run", "headline"]
+__all__ = ["Headline", "Outcome", "Run", "headline"]
 
 Level = Literal["good", "warn", "bad"]
 
@@ -21,17 +22,15 @@ _NAMED = 3
 """Operators on the CPU that are named."""
 
 
-class Check(Protocol):
+class Outcome(Protocol):
     """A verdict, as far as a headline tells of it."""
 
     @property
-    def check(self) -> str: ...
+    def check(self) -> Check: ...
     @property
     def outcome(self) -> str: ...
     @property
     def decides(self) -> bool: ...
-    @property
-    def provider(self) -> str: ...
 
 
 class Run(Protocol):
@@ -42,9 +41,9 @@ class Run(Protocol):
     @property
     def exit_code(self) -> int: ...
     @property
-    def error(self) -> str: ...
+    def error(self) -> object: ...
     @property
-    def verdicts(self) -> Sequence[Check]: ...
+    def verdicts(self) -> Sequence[Outcome]: ...
     @property
     def facts(self) -> RunFacts: ...
     def all_findings(self) -> list[Finding]: ...
@@ -71,7 +70,7 @@ def headline(record: Run) -> Headline:
     if record.exit_code or record.error:
         return Headline("bad", "failed", f"Exit code {record.exit_code}: {record.error or 'see the findings'}")
     findings = record.all_findings()
-    failed = [v.check for v in record.verdicts if v.outcome == "failed"]
+    failed = any(v.outcome == "failed" for v in record.verdicts)
     errors = sum(f.severity == "error" for f in findings)
     warnings = sum(f.severity == "warning" for f in findings)
     placed = _placed(record)
@@ -137,20 +136,20 @@ def _operators(facts: RunFacts) -> str:
 def _proof(record: Run) -> list[str]:
     if record.command != "prepare":
         return [f"{v.check}: {v.outcome}." for v in record.verdicts if v.outcome != "passed"]
-    passed = [v.check for v in record.verdicts if v.outcome == "passed"]
+    passed = [str(v.check) for v in record.verdicts if v.outcome == "passed"]
     said = [f"Passed: {', '.join(passed)}."] if passed else ["Nothing was proved."]
     said += [
         f"{v.check}: {v.outcome.replace('-', ' ')}{'' if v.decides else ', for information'}."
         for v in record.verdicts
         if v.outcome != "passed"
     ]
-    if not any(v.provider == "dml" for v in record.verdicts):
+    if not any(v.check.provider == "dml" for v in record.verdicts):
         said.append("Not tried on DirectML.")
     return said
 
 
 def _dml_passed(record: Run) -> bool:
-    return any(v.provider == "dml" and v.outcome == "passed" for v in record.verdicts)
+    return any(v.check.provider == "dml" and v.outcome == "passed" for v in record.verdicts)
 
 
 def _count(number: int, what: str) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dmlprep.record.headline import Check, Run, headline
+from dmlprep.record.headline import Run, headline
 from dmlprep.record.markup import html_text
 
 __all__ = ["notebook_html"]
@@ -45,6 +45,6 @@ def _placements(run: Run) -> Iterator[str]:
     yield "</table>"
 
 
-def _verdict(one: Check) -> str:
+def _verdict(one: Outcome) -> str:
     colour = _COLOURS[_OUTCOMES.get(one.outcome, "warn")]
-    return f'{html_text(one.check)}: <b style="color:{colour}">{html_text(one.outcome)}</b><br>'
+    return f'{html_text(str(one.check))}: <b style="color:{colour}">{html_text(one.outcome)}</b><br>'

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from dmlprep.errors import InputError
+from dmlprep.errors import DmlprepError, InputError
 from dmlprep.files import Unfit, meant, parse_json, read_text, unreadable
 from dmlprep.record.documents import to_json
 from dmlprep.record.facts import RunFacts
@@ -15,10 +15,34 @@ from dmlprep.record.notebook import notebook_html
 from dmlprep.record.steps import StepRecord
 from dmlprep.record.verdicts import Verdict
 
-__all__ = ["RunRecord"]
+__all__ = ["RunError", "RunRecord"]
 
 FORMAT = 1
 """Version of the JSON form. Raised when a field changes its meaning or goes away."""
+
+
+class RunError(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Why a run did not succeed; its text is the four fields as one sentence.
+
+    Attributes:
+        what: what happened, one sentence.
+        where: the file, node, step or recipe field concerned.
+        fix: how the user mends it.
+        code: the finding code that has a page in ``docs/codes``.
+    """
+
+    what: str
+    where: str = ""
+    fix: str = ""
+    code: str = ""
+
+    @classmethod
+    def of(cls, error: DmlprepError) -> RunError:
+        """The same as was raised."""
+        return cls(error.what, error.where, error.fix, error.code)
+
+    def __str__(self) -> str:
+        return str(DmlprepError(self.what, where=self.where, fix=self.fix, code=self.code))
 
 
 class RunRecord(msgspec.Struct):
@@ -50,7 +74,7 @@ class RunRecord(msgspec.Struct):
     verdicts: list[Verdict] = []
     findings: list[Finding] = []
     facts: RunFacts = msgspec.field(default_factory=RunFacts)
-    error: str = ""
+    error: RunError | None = None
 
     def all_findings(self) -> list[Finding]:
         """Findings of the run, its steps and its verdicts, in the order they were made."""

@@ -6,6 +6,7 @@ from typing import Literal
 
 import msgspec
 
+from dmlprep.record.check import Check, FailureKind, Provider
 from dmlprep.record.findings import Finding, finding
 from dmlprep.record.output_metrics import OutputMetrics
 
@@ -19,12 +20,24 @@ class DeviceInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     """Which device answered.
 
     Attributes:
-        name: ``cpu``, ``fp16 emulation``, ``dml on linux: lavapipe`` or ``dml on windows: ADAPTER``.
-        details: versions and traits, in the order they are printed (``DirectML 1.15.4``, ``no native FP16``).
+        name: for people: ``cpu``, ``fp16 emulation``, ``dml on linux: lavapipe`` or ``dml on windows: ADAPTER``.
+        details: for people: versions and traits (``DirectML 1.15.4``, ``no native FP16``).
+        provider: what computed; ``evaluator`` is that of onnx, and ``""`` one that is not known.
+        software: whether it is an adapter that computes on the CPU.
+        onnxruntime: version of ONNX Runtime; empty where it is not known.
+        driver: version of the adapter's driver; empty where it is not known.
     """
 
     name: str
     details: list[str] = []
+    provider: Literal[Provider, "evaluator", ""] = ""
+    software: bool = False
+    onnxruntime: str = ""
+    driver: str = ""
+
+    def also(self, *details: str) -> DeviceInfo:
+        """The same with more details; empty ones are left out."""
+        return msgspec.structs.replace(self, details=[*self.details, *filter(None, details)])
 
     def __str__(self) -> str:
         return ", ".join([self.name, *self.details])
@@ -34,9 +47,7 @@ class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
     """The outcome of one check. Not run is never passed.
 
     Attributes:
-        check: what was checked (``parity on cpu``), for people.
-        provider: where the model runs for it: ``cpu``, ``dml``, or the FP16 ``emulation``; empty where nothing runs.
-        kit: whether a kit ran it, on another machine.
+        check: what was checked.
         outcome: ``passed``, ``failed``, ``not-proven`` (it ran, on inputs that prove nothing) or ``not-run``.
         reason: why it did not pass; empty when it passed.
         device: which device answered, ``None`` when none did.
@@ -51,9 +62,10 @@ class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
         values: what it gave, feed by feed.
         measured: when it was measured (``2026-11-22T14:03:12Z``, UTC), where it is of an earlier run on equal files and
             an equal device, and was kept; empty where it ran now.
+        ended: what ended a session of the check before it had a result; empty where none was ended.
     """
 
-    check: str
+    check: Check
     outcome: Literal["passed", "failed", "not-proven", "not-run"]
     reason: str = ""
     device: DeviceInfo | None = None
@@ -69,8 +81,7 @@ class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
     metric: str = ""
     values: list[float] = []
     measured: str = ""
-    provider: Literal["", "cpu", "dml", "emulation"] = ""
-    kit: bool = False
+    ended: Literal[FailureKind, ""] = ""
 
     def __post_init__(self) -> None:
         if self.outcome != "passed" and not self.reason:

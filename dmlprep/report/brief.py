@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.text import Text
 
 from dmlprep.placement import Placement
-from dmlprep.record import RunRecord, Verdict
+from dmlprep.record import Check, RunRecord, Verdict
 from dmlprep.record.placement import PlacementFacts
 from dmlprep.record.printable import printable
 from dmlprep.report.text import show_findings, show_verdicts
@@ -20,32 +20,32 @@ def prepared_line(record: RunRecord) -> str:
     # A session that was only loaded has compared nothing; of logits there are feeds and no outputs.
     passed = [one for one in record.verdicts if one.decides and one.outcome == "passed" and (one.outputs or one.feeds)]
     if passed:
-        checks = dict.fromkeys(_where(one) for one in passed)
         inputs = " with made inputs" if all(one.inputs == "seeded" for one in passed) else ""
-        parts.append(f"proved {_checks(list(checks))}{inputs}")
+        parts.append(f"proved {_checks(passed)}{inputs}")
         errors = [output.max_rel for one in passed for output in one.outputs]
         parts += [f"worst relative error {max(errors):.2g}"] if errors else []
     else:
         parts.append("not proved")
-    if not any(one.provider == "dml" for one in passed):
+    if not any(one.check.provider == "dml" for one in passed):
         parts.append("no DirectML ran it")
     return f"{printable(record.output)}: {', '.join(filter(None, parts))}"
 
 
-def _checks(names: list[str]) -> str:
+def _checks(passed: list[Verdict]) -> str:
     """``on cpu and dml``; of a language model's folder ``prompt, steps and encoder on cpu``."""
-    parts = [name.rpartition(" on ") for name in names]
-    places = dict.fromkeys(place for _, _, place in parts)
-    if len(places) > 1 or not all(what for what, _, _ in parts):
-        return f"on {' and '.join(names)}"
-    *before, last = [what for what, _, _ in parts]
+    providers = {one.check.provider for one in passed}
+    if len(providers) > 1 or any(one.check.measure == "parity" for one in passed):
+        return f"on {' and '.join(dict.fromkeys(_where(one) for one in passed))}"
+    *before, last = dict.fromkeys(one.check.subject for one in passed)
     told = f"{', '.join(before)} and {last}" if before else last
-    return f"{told} on {next(iter(places))}"
+    return f"{told} on {providers.pop()}"
 
 
 def _where(verdict: Verdict) -> str:
     kept = f" (measured {verdict.measured[:10]}, kept)" if verdict.measured else ""
-    return verdict.check.removeprefix("parity on ").removesuffix(" (storage)") + kept
+    names = {Check("parity", device): device for device in ("cpu", "dml")}
+    names[Check("parity", "emulation", "storage")] = "fp16 emulation"
+    return names.get(verdict.check, str(verdict.check)) + kept
 
 
 def _placed(found: PlacementFacts | None) -> str:

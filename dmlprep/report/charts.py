@@ -108,7 +108,7 @@ def error_rows(record: RunRecord) -> tuple[list[ErrorRow], list[Tickmark], int]:
             error = output.error or output.max_rel
             rows.append(
                 ErrorRow(
-                    verdict.check,
+                    str(verdict.check),
                     output.output,
                     output.passed,
                     f"{error:.2g}",
@@ -135,7 +135,7 @@ def step_bars(record: RunRecord) -> list[StepBar]:
         )
         for step in record.steps
     ]
-    timed += [(v.check, v.outcome, v.seconds, "", "", 0) for v in record.verdicts if v.seconds]
+    timed += [(str(v.check), v.outcome, v.seconds, "", "", 0) for v in record.verdicts if v.seconds]
     longest = max((row[2] for row in timed), default=0.0)
     largest = max((max(step.bytes_before, step.bytes_after) for step in record.steps), default=0)
     return [

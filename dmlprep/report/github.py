@@ -28,7 +28,7 @@ def annotation_lines(record: RunRecord) -> Iterator[str]:
         if verdict.decides and verdict.outcome != "passed":
             yield _line("error", record.input, f"{verdict.check}: {verdict.outcome}", verdict.reason)
     if record.error:
-        yield _line("error", record.input, f"{record.command} failed", record.error)
+        yield _line("error", record.input, f"{record.command} failed", str(record.error))
 
 
 def job_lines(record: FleetRecord, inputs: Sequence[str]) -> Iterator[str]:

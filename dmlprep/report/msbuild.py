@@ -25,7 +25,7 @@ def lines(record: RunRecord) -> Iterator[str]:
             also = f" (and {more} more)" if more else ""
             yield _line(record.input, found.severity, found.code, found.message + also, found.remedy)
     if record.exit_code and not told:
-        yield _line(record.input, "error", "", record.error or f"{record.command} failed", "")
+        yield _line(record.input, "error", "", str(record.error or f"{record.command} failed"), "")
     elif not record.exit_code:
         yield inert(printable(f"{_origin(record.input)} -> {record.output}"))
 

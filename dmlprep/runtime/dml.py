@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
 __all__ = ["another_release", "dml_host", "dml_status", "open_dml", "release_for"]
 
-_INSTALL = "run dmlprep runtime install"
-
 
 def dml_status(release: str = "", *, again: bool = False, session: SessionOptions | None = None) -> DmlStatus:
     """Whether a DirectML session can be had here. Runs the self-test when it has not run on these pieces (10 s).
@@ -74,8 +72,7 @@ def release_for(version: str) -> str:
 
 def another_release(device: DeviceInfo, wanted: str) -> str:
     """What a verdict says where ``device`` is of another release of ONNX Runtime than ``wanted``; else empty."""
-    name = "ONNX Runtime "
-    ran = next((text.removeprefix(name) for text in device.details if text.startswith(name)), "")
+    ran = device.onnxruntime
     if not ran or not wanted or ran.split(".")[:2] == wanted.split(".")[:2]:
         return ""
     return f"the session ran ONNX Runtime {ran}, the target is {wanted}"
@@ -93,16 +90,12 @@ def dml_host(release: str = "", session: SessionOptions | None = None) -> Sessio
     """
     status = dml_status(release, session=session)
     if not status.available:
-        fix = status.fix or ("" if _INSTALL in status.reason else "dmlprep doctor says what is missing")
-        raise CheckNotRun(f"DirectML is not available here: {status.reason}", fix=fix, code=_code(status))
+        fix = status.fix or "dmlprep doctor says what is missing"
+        raise CheckNotRun(f"DirectML is not available here: {status.reason}", fix=fix, code=status.code)
     if sys.platform == "win32":
         return _windows_host({_adapter(session or SessionOptions()): fp16_traits(status)})
     session = session or SessionOptions()
     return _linux_host(release or release_for(session.release), fp16_traits(status), session.gpu)
-
-
-def _code(status: DmlStatus) -> str:
-    return "DP804" if "DP804" in status.reason else "DP803"
 
 
 def open_dml(path: Path, options: SessionOptions | None = None, host: SessionHost | None = None) -> Session:
@@ -192,7 +185,7 @@ def _damage(layout: Layout, release: str) -> str:
     from dmlprep.runtime.linux import inventory
 
     for what in inventory.damage(layout, inventory.pieces(layout, release).items(), contents=True).values():
-        return f"the runtime is damaged: {what}; {_INSTALL}, which repairs it"
+        return f"the runtime is damaged: {what}; run dmlprep runtime install, which repairs it"
     return ""
 
 
@@ -219,6 +212,7 @@ def _status_from(known: Mapping[str, Any], describe: Callable[[Mapping[str, str]
     status = DmlStatus(
         not failures,
         f"the self-test failed [DP804]: {failures_text(failures)}" if failures else "",
+        code="DP804" if failures else "DP803",
         fp16=Fp16Traits(**known["fp16"]),
         native_fp16={"yes": True, "no": False}.get(facts.get("native fp16", "")),
     )

@@ -140,15 +140,14 @@ def dml_finding(status: DmlStatus, system: str = sys.platform) -> Finding | None
     """Why there is no DirectML session, with what mends it on this system; ``None`` where there is one."""
     if status.available:
         return None
-    code = "DP804" if "DP804" in status.reason else "DP803"
     known = {
         ("DP803", "win32"): f"{install_line()}; see dmlprep doctor --adapters",
         ("DP804", "win32"): "update the graphics driver; see dmlprep doctor --adapters",
         ("DP803", "linux"): "run dmlprep runtime install, or use a Windows machine with a GPU",
         ("DP804", "linux"): "run dmlprep runtime remove, then dmlprep runtime install",
     }
-    remedy = status.fix or known.get((code, system), "use a Windows machine with a GPU, or Linux on x86-64")
-    return finding(code, f"DirectML is not available: {status.reason}", remedy=remedy)
+    remedy = status.fix or known.get((status.code, system), "use a Windows machine with a GPU, or Linux on x86-64")
+    return finding(status.code, f"DirectML is not available: {status.reason}", remedy=remedy)
 
 
 def install_line() -> str:

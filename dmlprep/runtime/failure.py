@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import errno
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 from dmlprep.errors import DmlprepError, OutputError
+from dmlprep.record.check import FailureKind
 from dmlprep.runtime.hresult import diagnose, plain_text
 
 __all__ = ["FULL", "FailureKind", "SessionFailure", "disk_full", "failure"]
@@ -14,10 +15,7 @@ __all__ = ["FULL", "FailureKind", "SessionFailure", "disk_full", "failure"]
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """A disk, a quota or the size that one file may have is used up."""
 
-
-FailureKind = Literal["load", "run", "crash", "timeout", "hang", "memory", "limit", "device-removed", "protocol"]
-
-_FIX: dict[str, str] = {
+_FIX: dict[FailureKind, str] = {
     "load": "the message is ONNX Runtime's own; dmlprep check names what the model needs",
     "run": "see that the inputs have the shapes and types that the model declares",
     "crash": "try optimization level disabled, then dmlprep bisect to find the node",

@@ -12,9 +12,6 @@ from dmlprep.runtime.types import SessionOptions
 
 __all__ = ["cache_folder", "dml_identity"]
 
-_SOFTWARE = ("llvmpipe", "lavapipe", "swiftshader", "software adapter")
-"""Of a device on Windows. Its own version is not told there: the driver that Wine shows is always the same."""
-
 
 def cache_folder() -> Path | None:
     """Where programs of this user keep what can be made again: ``$XDG_CACHE_HOME`` (XDG Base Directory Specification),
@@ -46,10 +43,9 @@ def dml_identity(session: SessionOptions | None = None) -> str:
     if not status.available or status.device is None:
         return ""
     if sys.platform == "win32":
-        said = str(status.device).casefold()
-        told = any(detail.startswith("driver ") for detail in status.device.details)
-        software = any(word in said for word in _SOFTWARE)
-        return f"windows {platform.version()}, {status.device}" if told and not software else ""
+        # The version of a software adapter is not known there: the driver that Wine shows is always the same.
+        told = status.device.driver and not status.device.software
+        return f"windows {platform.version()}, {status.device}" if told else ""
     from dmlprep.runtime.linux.install import fingerprint
     from dmlprep.runtime.linux.layout import Layout
 

@@ -31,7 +31,8 @@ def python_worker(device: str, name: str) -> Child:
 
 
 def _cpu_device(facts: Mapping[str, str]) -> DeviceInfo:
-    return DeviceInfo("cpu", [f"ONNX Runtime {facts.get('onnxruntime', '?')}"])
+    version = facts.get("onnxruntime", "?")
+    return DeviceInfo("cpu", [f"ONNX Runtime {version}"], "cpu", onnxruntime=version)
 
 
 def _needs(path: Path, options: SessionOptions) -> set[Path]:
@@ -84,7 +85,7 @@ def open_evaluator(path: Path, options: SessionOptions | None = None) -> Session
         return _confined_host(
             "evaluator",
             "the evaluator",
-            lambda facts: DeviceInfo("onnx reference evaluator", [f"onnx {facts.get('onnx', '?')}"]),
+            lambda facts: DeviceInfo("onnx reference evaluator", [f"onnx {facts.get('onnx', '?')}"], "evaluator"),
         )
 
     return open_on(None, host, path, options)

@@ -26,6 +26,7 @@ __all__ = [
     "RunValue",
     "SessionOptions",
     "ValueInfo",
+    "is_software",
 ]
 
 DATA_FOLDER = "session.model_external_initializers_file_folder_path"
@@ -200,6 +201,7 @@ class DmlStatus:
     Attributes:
         reason: why not, empty when it can.
         fix: how the user mends it, where the reason does not say.
+        code: DP803, there is none, or DP804, what is there is broken.
         native_fp16: FP16 arithmetic in 16 bits; else in FP32 with FP16 stores. ``None``: not known.
     """
 
@@ -207,5 +209,15 @@ class DmlStatus:
     reason: str = ""
     device: DeviceInfo | None = None
     fix: str = ""
+    code: Literal["DP803", "DP804"] = "DP803"
     fp16: Fp16Traits = Fp16Traits()
     native_fp16: bool | None = None
+
+
+_ON_CPU = ("llvmpipe", "lavapipe", "swiftshader")
+"""Drivers that compute on the CPU. Vulkan and Wine's DXGI have no other sign of them than the adapter's name."""
+
+
+def is_software(adapter: str) -> bool:
+    """Whether the adapter of this name computes on the CPU."""
+    return any(name in adapter.casefold() for name in _ON_CPU)

@@ -10,6 +10,7 @@ from pathlib import Path
 from dmlprep.record import DeviceInfo
 from dmlprep.runtime.environment import WITH_DIRECTML, install_line
 from dmlprep.runtime.ortoptions import adapter_number
+from dmlprep.runtime.types import is_software
 
 __all__ = ["describe", "provider_facts", "provider_missing", "session_facts"]
 
@@ -66,6 +67,7 @@ def file_version(path: Path) -> str:
 
 def describe(facts: Mapping[str, str], traits: Sequence[str] = ()) -> DeviceInfo:
     """``dml on windows: ADAPTER, adapter 0, driver 31.0.15.4601, DirectML 1.15.4 ...``."""
+    adapter = facts.get("adapter", "default adapter")
     driver = [f"adapter {facts['adapter number']}"] if facts.get("adapter number") else []
     driver += [f"driver {facts['driver']}"] if facts.get("driver") else []
     directml = facts.get("directml", "?").removesuffix(".0")
@@ -74,4 +76,11 @@ def describe(facts: Mapping[str, str], traits: Sequence[str] = ()) -> DeviceInfo
         details.append("DirectML.dll of Windows")
     if facts.get("adapter kind") == "software":
         details.append("software adapter")
-    return DeviceInfo(f"dml on windows: {facts.get('adapter', 'default adapter')}", [*details, *traits])
+    return DeviceInfo(
+        f"dml on windows: {adapter}",
+        [*details, *traits],
+        "dml",
+        software=facts.get("adapter kind") == "software" or is_software(adapter),
+        onnxruntime=facts.get("onnxruntime", ""),
+        driver=facts.get("driver", ""),
+    )

@@ -18,7 +18,7 @@ from dmlprep.model.unchanged import Unchanged
 from dmlprep.parity import RunFeeds, load_feeds
 from dmlprep.parity.candidate import Device
 from dmlprep.parity.sizes import graph_inputs
-from dmlprep.record import RunRecord
+from dmlprep.record import RunError, RunRecord
 from dmlprep.record.facts import RunFacts
 from dmlprep.record.speed import Bench
 from dmlprep.runtime import SessionOptions
@@ -132,5 +132,5 @@ def bench_record(found: Bench) -> RunRecord:
         exit_code=found.exit_code,
         seconds=found.seconds,
         facts=RunFacts(bench=found),
-        error=f"{failing.name} did not run: {failing.not_run}" if failing is not None else "",
+        error=RunError(f"{failing.name} did not run: {failing.not_run}") if failing is not None else None,
     )

@@ -273,8 +273,7 @@ def _rows(runners: Sequence[_Runner], device: DeviceInfo | None) -> tuple[Timed,
 
 def _partitions(variant: Variant, device: DeviceInfo | None) -> int | None:
     """Graphs that the release that ran fuses; ``None`` where its kernels are not known, or onnx fails on the model."""
-    said = next((d for d in (device.details if device else ()) if d.startswith("ONNX Runtime ")), "")
-    release = ".".join(said.removeprefix("ONNX Runtime ").split(".")[:2])
+    release = ".".join((device.onnxruntime if device else "").split(".")[:2])
     try:
         target = find_target(f"ort-{release}")
     except UsageError:

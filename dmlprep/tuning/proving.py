@@ -123,7 +123,7 @@ def _prove(one: Candidate, how: Proofs, out: Path) -> tuple[Candidate, Proved | 
     )
     record = prepare(request)
     if record.exit_code:
-        return replace(one, proof=_outcome(record), reason=record.error), None
+        return replace(one, proof=_outcome(record), reason=str(record.error or "")), None
     made, _ = figures(Model.open(Path(record.output)), plan.target)
     by = dict.fromkeys(v.device.name for v in record.verdicts if v.outcome == "passed" and v.device is not None)
     found = replace(one, proof="passed", figures=made, devices=tuple(by))

@@ -146,8 +146,8 @@ class Bench:
         except DmlprepError as error:
             return Row(name, "refused", error.code, str(error))
         if record.exit_code:
-            codes = re.findall(r"DP\d{3}", record.error)
-            return Row(name, "refused", codes[-1] if codes else f"exit {record.exit_code}", record.error)
+            code = record.error.code if record.error is not None else ""
+            return Row(name, "refused", code or f"exit {record.exit_code}", str(record.error))
         return self._held(name, path, out, sets, model)
 
     def _held(self, name: str, path: Path, out: Path, sets: Sets, model: Model) -> Row:

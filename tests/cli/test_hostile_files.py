@@ -14,7 +14,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from dmlprep.record import Finding, RunRecord
+from dmlprep.record import Finding, RunError, RunRecord
 from dmlprep.record.fleet import FleetRecord, JobRecord
 from dmlprep.report.fleet_files import write_reports
 from tests.hostile_names import COMMAND, NASTY, document_is_plain, hidden, nothing_acts
@@ -144,7 +144,7 @@ def test_reports_of_a_fleet(label: str, tmp_path: Path) -> None:
     jobs = [
         JobRecord(**{"name": f"{label}{code}", "model": label, "exit_code": code, **said}) for code in (0, 1, 2, 70)
     ]
-    record = RunRecord("check", label, findings=[Finding("DP201", "error", label, label)], error=label)
+    record = RunRecord("check", label, findings=[Finding("DP201", "error", label, label)], error=RunError(label))
     write_reports(tmp_path, FleetRecord(file=label, jobs=jobs, exit_code=1), [record])
     assert _judge(tmp_path) == 5
 

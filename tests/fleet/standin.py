@@ -10,13 +10,16 @@ import hashlib
 import os
 import sys
 import time
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 
 def prepare(arguments: tuple[str, ...], say=lambda text: print(text, file=sys.stderr, flush=True)) -> int:
     """What the command does; the exit code."""
-    from dmlprep.record import RunRecord, Verdict
+    from dmlprep.errors import InputError
+    from dmlprep.record import Check, RunError, RunRecord, Verdict
     from dmlprep.record.facts import RunFacts
     from dmlprep.record.placement import PlacementFacts
 
@@ -25,11 +28,9 @@ def prepare(arguments: tuple[str, ...], say=lambda text: print(text, file=sys.st
     text = model.read_text()
     say("pin: changed")
     if "broken" in text:
-        say(f"error: {model}: the file is truncated [DP001]\n  fix: export it again")
-        return 2
+        return _raise(InputError("the file is truncated", where=str(model), code="DP001"), options, say)
     if "missing" in text:
-        say(f"error: {model}: no such feed [DP705]\n  fix: write it")
-        return 2
+        return _raise(InputError("no such feed", where=str(model), code="DP705"), options, say)
     if "crashes" in text:
         os.abort()
     if "hangs" in text:
@@ -45,10 +46,10 @@ def prepare(arguments: tuple[str, ...], say=lambda text: print(text, file=sys.st
         input=str(model),
         target="ort-1.30",
         facts=RunFacts(digests=digests, placement_after=PlacementFacts(nodes=4, dml_nodes=4, crossings=0)),
-        verdicts=[Verdict("parity on cpu", "passed")],
+        verdicts=[Verdict(Check("parity", "cpu"), "passed")],
     )
     if "refused" in text:
-        record.exit_code, record.error = 1, "step pin refused [DP201]"
+        record.exit_code, record.error = 1, RunError("step pin refused", code="DP201")
     Path(options["--html"]).write_text("<p>report</p>")
     if record.exit_code == 0 and "makes nothing" not in text:
         record.output = str(out / "model.onnx")
@@ -58,6 +59,15 @@ def prepare(arguments: tuple[str, ...], say=lambda text: print(text, file=sys.st
         Path(options["--record"]).write_bytes(record.to_json())
     say("save: 0 MB")
     return record.exit_code
+
+
+def _raise(error: Any, options: dict[str, str], say: Callable[[str], None]) -> int:
+    from dmlprep.record import RunError, RunRecord
+
+    record = RunRecord("prepare", error.where, exit_code=error.exit_code, error=RunError.of(error))
+    Path(options["--record"]).write_bytes(record.to_json())
+    say(f"error: {error}")
+    return error.exit_code
 
 
 def _sha(path: Path) -> str:

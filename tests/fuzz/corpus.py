@@ -13,7 +13,7 @@ import numpy as np
 import onnx
 
 from dmlprep import api
-from dmlprep.record import RunRecord, Verdict, finding
+from dmlprep.record import Check, RunRecord, Verdict, finding
 from dmlprep.record.bisected import Bisected
 from dmlprep.record.facts import RunFacts
 from tests.package.images import put_image, put_libraries
@@ -134,7 +134,7 @@ def _bisection() -> bytes:
         files=["repro/model.onnx"],
         runs=12,
     )
-    verdict = Verdict("the models agree", "failed", reason="parts")
+    verdict = Verdict(Check("agreement"), "failed", reason="parts")
     record = RunRecord(
         command="bisect",
         input="m.onnx",

@@ -78,7 +78,7 @@ def stand_in(tmp_path: Path) -> Any:
 def test_a_hugging_face_folder_is_built_and_prepared(stand_in: Any, tmp_path: Path) -> None:
     source = hugging_face(tmp_path / "hf")
     record = api.genai_prepare(source, out=tmp_path / "out", precision="int4", builder_python=stand_in(), proof=False)
-    assert (record.exit_code, record.error) == (0, "")
+    assert (record.exit_code, record.error) == (0, None)
     saw = json.loads((tmp_path / "saw").read_text())
     given = saw["arguments"]
     assert given[given.index("-p") + 1] == "int4"
@@ -110,8 +110,8 @@ def test_a_builder_that_fails_is_shown(act: str, says: str, stand_in: Any, tmp_p
     source = hugging_face(tmp_path / "hf")
     record = api.genai_prepare(source, out=tmp_path / "out", builder_python=stand_in(act), proof=False)
     assert record.exit_code == 1
-    assert "DP877" in record.error
-    assert says in record.error
+    assert "DP877" in str(record.error)
+    assert says in str(record.error)
     assert not (tmp_path / "out").exists()
 
 
@@ -121,7 +121,7 @@ def test_a_builder_that_takes_too_long_is_ended(stand_in: Any, tmp_path: Path) -
     program = stand_in("import time; time.sleep(60)")
     record = api.genai_prepare(source, out=tmp_path / "out", builder_python=program, time_limit=1.0, proof=False)
     assert record.exit_code == 1
-    assert "more than 1 seconds" in record.error
+    assert "more than 1 seconds" in str(record.error)
 
 
 @pytest.mark.parametrize(

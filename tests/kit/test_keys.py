@@ -103,7 +103,7 @@ def _refused(result: Path, kit: Path, key: Path) -> InputError:
 
 def test_a_signed_result_is_judged(signed: Signed) -> None:
     verdict, _ = api.verify_kit(signed.result, kit=signed.kit, key=signed.key)
-    assert (verdict.check, verdict.outcome) == ("parity on dml (kit: Radeon ™ 0)", "passed")
+    assert (str(verdict.check), verdict.outcome) == ("parity on dml (kit: Radeon ™ 0)", "passed")
     assert verdict.device is not None
     assert verdict.device.details[-1] == "signed with the run key of this kit"
     assert "DP815" not in [one.code for one in verdict.findings]
@@ -184,7 +184,7 @@ def test_a_forgery_that_verifies_without_the_key_fails_with_it(made: Path, signe
     _other_adapter(members)
     forged = _zip(members, tmp_path / "forged.zip")
     verdict, _ = api.verify_kit(forged, kit=signed.kit)
-    assert (verdict.check, verdict.outcome) == ("parity on dml (kit: RTX 5090)", "passed")
+    assert (str(verdict.check), verdict.outcome) == ("parity on dml (kit: RTX 5090)", "passed")
     assert "DP815" in [one.code for one in verdict.findings]
     assert "not signed" in str(_refused(forged, signed.kit, signed.key))
 

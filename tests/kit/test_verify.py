@@ -16,7 +16,7 @@ from dmlprep import api
 from dmlprep.cli.main import cli
 from dmlprep.errors import InputError, OutputError
 from dmlprep.package.building import not_proved
-from dmlprep.record import RunRecord, Verdict
+from dmlprep.record import Check, RunRecord, Verdict
 from dmlprep.record.headline import headline
 from dmlprep.report.brief import prepared_line
 from dmlprep.runtime.offsite import integrity
@@ -32,7 +32,7 @@ def _refused(result: Path, kit: Path, **more: Path) -> InputError:
 def test_the_cpu_in_place_of_directml_is_never_a_verdict_on_directml(made: Path, tmp_path: Path) -> None:
     shutil.copytree(made / "out", tmp_path / "out")
     verdict, record = api.verify_kit(made / "result.zip", kit=made / "kit.zip", model=tmp_path / "out" / "model.onnx")
-    assert (verdict.check, verdict.outcome) == ("parity on cpu (kit)", "passed")
+    assert (str(verdict.check), verdict.outcome) == ("parity on cpu (kit)", "passed")
     assert verdict.device is not None
     assert verdict.device.name == "cpu"
     assert record == tmp_path / "out" / "run.json"
@@ -47,15 +47,15 @@ def test_a_way_there_and_back_on_a_stand_in(made: Path, box: Path, tmp_path: Pat
     shutil.copytree(made / "out", tmp_path / "out")
     model = tmp_path / "out" / "model.onnx"
     here = RunRecord.read(tmp_path / "out" / "run.json")
-    here.verdicts.append(Verdict("parity on dml", "not-run", "no DirectML here", provider="dml"))
+    here.verdicts.append(Verdict(Check("parity", "dml"), "not-run", "no DirectML here"))
     (tmp_path / "out" / "run.json").write_bytes(here.to_json())
     for mode, outcome, code in (("idle", "not-run", 0), ("wrong", "failed", 1), ("good", "passed", 0)):
         run_kit(box, "--force", "--device-id", "1", environment=stand_in(tmp_path / "site", mode))
         verdict, record = api.verify_kit(box / "result.zip", kit=made / "kit.zip", model=model)
-        assert (verdict.check, verdict.outcome) == ("parity on dml (kit: Radeon ™ 1)", outcome)
+        assert (str(verdict.check), verdict.outcome) == ("parity on dml (kit: Radeon ™ 1)", outcome)
         assert record is not None
         merged = RunRecord.from_json(record.read_bytes())
-        assert [v.outcome for v in merged.verdicts if v.kit and v.provider == "dml"] == [outcome]
+        assert [v.outcome for v in merged.verdicts if v.check.kit and v.check.provider == "dml"] == [outcome]
         assert merged.exit_code == code
         # The report, the line of -q and the package ask the same question.
         passed = outcome == "passed"
@@ -100,7 +100,7 @@ def test_the_runner_s_word_is_not_taken(made: Path, tmp_path: Path) -> None:
 def test_directml_without_its_provider_is_not_run(made: Path, tmp_path: Path) -> None:
     changed = rewritten(made / "result.zip", tmp_path / "r.zip", lambda m: sealed(m, provider="DmlExecutionProvider"))
     verdict, _ = api.verify_kit(changed, kit=made / "kit.zip")
-    assert (verdict.check, verdict.outcome) == ("parity on dml (kit)", "not-run")
+    assert (str(verdict.check), verdict.outcome) == ("parity on dml (kit)", "not-run")
     assert verdict.findings[0].code == "DP812"
 
 

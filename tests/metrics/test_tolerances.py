@@ -58,6 +58,6 @@ def test_unknown_names_list_the_known(name: str) -> None:
 
 
 def test_what_the_cpu_proves_of_fp16_is_said() -> None:
-    assert "not FP16 arithmetic" in proves(True, DeviceInfo("cpu"))
-    assert proves(False, DeviceInfo("cpu")) == ""
+    assert "not FP16 arithmetic" in proves(True, DeviceInfo("cpu", provider="cpu"))
+    assert proves(False, DeviceInfo("cpu", provider="cpu")) == ""
     assert proves(True, DeviceInfo("dml on linux: lavapipe")) == ""

@@ -22,7 +22,7 @@ from dmlprep.errors import CheckNotRun, InputError, ModelRefused, OutputError
 from dmlprep.model import Model
 from dmlprep.package import LANGUAGES
 from dmlprep.package.contract import schema
-from dmlprep.record import DeviceInfo, RunRecord, Verdict
+from dmlprep.record import Check, DeviceInfo, RunError, RunRecord, Verdict
 from dmlprep.runtime.offsite.loader import Model as Loaded
 from dmlprep.runtime.offsite.loader import PackageDamaged
 from tests.hostile_names import NASTY, document_is_plain
@@ -135,7 +135,9 @@ def test_names_in_the_readme_are_text_and_code(name: str, tmp_path: Path) -> Non
     (tmp_path / "run").mkdir()
     onnx.save(proto, tmp_path / "run" / "model.onnx")
     run = run_of(tmp_path / "run")
-    verdict = Verdict(f"parity {name}", "failed", f"{name}\n# {name}", DeviceInfo(name), tolerance=name, decides=True)
+    verdict = Verdict(
+        Check("part", part=name), "failed", f"{name}\n# {name}", DeviceInfo(name), tolerance=name, decides=True
+    )
     _record(run, lambda record: setattr(record, "verdicts", [*record.verdicts, verdict]))
     dmlprep.package_model(run, out=tmp_path / "app", language="python", unproven=True)
     text = (tmp_path / "app" / "README.md").read_text(encoding="utf-8")
@@ -160,7 +162,7 @@ def test_a_run_that_directml_did_not_prove_is_not_packaged(proved: Path, tmp_pat
 
 def test_a_run_that_failed_is_not_packaged(proved: Path, tmp_path: Path) -> None:
     failed = Path(shutil.copytree(proved, tmp_path / "run"))
-    off = Verdict("parity on dml", "failed", "logits: 0.5 is too much", provider="dml")
+    off = Verdict(Check("parity", "dml"), "failed", "logits: 0.5 is too much")
     _record(failed, lambda r: r.verdicts.append(off))
     with pytest.raises(ModelRefused, match=r"logits: 0\.5 is too much"):
         dmlprep.package_model(failed, out=tmp_path / "app", language="python")
@@ -169,7 +171,7 @@ def test_a_run_that_failed_is_not_packaged(proved: Path, tmp_path: Path) -> None
 
 def test_a_run_that_ended_with_an_error_is_not_packaged(proved: Path, tmp_path: Path) -> None:
     ended = Path(shutil.copytree(proved, tmp_path / "run"))
-    _record(ended, lambda r: (setattr(r, "exit_code", 3), setattr(r, "error", "no DirectML ran")))  # type: ignore[func-returns-value]
+    _record(ended, lambda r: (setattr(r, "exit_code", 3), setattr(r, "error", RunError("no DirectML ran"))))  # type: ignore[func-returns-value]
     with pytest.raises(CheckNotRun, match="exit code 3: no DirectML ran"):
         dmlprep.package_model(ended, out=tmp_path / "app", language="python")
 

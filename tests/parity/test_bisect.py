@@ -329,7 +329,7 @@ def test_models_that_agree_are_compared_along_where_asked(tmp_path: Path) -> Non
     assert len(found.along) > 60
     assert {one.error for one in found.along} == {0.0}
     record = bisect_record(found)
-    assert (record.exit_code, record.error, record.findings) == (0, "", [])
+    assert (record.exit_code, record.error, record.findings) == (0, None, [])
     assert record.verdicts[0].outcome == "passed"
 
 

@@ -16,7 +16,7 @@ from dmlprep.metrics import holds_fp16, quantizes
 from dmlprep.model import Model
 from dmlprep.parity import Reference, compare, compare_candidate, make_feeds
 from dmlprep.parity.candidate import Candidate
-from dmlprep.record import Verdict
+from dmlprep.record import Check, Verdict
 from dmlprep.runtime import SessionFailure
 from tests.fixtures_index import FIXTURES, Fixture, fixture
 from tests.parity.models import parse, perturbed
@@ -108,7 +108,7 @@ def test_a_candidate_that_hangs_fails(tmp_path: Path) -> None:
         yield
 
     with Reference.of(path) as reference:
-        verdict = compare_candidate(reference, Candidate("parity on cpu", "x", model, "cpu", "cpu", answers))
+        verdict = compare_candidate(reference, Candidate(Check("parity", "cpu"), "x", model, "cpu", "cpu", answers))
     assert verdict.outcome == "failed"
     assert verdict.findings[0].facts["kind"] == "hang"
 
@@ -135,7 +135,7 @@ def test_no_feeds_is_not_run() -> None:
 
 def test_a_verdict_that_is_not_run_cannot_be_read_as_passed() -> None:
     with pytest.raises(ValueError, match="says why"):
-        Verdict(check="parity on cpu", outcome="not-run")
+        Verdict(check=Check("parity", "cpu"), outcome="not-run")
 
 
 def test_a_device_that_is_not_there_is_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,7 +144,7 @@ def test_a_device_that_is_not_there_is_not_run(monkeypatch: pytest.MonkeyPatch) 
     verdict = compare(RESNET, RESNET, device="dml")
     assert verdict.outcome == "not-run"
     assert verdict.reason == "no adapter"
-    assert verdict.check == "parity on dml"
+    assert verdict.check == Check("parity", "dml")
 
 
 def test_a_candidate_without_an_output_fails(tmp_path: Path) -> None:

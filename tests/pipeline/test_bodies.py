@@ -12,6 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import dmlprep
 from dmlprep.errors import DmlprepError
+from dmlprep.record import Check
 
 _FLOAT = TensorProto.FLOAT
 
@@ -81,7 +82,7 @@ def test_a_squeeze_in_the_body_of_a_loop(carried: bool, tmp_path: Path) -> None:
     path = _saved(tmp_path / "m.onnx", [loop])
     record = dmlprep.prepare(path, out=tmp_path / "out", recipe="@vision-fp16", pins={"n": 3}, device="cpu")
     assert record.exit_code == 0, record.error
-    assert [v.outcome for v in record.verdicts if v.check == "parity on cpu"] == ["passed"]
+    assert [v.outcome for v in record.verdicts if v.check == Check("parity", "cpu")] == ["passed"]
 
 
 @pytest.mark.parametrize(("inputs", "outputs"), [(4, 2), (3, 3), (3, 1), (2, 2)])

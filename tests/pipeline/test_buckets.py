@@ -93,7 +93,7 @@ def test_a_bucket_that_fails_leaves_nothing_and_is_named(model: Path, tmp_path: 
     assert not out.exists()
     made = json.loads(run("prepare", model, "-o", out, *sizes, "--format", "json").out)
     assert [(one["output"], one["exit_code"]) for one in made] == [("", 1), ("", 1)]
-    assert "another bucket failed: rows9" in made[0]["error"]
+    assert "another bucket failed: rows9" in made[0]["error"]["what"]
 
 
 def test_the_next_buckets_replace_the_last_as_a_whole(model: Path, tmp_path: Path, run: Run) -> None:

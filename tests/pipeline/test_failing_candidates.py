@@ -86,7 +86,7 @@ def test_a_candidate_that_fails_is_not_written(
     assert done.code == 1, done.err
     assert "Traceback" not in done.out + done.err
     (verdict,) = json.loads(record.read_text(encoding="utf-8"))["verdicts"]
-    assert (verdict["check"], verdict["outcome"]) == ("parity on cpu", "failed")
+    assert (verdict["check"], verdict["outcome"]) == ({"measure": "parity", "provider": "cpu"}, "failed")
     (finding,) = verdict["findings"]
     assert (finding["code"], finding["severity"], finding["facts"]["kind"]) == ("DP704", "error", kind)
     assert "the candidate does not run: " in verdict["reason"]

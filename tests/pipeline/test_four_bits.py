@@ -13,6 +13,7 @@ from dmlprep import api
 from dmlprep.metrics import has_few_bits
 from dmlprep.model import Model
 from dmlprep.model.walk import nodes
+from dmlprep.record import Check
 
 quantizer = pytest.importorskip("onnxruntime.quantization.matmul_nbits_quantizer")
 
@@ -56,7 +57,7 @@ def test_they_are_proved_and_stay_small(quantized: Path, target: str, tmp_path: 
         quantized, out=tmp_path / "out", pins={"batch": 2}, recipe="@static-fp32", target=target, device="cpu"
     )
     assert record.exit_code == 0
-    (verdict,) = [v for v in record.verdicts if v.check == "parity on cpu" and v.outputs]
+    (verdict,) = [v for v in record.verdicts if v.check == Check("parity", "cpu") and v.outputs]
     assert verdict.tolerance.startswith("fp32-cpu")
     assert max(output.max_rel for output in verdict.outputs) < 1e-5
     result = tmp_path / "out" / "model.onnx"

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from dmlprep.pipeline.kept_verdicts import DAYS, MOST, KeptVerdicts, verdict_folder
-from dmlprep.record import DeviceInfo, OutputMetrics, RunRecord, Verdict
+from dmlprep.record import Check, DeviceInfo, OutputMetrics, RunRecord, Verdict
 from dmlprep.report.html import render_html
 from dmlprep.report.text import show_verdicts
 
@@ -27,7 +27,7 @@ def verdict(outcome: Any = "passed", provider: Any = "dml") -> Verdict:
     output = OutputMetrics("y", True, max_abs=1e-7, max_rel=1e-7)
     reason = "" if outcome == "passed" else "why"
     device = DeviceInfo("dml on linux: lavapipe", ["DirectML 1.15.4"])
-    return Verdict(f"parity on {provider}", outcome, reason, device, "fp32-dml", 2, 12.5, [output], provider=provider)
+    return Verdict(Check("parity", provider), outcome, reason, device, "fp32-dml", 2, 12.5, [output])
 
 
 class Measured:

@@ -15,7 +15,7 @@ from dmlprep.parity import Reference, compare_candidate, shadow_candidate
 from dmlprep.pipeline import proof
 from dmlprep.pipeline.predicted import hold_against
 from dmlprep.precision import emulate
-from dmlprep.record import DeviceInfo, OutputMetrics, RunRecord, Verdict
+from dmlprep.record import Check, DeviceInfo, OutputMetrics, RunRecord, Verdict
 
 STEPS = 120
 
@@ -47,7 +47,7 @@ class _Device:
             assert scale.const_value is not None
             scale.const_value = type(scale.const_value)(np.asarray(scale.const_value.numpy() * self.factor))
         device = DeviceInfo("dml on a fake")
-        made = shadow_candidate(shadow, "parity on dml", str(prepared.path), device, code="DP701", decides=True)
+        made = shadow_candidate(shadow, Check("parity", "dml"), str(prepared.path), device, code="DP701", decides=True)
         return compare_candidate(reference, made, options["tolerance"])
 
 
@@ -65,7 +65,7 @@ def test_a_device_that_rounds_to_nearest_is_held_against_what_was_predicted(
 ) -> None:
     _Device(monkeypatch, "nearest")
     record = _prepare(tmp_path)
-    assert [v.check for v in record.verdicts] == ["parity on cpu", "fp16 emulation (storage)", "parity on dml"]
+    assert [str(v.check) for v in record.verdicts] == ["parity on cpu", "fp16 emulation (storage)", "parity on dml"]
     assert record.verdicts[2].predicted == pytest.approx(record.verdicts[2].outputs[0].max_rel)
     assert [v.predicted for v in record.verdicts[:2]] == [None, None]
 
@@ -78,7 +78,7 @@ def test_a_device_that_cuts_is_judged_by_the_reference_that_cuts(
     record = _prepare(tmp_path, reference)
     assert record.exit_code == 0
     cut, dml = record.verdicts[-2:]
-    assert (cut.check, cut.outcome, cut.decides) == (
+    assert (str(cut.check), cut.outcome, cut.decides) == (
         "fp16 emulation (storage, rounding toward zero)",
         "failed",
         False,
@@ -115,8 +115,8 @@ def test_noise_above_the_emulated_error_is_what_is_predicted() -> None:
     noisy = OutputMetrics("y", passed=True, max_rel=0.001, noise=0.013)
     told = [
         hold_against(
-            Verdict("parity on dml", "passed", outputs=[one], provider="dml"),
-            Verdict("fp16 emulation", "passed", outputs=[one]),
+            Verdict(Check("parity", "dml"), "passed", outputs=[one]),
+            Verdict(Check("parity", "emulation"), "passed", outputs=[one]),
             "nearest",
             last_bits,
         )

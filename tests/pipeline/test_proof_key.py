@@ -21,6 +21,7 @@ from dmlprep.recipe import ParitySettings
 from dmlprep.runtime import SessionOptions, identity
 from dmlprep.runtime.identity import dml_identity
 from dmlprep.runtime.types import DmlStatus
+from dmlprep.runtime.windows import describe
 
 
 def write(path: Path, weight: float = 2.0, *, external: bool = False) -> Path:
@@ -112,19 +113,17 @@ def test_what_is_not_told_apart_is_not_kept(key: Any, monkeypatch: pytest.Monkey
 @pytest.mark.parametrize(
     ("device", "told"),
     [
-        (("dml on windows: GPU", ["adapter 0", "driver 31.0.15.4601", "DirectML 1.15.4"]), True),
-        (("dml on windows: GPU", ["adapter 0", "DirectML 1.15.4"]), False),
-        (("dml on windows: llvmpipe (LLVM 19)", ["adapter 0", "driver 31.0.0.0"]), False),
-        (("dml on windows: Basic Render", ["driver 10.0", "software adapter"]), False),
+        ({"adapter": "GPU", "driver": "31.0.15.4601", "directml": "1.15.4"}, True),
+        ({"adapter": "GPU", "directml": "1.15.4"}, False),
+        ({"adapter": "llvmpipe (LLVM 19)", "driver": "31.0.0.0"}, False),
+        ({"adapter": "Basic Render", "driver": "10.0", "adapter kind": "software"}, False),
         (None, False),
     ],
 )
 def test_on_windows_a_device_is_told_by_its_driver(
-    device: tuple[str, list[str]] | None, told: bool, monkeypatch: pytest.MonkeyPatch
+    device: dict[str, str] | None, told: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from dmlprep.record import DeviceInfo
-
-    status = DmlStatus(device is not None, "" if device else "none", device=DeviceInfo(*device) if device else None)
+    status = DmlStatus(device is not None, "" if device else "none", device=describe(device) if device else None)
     monkeypatch.setattr("dmlprep.runtime.dml.dml_status", lambda session: status)
     monkeypatch.setattr(identity.sys, "platform", "win32")
     found = dml_identity()
@@ -147,7 +146,7 @@ def test_prepare_measures_equal_models_once(tmp_path: Path, monkeypatch: pytest.
         out = tmp_path / str(len(list(tmp_path.iterdir())))
         record = api.prepare(model, out=out, device="dml", feeds=[FEED], **how)
         assert record.exit_code == 0
-        return next(v for v in record.verdicts if v.check == "parity on dml")
+        return next(v for v in record.verdicts if v.check.provider == "dml")
 
     first, again = verdict(), verdict()
     if not dml_identity():  # Wine's adapter, whose driver Windows is not told of

@@ -62,7 +62,7 @@ def test_the_session_is_of_the_target_s_release(monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.parametrize(("target", "said"), [("ort-1.30", True), ("ort-1.24", False)])
 def test_a_session_of_another_release_is_said(monkeypatch: pytest.MonkeyPatch, target: str, said: bool) -> None:
-    device = DeviceInfo("dml on linux: lavapipe", ["DirectML 1.15.4", "ONNX Runtime 1.24.4"])
+    device = DeviceInfo("dml on linux: lavapipe", onnxruntime="1.24.4")
 
     def opener(path: Path, options: SessionOptions) -> Any:
         session = open_cpu(path, options)

@@ -7,7 +7,7 @@ from typing import Literal
 import msgspec
 import pytest
 
-from dmlprep.record import OutputMetrics, RunRecord, Verdict, finding
+from dmlprep.record import Check, OutputMetrics, RunError, RunRecord, Verdict, finding
 from dmlprep.record.facts import RunFacts
 from dmlprep.record.headline import headline
 from dmlprep.record.nodes import NodeTables
@@ -22,10 +22,10 @@ AWAY = PlacementFacts(nodes=4, dml_nodes=2, crossings=3, crossing_bytes=2500)
 def _record(placed: PlacementFacts = GOOD, dml: Literal["passed", "not-run", ""] = "passed") -> RunRecord:
     record = RunRecord(command="prepare", input="m.onnx", output="out/model.onnx")
     record.facts = RunFacts(placement_after=placed)
-    record.verdicts = [Verdict("parity on cpu", "passed", outputs=[OutputMetrics("y", True)])]
+    record.verdicts = [Verdict(Check("parity", "cpu"), "passed", outputs=[OutputMetrics("y", True)])]
     if dml:
         reason = "" if dml == "passed" else "no DirectML here"
-        record.verdicts.append(Verdict("parity on dml", dml, reason, provider="dml"))
+        record.verdicts.append(Verdict(Check("parity", "dml"), dml, reason))
     return record
 
 
@@ -59,7 +59,7 @@ def test_warnings_and_errors() -> None:
     record.findings.append(finding("DP701", "differs", severity="error"))
     assert headline(record).level == "bad"
     record = _record()
-    record.exit_code, record.error = 1, "parity on cpu failed"
+    record.exit_code, record.error = 1, RunError("parity on cpu failed")
     assert headline(record).level == "bad"
     assert "parity on cpu failed" in headline(record).text
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dmlprep.cli.streams import Guarded
-from dmlprep.record import DeviceInfo, OutputMetrics, RunRecord, Verdict
+from dmlprep.record import Check, DeviceInfo, OutputMetrics, RunRecord, Verdict
 from dmlprep.record.documents import to_json, toml_string
 from dmlprep.record.printable import LONGEST_LINE, apart, inert, json_safe, paragraph, printable, shortened
 from tests.hostile_names import COMMAND, hidden, names, nothing_acts
@@ -123,7 +123,7 @@ def test_a_record_with_numbers_that_json_lacks_is_read_back() -> None:
     outputs = [OutputMetrics("o", False, max_abs=float("inf"), error=float("inf"))]
     record = RunRecord("prepare", "a\udcff.onnx")
     record.verdicts = [
-        Verdict("parity on cpu", "failed", "r\x1b", DeviceInfo("cpu"), outputs=outputs, predicted=float("nan"))
+        Verdict(Check("parity", "cpu"), "failed", "r\x1b", DeviceInfo("cpu"), outputs=outputs, predicted=float("nan"))
     ]
     back = RunRecord.from_json(record.to_json())
     assert back.input == "a\\xff.onnx"

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from dmlprep.record import RunRecord
+from dmlprep.record import RunError, RunRecord
 from dmlprep.report.html import write_html
 
 if sys.platform == "win32":
@@ -94,7 +94,9 @@ def test_the_check_of_contrast_sees_pale_text(opened: tuple[Browser, Path]) -> N
 def test_a_failed_and_a_good_headline_have_it_too(opened: tuple[Browser, Path], tmp_path: Path) -> None:
     one, _ = opened
     for number, code in enumerate((1, 0)):
-        record = RunRecord(command="check", input="m.onnx", exit_code=code, error="it failed" if code else "")
+        record = RunRecord(
+            command="check", input="m.onnx", exit_code=code, error=RunError("it failed") if code else None
+        )
         write_html(record, tmp_path / f"{number}.html")
         for dark in (False, True):
             one.open(tmp_path / f"{number}.html", dark=dark)

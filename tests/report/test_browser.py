@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dmlprep.record import OutputMetrics, RunRecord, StepRecord, Verdict, finding
+from dmlprep.record import Check, OutputMetrics, RunRecord, StepRecord, Verdict, finding
 from dmlprep.record.facts import RunFacts
 from dmlprep.record.nodes import CrossingTable, NodeTables
 from dmlprep.record.placement import PlacementFacts
@@ -49,7 +49,7 @@ def full_record(count: int = 40) -> RunRecord:
             StepRecord("pin", "changed", 0.5, count, count, 10_000_000, 10_000_000, options={"sizes": {"batch": 1}}),
             StepRecord("fp16", "changed", 1.5, count, count, 10_000_000, 5_000_000, facts=FACTS),
         ],
-        verdicts=[Verdict("parity on cpu", "passed", outputs=outputs, feeds=2, tolerance="fp16-cpu " * 9)],
+        verdicts=[Verdict(Check("parity", "cpu"), "passed", outputs=outputs, feeds=2, tolerance="fp16-cpu " * 9)],
         findings=[finding("DP502", f"1 node on the CPU: {HOSTILE}", node=HOSTILE, severity="warning")],
         facts=RunFacts(placement_before=summary, placement_after=summary, nodes=NodeTables(table("d" * count), after)),
     )

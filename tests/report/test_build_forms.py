@@ -9,7 +9,7 @@ import pytest
 
 import dmlprep
 from dmlprep.errors import InputError, OutputError
-from dmlprep.record import RunRecord, finding
+from dmlprep.record import RunError, RunRecord, finding
 from dmlprep.record.facts import RunFacts
 from dmlprep.report import depfile, msbuild
 from tests.buildsys.tools import MODELS, RECIPE
@@ -68,7 +68,7 @@ def test_msbuild_reads_one_line_for_each_code() -> None:
     first, last = msbuild.lines(record)
     assert first.startswith("m.onnx : warning DP201: a is free (and 1 more) (fix: ")
     assert last == "m.onnx -> out/model.onnx"
-    record.exit_code, record.error = 3, "line one\nline two"
+    record.exit_code, record.error = 3, RunError("line one\nline two")
     assert list(msbuild.lines(record))[-1] == "m.onnx : error: line one\\nline two"
 
 

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from dmlprep.record import DeviceInfo, OutputMetrics, RunRecord, StepRecord, Verdict
+from dmlprep.record import Check, DeviceInfo, OutputMetrics, RunRecord, StepRecord, Verdict
 from dmlprep.record.steps import Kept, StepFacts, Trial, Worst
 from dmlprep.report.half import half_steps, modes, worst_output
 from dmlprep.report.html import render_html
@@ -43,10 +43,24 @@ def _record(**facts: Any) -> RunRecord:
             StepRecord("half", "changed", 0.1, 10, 14, 2_000_000, 1_000_000, facts=noted),
         ],
         verdicts=[
-            Verdict("parity on cpu", "passed", device=DeviceInfo("cpu"), outputs=outputs[:1], tolerance="fp16-cpu"),
-            Verdict("fp16 emulation (storage)", "passed", device=device, outputs=outputs, tolerance="fp16-emulation"),
-            Verdict("fp16 emulation (everywhere)", "failed", "output 'b' is off", outputs=outputs, decides=False),
-            Verdict("parity on dml", "not-run", "no DirectML here", provider="dml"),
+            Verdict(
+                Check("parity", "cpu"), "passed", device=DeviceInfo("cpu"), outputs=outputs[:1], tolerance="fp16-cpu"
+            ),
+            Verdict(
+                Check("parity", "emulation", "storage"),
+                "passed",
+                device=device,
+                outputs=outputs,
+                tolerance="fp16-emulation",
+            ),
+            Verdict(
+                Check("parity", "emulation", "everywhere"),
+                "failed",
+                "output 'b' is off",
+                outputs=outputs,
+                decides=False,
+            ),
+            Verdict(Check("parity", "dml"), "not-run", "no DirectML here"),
         ],
     )
 
@@ -65,7 +79,7 @@ def test_what_is_read_from_a_record(read_back: bool) -> None:
     assert half.kept[1].nodes == (("<i>pow</i>", "<i>pow</i> peaks at 9e+04 > 65504"),)
     assert half.trials == ((0, float("inf")), (1, 0.001))  # JSON has no infinity
     assert [w.overflows for w in half.worst] == [True, False]
-    assert [v.check for v in modes(record)][1] == "fp16 emulation (storage)"
+    assert [str(v.check) for v in modes(record)][1] == "fp16 emulation (storage)"
     worst = worst_output(record.verdicts[1])
     assert worst is not None
     assert worst.output == "b"

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from dmlprep.errors import OutputError
-from dmlprep.record import DeviceInfo, OutputMetrics, RunRecord, StepRecord, Verdict, finding
+from dmlprep.record import Check, DeviceInfo, OutputMetrics, RunError, RunRecord, StepRecord, Verdict, finding
 from dmlprep.record.facts import RunFacts
 from dmlprep.record.placement import PlacementFacts
 from dmlprep.report.html import render_html, write_html
@@ -23,13 +23,13 @@ def _record() -> RunRecord:
         command="prepare",
         input="<script>alert(1)</script>.onnx",
         exit_code=1,
-        error="parity failed",
+        error=RunError("parity failed"),
         opset_before={"": 18},
         opset_after={"": 17},
         steps=[StepRecord("pin", "changed", 0.5, 10, 8, 100, 100, options={"sizes": {"batch": 1}})],
         verdicts=[
             Verdict(
-                "parity on cpu",
+                Check("parity", "cpu"),
                 "failed",
                 "outputs differ",
                 DeviceInfo("cpu"),
@@ -38,7 +38,7 @@ def _record() -> RunRecord:
                 0.1,
                 [OutputMetrics("logits", False, max_rel=0.5)],
             ),
-            Verdict("parity on dml", "not-run", "no DirectML here", provider="dml"),
+            Verdict(Check("parity", "dml"), "not-run", "no DirectML here"),
         ],
         findings=[finding("DP201", "stays dynamic", node="<b>nms</b>")],
     )
@@ -128,4 +128,4 @@ def test_an_existing_report_is_kept(tmp_path: Path) -> None:
 
 def test_a_verdict_that_did_not_pass_says_why() -> None:
     with pytest.raises(ValueError, match="says why"):
-        Verdict("parity", "not-run")
+        Verdict(Check("parity"), "not-run")

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from dmlprep.record import OutputMetrics, RunRecord, StepRecord, Verdict
+from dmlprep.record import Check, OutputMetrics, RunError, RunRecord, StepRecord, Verdict
 from dmlprep.record.bisected import Bisected
 from dmlprep.record.facts import RunFacts
 from dmlprep.record.nodes import CrossingTable, NodeTable, NodeTables
@@ -119,7 +119,9 @@ def test_errors_on_their_scale() -> None:
         OutputMetrics("off", False, error=float("inf"), bound=1e-2),
         OutputMetrics("same", True),
     ]
-    record = RunRecord(command="prepare", input="m", verdicts=[Verdict("c", "failed", "off", outputs=outputs)])
+    record = RunRecord(
+        command="prepare", input="m", verdicts=[Verdict(Check("proof"), "failed", "off", outputs=outputs)]
+    )
     rows, marks, cut = error_rows(record)
     assert [row.output for row in rows] == ["off", "good", "same"]
     assert (rows[0].error, rows[2].error, rows[2].bound) == (100, 0, None)
@@ -128,7 +130,7 @@ def test_errors_on_their_scale() -> None:
     assert rows[1].noise < rows[1].error < rows[1].bound
     assert [mark.at for mark in marks] == sorted(mark.at for mark in marks)
     assert cut == 0
-    record.verdicts = [Verdict("c", "passed", outputs=outputs[:1] * 100)]
+    record.verdicts = [Verdict(Check("proof"), "passed", outputs=outputs[:1] * 100)]
     assert error_rows(record)[2] == 76
 
 
@@ -199,7 +201,7 @@ def _bisected(**changes: Any) -> RunRecord:
         "bound": 1e-5,
     }
     facts = RunFacts(bisection=msgspec.convert(said | changes, Bisected))
-    return RunRecord(command="bisect", input="b.onnx", exit_code=1, error="parts", facts=facts)
+    return RunRecord(command="bisect", input="b.onnx", exit_code=1, error=RunError("parts"), facts=facts)
 
 
 def test_the_error_along_the_model_is_on_a_log_scale_against_the_bound() -> None:

@@ -18,7 +18,7 @@ from dmlprep.errors import CheckNotRun, OutputError, UsageError
 from dmlprep.runtime.linux import base, launcher, mirror, rootfs, seen
 from dmlprep.runtime.linux import install as installation
 from dmlprep.runtime.linux.apt import AptMirror
-from dmlprep.runtime.linux.layout import Layout, write_json
+from dmlprep.runtime.linux.layout import Layout
 from dmlprep.runtime.linux.source import Source
 from tests.runtime.debian import (
     GPG,
@@ -342,13 +342,6 @@ def make_verified(layout: Layout, fake: FakeMirror, monkeypatch: pytest.MonkeyPa
     assert fake.keys is not None
     monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}")
     installation.install(layout, Source(fake.url, fake.keys.keyring), lambda *_: None)
-
-
-def test_what_an_older_dmlprep_fetched_unverified_is_not_trusted(layout: Layout) -> None:
-    write_json(layout.manifest, {"signatures": {"stable": "not verified"}})
-    assert launcher.untrusted(layout)
-    write_json(layout.manifest, {"signatures": {"stable": "signed by ABC"}})
-    assert not launcher.untrusted(layout)
 
 
 def test_a_full_disk_is_not_the_mirror_s_fault(

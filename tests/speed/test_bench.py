@@ -19,7 +19,8 @@ from dmlprep.parity.candidate import software_device
 from dmlprep.record import DeviceInfo, RunRecord
 from dmlprep.record.facts import RunFacts
 from dmlprep.record.speed import SOFTWARE, Bench, Timed
-from dmlprep.runtime import dml_status
+from dmlprep.runtime import dml_status, windows
+from dmlprep.runtime.linux import host
 from dmlprep.speed.variants import Variant, overridden, overridden_like, overrides
 from tests.changed import Once, added, names, touch
 from tests.cli.test_stopping import _start
@@ -229,10 +230,10 @@ def test_times_of_a_software_device_are_marked_everywhere() -> None:
 @pytest.mark.parametrize(
     ("device", "software"),
     [
-        (DeviceInfo("dml on windows: NVIDIA GeForce RTX 4090", ["adapter 0"]), False),
-        (DeviceInfo("dml on windows: llvmpipe (LLVM 19.1.7, 256 bits)", ["adapter 0"]), True),
-        (DeviceInfo("dml on windows: Microsoft Basic Render Driver", ["software adapter"]), True),
-        (DeviceInfo("dml on linux: lavapipe"), True),
+        (windows.describe({"adapter": "NVIDIA GeForce RTX 4090"}), False),
+        (windows.describe({"adapter": "llvmpipe (LLVM 19.1.7, 256 bits)"}), True),
+        (windows.describe({"adapter": "Microsoft Basic Render Driver", "adapter kind": "software"}), True),
+        (host.describe({"adapter": "llvmpipe (LLVM 19.1.7, 256 bits)"}), True),
     ],
 )
 def test_which_devices_are_software(device: DeviceInfo, software: bool) -> None:

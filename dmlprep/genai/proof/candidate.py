@@ -22,7 +22,8 @@ from dmlprep.genai.proof.reference import Played
 from dmlprep.genai.proof.tokens import Tokens, texts_of
 from dmlprep.parity.candidate import open_session, software_device
 from dmlprep.parity.optimization_levels import LOWER_LEVELS, Lowered, at_some_level
-from dmlprep.record import DeviceInfo, Finding, Verdict, finding
+from dmlprep.record import Check, DeviceInfo, Finding, Verdict, finding
+from dmlprep.record.check import Measure
 from dmlprep.record.generation import GenaiCheck, GreedyText
 from dmlprep.runtime import SessionFailure, SessionOptions
 from dmlprep.runtime.failure import failure
@@ -184,7 +185,8 @@ def _same_vocabulary(decoder: Decoder, rows: Array, original: Array) -> None:
 def _told(candidate: Candidate, found: _Found, lowered: Lowered | None, seconds: float) -> list[GenaiCheck]:
     made: list[GenaiCheck] = []
     device = found.device
-    for what, differences in (("prompt", found.prompts), ("steps", found.steps)):
+    logits: tuple[tuple[Measure, Differences], ...] = (("prompt", found.prompts), ("steps", found.steps))
+    for what, differences in logits:
         figures = differences.figures()
         judged = judge_logits(differences, figures, candidate.bounds)
         cache = found.cache if what == "steps" else None
@@ -199,9 +201,8 @@ def _told(candidate: Candidate, found: _Found, lowered: Lowered | None, seconds:
         made.append(_same_weights(candidate, found, candidate.beside))
     if candidate.tokens.windows:
         made.append(_text_check(candidate, found))
-    for number, text in enumerate(found.greedy):
-        name = "greedy text" if not number else f"greedy text {number + 1}"
-        verdict = _verdict(candidate, name, judge_greedy(text), device, 0.0, decides=False)
+    for number, text in enumerate(found.greedy, 1):
+        verdict = _verdict(candidate, "greedy text", judge_greedy(text), device, 0.0, decides=False, number=number)
         made.append(GenaiCheck(verdict, greedy=text))
     return made
 
@@ -241,22 +242,22 @@ def _text_check(candidate: Candidate, found: _Found) -> GenaiCheck:
 
 def _verdict(
     candidate: Candidate,
-    what: str,
+    what: Measure,
     judged: Judged,
     device: DeviceInfo | None,
     seconds: float,
     *,
     decides: bool | None = None,
     given: bool | None = None,
+    number: int = 1,
 ) -> Verdict:
-    check = f"{what} on {candidate.device}"
+    check = Check(what, candidate.device, number=number)
     findings: list[Finding] = list(judged.findings)
     if judged.outcome == "not-run":
         findings.append(finding("DP703", f"{check} did not run: {judged.reason}"))
     user = candidate.tokens.given if given is None else given
     return Verdict(
         check=check,
-        provider=candidate.device,
         outcome=judged.outcome,
         reason=judged.reason,
         device=device,

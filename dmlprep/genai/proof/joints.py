@@ -13,12 +13,12 @@ from dmlprep.genai.config import GenaiConfig
 from dmlprep.genai.folder import GenaiFolder
 from dmlprep.genai.names import matching, named
 from dmlprep.model import Model
-from dmlprep.record import Verdict, finding
+from dmlprep.record import Check, Verdict, finding
 from dmlprep.record.generation import GenaiCheck
 
 __all__ = ["TYPES", "joints", "type_checks"]
 
-TYPES = "types between the models"
+TYPES = Check("types")
 """The name of the check."""
 
 _KEYS: Mapping[tuple[str, str], tuple[tuple[str, str], ...]] = {

@@ -17,7 +17,7 @@ from dmlprep.genai.proof.made_inputs import made_feeds
 from dmlprep.genai.proof.request import ProofRequest
 from dmlprep.model import Model
 from dmlprep.parity import Reference, compare_candidate, file_candidate, not_run
-from dmlprep.record import Verdict, finding
+from dmlprep.record import Check, Verdict, finding
 from dmlprep.record.generation import GenaiCheck
 from dmlprep.runtime import SessionOptions
 
@@ -68,9 +68,7 @@ def unknown_checks(original: GenaiFolder, request: ProofRequest) -> Iterator[Gen
     for place, name in _named(original.config.table("model"), "model"):
         if original.path / name not in known:
             reason = f"{place} names {name}, and is no section that is known here: the file is copied, not compared"
-            yield GenaiCheck(
-                not_run(f"{place} on {request.device}", reason, None, time.perf_counter(), provider=request.device)
-            )
+            yield GenaiCheck(not_run(Check("part", request.device, part=place), reason, None, time.perf_counter()))
 
 
 def _named(table: Mapping[str, Any], place: str) -> Iterator[tuple[str, str]]:
@@ -102,27 +100,27 @@ def _part(
         reference = Reference.of(part.file, feeds, time_limit=limit)
     except (CheckNotRun, UsageError, InputError) as error:
         for device in devices:
-            check, decides = f"{part.section} on {device}", device == request.device
+            check, decides = Check("part", device, part=part.section), device == request.device
             reason = f"no inputs are made for it: {error}"
-            yield GenaiCheck(not_run(check, reason, None, began, provider=device, decides=decides))
+            yield GenaiCheck(not_run(check, reason, None, began, decides=decides))
         return
     with reference:
         for device in devices:
             began = time.perf_counter()
-            check, decides = f"{part.section} on {device}", device == request.device
+            check, decides = Check("part", device, part=part.section), device == request.device
             candidate = replace(file_candidate(made, device), check=check, decides=decides)
             tolerance = _TOLERANCES[request.tolerance].format(device=device)
             session = request.session if device == "dml" else on_cpu
             try:
                 verdict = compare_candidate(reference, candidate, tolerance, limit, session, progress)
             except InputError as error:
-                verdict = _other_inputs(check, str(error), began, device, decides=decides)
+                verdict = _other_inputs(check, str(error), began, decides=decides)
             yield GenaiCheck(msgspec.structs.replace(verdict, inputs="seeded"))
 
 
-def _other_inputs(check: str, said: str, began: float, device: Device, *, decides: bool) -> Verdict:
+def _other_inputs(check: Check, said: str, began: float, *, decides: bool) -> Verdict:
     """The prepared model does not take what its original takes."""
     reason = f"it does not take the original's inputs: {said}"
     seconds = round(time.perf_counter() - began, 3)
     found = [finding("DP704", f"{check}: {reason}")]
-    return Verdict(check, "failed", reason, seconds=seconds, findings=found, decides=decides, provider=device)
+    return Verdict(check, "failed", reason, seconds=seconds, findings=found, decides=decides)

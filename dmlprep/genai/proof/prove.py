@@ -23,7 +23,7 @@ from dmlprep.genai.proof.request import ProofRequest
 from dmlprep.genai.proof.tokens import Tokens, read_tokens
 from dmlprep.genai.proof.weights import precision_beside, weights_of
 from dmlprep.genai.proof.with_genai import genai_check
-from dmlprep.record import Verdict, finding
+from dmlprep.record import Check, Verdict, finding
 from dmlprep.record.generation import GenaiCheck, GenaiProof
 from dmlprep.runtime import SessionFailure, SessionOptions, open_cpu
 
@@ -172,10 +172,10 @@ def _on_cpu(session: SessionOptions, *folders: GenaiFolder) -> SessionOptions:
 
 
 def _not_run(reason: str, request: ProofRequest, began: float) -> GenaiCheck:
-    check = f"decoder on {request.device}"
+    check = Check("decoder", request.device)
     findings = [finding("DP703", f"{check} did not run: {reason}")]
     seconds = round(time.perf_counter() - began, 3)
-    return GenaiCheck(Verdict(check, "not-run", reason, seconds=seconds, findings=findings, provider=request.device))
+    return GenaiCheck(Verdict(check, "not-run", reason, seconds=seconds, findings=findings))
 
 
 def _proof(

@@ -13,7 +13,7 @@ from dmlprep.genai.document import JsonObject
 from dmlprep.genai.folder import GenaiFolder
 from dmlprep.genai.proof.request import ProofRequest
 from dmlprep.genai.proof.tokens import Tokens, texts_of
-from dmlprep.record import DeviceInfo, Verdict, finding
+from dmlprep.record import Check, DeviceInfo, Verdict, finding
 from dmlprep.record.generation import GenaiCheck, GreedyText, Outcome
 from dmlprep.runtime import SessionFailure
 
@@ -48,7 +48,7 @@ def genai_check(
     provider: Literal["cpu", "dml"] = "dml" if request.device == "dml" and sys.platform == "win32" else "cpu"
     decides = provider == request.device
     began = time.perf_counter()
-    check = f"onnxruntime-genai on {provider}"
+    check = Check("onnxruntime-genai", provider)
     prompt, limit = tokens.prompts[0], request.session.time_limit
 
     def told(outcome: Outcome, reason: str = "", device: DeviceInfo | None = None) -> Verdict:
@@ -58,7 +58,6 @@ def genai_check(
             outcome,
             reason,
             device,
-            provider=provider,
             feeds=1,
             seconds=round(time.perf_counter() - began, 3),
             findings=[finding(codes[outcome], f"{check}: {reason}")] if outcome in codes else [],
@@ -87,7 +86,7 @@ def genai_check(
             GenaiCheck(told("not-run" if failed.kind in ("timeout", "memory", "limit") else "failed", failed.message))
         ]
     equal = next((i for i, pair in enumerate(zip(first, own, strict=True)) if pair[0] != pair[1]), _COUNT)
-    device = DeviceInfo(provider, [f"onnxruntime-genai {version}"])
+    device = DeviceInfo(provider, [f"onnxruntime-genai {version}"], provider)
     text = GreedyText(equal, first, own, None, None, *texts_of(prepared, [first, own]))
     if equal == _COUNT:
         return [GenaiCheck(told("passed", device=device), greedy=text)]

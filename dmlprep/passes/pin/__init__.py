@@ -97,7 +97,6 @@ class PinPass(Pass[PinOptions]):
         if dynamic and self.options.require_static:
             raise ModelRefused(
                 f"{dynamic[0]}" + (f" (and {len(dynamic) - 1} more)" if len(dynamic) > 1 else ""),
-                where="step pin",
                 code="DP201",
                 fix="pin the dimensions named, or use a recipe that takes dynamic shapes",
             )

@@ -68,7 +68,7 @@ class _Constants:
         if key not in self.made:
             if array.nbytes > _SMALL_BYTES:
                 self.room -= array.nbytes
-            self.budget.spend(array.nbytes, what=f"the folded value {value.name!r}", where="step pin")
+            self.budget.spend(array.nbytes, what=f"the folded value {value.name!r}", where="")
             made = _initializer(graph, value.name or "", array)
             self.made[key] = made
             self.known.set_constant(made, array)
@@ -143,7 +143,7 @@ def _constant_node(node: ir.Node, known: Known) -> bool:
 def _constant_output(graph: ir.Graph, value: ir.Value, producer: ir.Node, known: Known, budget: Budget) -> None:
     """An output that is constant needs a node that makes it."""
     array = known.constants[value]
-    budget.spend(array.nbytes, what=f"the folded output {value.name!r}", where="step pin")
+    budget.spend(array.nbytes, what=f"the folded output {value.name!r}", where="")
     tensor = ir.Tensor(np.array(array), name=value.name)
     node = ir.Node("", "Constant", [], [ir.AttrTensor("value", tensor)], num_outputs=1, name=producer.name)
     made = node.outputs[0]

@@ -19,7 +19,7 @@ from dmlprep.runtime.linux.layout import Layout
 from dmlprep.runtime.linux.staging import external_files, stage
 from dmlprep.runtime.served import Session, SessionHost
 from dmlprep.runtime.starting import leashed
-from dmlprep.runtime.types import DATA_FOLDER, SessionOptions
+from dmlprep.runtime.types import DATA_FOLDER, SessionOptions, is_software
 from dmlprep.runtime.wire import FEEDS, RESULTS
 
 __all__ = ["describe", "linux_host"]
@@ -106,7 +106,14 @@ def describe(facts: Mapping[str, str], traits: Sequence[str] = (), gpu: Gpu | No
         "native FP16" if facts.get("native fp16") == "yes" else "no native FP16",
         *traits,
     ]
-    return DeviceInfo(f"dml on linux: {name}", details)
+    return DeviceInfo(
+        f"dml on linux: {name}",
+        details,
+        "dml",
+        software=is_software(name),
+        onnxruntime=facts.get("onnxruntime", ""),
+        driver="" if gpu is None else gpu.driver,
+    )
 
 
 def _command(layout: Layout, release: str, exchange: Path, key: str, gpu: Gpu | None = None) -> list[str]:

@@ -49,7 +49,7 @@ def compared(original: Path, prepared: Path, **more: Any) -> GenaiProof:
 
 
 def outcomes(proof: GenaiProof) -> dict[str, str]:
-    return {verdict.check: verdict.outcome for verdict in proof.verdicts}
+    return {str(verdict.check): verdict.outcome for verdict in proof.verdicts}
 
 
 def edit(folder: Path, change: Callable[[dict[str, Any]], object]) -> Path:
@@ -66,7 +66,7 @@ def test_half_precision_passes_in_every_model(kind: str, originals: dict[str, Pa
     proof = compared(originals[kind], write(tmp_path / "half", weights(), "float16"))
     assert outcomes(proof) == dict.fromkeys((*DECODER, TYPES, *parts), "passed"), proof.reason
     assert (proof.outcome, proof.exit_code) == ("passed", 0)
-    made = [verdict for verdict in proof.verdicts if verdict.check in parts]
+    made = [verdict for verdict in proof.verdicts if str(verdict.check) in parts]
     assert all(verdict.on_made_inputs and verdict.decides and "fp16" in verdict.tolerance for verdict in made)
 
 
@@ -253,5 +253,5 @@ def test_every_model_on_directml(kind: str, originals: dict[str, Path], tmp_path
     found = outcomes(proof)
     for part in parts:
         assert found[part] == found[part.replace("cpu", "dml")] == "passed"
-        assert [verdict.decides for verdict in proof.verdicts if verdict.check == part] == [False]
+        assert [verdict.decides for verdict in proof.verdicts if str(verdict.check) == part] == [False]
     assert found["steps on dml"] == "passed"

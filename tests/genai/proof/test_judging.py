@@ -11,6 +11,7 @@ from dmlprep.genai.proof.bounds import BOUNDS, choose_bounds
 from dmlprep.genai.proof.figures import Differences
 from dmlprep.genai.proof.judging import judge_greedy, judge_logits, judge_perplexity
 from dmlprep.genai.proof.weights import precision_beside
+from dmlprep.record import Check
 from dmlprep.record.generation import GenaiCheck, GenaiProof, GreedyText, LogitFigures, Perplexity
 
 GOOD = LogitFigures(
@@ -87,7 +88,7 @@ def test_bounds_by_name_and_by_weights() -> None:
 
 def proof(*checks: tuple[str, bool]) -> GenaiProof:
     made = [
-        GenaiCheck(Verdict(check="c", outcome=outcome, reason="" if outcome == "passed" else "why", decides=decides))  # type: ignore[arg-type]
+        GenaiCheck(Verdict(Check("proof"), outcome, "" if outcome == "passed" else "why", decides=decides))  # type: ignore[arg-type]
         for outcome, decides in checks
     ]
     return GenaiProof("a", "b", "cpu", [3], 4, "seeded", made)

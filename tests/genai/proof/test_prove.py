@@ -11,6 +11,7 @@ import pytest
 
 import dmlprep
 from dmlprep.errors import InputError, UsageError
+from dmlprep.record import Check
 from dmlprep.record.generation import GenaiProof
 from tests.genai.proof.decoders import VOCABULARY, Weights, folder, grouped, plain
 
@@ -32,7 +33,7 @@ def compared(original: Path, prepared: Path, **more: Any) -> GenaiProof:
 
 
 def outcomes(proof: GenaiProof) -> dict[str, str]:
-    return {verdict.check: verdict.outcome for verdict in proof.verdicts}
+    return {str(verdict.check): verdict.outcome for verdict in proof.verdicts}
 
 
 def test_half_precision_passes_and_says_how_far_it_is(original: Path, weights: Weights, tmp_path: Path) -> None:
@@ -205,7 +206,7 @@ def test_perplexity_on_a_text_of_the_user(spoken: Path, weights: Weights, tmp_pa
     proof = compared(spoken, half, prompts=["w3 w17 w40"], text=text, text_tokens=150)
     assert proof.outcome == "passed"
     assert proof.prompts == [3]
-    check = next(one for one in proof.checks if one.verdict.check == "text on cpu")
+    check = next(one for one in proof.checks if one.verdict.check == Check("text", "cpu"))
     assert check.perplexity is not None
     assert check.logits is not None
     # 64 tokens fit into the context: windows of 64, 64 and 22, of each the first token is given.
@@ -232,7 +233,7 @@ def test_a_shared_cache_on_directml(original: Path, weights: Weights, tmp_path: 
     assert (proof.outcome, proof.reason) == ("passed", "")
     found = outcomes(proof)
     assert found["prompt on dml"] == found["steps on dml"] == found["same weights on dml"] == "passed"
-    assert not any(verdict.decides for verdict in proof.verdicts if verdict.check.endswith("cpu"))
+    assert not any(verdict.decides for verdict in proof.verdicts if verdict.check.provider == "cpu")
 
 
 @pytest.mark.dml
@@ -273,6 +274,6 @@ def test_no_library_or_file_of_a_config_reaches_onnxruntime_genai(
         plain.replace('"decoder": {', f'"decoder": {{{text}, ', 1), encoding="utf-8"
     )
     proof = compared(original, prepared, genai=True)
-    (verdict,) = (one for one in proof.verdicts if one.check.startswith("onnxruntime-genai"))
+    (verdict,) = (one for one in proof.verdicts if one.check.measure == "onnxruntime-genai")
     assert verdict.outcome == "not-run"
     assert named in verdict.reason

@@ -68,7 +68,7 @@ def test_a_framed_fixture_is_proved_on_directml(name: str, tmp_path: Path) -> No
     recipe = tmp_path / "frame.toml"
     recipe.write_text(f'doc = "{name}, framed"\n{_FRAMES[name]}')
     record = api.prepare(MODELS / f"{name}.onnx", out=tmp_path / "out", recipe=recipe, require_dml=True)
-    assert {v.check: v.outcome for v in record.verdicts} == {"parity on cpu": "passed", "parity on dml": "passed"}
+    assert {str(v.check): v.outcome for v in record.verdicts} == {"parity on cpu": "passed", "parity on dml": "passed"}
     assert record.facts.placement_after is not None
     assert record.facts.placement_after.node_share == 1.0
 

@@ -10,7 +10,7 @@ import pytest
 from dmlprep.parity import compare
 from dmlprep.pipeline.prepare import PrepareRequest, prepare
 from dmlprep.recipe import load_recipe, make_plan
-from dmlprep.record import RunRecord
+from dmlprep.record import Check, RunRecord
 from tests.fused.graphs import decoder, group_norm, rotation, sdpa
 
 FUSE = """
@@ -40,7 +40,7 @@ def prepared(model: onnx.ModelProto, folder: Path, half: str = "", dml: str = "o
 def test_the_cpu_runs_group_norm_written_out(tmp_path: Path) -> None:
     record = prepared(group_norm((1, 8, 4, 4), 4, True, True), tmp_path)
     assert record.exit_code == 0, record.error
-    (verdict,) = [v for v in record.verdicts if v.check == "parity on cpu"]
+    (verdict,) = [v for v in record.verdicts if v.check == Check("parity", "cpu")]
     assert verdict.outcome == "passed"
     assert verdict.device is not None
     assert "1 GroupNorm written out" in str(verdict.device)
@@ -50,10 +50,10 @@ def test_the_emulation_writes_out_all_of_them(tmp_path: Path) -> None:
     half = '[step.fp16]\nallow = ["little-gain"]'
     record = prepared(rotation("halves", "one sum", "constant", True), tmp_path, half)
     assert record.exit_code == 0, record.error
-    (verdict,) = [v for v in record.verdicts if v.check.startswith("fp16 emulation")]
+    (verdict,) = [v for v in record.verdicts if v.check.provider == "emulation"]
     assert verdict.outcome == "passed"
     assert "1 RotaryEmbedding written out" in str(verdict.device)
-    (cpu,) = [v for v in record.verdicts if v.check == "parity on cpu"]
+    (cpu,) = [v for v in record.verdicts if v.check == Check("parity", "cpu")]
     assert "written out" not in str(cpu.device), "the CPU has a kernel for it"
 
 
@@ -120,5 +120,5 @@ def test_directml_computes_the_fused_operator(what: str, half: bool, tmp_path: P
     step = '[step.fp16]\nallow = ["little-gain"]' if half else ""
     record = prepared(models[what](), tmp_path, step, "require")
     assert record.exit_code == 0, record.error
-    assert any(v.check == "parity on dml" and v.outcome == "passed" for v in record.verdicts)
+    assert any(v.check == Check("parity", "dml") and v.outcome == "passed" for v in record.verdicts)
     assert any(n.domain for n in onnx.load(tmp_path / "out" / "model.onnx").graph.node)

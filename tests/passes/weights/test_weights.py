@@ -155,7 +155,7 @@ def test_a_weight_with_nan_refuses_the_model_and_leaves_nothing(tmp_path: Path) 
     recipe.write_text('doc = "few bits"\n[step.weights]\nleast = 64\n[parity]\ncpu = false\n')
     record = dmlprep.prepare(source, out=tmp_path / "out", recipe=str(recipe))
     assert record.exit_code == 1
-    assert "down" in record.error
+    assert "down" in str(record.error)
     assert not (tmp_path / "out").exists()
     kept = ['step.weights.keep_nodes=["down"]']
     again = dmlprep.prepare(source, out=tmp_path / "out", recipe=str(recipe), settings=kept)

@@ -1,0 +1,80 @@
+"""What a verdict is about, in fields. The text of a check is for people: code reads the fields."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+__all__ = ["Check", "FailureKind", "Measure", "Provider"]
+
+FailureKind = Literal["load", "run", "crash", "timeout", "hang", "memory", "limit", "device-removed", "protocol"]
+"""How a session failed (``runtime.SessionFailure``)."""
+
+Provider = Literal["cpu", "dml", "emulation"]
+"""Where the model of a check runs."""
+
+Measure = Literal[
+    "parity",
+    "load",
+    "placement",
+    "agreement",
+    "proof",
+    "types",
+    "part",
+    "decoder",
+    "prompt",
+    "steps",
+    "same weights",
+    "text",
+    "greedy text",
+    "onnxruntime-genai",
+]
+
+_WORDS: dict[Measure, str] = {"agreement": "the models agree", "types": "types between the models"}
+"""Where the words for a measure are not its name."""
+
+_ROUNDING = {"nearest": ", rounding to nearest even", "toward-zero": ", rounding toward zero"}
+
+
+class Check(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What one verdict is about. Two checks of one record are the same where all fields are.
+
+    Attributes:
+        measure: ``parity`` (outputs compared with the original's), ``load`` (ONNX Runtime loads the file),
+            ``placement`` (nodes run where they were predicted), ``agreement`` (of ``bisect``); of a language model's
+            folder ``part`` (outputs of one model), ``decoder``, ``prompt``, ``steps``, ``same weights``, ``text``,
+            ``greedy text``, ``types``, ``onnxruntime-genai``, and ``proof`` for all of them.
+        provider: where the model runs; empty where nothing runs. ``emulation`` is the FP16 emulation.
+        sums: of the FP16 emulation: what it stores in FP16.
+        rounding: of the FP16 emulation, where it is not the rounding that the result was made with.
+        model: file name of the model, in the record of a folder of several models.
+        part: of ``part``, the place in ``genai_config.json``.
+        number: of several texts.
+        kit: whether a kit ran it, on another machine.
+        adapter: the adapter that ran a kit; empty where it is not known.
+    """
+
+    measure: Measure
+    provider: Literal[Provider, ""] = ""
+    sums: Literal["storage", "everywhere", ""] = ""
+    rounding: Literal["nearest", "toward-zero", ""] = ""
+    model: str = ""
+    part: str = ""
+    number: int = 1
+    kit: bool = False
+    adapter: str = ""
+
+    @property
+    def subject(self) -> str:
+        """What is compared or tried, in words."""
+        name = self.part or _WORDS.get(self.measure, self.measure)
+        return name if self.number == 1 else f"{name} {self.number}"
+
+    def __str__(self) -> str:
+        text = f"{self.subject} on {self.provider}" if self.provider else self.subject
+        if self.provider == "emulation":
+            text = f"fp16 emulation ({self.sums}{_ROUNDING.get(self.rounding, '')})"
+        if self.kit:
+            text += f" (kit: {self.adapter})" if self.adapter else " (kit)"
+        return f"{self.model}: {text}" if self.model else text
