@@ -7,7 +7,7 @@ ONNX Runtime looks for DirectML.dll beside itself, then there too. Nothing is ru
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -177,9 +177,9 @@ class _Inspection:
             what = f"{self._name(here)} has no onnxruntime.dll, so {asking} takes the one of Windows{known}"
             self._tell("DP830", what)
             directml = Library("")
-        self._old("ONNX Runtime", runtime, 2)
+        self._old("ONNX Runtime", runtime, 2, lambda model: model.lowest_onnxruntime)
         if directml is not None:
-            self._old("DirectML", directml, 3)
+            self._old("DirectML", directml, 3, lambda model: model.lowest_directml)
         for name, program in programs.items():
             if program is not None and image is not None and runtime.path and program.machine != image.machine:
                 self._tell("DP833", f"{name} is {program.machine}, and {runtime.path} is {image.machine}")
@@ -213,13 +213,13 @@ class _Inspection:
             self._tell("DP833", f"{library.path} is {own.machine}, and the ONNX Runtime beside it is {image.machine}")
         return library
 
-    def _old(self, what: str, library: Library, digits: int) -> None:
+    def _old(self, what: str, library: Library, digits: int, lowest: Callable[[TargetVersions], str]) -> None:
         """Tell of a library that is older than a model needs, by the first ``digits`` numbers of its version."""
         if library.version == "?":
             return
         where = library.path or f"the {what} of Windows"
         for name, target in self._targets:
-            least = target.lowest_onnxruntime if what == "ONNX Runtime" else target.lowest_directml
+            least = lowest(target)
             if _numbers(library.version, digits) < _numbers(least, digits):
                 self._tell("DP832", f"{where} is {what} {library.version}, and {name} needs {least}")
 

@@ -78,10 +78,7 @@ def _explain(graph: GraphFacts, node: NodeFacts, placed: PlacedNode, target: Tar
     if placed.partition is not None:
         lines.append(f"   in fused partition {placed.partition}")
     elif placed.not_fused:
-        lines.append(
-            f"   not fused: {placed.not_fused} {CODES[placed.not_fused].title.removeprefix('not fused: ')}"
-            + _clause(placed.not_fused_reason)
-        )
+        lines.append(f"   {placed.not_fused} {CODES[placed.not_fused].title}" + _clause(placed.not_fused_reason))
     for hit in find_quirks(graph, target):
         if hit.node is node:
             lines.append(f"   {hit.quirk.code} {hit.code_row.title}: {hit.detail}; {hit.quirk.outcome}")

@@ -126,7 +126,8 @@ def show_record(record: RunRecord, console: Console) -> None:
     if facts.memory is not None:
         console.print(Text(memory_line(facts.memory)))
     show_half(record, console)
-    said = [one for verdict in record.verdicts if verdict.outcome.startswith("not-") for one in verdict.findings]
+    unsettled = [one for one in record.verdicts if one.outcome in ("not-run", "not-proven")]
+    said = [one for verdict in unsettled for one in verdict.findings]
     findings = [one for one in record.all_findings() if one not in said]  # the verdict's own line has the reason
     if findings:
         console.print()
