@@ -213,10 +213,11 @@ def _write_views(
 def _write_error(error: DmlprepError, model: Path, to: Path) -> None:
     """Write the record of a run that came to no outcome; what is read of it is the error."""
     from dmlprep import api
+    from dmlprep.errors import OutputError
     from dmlprep.record import RunError, RunRecord
 
     record = RunRecord("prepare", str(model), exit_code=error.exit_code, error=RunError.of(error))
-    with contextlib.suppress(OSError, type(error)):  # the error itself goes before a record that cannot be written
+    with contextlib.suppress(OutputError):  # the error of the run goes before that of a record that cannot be written
         api.write_record(record, to)
 
 

@@ -342,8 +342,8 @@ def _inside(name: str, error: RunError | None) -> RunError | None:
 
 def _note(record: RunRecord, one: PreparedModel, name: str) -> None:
     """What a model's run said, in the record of the folder."""
-    run, head = one.record, f"{name}: " if name else ""
-    record.steps += [msgspec.structs.replace(step, step=head + step.step) for step in run.steps]
+    run = one.record
+    record.steps += [msgspec.structs.replace(step, model=name) for step in run.steps]
     record.verdicts += [
         msgspec.structs.replace(verdict, check=msgspec.structs.replace(verdict.check, model=name))
         for verdict in run.verdicts

@@ -77,9 +77,9 @@ def from_record(model: Path, digest: str, files: Unchanged) -> FromRecord:
         )
     asked, count, metric = "auto", 2, ""
     for verdict in record.verdicts:
-        if verdict.check == Check("parity", "cpu") and verdict.tolerance:
+        if verdict.check == Check("parity", "cpu") and verdict.tolerance_setting:
             count, metric = verdict.feeds or count, verdict.metric
-            base, comma, bounds = verdict.tolerance.partition(": ")[0].partition(",")
+            base, comma, bounds = verdict.tolerance_setting.partition(",")
             if not metric:
                 asked = f"auto{comma}{bounds}" if base in _BY_AUTO else f"{base}{comma}{bounds}"
     parity = _parity(record.recipe, files)

@@ -18,12 +18,12 @@ from dmlprep.model.walk import tensors
 from dmlprep.package.contract import Contract, FileEntry, Memory, PackagedModel, Proof, TargetVersions, Tensor
 from dmlprep.package.meanings import Known, meanings
 from dmlprep.placement import place
-from dmlprep.record import RunRecord, Verdict
+from dmlprep.record import Check, RunRecord, Verdict
 from dmlprep.targets import Target, find_target, target_names
 
 __all__ = ["build_contract", "data_files", "not_proved", "open_run"]
 
-_ON_DIRECTML = "parity on dml"
+_ON_DIRECTML = Check("parity", "dml")
 _GPU_STEP, _GPU_ALIGNMENT, _PLACEMENT = 4, 16, 65536
 
 _LETTERS = {"DATA_BATCH": "N", "DATA_CHANNEL": "C", "DATA_TIME": "T"}

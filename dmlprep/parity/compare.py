@@ -149,7 +149,7 @@ def compare_candidate(
         return unsaid("every output of the original is empty, NaN or infinite: there is no number to compare")
     noise, unmeasured = reference.noise(progress) if chosen.max_rel > 0 else ({}, "")
     weak = degenerate(reference.groups(), [reference.outputs(i) for i in range(len(reference.feeds))], noise, chosen)
-    made = _Made(candidate, chosen, began)
+    made = _Made(candidate, chosen, tolerance, began)
     options = replace(session or SessionOptions(), time_limit=time_limit)
     try:
         answered, lowered = at_some_level(
@@ -231,9 +231,9 @@ def _answers(
 class _Made:
     """A verdict in the making."""
 
-    def __init__(self, candidate: Candidate, tolerance: Tolerance, began: float) -> None:
+    def __init__(self, candidate: Candidate, tolerance: Tolerance, setting: str, began: float) -> None:
         self.candidate = candidate
-        self.tolerance = tolerance
+        self.tolerance, self._setting = tolerance, setting
         self.device: DeviceInfo | None = None
         self._began = began
         self._findings: list[Finding] = []
@@ -292,6 +292,7 @@ class _Made:
             reason=reason,
             device=self.device,
             tolerance=str(self.tolerance),
+            tolerance_setting=self._setting,
             feeds=feeds,
             seconds=round(time.perf_counter() - self._began, 3),
             outputs=outputs,

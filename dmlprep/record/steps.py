@@ -181,6 +181,8 @@ class StepRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """What one step did.
 
     Attributes:
+        step: its name in the recipe.
+        model: file name of the model, in the record of a folder of several models.
         outcome: ``changed``, ``unchanged`` or ``undone`` (the guard took it back).
         seconds: wall time.
         nodes_before: nodes of all graphs, subgraphs and functions.
@@ -197,3 +199,9 @@ class StepRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     options: dict[str, Any] = {}
     findings: list[Finding] = []
     facts: StepFacts = msgspec.field(default_factory=StepFacts)
+    model: str = ""
+
+    @property
+    def title(self) -> str:
+        """The step, with its model where there are several, for people."""
+        return f"{self.model}: {self.step}" if self.model else self.step

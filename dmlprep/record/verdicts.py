@@ -51,7 +51,8 @@ class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
         outcome: ``passed``, ``failed``, ``not-proven`` (it ran, on inputs that prove nothing) or ``not-run``.
         reason: why it did not pass; empty when it passed.
         device: which device answered, ``None`` when none did.
-        tolerance: name of the tolerance and its numbers.
+        tolerance: for people: the name of the tolerance and its numbers.
+        tolerance_setting: the tolerance as it was set (``auto``, ``fp16-dml,rel=0.01``); empty where nothing ran.
         decides: whether it decides about the model; one that does not is information, whatever its outcome.
         predicted: of a DirectML session on an FP16 model, the worst relative error that is foretold: that of the FP16
             emulation with the device's rounding on the same feeds, the original's own noise, or what last bits make of
@@ -82,6 +83,7 @@ class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
     values: list[float] = []
     measured: str = ""
     ended: Literal[FailureKind, ""] = ""
+    tolerance_setting: str = ""
 
     def __post_init__(self) -> None:
         if self.outcome != "passed" and not self.reason:

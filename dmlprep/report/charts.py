@@ -126,7 +126,7 @@ def step_bars(record: RunRecord) -> list[StepBar]:
     """Seconds of each step, and of each check, as bars of one scale."""
     timed: list[tuple[str, str, float, str, str, int]] = [
         (
-            step.step,
+            step.title,
             step.outcome,
             step.seconds,
             _change(f"{step.nodes_before:,}", f"{step.nodes_after:,}"),

@@ -91,7 +91,7 @@ def worst_output(verdict: Verdict) -> OutputMetrics | None:
 
 def _read(step: StepRecord, facts: StepFacts, casts: int) -> HalfStep:
     return HalfStep(
-        step=step.step,
+        step=step.title,
         engine=facts.engine or "own",
         bytes_before=step.bytes_before,
         bytes_after=step.bytes_after,

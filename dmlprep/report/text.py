@@ -45,7 +45,7 @@ def _show_steps(steps: list[StepRecord], console: Console) -> None:
         size = bytes_text(step.bytes_before)
         if bytes_text(step.bytes_after) != bytes_text(step.bytes_before):
             size += f" -> {bytes_text(step.bytes_after)}"
-        rows.append((step.step, step.outcome, f"{step.seconds:.2f}", nodes, size, str(len(step.findings) or "")))
+        rows.append((step.title, step.outcome, f"{step.seconds:.2f}", nodes, size, str(len(step.findings) or "")))
     show_table(console, ("step", "outcome", "seconds", "nodes", "weights", "findings"), rows, left=("outcome",))
 
 

@@ -140,7 +140,7 @@ def _models(every: dict[str, Array], device: str, folder: Path) -> bool:
             force=True,
         )
         cells = {
-            v.check: f"{v.outcome} {max((m.max_rel for m in v.outputs), default=0.0):.1e}" for v in record.verdicts
+            str(v.check): f"{v.outcome} {max((m.max_rel for m in v.outputs), default=0.0):.1e}" for v in record.verdicts
         }
         placed = record.facts.placement_after
         assert placed is not None

@@ -142,7 +142,7 @@ def test_what_goes_between_models_keeps_its_type(tmp_path: Path) -> None:
     record = prepared(source, tmp_path / "out")
     assert record.exit_code == 0, record.error
     assert set(types(tmp_path / "out" / "vision.onnx").values()) == {TensorProto.FLOAT}
-    assert {step.step.split(": ")[0] for step in record.steps} == {"model.onnx", "vision.onnx"}
+    assert {step.model for step in record.steps} == {"model.onnx", "vision.onnx"}
 
 
 @pytest.mark.parametrize(
