@@ -11,7 +11,7 @@ import pytest
 PACKAGE = Path(__file__).resolve().parents[1] / "dmlprep"
 
 VARIABLES = {"reason", "detail", "details", "message", "fix", "remedy", "title", "why", "said", "stderr", "stdout"}
-TEXTS = VARIABLES | {"check", "error", "note", "headline", "what", "told", "words"}
+TEXTS = VARIABLES | {"check", "error", "note", "headline", "tolerance", "what", "where", "told", "words"}
 """Attributes that hold sentences; as names of variables, the others hold data as well."""
 
 EXCEPTIONS = {"error", "failure", "failed", "refused", "wrong", "cause"}
