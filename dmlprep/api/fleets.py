@@ -45,7 +45,6 @@ def prepare_fleet(
     fresh: bool = False,
     force: bool = False,
     scheduler: str = "",
-    ship: bool = False,
     prune: bool = False,
     observer: FleetObserver | None = None,
 ) -> FleetRecord:
@@ -61,8 +60,6 @@ def prepare_fleet(
         force: replace files that no fleet wrote.
         scheduler: address of a Dask scheduler whose workers run the jobs; they see the same folders. This machine where
             there is none.
-        ship: send the workers the files that jobs read, and bring back those that they make; the workers need not see
-            the same folders then.
         prune: afterwards remove what earlier runs wrote for jobs that the file no longer names.
         observer: told of each job as it starts, goes on and ends.
 
@@ -92,10 +89,6 @@ def prepare_fleet(
     if prune and (only or shard):
         fix = "run it once more with prune alone"
         raise UsageError("prune is for all jobs of the file, not for some of them", where="prune", fix=fix)
-    if ship and not scheduler:
-        raise UsageError(
-            "--ship sends files to the workers of a cluster", fix="name its scheduler (--scheduler ADDRESS)"
-        )
     read = read_fleet(Path(file))
     folder = _folder(read, out)
     part = read_shard(shard)
@@ -113,7 +106,7 @@ def prepare_fleet(
         base=read.folder,
         out=folder,
         jobs=planned,
-        engine=lambda: _cluster(scheduler, ship) if scheduler else LocalEngine(space),
+        engine=lambda: _cluster(scheduler) if scheduler else LocalEngine(space),
         shard=part,
         only=only,
         fresh=fresh,
@@ -127,10 +120,10 @@ def prepare_fleet(
     return ran.record
 
 
-def _cluster(scheduler: str, ship: bool) -> Engine:
+def _cluster(scheduler: str) -> Engine:
     from dmlprep.fleet.cluster import ClusterEngine
 
-    return ClusterEngine(scheduler, ship=ship)
+    return ClusterEngine(scheduler)
 
 
 def gone_fleet_jobs(file: str | Path = "fleet.toml", *, out: str | Path | None = None) -> list[str]:

@@ -37,7 +37,6 @@ _MOST_JOBS = 1024
     metavar="ADDRESS",
     help="A Dask scheduler (tcp://HOST:PORT) whose workers run the jobs; they see the same folders.",
 )
-@click.option("--ship", is_flag=True, help="Send files to the workers and back; they need not see the same folders.")
 @click.option("--only", multiple=True, metavar="PATTERN", help="Jobs, by name or model; may be given several times.")
 @click.option("--shard", default="", metavar="PART/PARTS", help="One part of the jobs, such as 3/8, for CI.")
 @click.option("--dry-run", is_flag=True, help="Show the jobs, and run none.")
@@ -55,7 +54,6 @@ def command(
     out: Path | None,
     jobs: int | None,
     scheduler: str,
-    ship: bool,
     only: tuple[str, ...],
     shard: str,
     dry_run: bool,
@@ -103,7 +101,6 @@ def command(
             force=force,
             prune=prune,
             scheduler=scheduler,
-            ship=ship,
             observer=observer,
         )
     _show(record, file, quiet, output_format)

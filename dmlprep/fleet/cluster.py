@@ -10,7 +10,6 @@ import queue
 import threading
 import time
 import uuid
-import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -21,7 +20,6 @@ from typing import Any
 from dmlprep.errors import CheckNotRun, DmlprepError, InternalError, UsageError
 from dmlprep.fleet.at_worker import Host, other_versions, run_task
 from dmlprep.fleet.engine import Ended, Event, Progress, Started, Task
-from dmlprep.fleet.shipping import Parcel, chunks, pack, run_parcel, unpack
 
 __all__ = ["ClusterEngine"]
 
@@ -78,8 +76,6 @@ class ClusterEngine:
         address: of the scheduler, such as ``tcp://10.0.0.1:8786`` or ``tls://...``, or the ``.json`` file that it
             wrote.
         run: what a worker does; importable there.
-        ship: send the files that a job reads, and bring back those that it makes: workers see no folder of this
-            machine. Where it is false they see the same folders.
         patience: seconds without any worker after which jobs are given up.
 
     Raises:
@@ -87,7 +83,7 @@ class ClusterEngine:
         CheckNotRun: no scheduler answers.
     """
 
-    def __init__(self, address: str, run: Run = run_task, *, ship: bool = False, patience: float = _PATIENCE) -> None:
+    def __init__(self, address: str, run: Run = run_task, *, patience: float = _PATIENCE) -> None:
         try:
             import distributed
         except ImportError as error:
@@ -95,7 +91,6 @@ class ClusterEngine:
             raise UsageError(what, fix='pip install "dmlprep[dask]"') from error
         self._distributed: Any = distributed
         self._run = run
-        self._cargo = _Cargo() if ship else None
         self._patience = patience
         self._topic = f"dmlprep-{uuid.uuid4().hex}"
         self._events: queue.Queue[Event | _Again] = queue.Queue()
@@ -164,22 +159,13 @@ class ClusterEngine:
             return
         self._tasks[task.name] = task
         self._given[task.name] += 1
-        order: Task | Parcel = task
-        bodies: dict[str, list[Any]] = {}
-        if self._cargo is not None and task.job is not None:
-            try:
-                order, bodies = self._cargo.load(self._client, task)
-            except DmlprepError as error:
-                self._events.put(Ended(task.name, error.exit_code, str(error), code=error.code))
-                return
         future = self._client.submit(
             _at_worker,
             self._topic,
             task.name,
             task.facts.get("here"),
             # As bytes: a worker of another version must be able to say so before it reads what only this one writes.
-            pickle.dumps((self._run, order)),
-            bodies,
+            pickle.dumps((self._run, task)),
             key=f"{self._topic}-{self._given[task.name]}-{task.name}",
             pure=False,
             retries=0,
@@ -228,8 +214,6 @@ class ClusterEngine:
             future = self._futures.pop(event.name)
             if future is not None:
                 future.release()
-            if self._cargo is not None:
-                self._cargo.unload(event.name)
         elif isinstance(event, Started):
             if event.name in self._started:
                 event = Progress(event.name, "its worker was lost: begun again on another one")
@@ -256,12 +240,7 @@ class ClusterEngine:
     def _outcome(self, name: str, future: Any) -> Ended | _Again:
         code = CheckNotRun.exit_code
         if future.status == "finished":
-            ended, error, seconds, made = future.result()
-            if self._cargo is not None and made:
-                try:
-                    self._cargo.deliver(name, made)
-                except DmlprepError as wrong:
-                    return Ended(name, wrong.exit_code, str(wrong), seconds, wrong.code)
+            ended, error, seconds = future.result()
             return Ended(name, ended, error, seconds)
         if future.status == "cancelled":
             return Ended(name, code, "the scheduler is gone, or has forgotten the job")
@@ -330,70 +309,8 @@ def _heard_again(levels: Mapping[str, int]) -> None:
         logging.getLogger(name).setLevel(level)
 
 
-def _same(piece: bytes) -> bytes:
-    return piece
-
-
-class _Cargo:
-    """The files that jobs on the cluster need: each is sent once, and stays there while a job that may run reads it.
-
-    Dask keeps them by their digests: workers hand them on to one another, and one that holds a file fetches nothing.
-    """
-
-    def __init__(self) -> None:
-        self._sent: dict[str, list[Any]] = {}
-        self._readers: Counter[str] = Counter()
-        self._parcels: dict[str, Parcel] = {}
-
-    def load(self, client: Any, task: Task) -> tuple[Parcel, dict[str, list[Any]]]:
-        """A parcel, and its files' pieces as futures.
-
-        Raises:
-            DmlprepError: a file cannot be read, or they are too large.
-        """
-        self.unload(task.name)
-        parcel = pack(task)
-        bodies = {}
-        for name, sha in parcel.files.items():
-            if sha not in self._sent:
-                with warnings.catch_warnings():
-                    warnings.simplefilter("ignore", UserWarning)  # that it is large
-                    self._sent[sha] = [
-                        client.submit(_same, piece, key=f"dmlprep-file-{sha}-{number}")
-                        for number, piece in enumerate(chunks(parcel, name))
-                    ]
-            bodies[name] = self._sent[sha]
-        self._parcels[task.name] = parcel
-        self._readers.update(set(parcel.files.values()))
-        return parcel, bodies
-
-    def deliver(self, name: str, made: Mapping[str, list[bytes]]) -> None:
-        """Write what a job made to its folder.
-
-        Raises:
-            OutputError: it cannot be written.
-        """
-        unpack(self._parcels[name], made)
-
-    def unload(self, name: str) -> None:
-        """Let go of what only this job read."""
-        if (parcel := self._parcels.pop(name, None)) is None:
-            return
-        for sha in set(parcel.files.values()):
-            self._readers[sha] -= 1
-            if not self._readers[sha]:
-                del self._readers[sha]
-                for future in self._sent.pop(sha):
-                    future.release()
-
-
-Answer = tuple[int, str, float, dict[str, list[bytes]]]
-
-
-def _at_worker(
-    topic: str, name: str, here: list[Any] | None, order: bytes, bodies: Mapping[str, list[bytes]]
-) -> Answer:
-    """Run a task in this process, which is a worker's: exit code, what was wrong, seconds, files to be brought back."""
+def _at_worker(topic: str, name: str, here: list[Any] | None, order: bytes) -> tuple[int, str, float]:
+    """Run a task in this process, which is a worker's: exit code, error, seconds."""
     from distributed import get_worker
 
     began = time.monotonic()
@@ -401,7 +318,7 @@ def _at_worker(
     key = worker.get_current_task()
     title = f"the worker {worker.name or worker.address}"
     if here is not None and (wrong := other_versions(here)):
-        return CheckNotRun.exit_code, f"{title} {wrong}", 0.0, {}
+        return CheckNotRun.exit_code, f"{title} {wrong}", 0.0
     run, task = pickle.loads(order)
 
     def wanted() -> bool:
@@ -416,14 +333,10 @@ def _at_worker(
         wanted=wanted,
         say=lambda text: worker.log_event(topic, (name, text)),
     )
-    made: dict[str, list[bytes]] = {}
     try:
-        if isinstance(task, Parcel):
-            ended, made = run_parcel(task, bodies, lambda here: run(here, host), Path(worker.local_directory))
-        else:
-            ended = run(task, host)
-    except (OSError, DmlprepError) as error:  # of files on their way
+        ended = run(task, host)
+    except (OSError, DmlprepError) as error:
         ended = Ended(name, CheckNotRun.exit_code, f"{title} cannot run the job: {error}")
     if not wanted():
         worker.log_event(topic, (name, _STOPPED))
-    return ended.exit_code, ended.error, ended.seconds or round(time.monotonic() - began, 3), made
+    return ended.exit_code, ended.error, ended.seconds or round(time.monotonic() - began, 3)

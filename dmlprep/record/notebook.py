@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dmlprep.record.headline import Run, headline
+from dmlprep.record.headline import Outcome, Run, headline
 from dmlprep.record.markup import html_text
 
 __all__ = ["notebook_html"]

@@ -106,7 +106,6 @@ REASONS = {
     "fleet/pruning.py:_pruned": "plain files with the digest that job.json says; folders only where they are empty",
     "fleet/run.py:_Run._settled": "a record with a name from a digest, in the fleet's own hidden folder",
     "fleet/run.py:_Run._abandon": "as _Run._settled",
-    "fleet/shipping.py:unpack": "results in the folder of a job, which begin took for this run",
     # workers and caches
     "engines/onnxsim.py:_run": _RUN,
     "engines/reading.py:Reading.ask": _RUN,

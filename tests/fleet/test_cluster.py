@@ -87,7 +87,7 @@ class Listener(FleetObserver):
         self.heard(name, text)
 
 
-def _run(folder: Path, address: str, observer: FleetObserver | None = None, *, ship: bool = False) -> Ran:
+def _run(folder: Path, address: str, observer: FleetObserver | None = None) -> Ran:
     """The fleet of ``folder`` with the stand-in of ``prepare``."""
     (folder / "fleet.toml").write_text(FLEET)
     fleet = read_fleet(folder / "fleet.toml")
@@ -96,7 +96,7 @@ def _run(folder: Path, address: str, observer: FleetObserver | None = None, *, s
         base=fleet.folder,
         out=folder / "build",
         jobs=jobs_of(fleet),
-        engine=lambda: ClusterEngine(address, stand_in, ship=ship),
+        engine=lambda: ClusterEngine(address, stand_in),
         observer=observer or FleetObserver(),
     )
     return run_fleet(request)
@@ -150,11 +150,10 @@ def test_the_jobs_of_a_worker_that_is_lost_run_elsewhere(tmp_path: Path) -> None
     assert sum(text == "save: 0 MB" for name, text in heard if name == "d") == 1  # what is refused is not tried again
 
 
-@pytest.mark.parametrize("ship", [False, True])
-def test_a_model_that_ends_its_workers_is_named(tmp_path: Path, ship: bool) -> None:
+def test_a_model_that_ends_its_workers_is_named(tmp_path: Path) -> None:
     _models(tmp_path, bad="kills", **{f"good{i}": "good" for i in range(4)})
     with _cluster(tmp_path, 2, failures=1) as address:
-        ran = _run(tmp_path, address, ship=ship)
+        ran = _run(tmp_path, address)
     rows = {row.name: row for row in ran.record.jobs}
     assert {name: row.exit_code for name, row in rows.items()} == {"bad": 3, **{f"good{i}": 0 for i in range(4)}}
     assert rows["bad"].error.startswith("2 workers were lost while they ran this job")

@@ -71,7 +71,7 @@ def test_pruning_writes_through_no_link(fleet: Fleet, elsewhere: Path) -> None:
     assert _seen(elsewhere) == before
 
 
-def test_a_link_that_leads_out_of_a_folder_of_feeds_is_not_shipped(tmp_path: Path) -> None:
+def test_a_link_that_leads_out_of_a_folder_of_feeds_is_refused(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("secret")
     (tmp_path / "feeds").mkdir()
     (tmp_path / "feeds" / "a.npz").symlink_to(tmp_path / "secret")
