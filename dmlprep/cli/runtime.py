@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import time
 from dataclasses import asdict
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -88,17 +87,6 @@ class _Progress:
 )
 @click.option("--mirror", default="", metavar="URL", help="Debian mirror; by default the one apt uses here.")
 @click.option("--keyring", type=click.Path(path_type=Path), help="Keys of Debian's archive, for gpgv.")
-@click.option(
-    "--as-of",
-    type=click.DateTime(["%Y-%m-%d"]),
-    metavar="YYYY-MM-DD",
-    help="The mirror is a copy of this day: take what was valid then.",
-)
-@click.option(
-    "--unverified",
-    is_flag=True,
-    help="Do not verify the signature of Debian's package indexes. Needs this system's own bubblewrap.",
-)
 @quiet_option
 @format_option("text", "json")
 def install(
@@ -106,8 +94,6 @@ def install(
     wheel: Path | None,
     mirror: str,
     keyring: Path | None,
-    as_of: datetime | None,
-    unverified: bool,
     quiet: bool,
     output_format: str,
 ) -> None:
@@ -125,8 +111,7 @@ def install(
     check_machine()
     start = time.monotonic()
     layout = Layout.of_user()
-    day = as_of.date() if as_of else None
-    source = Source(mirror, keyring or DEFAULT_KEYRING, unverified, day, release or DEFAULT_RELEASE, wheel)
+    source = Source(mirror, keyring or DEFAULT_KEYRING, release or DEFAULT_RELEASE, wheel)
     with _Progress(quiet) as progress:
         version = build(layout, source, progress)
         progress("self-test", 0, 0)
@@ -223,14 +208,10 @@ def _vulkan_lines(found: Found) -> list[str]:
 def _print_status(
     layout: Layout, manifest: dict[str, Any], releases: dict[str, Any], found: Found, *, packages: bool
 ) -> None:
-    from dmlprep.runtime.linux.launcher import untrusted
-
     echo(f"folder    {layout.home}")
     echo(f"mirror    {manifest.get('mirror', '?')}")
     for suite, how in manifest.get("signatures", {}).items():
         echo(f"          {suite}: {how}")
-    if untrusted(layout):
-        echo("          unverified: this system's own bubblewrap starts the sandbox")
     echo(f"native    {manifest['native'][:16]} (compiled here)")
     for number, line in enumerate(_vulkan_lines(found)):
         echo(f"{'' if number else 'vulkan':9} {line}")

@@ -126,7 +126,6 @@ REASONS = {
         f"the user asks for it, of a release by a name without a folder in it: {_OWN_CACHE}"
     ),
     "runtime/linux/inventory.py:forget": _OWN_CACHE,
-    "runtime/linux/launcher.py:trust": _OWN_CACHE,
     "runtime/linux/layout.py:write_json": _OWN_PART,
     "runtime/linux/lending.py:fresh": _OWN_PART,
     "runtime/linux/libraries.py:unpack_libraries": f"{_OWN_CACHE}; the version is numbers and dots, by a pattern",

@@ -116,6 +116,11 @@ def test_an_index_that_says_what_no_archive_says(fields: dict[str, str]) -> None
             "Types: deb\nURIs: https://mirror.example/debian/\n",
             "https://mirror.example/debian",
         ),
+        (
+            "sources.list",
+            "deb [check-valid-until=no] https://snapshot.debian.org/archive/debian/20261030T000000Z/ forky main\n",
+            "https://snapshot.debian.org/archive/debian/20261030T000000Z",
+        ),
         ("sources.list.d/a.list", "deb http://mirror.example/ubuntu noble main\n", ""),
         ("sources.list", "# deb http://mirror.example/debian bookworm main\n", ""),
     ],

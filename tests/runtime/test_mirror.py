@@ -8,14 +8,13 @@ import os
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from dmlprep.errors import CheckNotRun, OutputError, UsageError
-from dmlprep.runtime.linux import base, launcher, mirror, rootfs, seen
+from dmlprep.runtime.linux import base, mirror, rootfs, seen
 from dmlprep.runtime.linux import install as installation
 from dmlprep.runtime.linux.apt import AptMirror
 from dmlprep.runtime.linux.layout import Layout
@@ -126,8 +125,6 @@ def test_an_older_release_than_was_seen_is_refused(layout: Layout, fake: FakeMir
     fake.add_suite("stable", packages, Date=date(days=-1))
     with pytest.raises(CheckNotRun, match="goes back in time"):
         make(layout, fake)
-    with pytest.raises(CheckNotRun, match="goes back in time"):
-        make(layout, fake, unverified=True)
     assert (layout.root / "usr/bin/tool").read_bytes() == b"tool"
     fake.add_suite("stable", packages, Date=date(hours=1))
     make(layout, fake)
@@ -135,18 +132,9 @@ def test_an_older_release_than_was_seen_is_refused(layout: Layout, fake: FakeMir
     assert seen.suites_seen(layout)["stable"] > datetime.now(UTC)
 
 
-def test_an_unverified_release_does_not_move_what_was_seen(layout: Layout, fake: FakeMirror) -> None:
-    fake.add_suite("stable", {"wine": WINE, "tool": deb()}, Date=date(hours=12))
-    make(layout, fake, unverified=True)
-    assert seen.suites_seen(layout) == {}
-
-
 def test_a_mirror_that_is_a_copy_of_one_day(layout: Layout, fake: FakeMirror, monkeypatch: pytest.MonkeyPatch) -> None:
     fake.add_suite("stable", {"wine": WINE, "tool": deb()}, Date=date(days=-60), Valid_Until=date(days=-53))
-    assert "--as-of" in refused(layout, fake, "has expired on")
-    day = datetime.now(UTC).date() - timedelta(days=55)
-    made = make(layout, fake, as_of=day)
-    assert f"taken as of {day}" in str(made["signatures"])
+    assert "check-valid-until=no" in refused(layout, fake, "has expired on")
     # The mirror that apt uses here, as apt takes it; another one not.
     monkeypatch.setattr(rootfs, "mirror_of_this_system", lambda: AptMirror(fake.url, "apt is told so"))
     assert "because apt is told so" in str(make(layout, fake, mirror="")["signatures"])
@@ -289,59 +277,6 @@ def test_a_root_file_system_that_install_would_read_from_outside(
     with pytest.raises(CheckNotRun, match=r"what was fetched is refused: .* is a link"):
         installation.install(layout, Source(fake.url, fake.keys and fake.keys.keyring), lambda *_: None)  # type: ignore[arg-type]
     assert not layout.root.exists()
-
-
-# ---- unverified ----------------------------------------------------------------------------------------------------
-
-
-def without_bubblewrap(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shutil.which", lambda name: None if name == "bwrap" else f"/usr/bin/{name}")
-
-
-def test_unverified_needs_this_system_s_own_bubblewrap_before_anything_is_fetched(
-    layout: Layout, fake: FakeMirror, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    without_bubblewrap(monkeypatch)
-    with pytest.raises(CheckNotRun, match="no bubblewrap of its own") as caught:
-        installation.install(layout, Source(fake.url, unverified=True), lambda *_: None)
-    assert "install bubblewrap" in caught.value.fix
-    assert fake.asked == []
-
-
-def test_no_program_that_was_fetched_unverified_runs_outside_the_sandbox(
-    layout: Layout, fake: FakeMirror, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ran: list[str] = []
-
-    def run(line: list[str], **_: Any) -> Any:
-        # The shell before it opens the filter of system calls.
-        ran.append(next(word for word in line if word.endswith(("/bwrap", "/ld-linux-x86-64.so.2"))))
-        raise OSError("no sandbox here")
-
-    own = layout.root / "usr/lib64/ld-linux-x86-64.so.2"
-    monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}")
-    for module in ("install", "sandbox"):
-        monkeypatch.setattr(f"dmlprep.runtime.linux.{module}.run_tool", run)
-    with pytest.raises(CheckNotRun, match="no sandbox here"):
-        installation.install(layout, Source(fake.url, unverified=True), lambda *_: None)
-    assert (layout.root / "usr/bin/tool").is_file()
-    assert ran == ["/usr/bin/bwrap"]
-    assert launcher.untrusted(layout)
-    without_bubblewrap(monkeypatch)
-    assert "no bubblewrap of its own" in launcher.why_not(layout)
-    # Asked for again, verified this time, it is fetched anew and trusted.
-    fake.asked.clear()
-    with pytest.raises(CheckNotRun, match="no sandbox here"):
-        make_verified(layout, fake, monkeypatch)
-    assert "dists/stable/InRelease" in fake.asked
-    assert ran[1:] == [str(own)]
-    assert not launcher.untrusted(layout)
-
-
-def make_verified(layout: Layout, fake: FakeMirror, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert fake.keys is not None
-    monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}")
-    installation.install(layout, Source(fake.url, fake.keys.keyring), lambda *_: None)
 
 
 def test_a_full_disk_is_not_the_mirror_s_fault(

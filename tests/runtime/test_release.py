@@ -86,9 +86,6 @@ def test_what_cannot_be_verified_is_not_taken(tmp_path: Path) -> None:
         verify_release(armored(TEXT), text_form)
     with pytest.raises(CheckNotRun, match="--keyring"):
         verify_release(armored(TEXT), tmp_path / "missing.gpg")
-    text, how = verify_release(armored(TEXT), None)
-    assert parse_release(text) == {"x": ("aa", 1)}
-    assert how == "not verified"
 
 
 def check(fields: dict[str, str], expected: Expectation | None = None) -> str:
@@ -118,7 +115,7 @@ def test_release_files_of_today(fields: dict[str, str]) -> None:
             r"has expired on .*this machine's clock says \d{4}-",
             "if the clock is wrong",
         ),
-        ({"Valid_Until": "Fri, 01 Jan 1999 00:00:00 UTC"}, "expired on 1999-01-01 00:00 UTC", "--as-of"),
+        ({"Valid_Until": "Fri, 01 Jan 1999 00:00:00 UTC"}, "expired on 1999-01-01 00:00 UTC", "check-valid-until=no"),
         ({"Date": ""}, "has no Date", "Debian mirror"),
         ({"Date": "yesterday"}, "'yesterday' is no date", "Debian mirror"),
         ({"Date": "Sat, 12 Sep 99999999999 07:55:41 UTC"}, "is no date", "Debian mirror"),
@@ -139,27 +136,16 @@ def test_a_mirror_does_not_go_back_in_time() -> None:
     with pytest.raises(CheckNotRun, match=r"goes back in time.*has seen the one of") as caught:
         check({"Date": date(days=-2)}, seen)
     assert "runtime remove" in caught.value.fix
-    with pytest.raises(CheckNotRun, match="goes back in time"):
-        check({"Date": date(days=-2)}, Expectation(NOW, as_of=(NOW - timedelta(days=2)).date(), seen=seen.seen))
     assert check({"Date": date(days=-2)}, Expectation(NOW, seen={"forky": NOW})) == "", "another suite"
 
 
 def test_a_mirror_is_not_older_than_the_one_this_dmlprep_was_tried_with() -> None:
     least = {"trixie": NOW - timedelta(days=10)}
     old = {"Date": date(days=-20), "Valid_Until": ""}
-    with pytest.raises(CheckNotRun, match="before the one that this dmlprep was tried with") as caught:
+    with pytest.raises(CheckNotRun, match="before the one that this dmlprep was tried with"):
         check(old, Expectation(NOW, least=least))
-    assert "--as-of" in caught.value.fix
-    day = (NOW - timedelta(days=15)).date()
-    assert check(old, Expectation(NOW, as_of=day, least=least)) == "", "a copy of that day, on purpose"
-    with pytest.raises(CheckNotRun, match="before the one"):
-        check(old, Expectation(NOW, as_of=NOW.date(), least=least))
 
 
-def test_a_copy_of_one_day_is_judged_as_of_that_day() -> None:
+def test_an_expired_copy_is_accepted_where_apt_accepts_it() -> None:
     copy = {"Date": date(days=-60), "Valid_Until": date(days=-53)}
-    day = (NOW - timedelta(days=55)).date()
-    assert f"taken as of {day}" in check(copy, Expectation(NOW, as_of=day))
     assert "because apt is told so" in check(copy, Expectation(NOW, lenient="apt is told so"))
-    with pytest.raises(CheckNotRun, match="has expired"):  # it had expired on that day too
-        check(copy, Expectation(NOW, as_of=(NOW - timedelta(days=50)).date()))

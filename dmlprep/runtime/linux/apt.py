@@ -46,7 +46,7 @@ def mirror_of_this_system(etc: Path = Path("/etc/apt")) -> AptMirror:
             said = "".join(f"{key}={value.lower()} " for key, value in fields.items())
             found += [(url, said) for url in fields.get("uris", "").split() if url.startswith("http")]
     for url, said in found:
-        if url.rstrip("/").endswith("/debian"):
+        if re.search(r"/debian(/\d{8}T\d{6}Z)?$", url.rstrip("/")):  # with a time: a copy on snapshot.debian.org
             return AptMirror(url.rstrip("/"), _lenient(said))
     return AptMirror()
 

@@ -18,7 +18,7 @@ import msgspec
 from dmlprep.errors import CheckNotRun, OutputError, UsageError
 from dmlprep.files import remove_tree
 from dmlprep.files.outputs import file_name_problem
-from dmlprep.runtime.linux import base, inventory, launcher, lending, sandbox, seen, shaders
+from dmlprep.runtime.linux import base, inventory, lending, sandbox, seen, shaders
 from dmlprep.runtime.linux.beneath import Beneath, LeadsOut
 from dmlprep.runtime.linux.claims import alone, installing
 from dmlprep.runtime.linux.layout import NATIVE, Layout, native_digest, read_json, write_json
@@ -118,18 +118,10 @@ def install(layout: Layout, source: Source, say: Say) -> str:
 def _install(layout: Layout, source: Source, say: Say) -> str:
     manifest = read_manifest(layout)
     broken = _broken(layout, source.release, say)
-    verify = launcher.untrusted(layout) and not source.unverified  # this time
-    if not layout.root.is_dir() or manifest.get("base") != base.digest() or "root" in broken or verify:
-        if source.unverified:
-            launcher.this_system_s()  # before anything is fetched
+    if not layout.root.is_dir() or manifest.get("base") != base.digest() or "root" in broken:
         with alone(layout):
             manifest |= {**make_root(layout, source, say), "base": base.digest()}
-        if verify:
-            # Made by programs that nobody vouched for.
-            manifest = {key: value for key, value in manifest.items() if key not in ("native", "prefix")}
         _made(layout, manifest, "root", layout.root)
-        if not source.unverified:
-            launcher.trust(layout)
     if reason := sandbox.why_not(layout.root):
         raise CheckNotRun(reason)
     if manifest.get("native") != native_digest() or not layout.built.is_dir() or "native" in broken:
@@ -339,8 +331,6 @@ def missing_piece(layout: Layout, release: str = "") -> str:
         return f"no release of ONNX Runtime is installed in the runtime; {install}"
     if release and release not in releases:
         return f"ONNX Runtime {release} is not installed in the runtime; {install} --release {release}"
-    if reason := launcher.why_not(layout):
-        return reason
     needed = inventory.pieces(layout, release or layout.release_for())
     for piece, what in inventory.damage(layout, needed.items()).items():
         option = f" --release {piece.partition(' ')[2]}" if piece.startswith("release") and release else ""

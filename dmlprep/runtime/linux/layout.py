@@ -99,11 +99,6 @@ class Layout:
         return self.home / "seen.json"
 
     @property
-    def unverified(self) -> Path:
-        """Stands there while the root file system is unverified."""
-        return self.home / "unverified"
-
-    @property
     def checks(self) -> Path:
         """Results of the self-test by release."""
         return self.home / "selftest"

@@ -53,18 +53,16 @@ class Mirror:
 
     Args:
         url: address of the folder that holds ``dists`` and ``pool``.
-        keyring: keys of the archive, ``None`` to accept unsigned indexes.
+        keyring: keys of the archive.
         expected: what its release files are held against.
         say: told each thing that is done, and how far it is: (what, bytes done, bytes in all).
 
     Attributes:
-        signatures: by suite, how its release file was verified and what was let pass.
+        signatures: by suite, the key that signed its release file, and what was let pass.
         made: by suite, when its release file was made.
     """
 
-    def __init__(
-        self, url: str, keyring: Path | None, expected: Expectation, say: Callable[[str, int, int], None]
-    ) -> None:
+    def __init__(self, url: str, keyring: Path, expected: Expectation, say: Callable[[str, int, int], None]) -> None:
         if not re.match(r"https?://", url):
             raise UsageError("a mirror is an http or https address", where=url, fix="pass --mirror URL")
         self.url = url.rstrip("/")

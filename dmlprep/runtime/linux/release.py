@@ -12,7 +12,7 @@ import shutil
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from pathlib import Path
 
@@ -64,24 +64,22 @@ class Expectation:
 
     Attributes:
         now: what this machine's clock says.
-        as_of: the day of which the mirror is a copy: what was valid then is taken.
         lenient: why release files that have expired are taken; empty where they are not.
         least: by suite, older ones are replayed: those that this dmlprep was tried with.
         seen: by suite, the newest that this installation met.
     """
 
     now: datetime
-    as_of: date | None = None
     lenient: str = ""
     least: Mapping[str, datetime] = field(default_factory=dict)
     seen: Mapping[str, datetime] = field(default_factory=dict)
 
 
-def verify_release(raw: bytes, keyring: Path | None, where: str = "InRelease") -> tuple[str, str]:
+def verify_release(raw: bytes, keyring: Path, where: str = "InRelease") -> tuple[str, str]:
     """The signed text of an ``InRelease`` file, and how it was verified: ``signed by FINGERPRINT``.
 
     Args:
-        keyring: keys of the archive; ``None`` takes the text unverified.
+        keyring: keys of the archive.
         where: its address, for messages.
 
     Raises:
@@ -89,14 +87,11 @@ def verify_release(raw: bytes, keyring: Path | None, where: str = "InRelease") -
         UsageError: no key of the keyring that holds today has signed it.
     """
     _one_message(raw, where)
-    if keyring is None:
-        body = raw.decode("utf-8", "replace").partition("\n\n")[2].partition("\n-----BEGIN PGP SIGNATURE")[0]
-        return "\n" + body + "\n", "not verified"
     if shutil.which("gpgv") is None or not keyring.is_file():
         raise CheckNotRun(
             "the Debian archive's signature cannot be verified: gpgv or its keyring is missing",
             where=str(keyring),
-            fix="install gpgv and debian-archive-keyring, or pass --keyring FILE, or accept the risk with --unverified",
+            fix="install gpgv and debian-archive-keyring; without that package, pass --keyring FILE",
         )
     try:
         form = keyring.read_bytes()[:11]
@@ -221,13 +216,12 @@ def _not_older(release: Release, suite: str, expected: Expectation, where: str) 
             "purpose, run dmlprep runtime remove first",
         )
     least = expected.least.get(suite)
-    if least and release.made < least and not (expected.as_of and expected.as_of < least.date()):
+    if least and release.made < least:
         raise CheckNotRun(
             f"the mirror's release file of {suite} was made on {_say(release.made)}, before the one that this dmlprep "
             f"was tried with ({_say(least)})",
             where=where,
-            fix="use a mirror that is up to date; if this one is a copy of an earlier day on purpose, name that day: "
-            f"--as-of {release.made.date()}",
+            fix="use a mirror that is up to date",
         )
 
 
@@ -235,8 +229,6 @@ def _not_expired(release: Release, suite: str, expected: Expectation, where: str
     if release.until is None or release.until >= expected.now:
         return ""
     expired = f"expired on {_say(release.until)}"
-    if expected.as_of and release.until.date() >= expected.as_of:
-        return f"{expired}, taken as of {expected.as_of}"
     if expected.lenient:
         return f"{expired}, taken because {expected.lenient}"
     raise CheckNotRun(
@@ -244,7 +236,7 @@ def _not_expired(release: Release, suite: str, expected: Expectation, where: str
         "in them, may be held back",
         where=where,
         fix="use a mirror that is up to date; if the clock is wrong, set it; if the mirror is a copy of one day on "
-        f"purpose, name that day: --as-of {release.made.date()}",
+        "purpose, set check-valid-until=no for it in apt's source list",
     )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from dmlprep.errors import CheckNotRun, UsageError
 from dmlprep.runtime.failure import FULL
-from dmlprep.runtime.linux import base, launcher, sandbox, seen
+from dmlprep.runtime.linux import base, sandbox, seen
 from dmlprep.runtime.linux.apt import mirror_of_this_system
 from dmlprep.runtime.linux.archive import Archive, BadIndex, Package, Unmet, compare_versions, resolve
 from dmlprep.runtime.linux.beneath import Beneath
@@ -41,12 +41,9 @@ def make_root(layout: Layout, source: Source, say: Say) -> dict[str, Any]:
     """
     mirror = _mirror(layout, source, say)
     archives = [mirror.archive(suite) for suite in base.SUITES]
-    if mirror.keyring is not None:
-        seen.remember_suites(layout, mirror.made)
+    seen.remember_suites(layout, mirror.made)
     packages = _choose(archives, mirror.url)
     mirror.fetch(packages, layout.downloads)
-    if mirror.keyring is None:
-        launcher.distrust(layout)
     unpack_all(layout, packages, say)
     rows = [{key: value for key, value in asdict(p).items() if key != "needs"} for p in packages]
     return {"packages": rows, "mirror": mirror.url, "signatures": mirror.signatures}
@@ -62,12 +59,11 @@ def _mirror(layout: Layout, source: Source, say: Say) -> Mirror:
         )
     expected = Expectation(
         datetime.now(UTC),
-        source.as_of,
         here.lenient if url.rstrip("/") == here.url else "",
         {suite: datetime.fromisoformat(made) for suite, made in base.OLDEST.items()},
         seen.suites_seen(layout),
     )
-    return Mirror(url, None if source.unverified else source.keyring, expected, say)
+    return Mirror(url, source.keyring, expected, say)
 
 
 def _choose(archives: list[Archive], url: str) -> list[Package]:

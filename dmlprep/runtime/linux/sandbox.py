@@ -1,8 +1,8 @@
 """Run a program in the root file system: no network, no other processes, only the files it is given, and no rights.
 
-bubblewrap comes from the root file system itself and is started by that system's own loader, so nothing needs to be
-installed on the host, unless the root file system is unverified (``launcher``). It needs user namespaces, or root. The
-program is never root, inside or outside:
+bubblewrap comes from the root file system itself, whose packages Debian's signature covers, and is started by that
+system's own loader: the host needs no program. It needs user namespaces, or root. The program is never root, inside or
+outside:
 
 * A user's program stays that user to the kernel, in a user namespace of its own where the user is called ``NOBODY``,
   has no capability, and cannot make another namespace.
@@ -27,7 +27,6 @@ from typing import Any
 
 from dmlprep.processes import seccomp
 from dmlprep.processes.confinement import limits
-from dmlprep.runtime.linux.launcher import bubblewrap
 from dmlprep.runtime.tools import run_tool
 
 __all__ = ["MOUNT_POINTS", "SCRATCH", "WORKER", "View", "becomes_worker", "command", "why_not"]
@@ -95,7 +94,7 @@ def command(
     filtered = [] if ours else ["/bin/sh", "-c", 'exec "$@" 9<"$0"', _filter()]
     line = [
         *filtered,
-        *bubblewrap(root),
+        *_bubblewrap(root),
         *([] if ours else ["--seccomp", "9"]),
         *_rights(worker),
         "--die-with-parent",
@@ -107,6 +106,12 @@ def command(
     for key, value in {**fixed, **(environment or {})}.items():
         line += ["--setenv", key, value]
     return [*line, "--chdir", folder, "--", *_entrance(worker, view.groups if view else ()), *program]
+
+
+def _bubblewrap(root: Path) -> list[str]:
+    """The command that starts the root file system's bubblewrap on the host."""
+    loader, libraries = root / "usr/lib64/ld-linux-x86-64.so.2", root / "usr/lib/x86_64-linux-gnu"
+    return [str(loader), "--library-path", str(libraries), str(root / "usr/bin/bwrap")]
 
 
 def _rights(worker: bool) -> list[str]:

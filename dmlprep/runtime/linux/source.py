@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import date
 from pathlib import Path
 
 from dmlprep.runtime.linux.layout import DEFAULT_RELEASE
@@ -23,15 +22,11 @@ class Source:
     Attributes:
         mirror: address of a Debian mirror; empty takes the one that apt uses here.
         keyring: keys of Debian's archive.
-        unverified: take indexes without verifying their signature.
-        as_of: the day of which the mirror is a copy; release files that were valid then are taken.
         release: of ONNX Runtime with DirectML.
         wheel: a wheel file in place of what pip would fetch.
     """
 
     mirror: str = ""
     keyring: Path = DEFAULT_KEYRING
-    unverified: bool = False
-    as_of: date | None = None
     release: str = DEFAULT_RELEASE
     wheel: Path | None = None
