@@ -36,7 +36,8 @@ and the largest of millions of elements."""
 
 ORDINARY_NOISE = 1e-3
 """Noise up to this is that of FP32 in a sensitive model; beyond it (and beyond the tolerance) the inputs prove nothing.
-Measured on trained models with real inputs: 1e-6 to 6e-5, and 0.0025 to 0.11 where the output is all but zero."""
+Measured on trained models with real inputs (``tests/benchmarks/trained.py``): 1e-6 to 6e-5, and 0.0025 to 0.11 where
+the output is all but zero."""
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,10 @@ of ONNX Runtime 1.24.4 (2026-11):
   mobilenetv2 0.017 and resnet50 0.018 (random weights, no averaging over training).
 - FP16 files on DirectML with rounding to nearest even: minilm 0.0011, whisper encoder 0.0015, superres 0.0010,
   mobilenetv2 0.0125, resnet50 0.022.
-- Steep outputs, FP16 emulation on photographs and lines of text: the map of a text detector overlaps by 0.9977 and its
-  masks by 0.9979 at least, 3.3 % of its active elements are out of bounds, one is 0.17 from all around it; the rows of
-  a text reader overlap by 0.994, and 0.18 of the worst row moves. A front end that FP16 does break (log of a power
-  spectrum): the map overlaps by 0.94.
+- Steep outputs, FP16 emulation on photographs and lines of text (``tests/benchmarks/trained.py``): the map of a text
+  detector overlaps by 0.9977 and its masks by 0.9979 at least, 3.3 % of its active elements are out of bounds, one is
+  0.17 from all around it; the rows of a text reader overlap by 0.994, and 0.18 of the worst row moves. A front end
+  that FP16 does break (log of a power spectrum): the map overlaps by 0.94.
 - QDQ models: a rounding boundary crossed moves an activation by one step, 1/255 of its range. That is arithmetic; the
   one measurement (``fixtures/models/quantized_cnn.onnx``, fused integer kernels against node by node) shows 0.
 """

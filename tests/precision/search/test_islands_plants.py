@@ -10,9 +10,9 @@ from dmlprep.model import Model
 from dmlprep.model.walk import nodes
 from dmlprep.passes import Context, make_pass
 from dmlprep.targets import find_target
-from tests.benchmarks.plants import PLANTS
-from tests.benchmarks.shapes import bert, convnext
 from tests.precision.graphs import InProcess, feeds_for, proto_of
+from tests.precision.search.plants import PLANTS
+from tests.precision.search.shapes import bert, convnext
 
 
 def _planted(shape: str, plant: str, depth: float) -> Model:
