@@ -282,7 +282,7 @@ def test_texts_leave_by_their_doors() -> None:
         "runtime/offsite/sample.py",  # in somebody's app
         "runtime/catalog.py",  # a worker, which is read and not shown
         "buildsys/__main__.py",  # a path, which must be as it is
-        "runtime/leash.py",  # in the place of a worker, whose words are read and not shown
+        "processes/leash.py",  # in the place of a worker, whose words are read and not shown
     }
     wrong = []
     for path in FILES:

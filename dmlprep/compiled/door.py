@@ -27,6 +27,7 @@ from dmlprep.bounds import MOST_MEMORY_MIB, MOST_SECONDS
 from dmlprep.compiled.worker import BOUNDS, TooLarge, read_frame, write_frame
 from dmlprep.errors import CheckNotRun, InternalError, ToolFailed, UsageError
 from dmlprep.files.run_folder import at_end
+from dmlprep.processes import leash
 from dmlprep.processes.process import CREATION_FLAGS, Job
 from dmlprep.processes.spawning import spawn
 from dmlprep.record import CODES
@@ -136,7 +137,8 @@ class _Process:
         library, folder = _library()
         worker = str(Path(__file__).with_name("worker.py"))
         # -I -S: nothing of the user's, and no packages.
-        command = [sys.executable, "-I", "-S", worker, str(os.getpid()), library, folder]
+        leashed = [leash.__file__, str(os.getpid()), "-f"] if sys.platform.startswith("linux") else []
+        command = [sys.executable, "-I", "-S", *leashed, worker, library, folder]
         try:
             self._process = spawn(lambda: self._start(command))
         except BaseException:

@@ -1,6 +1,6 @@
 """The process behind the door: onnx's extension module alone, without onnx's Python. Started as a file.
 
-    python -I -S worker.py PARENT LIBRARY FOLDER
+    python -I -S worker.py LIBRARY FOLDER
 
 It imports ``processes/confinement.py``, and no other module of dmlprep, onnx, numpy or protobuf, so that it is ready
 after some 55 ms. A request is its limits (``BOUNDS``) and a frame: the number of its parts, their lengths in bytes, and
@@ -144,27 +144,11 @@ def _load(library: str, folder: str) -> Any:
     return module_of_package
 
 
-def _prepare(parent: int) -> None:
-    """Die with the parent, leave no core behind, and be the first to go where memory is short."""
-    if not sys.platform.startswith("linux"):
-        return  # on Windows the parent's job object does that
-    import ctypes
+def _confine() -> None:
+    """Keep nothing but this process's memory and its pipes, with a log of limited size: a request needs no more."""
     import resource
 
-    ctypes.CDLL(None).prctl(1, 9, 0, 0, 0)  # PR_SET_PDEATHSIG, SIGKILL
-    if os.getppid() != parent:
-        os._exit(1)
-    _limit(resource.RLIMIT_CORE, 0)
     _limit(resource.RLIMIT_FSIZE, _LOG)
-    try:
-        with open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
-            file.write("1000")
-    except OSError:
-        pass
-
-
-def _confine() -> None:
-    """Keep nothing but this process's memory and its pipes: a request needs no more."""
     package = ModuleType("dmlprep")  # whose own imports are not made
     package.__path__ = [os.path.dirname(os.path.dirname(os.path.abspath(__file__)))]
     sys.modules["dmlprep"] = package
@@ -204,8 +188,7 @@ def _said(error: Exception) -> list[bytes]:
     return [b"no", (text[:_TEXT] or type(error).__name__).encode(errors="replace")]
 
 
-def _main(parent: str, library: str, folder: str) -> None:
-    _prepare(int(parent))
+def _main(library: str, folder: str) -> None:
     requests = sys.stdin.buffer
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what native code prints is no answer

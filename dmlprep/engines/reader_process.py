@@ -9,7 +9,6 @@ header; a file that would become more than the request allows is answered with `
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import sys
@@ -192,8 +191,6 @@ def _main() -> None:
         import ctypes
 
         ctypes.windll.kernel32.SetErrorMode(0x8003)  # a crash ends it, without a dialog that waits for a click
-    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
-        file.write("1000")  # the first to go where memory is short
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what native code prints is no answer
     bound = _bounding()

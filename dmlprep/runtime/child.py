@@ -150,14 +150,13 @@ class Child:
         """A worker that is a file of ours, and does not import all of dmlprep: it is ready much sooner.
 
         Args:
-            arguments: where there are any, it is given our process id and the exchange folder before them.
+            arguments: where there are any, it is given the exchange folder before them.
             reads: all that it may read of the user's; it may write to the exchange folder only. ``None``: it is not
                 confined, or confines itself.
         """
-        own = str(os.getpid())
 
         def command(exchange: Path) -> Sequence[str]:
-            given = [] if arguments is None else [own, str(exchange), *arguments]
+            given = [] if arguments is None else [str(exchange), *arguments]
             return file_command(path, given, () if reads is None else (exchange, *reads))
 
         return cls(command, name)

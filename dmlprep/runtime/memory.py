@@ -1,4 +1,4 @@
-"""How much memory and processor time a worker uses, and that it dies before its parent does."""
+"""How much memory and processor time a worker uses, and that a kit's worker ends with its parent."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import sys
 import time
 from pathlib import Path
 
-__all__ = ["Family", "die_with_parent", "peak_memory", "prefer_as_victim"]
+__all__ = ["Family", "die_with_parent", "peak_memory"]
 
 _PR_SET_PDEATHSIG = 1
 
@@ -90,18 +90,12 @@ def _family(leader: int) -> list[int]:
 
 
 def die_with_parent(parent: int) -> None:
-    """Called by a worker: be killed when the process ``parent`` ends. Linux only; elsewhere the closed pipe tells."""
+    """Let the kernel kill this process, a kit's worker, when ``parent`` ends (Linux); others have ``leash`` for it."""
     if not sys.platform.startswith("linux"):
         return
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
     if os.getppid() != parent:
         os._exit(1)  # it ended before the call above
-
-
-def prefer_as_victim() -> None:
-    """Called by a worker: when memory runs out, the kernel ends this process first."""
-    with contextlib.suppress(OSError):
-        Path("/proc/self/oom_score_adj").write_text("1000")
 
 
 if sys.platform == "win32":

@@ -21,7 +21,7 @@ import numpy as np
 from dmlprep.processes.confinement import confine
 from dmlprep.processes.process import no_crash_dialog
 from dmlprep.runtime.hresult import error_text
-from dmlprep.runtime.memory import die_with_parent, peak_memory, prefer_as_victim
+from dmlprep.runtime.memory import peak_memory
 from dmlprep.runtime.ortoptions import adapter_number, choose_device, providers, session_settings
 from dmlprep.runtime.stepping import Held
 from dmlprep.runtime.types import DATA_FOLDER
@@ -369,14 +369,12 @@ class Worker:
 
 
 @contextlib.contextmanager
-def answers(parent: int) -> Iterator[BinaryIO]:
-    """Make this process a worker of the process ``parent``; the pipe for its answers.
+def answers() -> Iterator[BinaryIO]:
+    """Make this process a worker; the pipe for its answers.
 
     Native libraries print to descriptor 1: that leads to standard error from now on.
     """
     no_crash_dialog()
-    die_with_parent(parent)
-    prefer_as_victim()
     pipe = os.dup(1)
     os.dup2(2, 1)
     with os.fdopen(pipe, "wb", buffering=1 << 16) as out:

@@ -1,7 +1,7 @@
 """Start processes that end with this one, whatever ends it, and end them with all that they started.
 
-On Linux the kernel kills a process when its parent dies (``leash``), and each leads a process group, which is killed as
-a whole. On Windows each is in a job object, which ends when its last handle closes.
+On Linux the kernel kills a process when its parent dies (``processes/leash.py``), and each leads a process group, which
+is killed as a whole. On Windows each is in a job object, which ends when its last handle closes.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from pathlib import Path
 
 from dmlprep.errors import UsageError
 from dmlprep.files.run_folder import at_end
+from dmlprep.processes import leash
 from dmlprep.processes.process import CREATION_FLAGS, Job, environment
 from dmlprep.processes.spawning import spawn
-from dmlprep.runtime import leash
 from dmlprep.runtime.memory import Family
 from dmlprep.runtime.offsite.limits import VARIABLE, MemoryLimit, memory_limit
 

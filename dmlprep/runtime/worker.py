@@ -1,4 +1,4 @@
-"""The Python worker: ``python -P worker.py PARENT EXCHANGE cpu|dml|evaluator``.
+"""The Python worker: ``python -P worker.py EXCHANGE cpu|dml|evaluator``.
 
 It speaks ``wire.py`` on its standard input and output. Whatever a native library prints goes to standard error.
 
@@ -23,12 +23,12 @@ def alone() -> None:
 
 
 def main(arguments: list[str]) -> int:
-    parent, exchange, device = arguments
+    exchange, device = arguments
     if device != "evaluator":  # which reads models as the rest of dmlprep does
         alone()
     from dmlprep.runtime.serving import Worker, answers
 
-    with answers(int(parent)) as out:
+    with answers() as out:
         make: type[Worker] = Worker
         if device == "evaluator":
             from dmlprep.runtime.evaluator import EvaluatorWorker as make

@@ -13,6 +13,7 @@ import pytest
 
 from dmlprep.runtime import SessionFailure, worker
 from dmlprep.runtime.child import Child
+from dmlprep.runtime.starting import file_command
 from tests.processes import alive, gone_within
 from tests.system import tells_time
 
@@ -146,3 +147,12 @@ def test_the_worker_dies_with_its_parent(end: str) -> None:
     code += f"host = cpu_host(); print(host.worker().pid, flush=True); {end}"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False).stdout
     assert gone_within(int(out), 5.0), "the worker lives on"
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="/proc is Linux's")
+@pytest.mark.parametrize("confined", [False, True])
+def test_the_kernel_ends_a_worker_first_where_memory_is_short(tmp_path: Path, confined: bool) -> None:
+    file = tmp_path / "work.py"
+    file.write_text("print(open('/proc/self/oom_score_adj').read())")
+    line = file_command(str(file), [], [tmp_path] if confined else [])
+    assert subprocess.run(line, capture_output=True, text=True, check=True).stdout.strip() == "1000"
