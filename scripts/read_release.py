@@ -1,8 +1,8 @@
-"""Add a release of ONNX Runtime with DirectML: read its package, write ``dmlprep/targets/data/ort-MAJOR.MINOR.json``.
+"""Add a release of ONNX Runtime with DirectML: read its package, put it into ``dmlprep/targets/data/kernels.json``.
 
-    python scripts/read_release.py 1.30.0            fetch the package of a release, read it, write its data file
+    python scripts/read_release.py 1.30.0            fetch the package of a release, read it, add it to the table
     python scripts/read_release.py FILE              the same with a wheel or npm package that is here already
-    python scripts/read_release.py 1.24.4 --check    write nothing; print what differs from the data file
+    python scripts/read_release.py 1.24.4 --check    write nothing; print what differs from the table
 
 Needs the runtime (``dmlprep runtime install``) and the Windows Python of ``scripts/windows.py setup``. What is read,
 how, and what a person checks afterwards: ``docs/add-a-release.md``. Exit codes: 0 good, 1 ``--check`` found
@@ -23,7 +23,7 @@ import sys
 import tarfile
 import tempfile
 import zipfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,7 @@ from dmlprep.errors import DmlprepError
 from dmlprep.runtime.linux.wheel import fetch_release
 
 HERE = Path(__file__).resolve().parent
-DATA = HERE.parent / "dmlprep" / "targets" / "data"
+TABLE = HERE.parent / "dmlprep" / "targets" / "data" / "kernels.json"
 PYTHON = "3.13"
 
 OPSETS = range(7, 41)
@@ -52,7 +52,6 @@ _INTERNAL = ("com.microsoft.nchwc",)
 """Domains that only ONNX Runtime's own optimizers write."""
 
 _LAST_VERSION = 2**31 - 1
-Row = list[Any]
 
 
 class MissingFact(Exception):
@@ -189,40 +188,85 @@ def listed(kernels: Iterable[Mapping[str, Any]], provider: str) -> dict[tuple[st
 
 
 @dataclass(frozen=True)
-class Known:
-    """The data file of an earlier release, for what no binary tells.
+class Release:
+    """All facts about one release.
 
     Attributes:
-        rows: (operator, version) -> labels and types, other facts.
+        rows: (operator, version) -> labels and types, other facts: DirectML's kernels.
+        cpu: (operator, first version, last version) -> labels and types.
     """
 
-    name: str
     head: dict[str, Any]
     rows: dict[tuple[str, int], tuple[Signature, dict[str, Any]]]
     cpu: dict[tuple[str, int, int], Signature]
 
-    @classmethod
-    def read(cls, path: Path) -> Known:
-        data = json.loads(path.read_text(encoding="utf-8"))
-        sets = [frozenset(names) for names in data.pop("types")]
+    @property
+    def name(self) -> str:
+        """``ort-1.30``."""
+        return f"ort-{self.number}"
 
-        def types(labels: Mapping[str, int]) -> Signature:
-            return {label: sets[number] for label, number in labels.items()}
+    @property
+    def number(self) -> str:
+        """``1.30``."""
+        return ".".join(self.head["ort_version"].split(".")[:2])
 
-        rows = {
-            (op, row[0]): (types(row[1]), row[2] if len(row) > 2 else {})
-            for op, found in data.pop("dml").items()
-            for row in found
-        }
-        cpu = {
-            (op, since, until or _LAST_VERSION): types(labels)
-            for op, found in data.pop("cpu").items()
-            for since, until, labels in found
-        }
-        return cls(path.stem, data, rows, cpu)
+    @property
+    def order(self) -> list[int]:
+        """Sorts releases, oldest first."""
+        return [int(part) for part in self.number.split(".")]
+
+    def differences(self, known: Release) -> list[str]:
+        """Facts that another release has otherwise, for people."""
+        found = [
+            f"{k}: {known.head.get(k)} -> {v}"
+            for k, v in self.head.items()
+            if k != "sources" and known.head.get(k) != v
+        ]
+        for title, mine, other in (("DirectML", self.rows, known.rows), ("CPU", self.cpu, known.cpu)):
+            for key in sorted(mine.keys() | other.keys()):
+                if mine.get(key) != other.get(key):
+                    change = "new" if key not in other else "gone" if key not in mine else "changed"
+                    found.append(f"{title} kernel {'-'.join(map(str, key[:2]))}: {change}")
+        return found
 
 
-def query_names(table: Sequence[ProviderRow], known: Known, given: Mapping[str, str]) -> dict[int, str]:
+def read_table(path: Path) -> tuple[list[Release], list[list[str]]]:
+    """All releases of a table, oldest first, and its sets of element types."""
+    data = json.loads(path.read_text(encoding="utf-8"))
+    sets = [frozenset(names) for names in data["types"]]
+    releases = [Release(head, {}, {}) for head in data["releases"].values()]
+    numbers = [release.number for release in releases]
+
+    def having(span: str) -> list[Release]:
+        first, _, last = span.partition("-")
+        return releases[numbers.index(first) : numbers.index(last) + 1 if last else None]
+
+    for op, rows in data["dml"].items():
+        for span, since, labels, *facts in rows:
+            for release in having(span):
+                signature = {label: sets[number] for label, number in labels.items()}
+                release.rows[op, since] = signature, facts[0] if facts else {}
+    for op, rows in data["cpu"].items():
+        for span, since, until, labels in rows:
+            for release in having(span):
+                signature = {label: sets[number] for label, number in labels.items()}
+                release.cpu[op, since, until or _LAST_VERSION] = signature
+    return releases, data["types"]
+
+
+def named(releases: Iterable[Release], name: str) -> Release:
+    """The release of a name (``ort-1.24``).
+
+    Raises:
+        MissingFact: the table has no such release.
+    """
+    for release in releases:
+        if release.name == name:
+            return release
+    raise MissingFact(f"kernels.json has no {name}")
+
+
+def query_names(table: Sequence[ProviderRow], known: Release, given: Mapping[str, str]) -> dict[int, str]:
     """Address of a support query -> its name, by the operators that had it before.
 
     Raises:
@@ -244,7 +288,7 @@ def query_names(table: Sequence[ProviderRow], known: Known, given: Mapping[str, 
     return {address: found.pop() for address, found in names.items()}
 
 
-def dml_rows(table: Sequence[ProviderRow], known: Known, given: Mapping[str, str]) -> dict[tuple[str, int], Any]:
+def dml_rows(table: Sequence[ProviderRow], known: Release, given: Mapping[str, str]) -> dict[tuple[str, int], Any]:
     """(operator, version) -> labels and types, other facts: the table's, and the known kernels outside of it."""
     queries = query_names(table, known, given)
     memory = {
@@ -278,7 +322,7 @@ def agree(rows: Mapping[tuple[str, int], Any], said: Mapping[tuple[str, int, int
     ):
         raise MissingFact(
             f"ONNX Runtime lists other DirectML kernels than were read: {', '.join(wrong)}. A kernel that is no row of "
-            "the table (made_by) must be added to the data file of the earlier release that --like names"
+            "the provider's table (made_by) must be added to kernels.json, for the earlier release that --like names"
         )
 
 
@@ -315,34 +359,47 @@ def highest(answer: Mapping[str, Any], kind: str, tried: range) -> int:
     return int(best)
 
 
-class _Types:
-    """Sets of element types, numbered."""
+def _spans(releases: Sequence[Release], has: Sequence[Any]) -> Iterator[tuple[str, Any]]:
+    """Ranges of releases in which a row is the same (``1.21-1.29``, ``1.21-`` to the newest), and the row.
 
-    def __init__(self) -> None:
-        self.sets: list[list[str]] = []
+    Args:
+        has: the row of each release; ``None`` for no row.
+    """
+    start = 0
+    for at in range(1, len(has) + 1):
+        if at == len(has) or has[at] != has[start]:
+            if has[start] is not None:
+                last = releases[at - 1].number if at < len(has) else ""
+                yield f"{releases[start].number}-{last}", has[start]
+            start = at
 
-    def number(self, names: Iterable[str]) -> int:
-        wanted = sorted(names)
-        if wanted not in self.sets:
-            self.sets.append(wanted)
-        return self.sets.index(wanted)
 
-    def labels(self, types: Signature) -> dict[str, int]:
-        return {label: self.number(names) for label, names in sorted(types.items())}
+def write_table(path: Path, releases: Sequence[Release], sets: Sequence[Sequence[str]] = ()) -> None:
+    """JSON with one operator a line: a row counts for the range of releases before it.
 
+    Args:
+        releases: all, oldest first.
+        sets: sets of element types that keep their numbers, so that a new release changes few lines.
+    """
+    types = list(map(list, sets))
 
-def write(
-    path: Path, head: Mapping[str, Any], rows: Mapping[tuple[str, int], Any], cpu: Mapping[Any, Signature]
-) -> None:
-    """JSON with one operator a line, so that any diff compares two releases."""
-    types = _Types()
-    dml_block: dict[str, list[Row]] = {}
-    for (op, since), (signature, facts) in sorted(rows.items()):
-        dml_block.setdefault(op, []).append([since, types.labels(signature), *([facts] if facts else [])])
-    cpu_block: dict[str, list[Row]] = {}
-    for (op, since, until), signature in sorted(cpu.items()):
-        end = None if until == _LAST_VERSION else until
-        cpu_block.setdefault(op, []).append([since, end, types.labels(signature)])
+    def labels(signature: Signature) -> dict[str, int]:
+        numbers = {}
+        for label, names in sorted(signature.items()):
+            if sorted(names) not in types:
+                types.append(sorted(names))
+            numbers[label] = types.index(sorted(names))
+        return numbers
+
+    dml: dict[str, list[list[Any]]] = {}
+    for op, since in sorted({key for release in releases for key in release.rows}):
+        for span, (signature, facts) in _spans(releases, [release.rows.get((op, since)) for release in releases]):
+            dml.setdefault(op, []).append([span, since, labels(signature), *([facts] if facts else [])])
+    cpu: dict[str, list[list[Any]]] = {}
+    for op, since, until in sorted({key for release in releases for key in release.cpu}):
+        for span, signature in _spans(releases, [release.cpu.get((op, since, until)) for release in releases]):
+            end = None if until == _LAST_VERSION else until
+            cpu.setdefault(op, []).append([span, since, end, labels(signature)])
 
     def compact(value: object) -> str:
         return json.dumps(value, separators=(",", ":"))
@@ -351,39 +408,20 @@ def write(
         inside = ",\n".join(lines)
         return f'"{name}": {ends[0]}\n{inside}\n{ends[1]}'
 
-    parts = [f'"{key}": {json.dumps(value)}' for key, value in head.items()]
-    parts.append(block("types", map(compact, types.sets), "[]"))
-    for name, found in (("dml", dml_block), ("cpu", cpu_block)):
+    def head(release: Release) -> str:
+        return block(release.name, (f'"{key}": {json.dumps(value)}' for key, value in release.head.items()), "{}")
+
+    parts = ['"format": 2', block("releases", map(head, releases), "{}"), block("types", map(compact, types), "[]")]
+    for name, found in (("dml", dml), ("cpu", cpu)):
         parts.append(block(name, (f'"{op}":{compact(value)}' for op, value in found.items()), "{}"))
     part = path.with_suffix(".part")
     part.write_text("{\n" + ",\n".join(parts) + "\n}\n", encoding="utf-8")
     part.replace(path)
 
 
-@dataclass(frozen=True)
-class Release:
-    """All that was read."""
-
-    head: dict[str, Any]
-    rows: dict[tuple[str, int], Any]
-    cpu: dict[tuple[str, int, int], Signature]
-
-    def differences(self, known: Known) -> list[str]:
-        """What a data file has otherwise, for people."""
-        found = [
-            f"{k}: {known.head.get(k)} -> {v}"
-            for k, v in self.head.items()
-            if k != "sources" and known.head.get(k) != v
-        ]
-        for title, mine, other in (("DirectML", self.rows, known.rows), ("CPU", self.cpu, known.cpu)):
-            for key in sorted(mine.keys() | other.keys()):
-                if mine.get(key) != other.get(key):
-                    change = "new" if key not in other else "gone" if key not in mine else "changed"
-                    found.append(f"{title} kernel {'-'.join(map(str, key[:2]))}: {change}")
-        return found
-
-
-def read(package: Package, answer: Mapping[str, Any], kernels: str, known: Known, given: Mapping[str, Any]) -> Release:
+def read(
+    package: Package, answer: Mapping[str, Any], kernels: str, known: Release, given: Mapping[str, Any]
+) -> Release:
     """Put the parts together.
 
     Args:
@@ -412,8 +450,6 @@ def read(package: Package, answer: Mapping[str, Any], kernels: str, known: Known
         f"the same as {kernels} lists" if said else f"kernels outside of the table as in {known.name}, not checked"
     )
     head = {
-        "format": 1,
-        "name": "ort-" + ".".join(package.release.split(".")[:2]),
         "title": f"{package.name} {package.version}",
         "package": package.name,
         "ort_version": package.release,
@@ -439,17 +475,17 @@ def read(package: Package, answer: Mapping[str, Any], kernels: str, known: Known
 
 
 def main(arguments: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(description="Read a release of ONNX Runtime with DirectML into a data file.")
+    parser = argparse.ArgumentParser(description="Add a release of ONNX Runtime with DirectML to the table of kernels.")
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     parser.add_argument("release", metavar="RELEASE|FILE", help="1.30.0, or a wheel or npm package of it")
-    parser.add_argument("--like", default="", metavar="NAME", help="the data file for what no binary tells; the newest")
+    parser.add_argument("--like", default="", metavar="NAME", help="the release for what no binary tells; the newest")
     parser.add_argument(
         "--kernels", type=Path, metavar="WHEEL", help="onnxruntime of the same release, for npm's package"
     )
     parser.add_argument("--feature-level", default="", metavar="6.4", help="of a DirectML that is new")
     parser.add_argument("--query", action="append", default=[], metavar="OPERATOR=NAME", help="a new support query")
-    parser.add_argument("--out", type=Path, default=DATA, help="folder of the data files")
-    parser.add_argument("--check", action="store_true", help="write nothing; print what the data file has otherwise")
+    parser.add_argument("--out", type=Path, default=TABLE, metavar="FILE", help="the table to write")
+    parser.add_argument("--check", action="store_true", help="write nothing; print what the table has otherwise")
     parser.add_argument("--home", type=Path, default=cache / "dmlprep" / "windows", help="as for scripts/windows.py")
     asked = parser.parse_args(list(arguments))
     try:
@@ -475,22 +511,22 @@ def _run(asked: argparse.Namespace, folder: Path) -> int:
     answer = ask(bed, wheel)
     if answer["version"] != package.release:
         raise NotRun(f"{wheel.name} is ONNX Runtime {answer['version']}, the package is {package.release}")
-    names = sorted(DATA.glob("ort-*.json"), key=lambda p: [int(n) for n in re.findall(r"\d+", p.stem)])
-    earlier = [p for p in names if p.stem != "ort-" + ".".join(package.release.split(".")[:2])]
-    known = Known.read(DATA / f"{asked.like}.json" if asked.like else earlier[-1])
+    releases, sets = read_table(TABLE)
+    number = ".".join(package.release.split(".")[:2])
+    others = [release for release in releases if release.number != number]
+    known = named(releases, asked.like) if asked.like else others[-1]
     query = dict(text.split("=", 1) for text in asked.query)
     kernels = "-".join(wheel.name.split("-")[:2]).replace("_", "-").replace("-1.", " 1.")
     release = read(package, answer, kernels, known, {"query": query, "feature_level": asked.feature_level})
-    out = asked.out / f"{release.head['name']}.json"
-    compared = Known.read(out) if asked.check else known
+    compared = named(releases, release.name) if asked.check else known
     differences = release.differences(compared)
     print(f"{release.head['title']} and {compared.name}: {len(differences)} differences")
     for line in differences:
         print(f"  {line}")
     if asked.check:
         return int(bool(differences))
-    write(out, release.head, release.rows, release.cpu)
-    print(f"written: {out}")
+    write_table(asked.out, sorted([*others, release], key=lambda one: one.order), sets)
+    print(f"written: {asked.out}")
     return 0
 
 

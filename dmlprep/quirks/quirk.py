@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from dmlprep.record import Code, Severity
-from dmlprep.targets.target import within
+from dmlprep.targets.releases import within
 
 if TYPE_CHECKING:
     from dmlprep.quirks.editing import Edit

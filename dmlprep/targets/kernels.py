@@ -1,10 +1,13 @@
 """Kernel tables: which operator versions a release has kernels for, on DirectML and on the CPU.
 
-The data files (``data/ort-1.24.json``, read out of packages by ``scripts/read_release.py``) hold, besides the head:
+``data/kernels.json`` (read out of packages by ``scripts/read_release.py``) has the kernels of all releases:
 
+* ``releases``: name -> the facts of ``dmlprep.targets.target.Target``;
 * ``types``: sets of element types, referred to by position;
-* ``dml``: operator -> rows ``[since, {label: type set}, {extra}]``;
-* ``cpu``: operator -> rows ``[since, until or null, {label: type set}]``.
+* ``dml``: operator -> rows ``[releases, since, {label: type set}, {extra}]``;
+* ``cpu``: operator -> rows ``[releases, since, until or null, {label: type set}]``.
+
+``releases`` of a row is the range that has it: ``1.21-1.29``, or ``1.21-`` to the newest.
 
 Extra keys of a DirectML row: ``const`` inputs that must be constant on the CPU to be fused, ``cpu_in`` other inputs
 read from CPU memory, ``cpu_out`` outputs left in CPU memory, ``fuses`` false where no fused graph takes it,
@@ -16,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from importlib import resources
 from typing import Any, NamedTuple
 
@@ -24,6 +27,7 @@ import msgspec
 
 from dmlprep.analysis.schemas import schema_of
 from dmlprep.targets.facts import NodeFacts, Value
+from dmlprep.targets.releases import within
 
 __all__ = ["CpuKernel", "Kernel", "Rows", "Tables", "load_tables", "mismatch", "rows_for"]
 
@@ -74,9 +78,9 @@ class Tables:
 
 
 class _File(msgspec.Struct):
-    types: list[list[str]] = []
-    dml: dict[str, list[list[Any]]] = {}
-    cpu: dict[str, list[list[Any]]] = {}
+    types: list[list[str]]
+    dml: dict[str, list[list[Any]]]
+    cpu: dict[str, list[list[Any]]]
 
 
 Rows = dict[tuple[str, int], tuple[object, list[dict[str, frozenset[str]]]]]
@@ -94,16 +98,29 @@ def rows_for(tables: Tables, operators: Iterable[tuple[str, int]]) -> Rows:
     return found
 
 
-@lru_cache(maxsize=16)
-def load_tables(name: str) -> Tables:
-    """The kernel tables of a target; read once."""
-    data = (resources.files("dmlprep.targets") / "data" / f"{name}.json").read_bytes()
+@lru_cache(maxsize=1)
+def _file() -> tuple[_File, list[frozenset[str]]]:
+    data = (resources.files("dmlprep.targets") / "data" / "kernels.json").read_bytes()
     file = msgspec.json.decode(data, type=_File)
-    sets = [frozenset(names) for names in file.types]
+    return file, [frozenset(names) for names in file.types]
+
+
+@lru_cache(maxsize=16)
+def load_tables(release: tuple[int, int]) -> Tables:
+    """The kernel tables of a release of ONNX Runtime (``(1, 24)``); read once."""
+    file, sets = _file()
+
+    @cache
+    def has(span: str) -> bool:
+        first, _, last = span.partition("-")
+        return within(release, first, last or None)
+
     dml: dict[str, dict[int, Kernel]] = {}
     for op, rows in file.dml.items():
-        found = dml[op] = {}
-        for since, labels, *rest in rows:
+        found: dict[int, Kernel] = {}
+        for span, since, labels, *rest in rows:
+            if not has(span):
+                continue
             extra: dict[str, Any] = rest[0] if rest else {}
             const = frozenset(extra.get("const", ()))
             found[since] = Kernel(
@@ -117,10 +134,14 @@ def load_tables(name: str) -> Tables:
                 extra.get("query", ""),
                 extra.get("made_by", "dml"),
             )
-    cpu = {
-        op: [CpuKernel(since, until, {label: sets[i] for label, i in labels.items()}) for since, until, labels in rows]
-        for op, rows in file.cpu.items()
-    }
+        if found:
+            dml[op] = found
+    cpu: dict[str, list[CpuKernel]] = {}
+    for op, rows in file.cpu.items():
+        for span, since, until, labels in rows:
+            if has(span):
+                kernel = CpuKernel(since, until, {label: sets[i] for label, i in labels.items()})
+                cpu.setdefault(op, []).append(kernel)
     return Tables(dml, cpu)
 
 

@@ -11,7 +11,8 @@ from typing import Literal
 
 import msgspec
 
-from dmlprep.targets.target import Target, within
+from dmlprep.targets.releases import within
+from dmlprep.targets.target import Target
 
 __all__ = ["PrecisionFault", "precision_faults"]
 

@@ -12,19 +12,20 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from dmlprep.errors import UsageError
+from dmlprep.targets.releases import release_number
 
 if TYPE_CHECKING:
     from dmlprep.targets.facts import NodeFacts
     from dmlprep.targets.kernels import Tables
     from dmlprep.targets.support import Support
 
-__all__ = ["Kind", "Target", "find_target", "latest_target", "target_names", "within"]
+__all__ = ["Kind", "Target", "find_target", "latest_target", "target_names"]
 
 Kind = Literal["onnxruntime", "windowsml", "windows"]
 """Releases of ONNX Runtime, those of Windows ML (which carry one of them), and Windows itself, whose kernels are not
 known."""
 
-_WINDOWSML = "windowsml-"
+_WINDOWSML, _WINDOWS = "windowsml-", "winml-"
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,7 @@ class Target:
         """Major and minor version of ONNX Runtime, ``(0, 0)`` for a target of opset and IR version only."""
         if self.opset_only:
             return 0, 0
-        return _release(self.ort_version)
+        return release_number(self.ort_version)
 
     @property
     def tables(self) -> Tables:
@@ -86,7 +87,7 @@ class Target:
             )
         from dmlprep.targets.kernels import load_tables
 
-        return load_tables(self.carries or self.name)
+        return load_tables(self.release)
 
     def support(self, node: NodeFacts) -> Support:
         """Which provider has a kernel for a node, and why DirectML has none.
@@ -100,24 +101,32 @@ class Target:
 
 
 class _Head(msgspec.Struct):
-    name: str
     title: str
+    package: str
     ort_version: str
     directml_version: str
     feature_level: str
     max_opset: int
     max_ir: int
     dml_opset: int
-    sources: list[str]
-    package: str = ""
-    options: list[str] = []
-    opset_only: bool = False
+    sources: tuple[str, ...]
+    options: tuple[str, ...] = ()
+
+
+class _Kernels(msgspec.Struct):
+    releases: dict[str, _Head]
 
 
 class _Package(msgspec.Struct):
     windows: str
     served: str
     sources: list[str]
+
+
+class _Windows(msgspec.Struct):
+    title: str
+    max_opset: int
+    max_ir: int
 
 
 class _WindowsMl(msgspec.Struct):
@@ -130,21 +139,8 @@ class _WindowsMl(msgspec.Struct):
 
 class _Releases(msgspec.Struct):
     packages: dict[str, _Package]
+    windows: dict[str, _Windows]
     windowsml: dict[str, _WindowsMl]
-
-
-def _order(name: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in name.partition("-")[2].split(".") if part.isdigit())
-
-
-def within(release: tuple[int, int], first: str, last: str | None) -> bool:
-    """Whether a release (``(1, 24)``) is one from ``first`` (``1.15``) to ``last``, ``None`` for no end."""
-    return _release(first) <= release and (last is None or release <= _release(last))
-
-
-def _release(text: str) -> tuple[int, int]:
-    major, minor = text.split(".")[:2]
-    return int(major), int(minor)
 
 
 @lru_cache(maxsize=1)
@@ -154,13 +150,17 @@ def _releases() -> _Releases:
 
 
 @lru_cache(maxsize=1)
+def _heads() -> dict[str, _Head]:
+    data = (resources.files("dmlprep.targets") / "data" / "kernels.json").read_bytes()
+    return msgspec.json.decode(data, type=_Kernels).releases
+
+
+@lru_cache(maxsize=1)
 def _names() -> dict[Kind, list[str]]:
-    folder = resources.files("dmlprep.targets") / "data"
-    files = [f.name.removesuffix(".json") for f in folder.iterdir() if f.name.endswith(".json")]
     return {
-        "onnxruntime": sorted((name for name in files if name.startswith("ort-")), key=_order),
-        "windowsml": sorted((f"{_WINDOWSML}{version}" for version in _releases().windowsml), key=_order),
-        "windows": sorted(name for name in files if name.startswith("winml-")),
+        "onnxruntime": list(_heads()),
+        "windowsml": [f"{_WINDOWSML}{version}" for version in _releases().windowsml],
+        "windows": [f"{_WINDOWS}{version}" for version in _releases().windows],
     }
 
 
@@ -191,14 +191,16 @@ def _load(name: str) -> Target:
                 f"max_opset, max_ir, kernels and all else: {one.like}; read from both packages: {one.compared}",
             ),
         )
-    data = (resources.files("dmlprep.targets") / "data" / f"{name}.json").read_bytes()
-    head = msgspec.json.decode(data, type=_Head)
-    fields = {field: getattr(head, field) for field in head.__struct_fields__}
-    package = releases.packages[head.package or "Windows"]
-    sources = (*head.sources, *package.sources)
-    return Target(
-        **{**fields, "sources": sources, "options": tuple(head.options)}, windows=package.windows, served=package.served
-    )
+    if name.startswith(_WINDOWS):
+        windows, package = releases.windows[name.removeprefix(_WINDOWS)], releases.packages["Windows"]
+        return Target(
+            name, "", "", windows.max_opset, windows.max_ir, windows.max_opset, windows.title,
+            windows=package.windows, served=package.served, opset_only=True, sources=tuple(package.sources),
+        )  # fmt: skip
+    head = _heads()[name]
+    package = releases.packages[head.package]
+    fields = {**msgspec.structs.asdict(head), "sources": (*head.sources, *package.sources)}
+    return Target(name, windows=package.windows, served=package.served, **fields)
 
 
 def latest_target() -> str:

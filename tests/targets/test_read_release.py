@@ -1,8 +1,7 @@
-"""The reading of a release: DirectML's table out of a DLL, and the data file that is made of all parts."""
+"""The reading of a release: DirectML's table out of a DLL, and the table of all releases that it joins."""
 
 from __future__ import annotations
 
-import json
 import struct
 import sys
 from collections.abc import Iterator
@@ -11,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from dmlprep.targets import target_names
+from dmlprep.targets import find_target, target_names
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
-DATA = Path(__file__).resolve().parents[2] / "dmlprep" / "targets" / "data"
+TABLE = Path(__file__).resolve().parents[2] / "dmlprep" / "targets" / "data" / "kernels.json"
 BASE = 0x180000000
 SECTION = 0x400
 """Where the one section of a made DLL begins in the file; its address is BASE + 0x1000."""
@@ -113,22 +112,42 @@ def test_versions_and_options_of_a_library(provider: Any) -> None:
     assert provider.option_names(text) == ["device_id", "ep.dml.disable_graph_fusion"]
 
 
+@pytest.fixture
+def known(release: Any) -> Any:
+    """Gives what the table has of a release: ``known("ort-1.24")``."""
+    releases, _ = release.read_table(TABLE)
+    return {one.name: one for one in releases}.__getitem__
+
+
 @pytest.mark.parametrize("name", target_names())
 def test_the_opset_of_directml_follows_from_the_kernels(release: Any, name: str) -> None:
-    data = json.loads((DATA / f"{name}.json").read_text(encoding="utf-8"))
-    versions = {op: [row[0] for row in rows] for op, rows in data["dml"].items()}
-    assert release.directml_opset(versions, data["max_opset"]) == data["dml_opset"]
+    target = find_target(name)
+    assert release.directml_opset(target.tables.dml, target.max_opset) == target.dml_opset
 
 
-@pytest.mark.parametrize("name", target_names()[-7:])
-def test_a_data_file_is_written_as_it_was_read(release: Any, tmp_path: Path, name: str) -> None:
-    known = release.Known.read(DATA / f"{name}.json")
-    release.write(tmp_path / f"{name}.json", known.head, known.rows, known.cpu)
-    assert (tmp_path / f"{name}.json").read_bytes() == (DATA / f"{name}.json").read_bytes()
+def test_the_table_is_written_as_it_was_read(release: Any, tmp_path: Path) -> None:
+    releases, sets = release.read_table(TABLE)
+    assert [one.name for one in releases] == target_names()
+    release.write_table(tmp_path / "kernels.json", releases, sets)
+    assert (tmp_path / "kernels.json").read_bytes() == TABLE.read_bytes()
+
+
+def test_a_new_release_leaves_the_others_as_they_are(release: Any, tmp_path: Path) -> None:
+    """A kernel that is new, one that is gone, and one that changed and then returned."""
+    releases, sets = release.read_table(TABLE)
+    rows = dict(releases[-1].rows)
+    rows["New", 1] = {"T": frozenset(["float", "never"])}, {}
+    del rows["Conv", 11]
+    middle = release.Release({**releases[-1].head, "ort_version": "1.31.0"}, rows, releases[-1].cpu)
+    after = release.Release({**releases[-1].head, "ort_version": "1.32.0"}, releases[-1].rows, {})
+    release.write_table(tmp_path / "kernels.json", [*releases, middle, after], sets)
+    again, more = release.read_table(tmp_path / "kernels.json")
+    assert again == [*releases, middle, after]
+    assert more == [*sets, ["float", "never"]]
 
 
 def answer(known: Any, **changes: Any) -> dict[str, Any]:
-    """What a release would say of itself that has the kernels of a data file."""
+    """The answer of a release that has the kernels of a known one."""
     dml = {(op, since, 2**31 - 1): types for (op, since), (types, _) in known.rows.items()}
     kernels = []
     for provider, found in (("DmlExecutionProvider", dml), ("CPUExecutionProvider", known.cpu)):
@@ -142,7 +161,7 @@ def answer(known: Any, **changes: Any) -> dict[str, Any]:
 
 
 def table(release: Any, known: Any) -> list[Any]:
-    """The provider's table that would give the rows of a data file."""
+    """The provider's table that would give the rows of a known release."""
     addresses = {
         name: 4096 + i for i, name in enumerate(sorted({f["query"] for _, f in known.rows.values() if "query" in f}))
     }
@@ -157,9 +176,9 @@ def table(release: Any, known: Any) -> list[Any]:
 
 
 @pytest.fixture
-def made(release: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
+def made(release: Any, known: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
     """Reads a release that is made of ort-1.24's data: ``made(rows, answer)``."""
-    known = release.Known.read(DATA / "ort-1.24.json")
+    known = known("ort-1.24")
     path = tmp_path / "onnxruntime_windowsml-1.30.0.2026-cp313-cp313-win_amd64.whl"
     path.write_bytes(b"")
     package = release.Package("onnxruntime-windowsml", "1.30.0.2026", path, b"", b"")
@@ -180,7 +199,7 @@ def test_a_release_with_the_same_kernels_differs_in_its_numbers_only(release: An
     assert found.rows == known.rows
     assert found.head["ort_version"] == "1.30.0"
     changed = {line.partition(":")[0] for line in found.differences(known)}
-    assert changed == {"name", "title", "package", "ort_version", "max_opset", "options"}
+    assert changed == {"title", "package", "ort_version", "max_opset", "options"}
 
 
 def test_a_kernel_that_the_table_lacks_is_refused(release: Any, made: Any) -> None:
