@@ -76,7 +76,6 @@ COMPILED_METHODS = {
 
 DOORS: dict[str, set[str]] = {
     "onnxruntime": {"runtime"},
-    "onnxruntime.quantization": {"engines"},  # a tool of its own, which makes no sessions
     "click": {"cli"},
     "rich": {"cli", "report"},
     "jinja2": {"report"},

@@ -11,7 +11,6 @@ from typing import Annotated, Literal
 import msgspec
 
 from dmlprep.bounds import MOST_FEEDS, MOST_SECONDS, MOST_SIZE, MOST_TRIALS, MOST_VALUE
-from dmlprep.engines.onnxruntime_quantizer import quantize
 from dmlprep.errors import ModelRefused
 from dmlprep.model import Model
 from dmlprep.model.walk import nodes_by_path
@@ -43,8 +42,6 @@ class WeightsOptions(Options, frozen=True, kw_only=True):
     """Options of ``weights``.
 
     Attributes:
-        engine: ``own`` rounds to nearest, piece by piece; ``onnxruntime`` hands whole weights to ONNX Runtime's
-            MatMulNBitsQuantizer.
         bits: of each number.
         block_size: numbers along the depth that share a scale; where it does not divide the depth, the next smaller
             size does.
@@ -63,7 +60,6 @@ class WeightsOptions(Options, frozen=True, kw_only=True):
         journal: a file that remembers trials, so that a search that was stopped goes on where it was.
     """
 
-    engine: Literal["own", "onnxruntime"] = "own"
     bits: Literal[4, 8] = 4
     block_size: Literal[16, 32, 64, 128, 256] = 32
     symmetric: bool = True
@@ -101,13 +97,11 @@ class WeightsPass(Pass[WeightsOptions]):
         chosen = Selection(nodes=tuple(options.keep_nodes), patterns=tuple(options.keep_patterns))
         blocks = Blocks(options.bits, options.block_size, options.symmetric)
         last = {"keep": None, "same": blocks, "8": Blocks(8, options.block_size, options.symmetric)}
-        rounder = quantize if options.engine == "onnxruntime" else None
         choice = Choice(
             blocks,
             last[options.last_layer],
             options.least,
             select(model, chosen, "keep"),
-            rounder,
             convolutions=self._convolutions(context),
         )
         searched: dict[int, str] = {}

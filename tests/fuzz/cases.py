@@ -369,7 +369,6 @@ def _weights(rng: random.Random, corpus: Corpus) -> _Made:
         "symmetric": rng.choice(("true", "false")),
         "last_layer": rng.choice(('"keep"', '"same"', '"8"')),
         "embeddings": rng.choice(("keep", "int8")),
-        "engine": rng.choice(("own", "own", "onnxruntime")),
         "keep_nodes": rng.choice(("[]", '["n0"]', json.dumps([rng.choice(TEXTS)[:300]]))),
         "keep_patterns": rng.choice(('[".*"]', '[".*_0"]', "[]", '["(a+)+$"]', '["("]')),
     }

@@ -7,7 +7,7 @@ the first of two in the low bits, scales [columns, blocks], zero points [columns
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, MutableMapping
+from collections.abc import Iterator, MutableMapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, BinaryIO, Literal
@@ -19,14 +19,10 @@ from dmlprep.errors import ModelRefused
 from dmlprep.model.tensors import AsArray
 from dmlprep.precision.half import pieces
 
-__all__ = ["Blocks", "Part", "PartTensor", "Quantised", "Rounder", "regrouped"]
+__all__ = ["Blocks", "Part", "PartTensor", "Quantised", "regrouped"]
 
 Array = np.ndarray[Any, Any]
 Part = Literal["numbers", "scales", "zeros"]
-_PARTS: tuple[Part, ...] = ("numbers", "scales", "zeros")
-
-Rounder = Callable[[Array, int, int, bool], list[Array]]
-"""Rounds a whole weight: [depth, columns] elements, bits, block size, whether symmetric -> its parts, in order."""
 
 _BAND = 1 << 18
 """Elements that are rounded at once: few enough to stay in a processor's cache, and enough for numpy."""
@@ -54,20 +50,10 @@ class Quantised:
 
     All is computed in one reading. Scales and zero points stay in memory from then on; the numbers, which are most of
     it, go as soon as they were handed out.
-
-    Args:
-        rounder: computes it from the whole weight; else it is rounded to nearest, piece by piece.
     """
 
-    def __init__(
-        self,
-        source: ir.TensorProtocol,
-        turned: bool,
-        blocks: Blocks,
-        kind: ir.DataType,
-        rounder: Rounder | None = None,
-    ) -> None:
-        self.source, self.turned, self.blocks, self.kind, self.rounder = source, turned, blocks, kind, rounder
+    def __init__(self, source: ir.TensorProtocol, turned: bool, blocks: Blocks, kind: ir.DataType) -> None:
+        self.source, self.turned, self.blocks, self.kind = source, turned, blocks, kind
         first, second = (int(n) for n in source.shape.numpy())
         self.depth, self.columns = (second, first) if turned else (first, second)
         self.count = self.depth // blocks.size
@@ -97,8 +83,6 @@ class Quantised:
             return found
 
     def _computed(self) -> dict[Part, Array]:
-        if self.rounder is not None:
-            return self._by_rounder(self.rounder)
         numbers = np.empty(self.shape("numbers"), np.uint8)
         scales = np.empty((self.columns, self.count), self.kind.numpy())
         zeros = np.empty((self.columns, self.count), np.uint8)
@@ -114,16 +98,6 @@ class Quantised:
         if not self.blocks.symmetric:
             found["zeros"] = _packed(zeros, self.blocks.bits)
         return found
-
-    def _by_rounder(self, rounder: Rounder) -> dict[Part, Array]:
-        weight = self.source.numpy()
-        if not np.isfinite(weight).all():
-            raise self._not_finite()
-        weight = np.ascontiguousarray(weight.T if self.turned else weight)
-        parts = rounder(weight, self.blocks.bits, self.blocks.size, self.blocks.symmetric)
-        for part, values in zip(_PARTS, parts, strict=False):
-            assert values.shape == self.shape(part), (part, values.shape)
-        return dict(zip(_PARTS, parts, strict=False))
 
     def _not_finite(self) -> ModelRefused:
         return ModelRefused(

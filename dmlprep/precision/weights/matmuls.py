@@ -10,7 +10,7 @@ import onnx_ir as ir
 from dmlprep.analysis.knowledge import constant_of
 from dmlprep.model.budget import Budget
 from dmlprep.model.walk import label, main_graphs
-from dmlprep.precision.weights.blocks import Blocks, Part, PartTensor, Quantised, Rounder
+from dmlprep.precision.weights.blocks import Blocks, Part, PartTensor, Quantised
 from dmlprep.quirks.editing import Edit
 from dmlprep.rewriting.names import Names
 
@@ -35,7 +35,6 @@ class Choice:
         last: of the layer whose result is an output of the model; ``None`` leaves it as it is.
         least: elements that a weight has at least.
         keep: nodes that stay, and why, by ``id``.
-        rounder: computes the numbers, where they are not rounded here.
         convolutions: whether weights of convolutions are rounded, too.
     """
 
@@ -43,7 +42,6 @@ class Choice:
     last: Blocks | None
     least: int
     keep: Mapping[int, str]
-    rounder: Rounder | None = None
     convolutions: bool = False
 
 
@@ -99,7 +97,7 @@ def write_matmuls(model: ir.Model, choice: Choice, budget: Budget | None = None)
         assert isinstance(graph, ir.Graph)
         key = (id(found.tensor), found.turned, blocks)
         if key not in made:
-            made[key] = _parts(model, found, blocks, names, budget, choice.rounder)
+            made[key] = _parts(model, found, blocks, names, budget)
             done.before += int(found.tensor.nbytes)
             done.after += sum(int(v.const_value.nbytes) for v in made[key] if v.const_value is not None)
         _write(found, blocks, made[key], Edit(graph, found.node, names, budget))
@@ -182,11 +180,9 @@ def is_last(node: ir.Node) -> bool:
     return False
 
 
-def _parts(
-    model: ir.Model, found: _Found, blocks: Blocks, names: Names, budget: Budget | None, rounder: Rounder | None
-) -> tuple[ir.Value, ...]:
+def _parts(model: ir.Model, found: _Found, blocks: Blocks, names: Names, budget: Budget | None) -> tuple[ir.Value, ...]:
     """Numbers, scales and, where they are not in the middle, zero points, as initializers of the main graph."""
-    whole = Quantised(found.tensor, found.turned, blocks, found.tensor.dtype, rounder)
+    whole = Quantised(found.tensor, found.turned, blocks, found.tensor.dtype)
     edit = Edit(model.graph, found.node, names, budget)
     wanted: tuple[Part, ...] = ("numbers", "scales") if blocks.symmetric else ("numbers", "scales", "zeros")
     base = found.weight.name or "weight"

@@ -179,30 +179,3 @@ def test_refusals_are_those_of_the_house() -> None:
     with pytest.raises(RecipeError, match="bits"):
         make_pass("weights", {"bits": 3})
     assert issubclass(ModelRefused, Exception)
-
-
-@pytest.mark.parametrize("tied", [False, True])
-@pytest.mark.parametrize("options", [{}, {"symmetric": False}, {"bits": 8}, {"last_layer": "8", "symmetric": False}])
-@pytest.mark.parametrize("kind", [TensorProto.FLOAT, TensorProto.FLOAT16])
-def test_the_engines_write_the_same_file(kind: int, options: dict[str, object], tied: bool, tmp_path: Path) -> None:
-    """In FP16 one rounds by the scale as it is stored, and one by the scale before that."""
-    source = decoder(tmp_path / "m.onnx", tied=tied, kind=kind)
-    written = []
-    for engine in ("own", "onnxruntime"):
-        model = Model.open(source)
-        run(model, {**options, "engine": engine})
-        model.save(tmp_path / f"{engine}.onnx")
-        written.append(onnx.load(tmp_path / f"{engine}.onnx").graph)
-    assert "MatMulNBits" in {node.op_type for node in written[0].node}
-    assert written[0].node == written[1].node
-    for ours, theirs in zip(written[0].initializer, written[1].initializer, strict=True):
-        apart = np.mean(numpy_helper.to_array(ours) != numpy_helper.to_array(theirs))
-        assert apart <= (0.05 if kind == TensorProto.FLOAT16 else 0), ours.name
-
-
-def test_the_other_engine_refuses_what_is_no_number_too(tmp_path: Path) -> None:
-    model = Model.open(decoder(tmp_path / "m.onnx", broken=True))
-    run(model, {"engine": "onnxruntime"})
-    with pytest.raises(ModelRefused, match="no number") as refused:
-        model.save(tmp_path / "few.onnx")
-    assert refused.value.code == "DP415"

@@ -93,10 +93,13 @@ def test_onnx_runtime_computes_with_it(bits: int, symmetric: bool, turned: bool,
 
 @pytest.mark.parametrize("symmetric", [False, True])
 @pytest.mark.parametrize("bits", [4, 8])
-def test_the_bytes_are_those_of_onnx_runtime_s_own_quantizer(bits: int, symmetric: bool) -> None:
+@pytest.mark.parametrize("kind", [np.float32, np.float16])
+def test_the_bytes_are_those_of_onnx_runtime_s_own_quantizer(kind: type, bits: int, symmetric: bool) -> None:
+    """In FP16 the quantizer rounds by the scale before it is stored, and dmlprep by the stored scale."""
     quantizer = pytest.importorskip("onnxruntime.quantization.matmul_nbits_quantizer")
-    weight = (np.random.default_rng(3).standard_normal((128, 24)) * 0.02).astype(np.float32)
-    ends = [onnx.helper.make_tensor_value_info(name, 1, shape) for name, shape in (("x", [3, 128]), ("y", [3, 24]))]
+    weight = (np.random.default_rng(3).standard_normal((128, 24)) * 0.02).astype(kind)
+    dtype = helper.np_dtype_to_tensor_dtype(weight.dtype)
+    ends = [onnx.helper.make_tensor_value_info(name, dtype, shape) for name, shape in (("x", [3, 128]), ("y", [3, 24]))]
     graph = helper.make_graph(
         [helper.make_node("MatMul", ["x", "w"], ["y"])], "g", ends[:1], ends[1:], [numpy_helper.from_array(weight, "w")]
     )
@@ -108,7 +111,8 @@ def test_the_bytes_are_those_of_onnx_runtime_s_own_quantizer(bits: int, symmetri
     arrays = {t.name: numpy_helper.to_array(t) for t in made.initializer}
     own = rounded(weight, False, Blocks(bits, 32, symmetric)).values()
     for name, ours in zip(made.node[0].input[1:], own, strict=True):
-        assert np.array_equal(arrays[name].reshape(-1), ours.reshape(-1))
+        apart = np.mean(arrays[name].reshape(-1) != ours.reshape(-1))
+        assert apart <= (0.05 if kind is np.float16 else 0), name
 
 
 @pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf])
