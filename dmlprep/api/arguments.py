@@ -7,8 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict
 
-from dmlprep.errors import UsageError
-
 if TYPE_CHECKING:
     import numpy as np
 
@@ -59,18 +57,12 @@ def dml_session(
     device: Device, device_id: int | None, adapter: str | None, gpu: str | None, require_dml: bool
 ) -> tuple[SessionOptions, list[str]]:
     """How DirectML's sessions are opened for a proof, and the settings of a recipe that ask for them."""
+    from dmlprep.recipe import device_settings
     from dmlprep.runtime import SessionOptions, choose_adapter, choose_gpu
 
-    if require_dml and device == "cpu":
-        raise UsageError(
-            "a DirectML session is required on a device that has none",
-            where="device cpu, require_dml",
-            fix="leave one of the two out",
-        )
+    device_settings(device, require_dml, "device, require_dml")  # before a device is looked for
     session = SessionOptions(device_id=choose_adapter(adapter, device_id, on=device), gpu=choose_gpu(gpu, on=device))
-    if require_dml or device == "dml" or session.gpu:
-        return session, ['parity.dml="require"']
-    return session, ['parity.dml="off"'] if device == "cpu" else []
+    return session, device_settings(device, require_dml or bool(session.gpu), "device, require_dml")
 
 
 def recipe_metric(recipe: Recipe) -> NamedMetric | None:

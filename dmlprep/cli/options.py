@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from glob import iglob
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -14,6 +12,7 @@ from dmlprep.bounds import MOST_ADAPTERS, MOST_SECONDS, MOST_SIZE, MOST_VALUE
 from dmlprep.cli.completing import recipes, targets
 from dmlprep.cli.numbers import Number
 from dmlprep.errors import UsageError
+from dmlprep.files import Unfit, is_pattern, matching
 
 if TYPE_CHECKING:
     from dmlprep.model.pinned import Value
@@ -40,9 +39,6 @@ __all__ = [
     "vram_option",
 ]
 
-_MATCHES = 10_000
-"""Files of one pattern."""
-
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -56,20 +52,21 @@ def given_models(paths: tuple[Path, ...]) -> list[Path]:
     """The files that are meant: patterns (``models/*.onnx``), which the shells of Windows leave as they are, expanded.
 
     Raises:
-        UsageError: nothing matches a pattern.
+        UsageError: no file matches a pattern, or too many do.
     """
     found: list[Path] = []
     for path in paths:
         text = str(path)
-        if not any(sign in text for sign in "*?[") or path.exists():
+        if not is_pattern(text) or path.exists():
             found.append(path)
             continue
-        matches = sorted(one for one in islice(iglob(text, recursive=True), _MATCHES + 1) if not Path(one).is_dir())
+        try:
+            matches = matching(Path(), text)
+        except Unfit as error:
+            raise UsageError(str(error), where=text, fix=error.fix) from error
         if not matches:
             raise UsageError("nothing matches this pattern", where=text, fix="check the path; ** is any folders")
-        if len(matches) > _MATCHES:
-            raise UsageError(f"more than {_MATCHES} files match this pattern", where=text, fix="name fewer")
-        found += map(Path, matches)
+        found += matches
     return found
 
 

@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from dmlprep.engines.onnxruntime_genai import PACKAGES
 from dmlprep.errors import InputError, ToolFailed, UsageError
 from dmlprep.files import Unfit, explain, parse_json, read_text
 from dmlprep.files.run_folder import temporary_folder
@@ -27,15 +28,13 @@ __all__ = ["Builder", "build", "check_source", "find_builder"]
 
 _PACKAGES = ("onnxruntime-genai", "torch", "transformers")
 _MODULES = ("onnxruntime_genai", "torch", "transformers")
-_ALIKE = ("onnxruntime-genai", "onnxruntime-genai-directml", "onnxruntime-genai-winml", "onnxruntime-genai-cuda")
-"""Packages that hold the module onnxruntime_genai."""
 
 _PROBE = f"""
 import sys
 sys.path[:] = [folder for folder in sys.path if folder]
 import importlib.metadata as about, importlib.util as modules, json
 found = {{}}
-for name in {(*_ALIKE, "torch", "transformers")!r}:
+for name in {(*PACKAGES, "torch", "transformers")!r}:
     try:
         found[name] = about.version(name)
     except about.PackageNotFoundError:

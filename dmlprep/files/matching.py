@@ -12,7 +12,10 @@ from pathlib import Path
 
 from dmlprep.files.given import Unfit
 
-__all__ = ["MOST_LOOKED_AT", "is_pattern", "matching"]
+__all__ = ["MOST_LOOKED_AT", "MOST_MATCHES", "is_pattern", "matching"]
+
+MOST_MATCHES = 10_000
+"""Files of one pattern."""
 
 MOST_LOOKED_AT = 1_000_000
 """Names that are read of folders, for one pattern: seconds, and more than a folder of models has."""
@@ -25,7 +28,7 @@ def is_pattern(text: str) -> bool:
     return any(sign in text for sign in "*?[")
 
 
-def matching(folder: Path, pattern: str, *, most: int, looked_at: int = MOST_LOOKED_AT) -> list[Path]:
+def matching(folder: Path, pattern: str, *, most: int = MOST_MATCHES, looked_at: int = MOST_LOOKED_AT) -> list[Path]:
     """The plain files that a pattern stands for, each once, in the order of their names.
 
     As in a shell, ``*`` and ``**`` stand for no name that begins with a dot. ``**`` follows no links. Upper case is

@@ -20,9 +20,6 @@ __all__ = ["CODE", "FleetEntry", "FleetFile", "Rule", "read_fleet"]
 
 CODE = "DP905"
 _PAGE = "docs/fleet.md"
-_MATCHES = 10_000
-"""Files of one pattern."""
-
 _SIZE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 """Names of sizes are names of folders."""
 
@@ -94,7 +91,7 @@ class FleetFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
         """
         reader = _reader(Path(self.file))
         try:
-            found = matching(self.folder, pattern, most=_MATCHES)
+            found = matching(self.folder, pattern)
         except Unfit as error:
             raise reader.wrong(str(error), error.fix) from error
         found = [path for path in found if not is_result(path)]  # of an earlier run, below a pattern like **/*.onnx

@@ -19,7 +19,7 @@ from dmlprep.errors import UsageError
 from dmlprep.files.links import check_inside
 from dmlprep.fleet.digests import Digests
 from dmlprep.fleet.matrix import Job
-from dmlprep.recipe import Plan, apply_settings, load_recipe, make_plan
+from dmlprep.recipe import Plan, apply_settings, device_settings, load_recipe, make_plan
 from dmlprep.record.documents import canonical
 from dmlprep.record.origin import origin
 from dmlprep.record.own_code import code_digest
@@ -143,14 +143,7 @@ def versions_here() -> list[Any]:
 
 
 def _asked(job: Job) -> list[str]:
-    """The settings that ``device`` and ``require_dml`` are."""
-    device, required = job.given.get("device", "auto"), job.given.get("require_dml", False)
-    if required and device == "cpu":
-        fix = "leave one of the two out"
-        raise UsageError("DirectML is required on the CPU (device, require_dml)", where=job.name, fix=fix)
-    if required or device == "dml":
-        return ['parity.dml="require"']
-    return ['parity.dml="off"'] if device == "cpu" else []
+    return device_settings(job.given.get("device", "auto"), job.given.get("require_dml", False), job.name)
 
 
 def feed_files(feeds: tuple[str, ...]) -> Iterator[tuple[str, Path]]:

@@ -10,21 +10,11 @@ from typing import Any
 from dmlprep.genai.config import GenaiConfig, Provider, section_place
 from dmlprep.record import Finding, finding
 from dmlprep.record.printable import printable, shortened
+from dmlprep.runtime.offsite.device import VENDOR_NAMES
 
-__all__ = ["PROVIDER_PAGE", "VENDORS", "captures", "dml_provider", "effective_section", "provider_findings"]
+__all__ = ["PROVIDER_PAGE", "captures", "dml_provider", "effective_section", "provider_findings"]
 
 PROVIDER_PAGE = "onnxruntime.ai/docs/execution-providers/DirectML-ExecutionProvider.html"
-
-VENDORS: Mapping[int, str] = {
-    4318: "NVIDIA",
-    4098: "AMD",
-    4130: "AMD",
-    32902: "Intel",
-    5140: "Microsoft",
-    20803: "Qualcomm",
-    1297040209: "Qualcomm",
-}
-"""PCI vendor ids of graphics adapters as DXGI tells them; Qualcomm's second one is its ACPI id."""
 
 _READ = ("luid", "device_index", "enable_graph_capture")
 """Options that src/dml/session_options.cpp of onnxruntime-genai reads."""
@@ -112,12 +102,12 @@ def _options(provider: Provider) -> Iterator[Finding]:
 def _filter(provider: Provider, given: Mapping[str, Any]) -> Iterator[Finding]:
     place = f"{provider.place}.device_filtering_options"
     vendor = given.get("hardware_vendor_id")
-    if isinstance(vendor, int | float) and not isinstance(vendor, bool) and vendor not in VENDORS:
-        near = min(VENDORS, key=lambda known: abs(known - vendor))
+    if isinstance(vendor, int | float) and not isinstance(vendor, bool) and vendor not in VENDOR_NAMES:
+        near = min(VENDOR_NAMES, key=lambda known: abs(known - vendor))
         close = abs(near - vendor) <= 16
-        name = f"{near} is {VENDORS[near]}"
+        name = f"{near} is {VENDOR_NAMES[near]}"
         text = f"{place}.hardware_vendor_id {vendor:.10g} is no known vendor"
-        known = ", ".join(f"{number} {name}" for number, name in VENDORS.items())
+        known = ", ".join(f"{number} {name}" for number, name in VENDOR_NAMES.items())
         remedy = f"{name}: did you mean that?" if close else f"known: {known}"
         yield finding("DP856", text, node=place, severity="error" if close else "warning", remedy=remedy)
     kind = given.get("hardware_device_type")

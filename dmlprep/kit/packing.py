@@ -24,9 +24,7 @@ from dmlprep.kit.zipping import ZipWriter
 from dmlprep.metrics import Tolerance, choose_tolerance, degenerate, holds_fp16, quantizes, tells_something
 from dmlprep.model import Model
 from dmlprep.model.saving import Writer
-from dmlprep.model.tensors import as_mapped
-from dmlprep.model.unchanged import Unchanged, data_files
-from dmlprep.model.walk import tensors
+from dmlprep.model.unchanged import Unchanged, data_files, named_data_files
 from dmlprep.parity import Reference, fit_feeds
 from dmlprep.parity.candidate import adapt_feed
 from dmlprep.parity.sizes import free_dimensions, graph_inputs
@@ -143,7 +141,7 @@ def _pack(request: KitRequest, files: Unchanged) -> Packed:
     others = [_Other.opened(name, path, files) for name, path in list(request.candidates.items())[1:]]
     for one in (model, *(other.model for other in others)):
         _check_values(one, request)
-    data = _data_files(model, request.model)
+    data = _data_files(model)
     truth = files.take_model(original)
     if original == known.original:
         _check_original(known, [original, *data_files(truth)], files)
@@ -244,7 +242,7 @@ class _Other:
     @classmethod
     def opened(cls, name: str, path: Path, files: Unchanged) -> _Other:
         model = files.take_model(path)
-        return cls(name, path, model, _data_files(model, path))
+        return cls(name, path, model, _data_files(model))
 
     @property
     def files(self) -> list[Path]:
@@ -318,15 +316,13 @@ def _plain(value: ir.Value) -> bool:
     return dtype == ir.DataType.STRING or (dtype.bitwidth >= 8 and np.dtype(dtype.numpy()).kind in "biuf")
 
 
-def _data_files(model: Model, path: Path) -> dict[str, Path]:
+def _data_files(model: Model) -> dict[str, Path]:
     """The model's data files by their names in the model's folder.
 
     Raises:
         ModelRefused: Windows cannot hold them under these names.
     """
-    folder = path.parent.resolve()
-    files = {m.path for m in map(as_mapped, tensors(model.ir)) if m is not None and m.path != path}
-    named = {p.resolve().relative_to(folder).as_posix(): p for p in sorted(files)}
+    named = named_data_files(model)
     folded: dict[str, str] = {}
     for name in named:
         wrong = any(file_name_problem(part) for part in name.split("/"))
@@ -334,7 +330,7 @@ def _data_files(model: Model, path: Path) -> dict[str, Path]:
         if wrong or twin != name or len(name) > 120:
             raise ModelRefused(
                 f"Windows cannot hold its data file under the name {name!r}",
-                where=str(path),
+                where=str(model.path),
                 code="DP813",
                 fix="dmlprep prepare -r @check-only writes it with one data file, model.onnx.data",
             )

@@ -17,7 +17,7 @@ from dmlprep.model.model import Model
 from dmlprep.model.tensors import as_mapped
 from dmlprep.model.walk import tensors
 
-__all__ = ["Unchanged", "data_files"]
+__all__ = ["Unchanged", "data_files", "named_data_files"]
 
 
 @dataclass(frozen=True)
@@ -29,8 +29,15 @@ class _Seen:
 
 
 def data_files(model: Model) -> list[Path]:
-    """The files beside the model's own that hold its weights."""
+    """The files, next to the model's own or below its folder, that its weights are read from."""
     return sorted({m.path for m in map(as_mapped, tensors(model.ir)) if m is not None and m.path != model.path})
+
+
+def named_data_files(model: Model) -> dict[str, Path]:
+    """The data files by the names that the model has for them: ``weights/a.data``, relative to its folder."""
+    assert model.path is not None
+    folder = model.path.parent.resolve()
+    return {file.resolve().relative_to(folder).as_posix(): file for file in data_files(model)}
 
 
 class Unchanged:

@@ -50,7 +50,7 @@ class Runs:
     @property
     def sources(self) -> list[Path]:
         """The models and their data files, each once."""
-        return list(dict.fromkeys(file for run in self.all for file in (run.path, *data_files(run.model, run.path))))
+        return list(dict.fromkeys(file for run in self.all for file in (run.path, *data_files(run.model))))
 
     @property
     def unproven(self) -> list[str]:
@@ -84,7 +84,7 @@ def open_runs(folder: Path) -> Runs:
             raise InputError(what, where=str(listed), code="DP820", fix="prepare the buckets again")
         runs.append(Run(one.name, one.sizes, model, path, record, not_proved(record)))
         digests[one.file] = one.sha256
-    read = {file.name for one in runs for file in data_files(one.model, one.path)}
+    read = {file.name for one in runs for file in data_files(one.model)}
     if found.data is not None and found.data.file not in read:
         what = f"{BUCKETS} names a data file {found.data.file!r}, which no model of it reads"
         raise InputError(what, where=str(listed), code="DP820", fix="prepare the buckets again")

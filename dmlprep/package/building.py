@@ -13,8 +13,7 @@ from dmlprep.errors import InputError, ModelRefused
 from dmlprep.files.outputs import file_name_problem
 from dmlprep.metrics import holds_fp16
 from dmlprep.model import Model
-from dmlprep.model.tensors import as_mapped
-from dmlprep.model.walk import tensors
+from dmlprep.model.unchanged import named_data_files
 from dmlprep.package.contract import Contract, FileEntry, Memory, PackagedModel, Proof, TargetVersions, Tensor
 from dmlprep.package.meanings import Known, meanings
 from dmlprep.placement import place
@@ -72,24 +71,22 @@ def not_proved(record: RunRecord) -> list[str]:
     return found
 
 
-def data_files(model: Model, path: Path) -> list[Path]:
-    """The model's data files, which lie beside it.
+def data_files(model: Model) -> list[Path]:
+    """The model's data files, all in its folder: a package has no folders in it.
 
     Raises:
-        ModelRefused: one lies elsewhere, or Windows cannot hold its name.
+        ModelRefused: one is in a folder below, or Windows cannot hold its name.
     """
-    files = {m.path for m in map(as_mapped, tensors(model.ir)) if m is not None and m.path != path}
-    written = path.with_name(f"{path.name}.data")  # small tensors in it are not mapped
-    files = {file for file in files if not file.samefile(written)} | {written} if written.is_file() else files
-    for file in sorted(files):
-        if file.parent.resolve() != path.parent.resolve() or file_name_problem(file.name):
+    named = named_data_files(model)
+    for name in named:
+        if "/" in name or file_name_problem(name):
             raise ModelRefused(
-                f"its data file {file.name!r} does not lie beside it under a name that Windows allows",
-                where=str(path),
+                f"its data file {name!r} is not in the model's folder under a name that Windows allows",
+                where=str(model.path),
                 code="DP820",
                 fix="dmlprep prepare writes it with one data file, model.onnx.data",
             )
-    return sorted(files)
+    return list(named.values())
 
 
 def build_contract(
@@ -117,7 +114,7 @@ def build_contract(
         language=language,
         model=PackagedModel(
             file=path.name,
-            data=[file.name for file in data_files(model, path)],
+            data=[file.name for file in data_files(model)],
             opsets={domain: version or 0 for domain, version in sorted(model.ir.opset_imports.items())},
             ir_version=model.ir.ir_version,
             fp16=holds_fp16(model),

@@ -6,7 +6,6 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import msgspec
 
@@ -18,8 +17,8 @@ from dmlprep.model import Model
 from dmlprep.model.checking import check
 from dmlprep.model.collector import paused_collector
 from dmlprep.model.pinned import pinned_values, short_value
-from dmlprep.model.tensors import as_mapped
-from dmlprep.model.walk import join_path, tensors
+from dmlprep.model.unchanged import named_data_files
+from dmlprep.model.walk import join_path
 from dmlprep.placement.opset import best_opset
 from dmlprep.placement.place import place_facts
 from dmlprep.placement.placement import PlacedNode, Placement
@@ -213,7 +212,7 @@ def _file_findings(model: Model) -> list[Finding]:
     found = [finding("DP003", wrong, node=str(model.path or ""))] if wrong else []
     found += [*model.notes, *_value_findings(model)]
     if model.path is not None:
-        found += _name_findings(model, model.path.parent.resolve())
+        found += _name_findings(model)
     return found
 
 
@@ -230,11 +229,10 @@ def _value_findings(model: Model) -> list[Finding]:
     return found
 
 
-def _name_findings(model: Model, folder: Path) -> list[Finding]:
+def _name_findings(model: Model) -> list[Finding]:
     """Data files that Windows cannot hold under the names that the model has for them."""
-    files = {m.path for m in map(as_mapped, tensors(model.ir)) if m is not None} - {model.path}
     found = []
-    for name in sorted(path.relative_to(folder).as_posix() for path in files if path.is_relative_to(folder)):
+    for name in named_data_files(model):
         wrong = next((f"{part!r} {why}" for part in name.split("/") if (why := file_name_problem(part))), "")
         if wrong:
             found.append(finding("DP005", f"data file {name!r}: {wrong}", node=str(model.path), file=name))

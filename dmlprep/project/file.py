@@ -22,8 +22,6 @@ __all__ = ["NAME", "Entry", "Project", "find_project", "read_project"]
 
 NAME = "dmlprep.toml"
 _PYPROJECT = "pyproject.toml"
-_MATCHES = 10_000
-"""Files of one pattern."""
 
 
 class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
@@ -86,7 +84,7 @@ class Project(Entry, frozen=True, forbid_unknown_fields=True, kw_only=True, omit
             UsageError: they are too many.
         """
         try:
-            found = matching(self.folder, pattern, most=_MATCHES)
+            found = matching(self.folder, pattern)
         except Unfit as error:
             raise UsageError(str(error), where=self.file, fix=error.fix, code="DP904") from error
         here = Path.cwd()

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from dmlprep.bounds import MOST_FEEDS, MOST_SECONDS, MOST_SIZE, MOST_VALUE
-from dmlprep.errors import RecipeError
+from dmlprep.errors import RecipeError, UsageError
 from dmlprep.files import NotToml, Unfit, check_document, explain, meant, parse_toml, read_text
 from dmlprep.model.budget import Limits
 from dmlprep.passes.catalog import CATALOG, suggest, wrong_value
@@ -19,6 +19,7 @@ __all__ = [
     "Recipe",
     "apply_settings",
     "builtin_names",
+    "device_settings",
     "load_recipe",
     "parse_recipe",
     "read_value",
@@ -218,6 +219,20 @@ def apply_settings(recipe: Recipe, settings: list[str]) -> Recipe:
                 )
         at[keys[-1]] = read_value(text.strip())
     return _convert(data, recipe.name)
+
+
+def device_settings(device: str, required: bool, where: str) -> list[str]:
+    """The settings that ``device`` and ``require_dml`` stand for.
+
+    Raises:
+        UsageError: DirectML is required on the CPU.
+    """
+    if required and device == "cpu":
+        fix = "leave one of the two out"
+        raise UsageError("require_dml and device cpu exclude each other", where=where, fix=fix)
+    if required or device == "dml":
+        return ['parity.dml="require"']
+    return ['parity.dml="off"'] if device == "cpu" else []
 
 
 def read_value(text: str) -> Any:

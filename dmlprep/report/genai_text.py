@@ -7,14 +7,13 @@ from typing import Any
 import msgspec
 
 from dmlprep.genai.checking import CheckedModel, FolderCheck
-from dmlprep.record import Finding
 from dmlprep.record.documents import to_json
 from dmlprep.record.language_models import Needs
 from dmlprep.record.printable import printable
 from dmlprep.record.shares import percent
 from dmlprep.record.sizes import bytes_text
 from dmlprep.report import placement_json
-from dmlprep.report.grouping import grouped
+from dmlprep.report.grouping import finding_lines
 
 __all__ = ["brief_line", "lines", "render_json"]
 
@@ -32,7 +31,7 @@ def lines(check: FolderCheck) -> list[str]:
     found += _needs(check.needs)
     shown = [one for record in check.records for one in record.findings if one.severity != "note"]
     notes = sum(one.severity == "note" for record in check.records for one in record.findings)
-    found += ["", *_findings(shown)] if shown else ["", "nothing is wrong"]
+    found += ["", *finding_lines(shown)] if shown else ["", "nothing is wrong"]
     found += [f"{notes} {'note' if notes == 1 else 'notes'}; --format json has them"] if notes else []
     return found
 
@@ -62,16 +61,6 @@ def _needs(needs: Needs | None) -> list[str]:
     found = [one, f"  besides, logits of a prompt: {bytes_text(needs.logits_token)} for each of its tokens"]
     if needs.longest_fit is not None and needs.batch_fit is not None:
         found.append(f"  that fit: max_length {needs.longest_fit} at batch {needs.batch}; batch {needs.batch_fit}")
-    return found
-
-
-def _findings(findings: list[Finding]) -> list[str]:
-    found = []
-    for group in grouped(findings):
-        found.append(f"{group.severity} {group.code} {group.head}")
-        found += [f"  {item}" for item in group.items]
-        found += [f"  and {group.left_out} more; --format json has all"] if group.left_out else []
-        found += [f"  fix: {group.remedy}"] if group.remedy else []
     return found
 
 

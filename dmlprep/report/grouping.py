@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from dmlprep.record import CODES, SEVERITIES, Finding
 from dmlprep.record.printable import printable
 
-__all__ = ["FindingGroup", "grouped"]
+__all__ = ["FindingGroup", "finding_lines", "grouped"]
 
 _SHOWN = 8
 """Findings of one code that are shown; the others are counted."""
@@ -50,6 +50,17 @@ def grouped(findings: Sequence[Finding]) -> Iterator[FindingGroup]:
         items = tuple(_item(one) for one in shown)
         head = f"{CODES[code].title if code in CODES else code}, {len(found)} times:"
         yield FindingGroup(severity, code, head, items, len(found) - len(items), remedy)
+
+
+def finding_lines(findings: Sequence[Finding]) -> list[str]:
+    """The groups as lines of a terminal."""
+    lines = []
+    for group in grouped(findings):
+        lines.append(f"{group.severity} {group.code} {group.head}")
+        lines += [f"  {item}" for item in group.items]
+        lines += [f"  and {group.left_out} more; --format json has all"] if group.left_out else []
+        lines += [f"  fix: {group.remedy}"] if group.remedy else []
+    return lines
 
 
 def _item(finding: Finding) -> str:

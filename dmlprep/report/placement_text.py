@@ -10,7 +10,7 @@ from dmlprep.placement.placement import PlacedNode
 from dmlprep.record import CODES, Finding, RunRecord
 from dmlprep.record.shares import percent
 from dmlprep.record.sizes import bytes_text
-from dmlprep.report.grouping import grouped
+from dmlprep.report.grouping import finding_lines
 from dmlprep.report.memory_text import memory_line
 from dmlprep.report.outlook_text import in_short
 from dmlprep.targets import Target
@@ -36,7 +36,7 @@ def lines(record: RunRecord, placement: Placement | None, target: Target) -> lis
     rest = [f for f in record.findings if not _shown_above(f)]
     if rest:
         found.append("")
-    found += _findings(rest)
+    found += finding_lines(rest)
     if record.facts.prepare is not None:
         ahead = in_short(record.facts.prepare, record.input)
         found += ["", *ahead] if ahead else []
@@ -45,7 +45,7 @@ def lines(record: RunRecord, placement: Placement | None, target: Target) -> lis
     for verdict in record.verdicts:
         found += ["", f"{verdict.check}: {verdict.outcome}, {verdict.reason or verdict.tolerance}"]
         found += [f"  by {verdict.device}"] if verdict.device is not None else []
-        found += _findings(verdict.findings)
+        found += finding_lines(verdict.findings)
     return found
 
 
@@ -106,16 +106,6 @@ def _groups(placement: Placement, remedies: Mapping[tuple[object, ...], str]) ->
             nodes = "node" if count == 1 else "nodes"
             found.append(f"  {count:>5} {nodes}  {code} {first.not_fused_reason} (first: {first.name})")
             found.append(f"          {CODES[code].remedy}")
-    return found
-
-
-def _findings(findings: list[Finding]) -> list[str]:
-    found = []
-    for group in grouped(findings):
-        found.append(f"{group.severity} {group.code} {group.head}")
-        found += [f"  {item}" for item in group.items]
-        found += [f"  and {group.left_out} more; --format json has all"] if group.left_out else []
-        found += [f"  fix: {group.remedy}"] if group.remedy else []
     return found
 
 

@@ -131,10 +131,9 @@ def test_a_matrix_of_billions_is_refused_before_it_is_made(tmp_path: Path) -> No
         _jobs(tmp_path, text, "m/a.onnx")
 
 
-def test_a_pattern_that_leads_through_too_much_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dmlprep.fleet.file._MATCHES", 1)
-    with pytest.raises(UsageError, match="more than 1 files match"):
-        _jobs(tmp_path, _ONE, "m/a.onnx", "m/b.onnx")
+def test_a_name_that_is_no_pattern_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no pattern of files"):
+        _jobs(tmp_path, '[models."."]\n', "m/a.onnx")
 
 
 def test_shards_are_all_of_it_and_none_twice(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from dmlprep.runtime.ortoptions import adapter_number
 
 __all__ = [
     "VENDORS",
+    "VENDOR_NAMES",
     "Adapter",
     "adapter_facts",
     "adapters",
@@ -49,7 +50,10 @@ VENDORS = {
 }
 """Words that ``--adapter`` takes, with the ids of each vendor."""
 
-_MORE_VENDORS = {0x1414: "Microsoft", 0x10005: "Mesa"}
+VENDOR_NAMES = {number: name for name, ids in VENDORS.items() for number in ids}
+VENDOR_NAMES.update({0x1414: "Microsoft", 0x10005: "Mesa"})
+"""Vendor of each id that DXGI gives (pcisig.com; Qualcomm's are the letters QCOM, and its ACPI id)."""
+
 _SOFTWARE = 2  # DXGI_ADAPTER_FLAG_SOFTWARE
 _BASIC_RENDER_DRIVER = (0x1414, 0x008C)
 
@@ -130,7 +134,7 @@ def describe(desc: AdapterDesc, number: int = 0, driver: int | None = None) -> A
 
 def vendor_name(vendor: int) -> str:
     """``NVIDIA`` of 0x10DE; empty for a vendor that is not known here."""
-    return next((name for name, ids in VENDORS.items() if vendor in ids), _MORE_VENDORS.get(vendor, ""))
+    return VENDOR_NAMES.get(vendor, "")
 
 
 def adapters() -> tuple[Adapter, ...]:
