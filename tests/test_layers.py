@@ -15,6 +15,7 @@ FLOORS: dict[str, int] = {
     "_deferred": 1,
     "_version": 1,
     "errors": 1,
+    "arrays": 1,
     "bounds": 1,
     "files": 1,
     "processes": 1,

@@ -15,7 +15,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import onnx
@@ -24,6 +23,7 @@ import onnx_ir as ir
 from dmlprep.analysis.attributes import constant_tensor, plain_attributes
 from dmlprep.analysis.folding import EVALUATORS, NUMPY_TYPES, evaluate
 from dmlprep.analysis.schemas import schema_at
+from dmlprep.arrays import Array
 from dmlprep.compiled.door import OnnxError
 from dmlprep.errors import ToolFailed
 from dmlprep.model import Frozen, Model
@@ -110,14 +110,14 @@ class _Table:
     """
 
     numbers: dict[Hashable, int] = field(default_factory=dict)
-    constants: dict[int, np.ndarray[Any, Any]] = field(default_factory=dict)
+    constants: dict[int, Array] = field(default_factory=dict)
     reshaped: dict[int, tuple[int, tuple[int, ...]]] = field(default_factory=dict)
     left: int = _ALL_FOLDED
 
     def number(self, key: Hashable) -> int:
         return self.numbers.setdefault(key, len(self.numbers))
 
-    def array(self, array: np.ndarray[Any, Any], dtype: ir.DataType) -> int:
+    def array(self, array: Array, dtype: ir.DataType) -> int:
         """The number of a constant whose elements are known."""
         data = np.ascontiguousarray(array).tobytes()
         number = self.number(("constant", dtype, array.shape, hashlib.sha256(data).digest()))

@@ -7,6 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict
 
+from dmlprep.record.aliases import Progress
+
 if TYPE_CHECKING:
     import numpy as np
 
@@ -24,9 +26,6 @@ Feeds: TypeAlias = "Sequence[str | Path | Mapping[str, np.ndarray[Any, Any]]]"
 
 Metric = Callable[[dict[str, Any], dict[str, Any]], object]
 """A measure of the user's own: outputs of the original and of the candidate on one feed -> float or (float, bool)."""
-
-Progress = Callable[[float, str], None]
-"""Is told the share done, 0 to 1, and what is done."""
 
 
 class PrepareOptions(TypedDict, total=False):

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from dmlprep.api.arguments import Feeds, Metric, Progress, user_metric
 from dmlprep.record import Verdict
+from dmlprep.record.aliases import SessionDevice
 
 if TYPE_CHECKING:
     from dmlprep.parity.finding import Bisection
@@ -22,7 +23,7 @@ def compare(
     candidate: str | Path,
     *,
     feeds: Feeds = (),
-    device: Literal["cpu", "dml"] = "cpu",
+    device: SessionDevice = "cpu",
     device_id: int | None = None,
     adapter: str | None = None,
     gpu: str | None = None,
@@ -89,7 +90,7 @@ def bisect(
     candidate: str | Path | None = None,
     *,
     feeds: Feeds = (),
-    device: Literal["cpu", "dml"] | None = None,
+    device: SessionDevice | None = None,
     device_id: int | None = None,
     adapter: str | None = None,
     gpu: str | None = None,
@@ -168,7 +169,7 @@ def bisect(
 def bench(
     *models: str | Path,
     feeds: Feeds = (),
-    device: Literal["cpu", "dml"] = "cpu",
+    device: SessionDevice = "cpu",
     device_id: int | None = None,
     adapter: str | None = None,
     gpu: str | None = None,

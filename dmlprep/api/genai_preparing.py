@@ -7,6 +7,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from dmlprep.record.aliases import SessionDevice
+
 if TYPE_CHECKING:
     from dmlprep.genai.preparing import Prover
     from dmlprep.pipeline import Observer
@@ -31,7 +33,7 @@ def genai_prepare(
     builder_python: str = "",
     time_limit: float = 3600.0,
     proof: bool = True,
-    device: Literal["cpu", "dml"] = "cpu",
+    device: SessionDevice = "cpu",
     steps: int = 16,
     text: str | Path | None = None,
     tolerance: str = "auto",
@@ -103,7 +105,7 @@ def genai_prepare(
     )
 
 
-def _prover(device: Literal["cpu", "dml"], steps: int, text: str | Path | None, tolerance: str) -> Prover:
+def _prover(device: SessionDevice, steps: int, text: str | Path | None, tolerance: str) -> Prover:
     """What holds the result against what was given."""
     from dmlprep.genai.proof import ProofRequest, prove
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from dmlprep.api.arguments import Progress
+from dmlprep.record.aliases import SessionDevice
 
 if TYPE_CHECKING:
     from dmlprep.record.generation import GenaiProof
@@ -22,7 +23,7 @@ def genai_compare(
     text: str | Path | None = None,
     text_tokens: int = 512,
     steps: int = 16,
-    device: Literal["cpu", "dml"] = "cpu",
+    device: SessionDevice = "cpu",
     device_id: int | None = None,
     adapter: str | None = None,
     gpu: str | None = None,

@@ -6,18 +6,16 @@ rounding is Pillow's: after each side. ONNX's Resize has no weights like these.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import onnx_ir as ir
 
+from dmlprep.arrays import Array
 from dmlprep.framing.building import Nodes, sizes
 from dmlprep.framing.frame import Picture
 from dmlprep.framing.weights import Weights, is_nearest, nearest_indices, resize_weights
 
 __all__ = ["GRAY", "prepared"]
 
-Array = np.ndarray[Any, Any]
 
 GRAY = (19595, 38470, 7471)
 """Of 65536: what Pillow takes of red, green and blue for gray (``Convert.c``, L24)."""

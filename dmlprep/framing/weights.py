@@ -12,15 +12,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
+from dmlprep.arrays import Array
 from dmlprep.framing.options import Mode
 
 __all__ = ["Weights", "is_nearest", "nearest_indices", "resize_weights"]
 
-Array = np.ndarray[Any, Any]
 
 _PILLOW = 1 << 22
 """Pillow's weights for bytes are whole numbers of 2^-22 (PRECISION_BITS)."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 
 from dmlprep.analysis.attributes import plain_attributes
 from dmlprep.analysis.folding import evaluate
+from dmlprep.arrays import Array
 from dmlprep.targets.facts import NodeFacts, Value
 
 __all__ = ["MOST", "computed"]
@@ -18,8 +18,6 @@ MOST = 1 << 22
 
 _NODES = 32
 """Nodes on the way."""
-
-Array = np.ndarray[Any, Any]
 
 
 @lru_cache(maxsize=1)  # the layers of a model read one mask

@@ -8,11 +8,12 @@ odd elements (Slice in steps of 2, or a Reshape to pairs).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import onnx_ir as ir
 
+from dmlprep.arrays import Array
 from dmlprep.fused.form import Form, Match, Operand, Shared, given, view
 from dmlprep.fused.reading import made_by, scalar, sides, source
 from dmlprep.quirks.editing import END, Edit
@@ -360,7 +361,7 @@ def _doubled(node: NodeFacts, index: int, kind: Kind) -> bool:
     return False
 
 
-def _two(array: np.ndarray[Any, Any], kind: Kind) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+def _two(array: Array, kind: Kind) -> tuple[Array, Array]:
     """The two halves of the last axis."""
     if kind == "pairs":
         return array[..., 0::2], array[..., 1::2]

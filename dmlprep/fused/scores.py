@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Any
 
 import numpy as np
 
+from dmlprep.arrays import Array
 from dmlprep.fused.computed import MOST, computed
 from dmlprep.fused.reading import made_by, reader, scalar, sides, source
 from dmlprep.targets.facts import NodeFacts, Value
@@ -56,18 +56,18 @@ class Mask:
             return (_same(self.value), self.number, self.inverted)
         return ("Where", *(_same(v) if (n := scalar(v)) is None else n for v in made.inputs))
 
-    def array(self) -> np.ndarray[Any, Any] | None:
+    def array(self) -> Array | None:
         """The numbers of a mask that is added and a constant, where it is not too large to look at."""
         return None if self.number is not None else self._held(_MOST_READ)
 
-    def numbers(self) -> np.ndarray[Any, Any] | None:
+    def numbers(self) -> Array | None:
         """What a mask adds that is a constant or computed from constants, where it has ``computed.MOST`` elements."""
         held = self._held(MOST) if self.value.constant else computed(self.value)
         if held is None or self.number is None:
             return held
         return np.where(held != self.inverted, np.float32(self.number), np.float32(0.0))
 
-    def _held(self, most: int) -> np.ndarray[Any, Any] | None:
+    def _held(self, most: int) -> Array | None:
         if not self.value.constant or (self.value.size or 0) > most:
             return None
         held = self.node.ir.inputs[self.index]

@@ -15,10 +15,11 @@ from contextlib import contextmanager
 from lzma import LZMAError
 from pathlib import Path
 from tokenize import TokenError
-from typing import IO, Any
+from typing import IO
 
 import numpy as np
 
+from dmlprep.arrays import Array
 from dmlprep.errors import InputError
 from dmlprep.files import Unfit, check_plain, explain
 from dmlprep.files.outputs import file_name_problem
@@ -27,7 +28,6 @@ from dmlprep.runtime.offsite.keys import LONGEST
 
 __all__ = ["Bundle", "read_array"]
 
-Array = np.ndarray[Any, Any]
 
 _DOCUMENT_BYTES = 64 << 20
 """Largest kit.json or result.json: some hundred bytes for each feed, output and file."""

@@ -14,6 +14,7 @@ import numpy as np
 import onnx_ir as ir
 
 from dmlprep._version import __version__
+from dmlprep.arrays import Array
 from dmlprep.errors import CheckNotRun, InputError, InternalError, ModelRefused, OutputError, ToolFailed
 from dmlprep.files import check_output, unreadable, unwritable
 from dmlprep.files.outputs import file_name_problem
@@ -29,6 +30,7 @@ from dmlprep.parity import Reference, fit_feeds
 from dmlprep.parity.candidate import adapt_feed
 from dmlprep.parity.sizes import free_dimensions, graph_inputs
 from dmlprep.parity.yardstick import Yardstick
+from dmlprep.record.aliases import Progress
 from dmlprep.record.tuning import Tuned
 from dmlprep.runtime import SessionFailure, ValueInfo
 from dmlprep.runtime.offsite.integrity import MANIFEST
@@ -37,8 +39,6 @@ from dmlprep.runtime.offsite.travelling import travelling
 
 __all__ = ["KitRequest", "Packed", "pack"]
 
-Array = np.ndarray[Any, Any]
-Progress = Callable[[float, str], None]
 
 _TRAVELS = (
     "bounds",

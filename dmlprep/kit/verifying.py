@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import numpy as np
 
 from dmlprep.errors import InputError
 from dmlprep.files import unreadable
@@ -27,7 +26,6 @@ from dmlprep.runtime.offsite.keys import KIT_SEAL, RESULT_SEAL
 
 __all__ = ["Returned", "VerifyRequest", "returned", "verify"]
 
-Array = np.ndarray[Any, Any]
 
 _DML = "DmlExecutionProvider"
 _ROOM = 64 << 20

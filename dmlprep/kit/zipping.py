@@ -15,12 +15,12 @@ from typing import IO, Any, BinaryIO, cast
 
 import numpy as np
 
+from dmlprep.arrays import Array
 from dmlprep.kit.forms import FileEntry
+from dmlprep.record.aliases import Progress
 
 __all__ = ["ZipWriter"]
 
-Array = np.ndarray[Any, Any]
-Progress = Callable[[float, str], None]
 
 _DATE = (1980, 1, 1, 0, 0, 0)
 _PIECE = 1 << 20

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from dmlprep.metrics.measure import Tolerance, measure
 from dmlprep.metrics.rows import match_rows, ranked_rows
@@ -16,9 +16,8 @@ from dmlprep.record.output_metrics import OutputMetrics
 from dmlprep.record.shares import percent
 
 if TYPE_CHECKING:
-    import numpy as np
+    from dmlprep.arrays import Array
 
-    Array = np.ndarray[Any, Any]
 
 __all__ = ["Comparison", "OutputGroup", "bounds_used", "compare_outputs", "describe"]
 

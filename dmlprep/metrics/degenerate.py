@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from dmlprep.metrics.measure import FLOOR, MASK, Tolerance
 from dmlprep.metrics.steep import STEEP, classes_axis
 
 if TYPE_CHECKING:
-    Array = np.ndarray[Any, Any]
+    from dmlprep.arrays import Array
 
 __all__ = ["degenerate"]
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 import numpy as np
 
+from dmlprep.arrays import Array
 from dmlprep.metrics.comparison import OutputGroup
 from dmlprep.metrics.measure import Tolerance, measure
 from dmlprep.metrics.rows import MOST_ROWS, ranked_rows, table
@@ -16,7 +16,6 @@ from dmlprep.metrics.tolerances import TOLERANCES
 
 __all__ = ["output_error", "ranked_error"]
 
-Array = np.ndarray[Any, Any]
 Side = Mapping[str, Array]
 
 _BOUNDS = TOLERANCES["fp16-emulation"]

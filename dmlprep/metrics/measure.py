@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from dmlprep.record.output_metrics import OutputMetrics
 __all__ = ["FLOOR", "MASK", "NOISE_FACTOR", "ORDINARY_NOISE", "Tolerance", "measure", "tells_something"]
 
 if TYPE_CHECKING:
-    Array = np.ndarray[Any, Any]
+    from dmlprep.arrays import Array
 
 _CHUNK = 1 << 20
 """Elements looked at together: 8 MiB in float64, a handful of such arrays at a time."""

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
+from dmlprep.arrays import Array
 from dmlprep.metrics.comparison import OutputGroup, compare_outputs
 from dmlprep.metrics.tolerances import TOLERANCES
 
 __all__ = ["LAST_BITS", "noise_of", "nudged", "stretched"]
 
-Array = np.ndarray[Any, Any]
 Side = Mapping[str, Array]
 
 LAST_BITS = (2, -2, 4, -4)

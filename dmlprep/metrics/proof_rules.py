@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
-import numpy as np
-
+from dmlprep.arrays import Array
 from dmlprep.metrics.comparison import OutputGroup
 from dmlprep.metrics.error import output_error
 from dmlprep.metrics.groups import output_groups
@@ -20,7 +18,7 @@ from dmlprep.model import Model
 
 __all__ = ["ProofRules", "SearchJudge"]
 
-Side = Mapping[str, np.ndarray[Any, Any]]
+Side = Mapping[str, Array]
 
 _BOUND = TOLERANCES["fp16-emulation"].max_rel
 

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 __all__ = ["MOST_ROWS", "match_rows", "ranked_rows", "table"]
 
 if TYPE_CHECKING:
-    Array = np.ndarray[Any, Any]
+    from dmlprep.arrays import Array
 
 MOST_ROWS = 20_000
 """Matching is quadratic; beyond this many rows outputs are compared element by element."""

@@ -9,7 +9,7 @@ A kit carries this file as it is: Python 3.9 and numpy alone.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from dmlprep.record.shares import percent
 __all__ = ["STEEP", "classes_axis", "steep_error"]
 
 if TYPE_CHECKING:
-    Array = np.ndarray[Any, Any]
+    from dmlprep.arrays import Array
 
 STEEP = ("map", "classes", "logits")
 """Kinds of output: probabilities that are read as masks, rows that sum to one, rows of which the largest wins."""

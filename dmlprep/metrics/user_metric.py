@@ -8,14 +8,13 @@ import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dmlprep.errors import InputError, UsageError
 
 if TYPE_CHECKING:
-    import numpy as np
+    from dmlprep.arrays import Array
 
-    Array = np.ndarray[Any, Any]
 
 __all__ = ["NamedMetric", "UserMetric", "load_metric"]
 

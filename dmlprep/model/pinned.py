@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import onnx_ir as ir
 
+from dmlprep.arrays import Array
 from dmlprep.errors import UsageError
 from dmlprep.record.hints import command_line
 
@@ -24,8 +25,6 @@ Value: TypeAlias = bool | int | float | str | list[Any]
 _KEY = "dmlprep.pinned"
 _MOST = 4096
 """Elements. A value is written into recipes and into the model's metadata; weights belong into initializers."""
-
-Array = np.ndarray[Any, Any]
 
 
 def pinned_array(value: ir.Value, given: Value) -> Array:

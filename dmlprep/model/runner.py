@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    import numpy as np
-
+    from dmlprep.arrays import Array
     from dmlprep.model.model import Model
 
 __all__ = ["Runner"]
@@ -22,11 +21,11 @@ class Runner(Protocol):
     def run(
         self,
         model: Model,
-        feeds: Mapping[str, np.ndarray[Any, Any]],
+        feeds: Mapping[str, Array],
         outputs: Sequence[str] | None = None,
         *,
         optimized: bool = True,
-    ) -> dict[str, np.ndarray[Any, Any]]:
+    ) -> dict[str, Array]:
         """Run ``model`` on the CPU at FP32, with graph optimisation as it is by default, or with none.
 
         Raises:
@@ -34,6 +33,6 @@ class Runner(Protocol):
         """
         ...
 
-    def feeds(self, model: Model, count: int = 1) -> list[dict[str, np.ndarray[Any, Any]]]:
+    def feeds(self, model: Model, count: int = 1) -> list[dict[str, Array]]:
         """Feeds for the model's inputs: the user's, or seeded ones."""
         ...

@@ -14,6 +14,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
+from dmlprep.arrays import Array
 from dmlprep.errors import InputError, ModelRefused
 from dmlprep.model import protos
 from dmlprep.model.budget import Budget
@@ -33,8 +34,8 @@ class SpreadTensor(AsArray):
 
     def __init__(
         self,
-        values: np.ndarray[Any, Any],
-        places: np.ndarray[Any, Any],
+        values: Array,
+        places: Array,
         dtype: ir.DataType,
         dims: tuple[int, ...],
         name: str,
@@ -58,7 +59,7 @@ class SpreadTensor(AsArray):
         """Number of bytes when it is dense."""
         return self.size * int(self.raw[0].dtype.itemsize)
 
-    def numpy(self) -> np.ndarray[Any, Any]:
+    def numpy(self) -> Array:
         """The dense values, [dims]."""
         values, places = self.raw
         full = np.zeros(self.size, values.dtype)

@@ -14,6 +14,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
+from dmlprep.arrays import Array
 from dmlprep.errors import InputError
 
 __all__ = [
@@ -78,10 +79,10 @@ class AsArray(ABC):
     """What onnx-ir's TensorProtocol asks for beside ``numpy()``."""
 
     @abstractmethod
-    def numpy(self) -> np.ndarray[Any, Any]:
+    def numpy(self) -> Array:
         """All values, [dims]."""
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         array = self.numpy()
         return array if dtype is None else array.astype(dtype)
 
@@ -142,17 +143,17 @@ class MappedTensor(AsArray):
             mapped = mmap.mmap(file.fileno(), length + at - base, access=mmap.ACCESS_READ, offset=base)
         return np.frombuffer(mapped, np.uint8, length, at - base)
 
-    def _as_numpy(self, raw: np.ndarray[Any, Any], shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
+    def _as_numpy(self, raw: Array, shape: tuple[int, ...]) -> Array:
         if self.dtype.bitwidth < 8 or self.dtype.numpy().itemsize * 8 != self.dtype.bitwidth:
             proto = onnx.TensorProto(data_type=self.dtype.value, dims=shape, raw_data=raw.tobytes())
             return ir.serde.TensorProtoTensor(proto).numpy()
         return raw.view(np.dtype(self.dtype.numpy())).reshape(shape)
 
-    def numpy(self) -> np.ndarray[Any, Any]:
+    def numpy(self) -> Array:
         """The values, [dims], read only, mapped from the file."""
         return self._as_numpy(self._map(0, self.length), tuple(self.shape.numpy()))
 
-    def elements(self, start: int, stop: int) -> np.ndarray[Any, Any]:
+    def elements(self, start: int, stop: int) -> Array:
         """Elements ``start`` to ``stop`` of the flattened tensor; whole-byte element types only."""
         size = self.dtype.bitwidth // 8
         return self._as_numpy(self._map(start * size, (stop - start) * size), (stop - start,))
@@ -201,7 +202,7 @@ class ReshapedTensor(AsArray):
         """Number of bytes."""
         return int(self.source.nbytes)
 
-    def numpy(self) -> np.ndarray[Any, Any]:
+    def numpy(self) -> Array:
         """All values, [dims]."""
         return np.asarray(self.source.numpy()).reshape(tuple(self.shape.numpy()))
 
@@ -222,7 +223,7 @@ def as_mapped(tensor: object) -> MappedTensor | None:
     return tensor if isinstance(tensor, MappedTensor) else None
 
 
-def chunks(tensor: ir.TensorProtocol, chunk_bytes: int = CHUNK_BYTES) -> Iterator[np.ndarray[Any, Any]]:
+def chunks(tensor: ir.TensorProtocol, chunk_bytes: int = CHUNK_BYTES) -> Iterator[Array]:
     """The flattened values of a tensor, piece by piece; at most ``chunk_bytes`` of a mapped tensor stand in memory."""
     mapped = as_mapped(tensor)
     if mapped is not None and mapped.dtype.bitwidth >= 8:

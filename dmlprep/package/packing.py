@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
@@ -26,6 +26,7 @@ from dmlprep.package.meanings import sentence
 from dmlprep.package.reading import read_contract
 from dmlprep.package.shipping import WHEELS, nuget_version, shipped_files
 from dmlprep.package.signing import SigningKey, is_signature, signing_key
+from dmlprep.record.aliases import Progress
 from dmlprep.record.build_files import msbuild_text
 from dmlprep.record.markdown import Markdown, code, table, text
 from dmlprep.runtime.offsite.integrity import file_digest
@@ -33,7 +34,6 @@ from dmlprep.targets import find_target
 
 __all__ = ["Package", "PackageRequest", "package", "texts_of"]
 
-Progress = Callable[[float, str], None]
 
 README = "README.md"
 _PIECE = 1 << 20

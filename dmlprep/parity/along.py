@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
+from dmlprep.arrays import Array
 from dmlprep.metrics import Tolerance
 from dmlprep.model.walk import label
 from dmlprep.parity.graph_cuts import Cuts
@@ -17,7 +16,6 @@ from dmlprep.record import OutputMetrics
 
 __all__ = ["MOST_VALUES", "Seen", "evenly", "fit_shapes", "seen_along", "sweep"]
 
-Array = np.ndarray[Any, Any]
 
 MOST_VALUES = 96
 """Intermediate values exposed as outputs in one run."""

@@ -7,13 +7,12 @@ round looks at up to 15 cuts in one run of each model, so n nodes take about log
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import numpy as np
-
+from dmlprep.arrays import Array
 from dmlprep.errors import CheckNotRun, InputError
 from dmlprep.framing import between
 from dmlprep.metrics import Tolerance, choose_tolerance, has_few_bits, holds_fp16, quantizes
@@ -21,7 +20,7 @@ from dmlprep.model import Model
 from dmlprep.model.unchanged import Unchanged
 from dmlprep.model.walk import label
 from dmlprep.parity.along import MOST_VALUES, fit_shapes, seen_along, sweep
-from dmlprep.parity.candidate import Device, usable_device
+from dmlprep.parity.candidate import usable_device
 from dmlprep.parity.failing import by_failure
 from dmlprep.parity.finding import Bisection, culprits, inputs_at, named
 from dmlprep.parity.graph_cuts import Cuts, region
@@ -31,14 +30,13 @@ from dmlprep.parity.reference import Reference
 from dmlprep.parity.repro import check_folder, write_reproduction
 from dmlprep.parity.session_matrix import SettingResult, try_settings
 from dmlprep.record import OutputMetrics
+from dmlprep.record.aliases import Progress, SessionDevice
 
 if TYPE_CHECKING:
     from dmlprep.runtime import SessionOptions
 
 __all__ = ["Bisection", "bisect"]
 
-Array = np.ndarray[Any, Any]
-Progress = Callable[[float, str], None]
 
 _AGREE = "every output agrees within the tolerance on this feed"
 
@@ -72,7 +70,7 @@ def bisect(
     candidate: Path,
     feeds: Sequence[Mapping[str, Array]] | None = None,
     *,
-    device: Device = "cpu",
+    device: SessionDevice = "cpu",
     tolerance: str = "auto",
     session: SessionOptions | None = None,
     sizes: Mapping[str, int] | None = None,
@@ -143,7 +141,7 @@ def bisect(
 def _bisect(
     reference: Reference,
     candidate: Model,
-    device: Device,
+    device: SessionDevice,
     chosen: Tolerance,
     session: SessionOptions,
     progress: Progress,
@@ -190,7 +188,7 @@ def _by_values(
     answers: dict[str, Array],
     tolerance: Tolerance,
     same_file: bool,
-    device: Device,
+    device: SessionDevice,
     progress: Progress,
     along: bool,
 ) -> Bisection:
@@ -319,7 +317,7 @@ def _conclude(
     known: Mapping[str, str],
     search: _Search,
     tolerance: Tolerance,
-    device: Device,
+    device: SessionDevice,
     same_file: bool,
 ) -> Bisection:
     """Cut out the nodes between the bounds, feed them the reference's values, and see whether they show the fault."""
@@ -377,7 +375,7 @@ def _fused_by(
     fed: Mapping[str, Array],
     expected: Mapping[str, Array],
     tolerance: Tolerance,
-    device: Device,
+    device: SessionDevice,
 ) -> str:
     """Whose fusion it is: the part is run without either."""
     from dmlprep.runtime import SessionOptions
@@ -389,7 +387,7 @@ def _fused_by(
     return "DirectML's (unfused it agrees)" if device == "dml" and not unfused[0] else ""
 
 
-def _sentence(result: Bisection, device: Device, parting: str) -> str:
+def _sentence(result: Bisection, device: SessionDevice, parting: str) -> str:
     worst = max(result.values, key=lambda m: m.max_rel)
     by = (
         f"{worst.non_finite} elements not finite"

@@ -12,6 +12,7 @@ import numpy as np
 import onnx_ir as ir
 
 from dmlprep.analysis.segments import PIECE_BYTES, WHOLE_BYTES, run_segments
+from dmlprep.arrays import Array
 from dmlprep.errors import InputError
 from dmlprep.files.run_folder import temporary_folder
 from dmlprep.fused import Written, write_out
@@ -21,6 +22,7 @@ from dmlprep.parity.optimization_levels import LOWER_LEVELS, Level, lower_levels
 from dmlprep.parity.reference import flatten
 from dmlprep.parity.sizes import graph_inputs
 from dmlprep.record import Check, DeviceInfo
+from dmlprep.record.aliases import SessionDevice
 
 if TYPE_CHECKING:
     from dmlprep.runtime import RunValue, Session, SessionHost, SessionOptions, ValueInfo
@@ -28,7 +30,6 @@ if TYPE_CHECKING:
 __all__ = [
     "WHOLE_BYTES",
     "Candidate",
-    "Device",
     "adapt_feed",
     "file_candidate",
     "open_session",
@@ -38,12 +39,10 @@ __all__ = [
     "usable_device",
 ]
 
-Array = np.ndarray[Any, Any]
-Device = Literal["cpu", "dml"]
 Answers = Generator[tuple[DeviceInfo, dict[str, Array]], None, None]
 
 
-def usable_device(device: Device, session: SessionOptions | None = None) -> tuple[str, DeviceInfo | None]:
+def usable_device(device: SessionDevice, session: SessionOptions | None = None) -> tuple[str, DeviceInfo | None]:
     """Why a device cannot be used here (empty where it can), and what it is.
 
     Args:
@@ -60,12 +59,14 @@ def usable_device(device: Device, session: SessionOptions | None = None) -> tupl
     return "", status.device
 
 
-def software_device(device: Device, info: DeviceInfo | None) -> bool:
+def software_device(device: SessionDevice, info: DeviceInfo | None) -> bool:
     """Whether a device computes on the CPU, where a run that takes long says nothing about the model."""
     return device == "cpu" or (info is not None and info.software)
 
 
-def open_session(device: Device, path: Path, options: SessionOptions, host: SessionHost | None = None) -> Session:
+def open_session(
+    device: SessionDevice, path: Path, options: SessionOptions, host: SessionHost | None = None
+) -> Session:
     """A session on a device, from ``host`` or from a worker of its own.
 
     Raises:
@@ -140,7 +141,7 @@ class Candidate:
     check: Check
     where: str
     model: Model
-    device: Device
+    device: SessionDevice
     kind: Literal["cpu", "dml", "fp16-emulation"]
     answers: Callable[[Sequence[Feed], SessionOptions], Answers]
     lower: Sequence[Level] = ()
@@ -149,7 +150,9 @@ class Candidate:
     decides: bool = True
 
 
-def file_candidate(model: Model, device: Device, *, retreat: bool = True, host: SessionHost | None = None) -> Candidate:
+def file_candidate(
+    model: Model, device: SessionDevice, *, retreat: bool = True, host: SessionHost | None = None
+) -> Candidate:
     """A model file on a device; ``retreat`` lets the CPU try FP16 files at lower optimisation levels.
 
     Where the CPU has no kernel for a fused operator (GroupNorm), the model runs there with those nodes written out, and

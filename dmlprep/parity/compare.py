@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-import numpy as np
 
+from dmlprep.arrays import Array
 from dmlprep.errors import CheckNotRun
 from dmlprep.metrics import (
     Tolerance,
@@ -24,13 +24,14 @@ from dmlprep.metrics import (
     tells_something,
 )
 from dmlprep.model import Model
-from dmlprep.parity.candidate import Candidate, Device, file_candidate, software_device, usable_device
+from dmlprep.parity.candidate import Candidate, file_candidate, software_device, usable_device
 from dmlprep.parity.feeds import fit_shapes
 from dmlprep.parity.judging import Judge, difference, no_output
 from dmlprep.parity.optimization_levels import Lowered, at_some_level
 from dmlprep.parity.reference import Reference
 from dmlprep.parity.yardstick import Yardstick
 from dmlprep.record import Check, DeviceInfo, Finding, OutputMetrics, Verdict, finding
+from dmlprep.record.aliases import Progress, SessionDevice
 
 if TYPE_CHECKING:
     from dmlprep.runtime import SessionFailure, SessionHost, SessionOptions
@@ -40,16 +41,13 @@ __all__ = ["compare", "compare_candidate", "not_run"]
 _NO_ADAPTER = "887A0002"
 """DXGI_ERROR_NOT_FOUND (winerror.h): what asking for an adapter that is not there gives."""
 
-Array = np.ndarray[Any, Any]
-Progress = Callable[[float, str], None]
-
 
 def compare(
     reference: Path | Reference,
     candidate: Path | Model,
     feeds: Sequence[Mapping[str, Array]] | None = None,
     *,
-    device: Device = "cpu",
+    device: SessionDevice = "cpu",
     tolerance: str = "auto",
     time_limit: float = 600.0,
     session: SessionOptions | None = None,

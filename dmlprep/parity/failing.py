@@ -3,32 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
-import numpy as np
-
+from dmlprep.arrays import Array
 from dmlprep.metrics import TOLERANCES
 from dmlprep.model import Model
 from dmlprep.model.walk import label
-from dmlprep.parity.candidate import Device
 from dmlprep.parity.finding import Bisection, culprits, inputs_at, named
 from dmlprep.parity.graph_cuts import Cuts, declare, region, subset
 from dmlprep.parity.probe import Prober
 from dmlprep.parity.shrink import Shrinker
+from dmlprep.record.aliases import Progress, SessionDevice
 
 __all__ = ["by_failure"]
 
 _BIG = 2**30
 """Bytes of values that are not recorded at once."""
 
-Array = np.ndarray[Any, Any]
 
-
-def by_failure(
-    prober: Prober, cuts: Cuts, said: str, device: Device, progress: Callable[[float, str], None]
-) -> Bisection:
+def by_failure(prober: Prober, cuts: Cuts, said: str, device: SessionDevice, progress: Progress) -> Bisection:
     """Find the nodes without which the candidate would load and run: first the end of the failing part, then its start.
 
     Args:
@@ -69,7 +62,7 @@ def by_failure(
     return result
 
 
-def _end(prober: Prober, cuts: Cuts, said: str, progress: Callable[[float, str], None]) -> tuple[int, str]:
+def _end(prober: Prober, cuts: Cuts, said: str, progress: Progress) -> tuple[int, str]:
     """The node at which the shortest failing prefix ends."""
     from dmlprep.runtime import SessionFailure
 
@@ -103,8 +96,8 @@ def _start(
     cuts: Cuts,
     high: int,
     outputs: list[str],
-    device: Device,
-    progress: Callable[[float, str], None],
+    device: SessionDevice,
+    progress: Progress,
 ) -> _Part:
     """The shortest part up to node ``high`` that still fails. The node by itself comes first: mostly it is enough."""
     one = _attempt(prober, cuts, high - 1, outputs, device)
@@ -141,7 +134,7 @@ def _small(model: Model) -> bool:
     return sum(_BIG if size is None else 8 * math.prod(size) for size in sizes) < _BIG
 
 
-def _attempt(prober: Prober, cuts: Cuts, cut: int, outputs: list[str], device: Device) -> _Part:
+def _attempt(prober: Prober, cuts: Cuts, cut: int, outputs: list[str], device: SessionDevice) -> _Part:
     names = cuts.live(cut)
     values = prober.values("candidate", names) if names else {}
     inputs = inputs_at(prober, cuts, cut, values, values)

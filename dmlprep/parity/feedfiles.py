@@ -10,13 +10,14 @@ from collections.abc import Mapping, Sequence
 from lzma import LZMAError
 from pathlib import Path
 from tokenize import TokenError
-from typing import IO, Any, BinaryIO
+from typing import IO, BinaryIO
 from urllib.parse import unquote
 
 import numpy as np
 import onnx
 from google.protobuf.message import DecodeError
 
+from dmlprep.arrays import Array
 from dmlprep.errors import InputError
 from dmlprep.files import Unfit, check_plain, explain, meant, read_given
 from dmlprep.files.links import check_inside
@@ -24,7 +25,6 @@ from dmlprep.model.budget import Budget
 
 __all__ = ["GivenFeed", "feed_files", "load_feeds"]
 
-Array = np.ndarray[Any, Any]
 
 FEED_BYTES = 8 << 30
 """Bytes of the arrays of one feed, unpacked: a file of megabytes can say that it holds gigabytes."""

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from dmlprep.arrays import Array
 from dmlprep.bounds import MOST_FEEDS
 from dmlprep.errors import CheckNotRun, InputError, UsageError
 from dmlprep.model import Model
@@ -21,9 +22,8 @@ from dmlprep.parity.legal import batch_count, compared_with, region_extent, resh
 from dmlprep.parity.roles import index_limit, role
 from dmlprep.parity.sizes import Input, caches, graph_inputs, is_signal, resolve_shapes
 
-__all__ = ["Array", "Feed", "fit_feeds", "fit_shapes", "load_feeds", "make_feeds", "make_image", "static_sizes"]
+__all__ = ["Feed", "fit_feeds", "fit_shapes", "load_feeds", "make_feeds", "make_image", "static_sizes"]
 
-Array = np.ndarray[Any, Any]
 Feed = dict[str, Array]
 
 

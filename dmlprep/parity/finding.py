@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import onnx_ir as ir
 
+from dmlprep.arrays import Array
 from dmlprep.model import Model
 from dmlprep.parity.along import Seen
 from dmlprep.parity.graph_cuts import Cuts
@@ -18,8 +19,6 @@ from dmlprep.parity.session_matrix import SettingResult
 from dmlprep.record import DeviceInfo, OutputMetrics
 
 __all__ = ["Bisection", "culprits", "inputs_at", "named"]
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclass

@@ -8,18 +8,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
+from dmlprep.arrays import Array
 from dmlprep.engines.pillow import resize
 from dmlprep.framing import Detect, Frame, Picture, Result
 from dmlprep.framing.frame import unfit
 
 __all__ = ["detected", "finished", "inside", "outside", "prepared"]
-
-Array = np.ndarray[Any, Any]
 
 
 def inside(frame: Frame | None, feed: Mapping[str, Array], original: ir.Model) -> dict[str, Array]:

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from dmlprep.arrays import Array
 from dmlprep.errors import ModelRefused
 from dmlprep.framing import Frame, Picture, between
 from dmlprep.model import Model
 from dmlprep.model.pinned import Value, pinned_array, pinned_values
-from dmlprep.parity.feeds import Array, Feed, fit_feeds, make_image, static_sizes
+from dmlprep.parity.feeds import Feed, fit_feeds, make_image, static_sizes
 from dmlprep.parity.framed import inside
 from dmlprep.parity.run_feeds import RunFeeds, check_values, with_values
 

@@ -6,11 +6,11 @@ Nodes count by their place in the topological order of the main graph; a node wi
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
+from dmlprep.arrays import Array
 from dmlprep.compiled.door import OnnxError
 from dmlprep.model import Model
 from dmlprep.model.checking import infer_shapes
@@ -20,8 +20,6 @@ from dmlprep.parity.matching import may_be_compared
 from dmlprep.rewriting.builder import move_readers
 
 __all__ = ["Cuts", "clean", "declare", "prefix", "read_by", "region", "subset"]
-
-Array = np.ndarray[Any, Any]
 
 
 class Cuts:

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
-import numpy as np
-
+from dmlprep.arrays import Array
 from dmlprep.metrics import Comparison, OutputGroup, Tolerance, UserMetric, bounds_used, describe
 from dmlprep.record import Finding, OutputMetrics, finding
 from dmlprep.record.shares import percent
 
 __all__ = ["Judge", "Judged", "difference", "no_output", "why_failed"]
 
-Side = Mapping[str, np.ndarray[Any, Any]]
+Side = Mapping[str, Array]
 
 _FEW, _SPREAD = 6, 4.0
 """Below so many feeds, a spread between them is taken to go on, up to so many times."""

@@ -5,25 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from dmlprep.arrays import Array
 from dmlprep.files.run_folder import temporary_folder
 from dmlprep.fused import write_out
 from dmlprep.metrics import Tolerance, measure
 from dmlprep.model import Model
-from dmlprep.parity.candidate import Device, adapt_feed, open_session, said_of
+from dmlprep.parity.candidate import adapt_feed, open_session, said_of
 from dmlprep.parity.graph_cuts import declare, prefix
 from dmlprep.parity.reference import flatten
 from dmlprep.record import DeviceInfo, OutputMetrics
+from dmlprep.record.aliases import SessionDevice
 
 if TYPE_CHECKING:
     from dmlprep.runtime import SessionHost, SessionOptions
 
 __all__ = ["Prober", "differ"]
 
-Array = np.ndarray[Any, Any]
 
 _MASK = -1e9
 """Values at or below this are masks: added to scores so that a softmax forgets them. FP16 has -65504 or -inf in their
@@ -54,7 +55,7 @@ class Prober:
         reference: Model,
         candidate: Model,
         feed: Mapping[str, Array],
-        device: Device,
+        device: SessionDevice,
         options: SessionOptions,
         time_limit: float,
     ) -> None:
@@ -70,7 +71,7 @@ class Prober:
         self._hosts: dict[str, SessionHost] = {"cpu": cpu_host()}
         if device == "dml":
             self._hosts["dml"] = dml_host(session=options)
-        self._on: dict[str, Device] = {"reference": "cpu", "candidate": device}
+        self._on: dict[str, SessionDevice] = {"reference": "cpu", "candidate": device}
         self._options = {"reference": SessionOptions(time_limit=time_limit), "candidate": options}
 
     def __enter__(self) -> Prober:
@@ -118,7 +119,7 @@ class Prober:
         return {name: outputs[output] for name, output in said.items() if output in outputs}
 
     def part(
-        self, part: Model, device: Device, options: SessionOptions, feed: Mapping[str, Array], *, candidate: bool
+        self, part: Model, device: SessionDevice, options: SessionOptions, feed: Mapping[str, Array], *, candidate: bool
     ) -> dict[str, Array]:
         """Run a part of a model; its weights stay where they are."""
         from dmlprep.runtime import DATA_FOLDER
@@ -156,7 +157,7 @@ class Prober:
         inputs: Mapping[str, Array],
         expected: Mapping[str, Array],
         tolerance: Tolerance,
-        device: Device,
+        device: SessionDevice,
         options: SessionOptions | None = None,
     ) -> tuple[bool, str]:
         """Whether a part, run alone, differs from what is expected; and what the runtime said where it does not run.
@@ -180,7 +181,7 @@ class Prober:
         return next(differing, None) is not None, ""
 
     def _run(
-        self, path: Path, device: Device, options: SessionOptions, feed: Mapping[str, Array], candidate: bool
+        self, path: Path, device: SessionDevice, options: SessionOptions, feed: Mapping[str, Array], candidate: bool
     ) -> dict[str, Array]:
         self.runs += 1
         if device == "cpu":

@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 import onnx_ir as ir
 
+from dmlprep.arrays import Array
 from dmlprep.files.run_folder import temporary_folder
 from dmlprep.framing import between
 from dmlprep.fused import Written, write_out
@@ -39,6 +40,7 @@ from dmlprep.parity.run_feeds import RunFeeds
 from dmlprep.parity.telling import silent, vanishes, variations
 from dmlprep.parity.yardstick import Yardstick
 from dmlprep.record import REAL_INPUTS, DeviceInfo, Verdict
+from dmlprep.record.aliases import Progress
 from dmlprep.targets import find_target
 
 if TYPE_CHECKING:
@@ -47,7 +49,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Reference", "flatten"]
 
-Array = np.ndarray[Any, Any]
 
 _NOISE_SECONDS = 20.0
 """How long the original may take for its own noise to be measured, which takes twice as long again."""
@@ -188,7 +189,7 @@ class Reference:
         found._again = lambda: made() if feeds.single_batch(like) else []
         return found
 
-    def compute(self, progress: Callable[[float, str], None] = lambda share, text: None) -> int:
+    def compute(self, progress: Progress = lambda share, text: None) -> int:
         """Run the original on every feed, unless that was done.
 
         Returns:
@@ -222,7 +223,7 @@ class Reference:
             optimization=optimization, time_limit=self._time_limit, model_bytes=self.model.stored_bytes
         )
 
-    def _computed(self, options: SessionOptions, progress: Callable[[float, str], None]) -> list[dict[str, Array]]:
+    def _computed(self, options: SessionOptions, progress: Progress) -> list[dict[str, Array]]:
         from dmlprep.runtime import SessionFailure
 
         found: list[dict[str, Array]] = []
@@ -336,7 +337,7 @@ class Reference:
         """The outputs as they are compared."""
         return output_groups(self._judged, self.yardstick.measures)
 
-    def noise(self, progress: Callable[[float, str], None] = lambda share, text: None) -> tuple[dict[str, float], str]:
+    def noise(self, progress: Progress = lambda share, text: None) -> tuple[dict[str, float], str]:
         """The original's own noise, measured once: its error against itself without graph optimisation, and on feeds
         that differ in the last bit.
 
@@ -359,7 +360,7 @@ class Reference:
             return f"the original took {self._seconds:.0f} s"
         return ""
 
-    def _measured_noise(self, progress: Callable[[float, str], None]) -> tuple[dict[str, float], str]:
+    def _measured_noise(self, progress: Progress) -> tuple[dict[str, float], str]:
         from dmlprep.runtime import SessionFailure
 
         groups, worst, why = self.groups(), dict[str, float](), ""

@@ -6,11 +6,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
+from dmlprep.arrays import Array
 from dmlprep.errors import OutputError
 from dmlprep.files import FileSet, check_path, unwritable
 from dmlprep.files.outputs import check_replaceable
@@ -23,7 +23,6 @@ from dmlprep.record.markdown import Markdown, code, table, text
 
 __all__ = ["FILES", "check_folder", "write_reproduction"]
 
-Array = np.ndarray[Any, Any]
 
 FILES = ("node.onnx", "inputs.npz", "expected.npz", "reproduce.py", "issue.md", "run.json")
 """What ``write_reproduction`` writes; a large model has ``node.onnx.data`` besides."""

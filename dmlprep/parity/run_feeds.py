@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from dmlprep.arrays import Array
 from dmlprep.errors import InputError
 from dmlprep.model import Model
 from dmlprep.model.pinned import Value, pinned_array, pinned_values
 from dmlprep.parity.feedfiles import GivenFeed
-from dmlprep.parity.feeds import Array, Feed, fit_feeds, fit_shapes, make_feeds, static_sizes
+from dmlprep.parity.feeds import Feed, fit_feeds, fit_shapes, make_feeds, static_sizes
 from dmlprep.parity.sizes import free_dimensions, graph_inputs
 
 __all__ = ["RunFeeds", "check_sizes", "check_values", "with_values"]

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from dmlprep.model import Model
-from dmlprep.parity.candidate import Device
 from dmlprep.parity.compare import compare
 from dmlprep.parity.reference import Reference
 from dmlprep.record import Verdict
+from dmlprep.record.aliases import Progress, SessionDevice
 
 if TYPE_CHECKING:
     from dmlprep.runtime import SessionOptions
@@ -35,7 +34,7 @@ class SettingResult:
         return said if worst is None else f"{said}; worst max|d|/max|ref| {worst:.3g}"
 
 
-def settings(device: Device, base: SessionOptions) -> list[tuple[str, SessionOptions]]:
+def settings(device: SessionDevice, base: SessionOptions) -> list[tuple[str, SessionOptions]]:
     """The settings worth trying on a device, the given one first."""
     levels = [
         ("optimization all", replace(base, optimization="all")),
@@ -57,10 +56,10 @@ def try_settings(
     reference: Reference,
     candidate: Model,
     *,
-    device: Device,
+    device: SessionDevice,
     tolerance: str,
     session: SessionOptions,
-    progress: Callable[[float, str], None] = lambda share, text: None,
+    progress: Progress = lambda share, text: None,
 ) -> list[SettingResult]:
     """Compare the whole candidate under each setting. The reference runs once."""
     results = []

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
+from dmlprep.arrays import Array
 from dmlprep.compiled.door import OnnxError
 from dmlprep.metrics import TOLERANCES
 from dmlprep.model import Model
 from dmlprep.model.checking import infer_shapes
 from dmlprep.model.walk import attribute_graphs, graphs
-from dmlprep.parity.candidate import Device
 from dmlprep.parity.graph_cuts import clean, declare, subset
 from dmlprep.parity.probe import Prober
+from dmlprep.record.aliases import Progress, SessionDevice
 from dmlprep.rewriting.builder import as_initializer, move_readers, replace_outputs
 from dmlprep.rewriting.inlining import Inline
 
 __all__ = ["Shrinker"]
 
-Array = np.ndarray[Any, Any]
 
 _RUNS = 80
 """Sessions that the search may open besides those that found the part."""
@@ -48,8 +47,8 @@ class Shrinker:
         model: Model,
         fed: dict[str, Array],
         said: str,
-        device: Device,
-        progress: Callable[[float, str], None],
+        device: SessionDevice,
+        progress: Progress,
     ) -> None:
         self.model, self.said, self.bypassed = model, said, 0
         self.fed = {v.name or "": fed[v.name or ""] for v in model.ir.graph.inputs}

@@ -7,16 +7,15 @@ are compared as all others are.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
+from dmlprep.arrays import Array
 from dmlprep.metrics import OutputGroup, choose_tolerance, degenerate, tells_something
 from dmlprep.metrics.measure import FLOOR
 
 __all__ = ["silent", "vanishes", "variations"]
 
-Array = np.ndarray[Any, Any]
 
 _FEWEST = 8
 """Elements of an input that is data, and no scale, size or bound."""

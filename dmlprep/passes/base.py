@@ -18,6 +18,7 @@ from dmlprep.metrics import ProofRules
 from dmlprep.model import Frozen, Model
 from dmlprep.model.runner import Runner
 from dmlprep.record import Finding
+from dmlprep.record.aliases import Progress
 from dmlprep.record.steps import StepFacts
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ class Context:
     choose_opset: Callable[[Model, Frozen | None], int] | None = None
     on_cpu: Callable[[Model, Frozen | None], list[OnCpu]] | None = None
     rules: ProofRules = field(default_factory=ProofRules)
-    progress: Callable[[float, str], None] = lambda share, text: None
+    progress: Progress = lambda share, text: None
 
     def report(self, finding: Finding) -> None:
         """Add a finding to the step's record."""

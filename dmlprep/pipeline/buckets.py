@@ -14,12 +14,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
-from typing import Any
 
-import numpy as np
 import onnx_ir as ir
 
 from dmlprep._version import __version__
+from dmlprep.arrays import Array
 from dmlprep.bounds import MOST_BUCKETS
 from dmlprep.errors import DmlprepError, InputError, InternalError, OutputError, UsageError
 from dmlprep.files import FileSet, check_path, unreadable, unwritable
@@ -165,13 +164,13 @@ def prepare_buckets(
 
 def _fitting(
     source: Path, request: PrepareRequest, buckets: Mapping[str, Mapping[str, int]]
-) -> dict[str, list[dict[str, np.ndarray[Any, Any]]]]:
+) -> dict[str, list[dict[str, Array]]]:
     """The user's feeds of each bucket: those of its sizes. A bucket without any is proved on seeded ones.
 
     Raises:
         InputError: a feed is of no bucket's sizes.
     """
-    found: dict[str, list[dict[str, np.ndarray[Any, Any]]]] = {name: [] for name in buckets}
+    found: dict[str, list[dict[str, Array]]] = {name: [] for name in buckets}
     if not request.feeds:
         return found
     inputs = graph_inputs(Model.open(source))
@@ -189,7 +188,7 @@ def _fitting(
     return found
 
 
-def _fits(one: Input, array: np.ndarray[Any, Any] | None, sizes: Mapping[str, int]) -> bool:
+def _fits(one: Input, array: Array | None, sizes: Mapping[str, int]) -> bool:
     if array is None or one.dims is None or len(one.dims) != array.ndim:
         return True  # what is wrong with it, the run says
     wanted = [sizes.get(str(dim), sizes.get(f"{one.name}:{axis}")) for axis, dim in enumerate(one.dims)]

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dmlprep._version import __version__
 from dmlprep.errors import CheckNotRun, DmlprepError, InternalError, ModelRefused, OutputError, ToolFailed
@@ -45,8 +45,7 @@ from dmlprep.record.origin import origin
 from dmlprep.record.speed import Bench
 
 if TYPE_CHECKING:
-    import numpy as np
-
+    from dmlprep.arrays import Array
     from dmlprep.precision import Rounding
     from dmlprep.runtime import SessionHost, SessionOptions
 
@@ -77,7 +76,7 @@ class PrepareRequest:
     source: Path
     out: Path
     plan: Plan
-    feeds: Sequence[dict[str, np.ndarray[Any, Any]]] = ()
+    feeds: Sequence[dict[str, Array]] = ()
     force: bool = False
     session: SessionOptions | None = None
     metric: UserMetric | None = None

@@ -36,6 +36,7 @@ from dmlprep.pipeline.predicted import device_rounding, hold_against
 from dmlprep.pipeline.proof_key import proof_key
 from dmlprep.recipe import ParitySettings
 from dmlprep.record import Check, DeviceInfo, Verdict
+from dmlprep.record.aliases import SessionDevice
 
 if TYPE_CHECKING:
     import numpy as np
@@ -166,7 +167,7 @@ def _checks(
     host: SessionHost | None,
     kept: KeptVerdicts,
 ) -> list[_Check]:
-    def on(device: Literal["cpu", "dml"], predicted_by: Check | None = None) -> _Check:
+    def on(device: SessionDevice, predicted_by: Check | None = None) -> _Check:
         def run(reference: Reference) -> Verdict:
             measure = partial(
                 compare,
@@ -256,7 +257,7 @@ def compare_models(
     candidate: Path,
     *,
     feeds: Sequence[str | Path | Arrays],
-    device: Literal["cpu", "dml"],
+    device: SessionDevice,
     session: SessionOptions,
     tolerance: str,
     sizes: Mapping[str, int],

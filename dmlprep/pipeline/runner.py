@@ -6,15 +6,14 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dmlprep.errors import CheckNotRun, ModelRefused
 from dmlprep.files.run_folder import temporary_folder
 from dmlprep.model import Frozen, Model
 
 if TYPE_CHECKING:
-    import numpy as np
-
+    from dmlprep.arrays import Array
     from dmlprep.runtime import Session, SessionHost, SessionOptions
 
 __all__ = ["CpuRunner"]
@@ -37,7 +36,7 @@ class CpuRunner:
 
     def __init__(
         self,
-        feeds: Callable[[Model, int], list[dict[str, np.ndarray[Any, Any]]]] | None = None,
+        feeds: Callable[[Model, int], list[dict[str, Array]]] | None = None,
         time_limit: float = 600.0,
         host: SessionHost | None = None,
     ) -> None:
@@ -53,11 +52,11 @@ class CpuRunner:
     def run(
         self,
         model: Model,
-        feeds: Mapping[str, np.ndarray[Any, Any]],
+        feeds: Mapping[str, Array],
         outputs: Sequence[str] | None = None,
         *,
         optimized: bool = True,
-    ) -> dict[str, np.ndarray[Any, Any]]:
+    ) -> dict[str, Array]:
         """Run ``model`` on the CPU, its weights left where they are.
 
         An FP16 model that ONNX Runtime does not run at its default optimisation is run at a lower level; one in
@@ -71,7 +70,7 @@ class CpuRunner:
         from dmlprep.parity import adapt_feed, at_some_level, lower_levels
         from dmlprep.runtime import SessionFailure, SessionOptions
 
-        def once(options: SessionOptions) -> dict[str, np.ndarray[Any, Any]]:
+        def once(options: SessionOptions) -> dict[str, Array]:
             session = self._opened(model, options)
             # What a pass made of the model may take its inputs in another width: the FP16 emulation in FP32.
             return session.run(adapt_feed(dict(feeds), session.inputs, str(model.path or "")), outputs)
@@ -130,7 +129,7 @@ class CpuRunner:
             self._own.close()
             self._host = self._own = None
 
-    def feeds(self, model: Model, count: int = 1) -> list[dict[str, np.ndarray[Any, Any]]]:
+    def feeds(self, model: Model, count: int = 1) -> list[dict[str, Array]]:
         """The user's feeds, or ``count`` seeded ones: those of the proof as well.
 
         Raises:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +9,7 @@ from dmlprep.errors import CheckNotRun
 from dmlprep.framing import between
 from dmlprep.model import Model
 from dmlprep.parity import RunFeeds
-from dmlprep.parity.candidate import Device
+from dmlprep.record.aliases import Progress, SessionDevice
 from dmlprep.record.speed import Bench, Timed
 from dmlprep.runtime import SessionOptions
 from dmlprep.speed import Variant, measure, overridden_like
@@ -23,11 +22,11 @@ def time_prepared(
     prepared: Path,
     feeds: RunFeeds,
     *,
-    device: Device,
+    device: SessionDevice,
     session: SessionOptions,
     seconds: float,
     shown: Path,
-    progress: Callable[[float, str], None] = lambda share, text: None,
+    progress: Progress = lambda share, text: None,
 ) -> Bench:
     """Time a model that was proved against what it was made of.
 

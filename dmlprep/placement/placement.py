@@ -6,6 +6,7 @@ from typing import Literal
 
 import msgspec
 
+from dmlprep.record.aliases import SessionDevice
 from dmlprep.record.placement import PlacementFacts
 from dmlprep.record.shares import rounded_share
 
@@ -61,7 +62,7 @@ class Crossing(msgspec.Struct, frozen=True, omit_defaults=True):
 
     value: str
     graph: str
-    to: Literal["cpu", "dml"]
+    to: SessionDevice
     producer: str
     consumer: str
     nbytes: int | None = None

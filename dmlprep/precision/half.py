@@ -15,6 +15,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import onnx_ir as ir
 
+from dmlprep.arrays import Array
 from dmlprep.model import chunks
 from dmlprep.model.tensors import AsArray, as_mapped, cut_short
 
@@ -47,7 +48,7 @@ WIDE = frozenset({ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.BFLOAT16})
 _CHUNK = 1 << 20  # bytes: a piece and its copies stay in the processor's cache
 
 
-def to_half(values: np.ndarray[Any, Any], limit: float | None = FP16_MAX) -> np.ndarray[Any, np.dtype[np.float16]]:
+def to_half(values: Array, limit: float | None = FP16_MAX) -> np.ndarray[Any, np.dtype[np.float16]]:
     """Round to FP16, to nearest even; finite values beyond ``limit`` become ``limit``, infinities stay.
 
     Args:
@@ -127,12 +128,12 @@ def measure(tensor: ir.TensorProtocol) -> Loss:
     return Loss(size, peak, over, flushed, subnormal, math.sqrt(squares), math.sqrt(lost))
 
 
-def _squared_error(values: np.ndarray[Any, Any]) -> float:
+def _squared_error(values: Array) -> float:
     difference = values.astype(np.float64) - to_half(values).astype(np.float64)
     return float(np.vdot(difference, difference))
 
 
-def pieces(tensor: ir.TensorProtocol) -> Iterator[np.ndarray[Any, Any]]:
+def pieces(tensor: ir.TensorProtocol) -> Iterator[Array]:
     """The flattened values piece by piece; a piece is valid until the next one is asked for.
 
     A tensor in a file is read into one buffer over and over: mapping it would cost a page fault every 4 KiB.
@@ -207,7 +208,7 @@ class CastTensor(AsArray):
         """Number of bytes after the cast."""
         return self.size * self.dtype.bitwidth // 8
 
-    def _cast(self, part: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    def _cast(self, part: Array) -> Array:
         if self.clamp is not None:
             part = np.where(np.isfinite(part), np.clip(part, -self.clamp, self.clamp), part).astype(part.dtype)
         if self.exponent:
@@ -217,12 +218,12 @@ class CastTensor(AsArray):
         with np.errstate(over="ignore", under="ignore"):
             return part.astype(self.dtype.numpy())
 
-    def pieces(self) -> Iterator[np.ndarray[Any, Any]]:
+    def pieces(self) -> Iterator[Array]:
         """The flattened values, piece by piece."""
         for part in pieces(self.source):
             yield self._cast(part)
 
-    def numpy(self) -> np.ndarray[Any, Any]:
+    def numpy(self) -> Array:
         """All values, [dims]."""
         flat = np.empty(self.size, self.dtype.numpy())
         at = 0
@@ -249,7 +250,7 @@ class CastTensor(AsArray):
         return f"CastTensor({self.name}, {self.dtype}, {self.shape}, from {self.source.dtype})"
 
 
-def _little(part: np.ndarray[Any, Any]) -> memoryview:
+def _little(part: Array) -> memoryview:
     return np.ascontiguousarray(part, part.dtype.newbyteorder("<")).view(np.uint8).data
 
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
+from dmlprep.arrays import Array
 from dmlprep.model.constants import held_tensor
 from dmlprep.quirks.editing import Edit
 from dmlprep.quirks.patterns import only_consumer
@@ -23,8 +23,6 @@ from dmlprep.targets.facts import NodeFacts
 
 _BLOCKS = frozenset({16, 32, 64, 128, 256})
 """Sizes of blocks that MatMulNBits takes on DirectML."""
-
-Array = np.ndarray[Any, Any]
 
 
 def becomes_nbits(node: NodeFacts) -> bool:

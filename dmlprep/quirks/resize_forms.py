@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from dmlprep.arrays import Array
 from dmlprep.model.dims import Dim
 from dmlprep.quirks.editing import Edit
 from dmlprep.quirks.quirk import MEASURED, Match, Quirk
@@ -215,7 +216,7 @@ def _triangles(a: _Axis) -> Floats:
     return np.asarray(found / np.where(total == 0, 1, total), _F)
 
 
-def _nearest(facts: NodeFacts, a: _Axis) -> np.ndarray[Any, Any]:
+def _nearest(facts: NodeFacts, a: _Axis) -> Array:
     mode = facts.attribute("nearest_mode", "round_prefer_floor")
     where = a.coordinates
     if mode == "floor":

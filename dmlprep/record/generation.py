@@ -6,6 +6,7 @@ from typing import Literal
 
 import msgspec
 
+from dmlprep.record.aliases import SessionDevice
 from dmlprep.record.verdicts import Verdict
 
 __all__ = ["GenaiCheck", "GenaiProof", "GreedyText", "LogitFigures", "Outcome", "Perplexity"]
@@ -111,7 +112,7 @@ class GenaiProof(msgspec.Struct, frozen=True):
 
     original: str
     prepared: str
-    device: Literal["cpu", "dml"]
+    device: SessionDevice
     prompts: list[int]
     steps: int
     inputs: Literal["given", "seeded"]

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from dmlprep.arrays import Array
 from dmlprep.model.budget import Budget
 from dmlprep.rewriting.names import Names
 
@@ -85,7 +86,7 @@ class GraphBuilder:
         attrs = [as_attribute(name, value) for name, value in (attributes or {}).items()]
         return ir.Node("", op_type, inputs, attrs, outputs=outputs, name=self.node_name(wish))
 
-    def constant(self, array: np.ndarray[Any, Any], wish: str) -> ir.Value:
+    def constant(self, array: Array, wish: str) -> ir.Value:
         """An initializer of the graph; ``array`` is copied, and keeps its dtype and shape.
 
         Raises:

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
-
-import numpy as np
 
 from dmlprep._version import __version__
+from dmlprep.arrays import Array
 from dmlprep.errors import UsageError
 from dmlprep.model import Model
 from dmlprep.model.pinned import pinned_values
 from dmlprep.model.unchanged import Unchanged
 from dmlprep.parity import RunFeeds, load_feeds
-from dmlprep.parity.candidate import Device
 from dmlprep.parity.sizes import graph_inputs
 from dmlprep.record import RunError, RunRecord
+from dmlprep.record.aliases import Progress, SessionDevice
 from dmlprep.record.facts import RunFacts
 from dmlprep.record.speed import Bench
 from dmlprep.runtime import SessionOptions
@@ -27,7 +25,7 @@ from dmlprep.speed.variants import Variant, overrides
 
 __all__ = ["BenchRequest", "bench", "bench_record"]
 
-Arrays = Mapping[str, np.ndarray[Any, Any]]
+Arrays = Mapping[str, Array]
 
 
 @dataclass(frozen=True)
@@ -48,13 +46,13 @@ class BenchRequest:
 
     models: Sequence[Path]
     feeds: Sequence[str | Path | Arrays] = ()
-    device: Device = "cpu"
+    device: SessionDevice = "cpu"
     session: SessionOptions = field(default_factory=SessionOptions)
     pins: Mapping[str, int] = field(default_factory=dict)
     sizes: Mapping[str, int] = field(default_factory=dict)
     seconds: float = 10.0
     runs: int = 10
-    progress: Callable[[float, str], None] = field(default=lambda share, text: None)
+    progress: Progress = field(default=lambda share, text: None)
 
 
 def bench(request: BenchRequest) -> Bench:

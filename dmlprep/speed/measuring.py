@@ -15,11 +15,12 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 from dmlprep.errors import DmlprepError, InputError, UsageError
-from dmlprep.parity.candidate import Device, adapt_feed, software_device
+from dmlprep.parity.candidate import adapt_feed, software_device
 from dmlprep.parity.feeds import Feed
 from dmlprep.parity.framed import inside
 from dmlprep.placement import place
 from dmlprep.record import DeviceInfo
+from dmlprep.record.aliases import Progress, SessionDevice
 from dmlprep.record.speed import SOFTWARE, Bench, Timed
 from dmlprep.speed.statistics import ratio_of_times, summary
 from dmlprep.speed.variants import Variant, overridden
@@ -49,7 +50,7 @@ class _Runner:
     """One model in its worker, and what was seen of it."""
 
     variant: Variant
-    device: Device
+    device: SessionDevice
     options: SessionOptions
     feed: Feed
     host: SessionHost | None = None
@@ -166,14 +167,14 @@ class _Runner:
 
 def measure(
     variants: Sequence[Variant],
-    device: Device,
+    device: SessionDevice,
     feed: Feed,
     *,
     session: SessionOptions,
     inputs: Literal["", "given", "seeded"] = "",
     seconds: float = 10.0,
     runs: int = 10,
-    progress: Callable[[float, str], None] = lambda share, text: None,
+    progress: Progress = lambda share, text: None,
 ) -> Bench:
     """Time models side by side.
 
@@ -234,7 +235,7 @@ def _tried(runner: _Runner, do: Callable[[_Runner], None]) -> None:
         runner.fails(error)
 
 
-def _rounds(runners: Sequence[_Runner], seconds: float, runs: int, progress: Callable[[float, str], None]) -> int:
+def _rounds(runners: Sequence[_Runner], seconds: float, runs: int, progress: Progress) -> int:
     """Rounds until the time is up and every model has its runs; how many."""
     draw = random.Random(0)
     began = time.perf_counter()

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
+from dmlprep.arrays import Array
 from dmlprep.record.speed import Ratio, Times
 
 __all__ = ["LEAST_ROUNDS", "ratio_of_times", "summary"]
@@ -19,8 +19,6 @@ _COVERAGE = 0.95
 _DRAWS = 500
 _MOST_CELLS = 1 << 22
 """Numbers that are held at once while drawing."""
-
-Array = np.ndarray[Any, Any]
 
 
 def summary(seconds: Sequence[float]) -> Times:

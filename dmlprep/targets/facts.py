@@ -15,6 +15,7 @@ import onnx
 import onnx_ir as ir
 
 from dmlprep.analysis.schemas import schema_of
+from dmlprep.arrays import Array
 from dmlprep.model.dims import Dim
 from dmlprep.model.walk import join_path
 
@@ -118,7 +119,7 @@ class Value:
             total *= d
         return total
 
-    def array(self) -> np.ndarray[Any, Any] | None:
+    def array(self) -> Array | None:
         """Its value where it is a small constant, else ``None``."""
         if self.tensor is None or not self.constant:
             return None

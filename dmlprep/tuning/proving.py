@@ -23,8 +23,7 @@ from dmlprep.speed import Variant, measure
 from dmlprep.tuning.figures import figures
 
 if TYPE_CHECKING:
-    import numpy as np
-
+    from dmlprep.arrays import Array
     from dmlprep.runtime import SessionOptions
 
 __all__ = ["INPUT", "Proofs", "Proved", "prove"]
@@ -38,7 +37,7 @@ class Proofs:
     """How candidates are proved and timed; see ``TuneRequest``."""
 
     source: Path
-    feeds: Sequence[dict[str, np.ndarray[Any, Any]]]
+    feeds: Sequence[dict[str, Array]]
     session: SessionOptions | None
     metric: Callable[[Plan], UserMetric | None]
     settings: Sequence[str]

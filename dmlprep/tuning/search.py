@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import msgspec
@@ -18,6 +18,7 @@ from dmlprep.errors import ModelRefused, ToolFailed
 from dmlprep.model import Model
 from dmlprep.pipeline.outlook import step_ahead
 from dmlprep.recipe import Plan, PlannedStep, Recipe, make_plan
+from dmlprep.record.aliases import Progress
 from dmlprep.record.tuning import Figures
 from dmlprep.targets import Target
 from dmlprep.tuning.axes import Io, Variant, fused, half_io, opset_classes, says, step_of, with_contrib, with_opset
@@ -138,9 +139,7 @@ class _Tree:
         return state.known
 
 
-def search(
-    model: Model, target: Target, ways: Ways, progress: Callable[[float, str], None] = lambda share, text: None
-) -> Found:
+def search(model: Model, target: Target, ways: Ways, progress: Progress = lambda share, text: None) -> Found:
     """Candidates for ``model``, ranked.
 
     Raises:
@@ -168,7 +167,7 @@ def search(
 class _Search:
     """One search: what is left of its time, and what it leaves out."""
 
-    def __init__(self, tree: _Tree, target: Target, ways: Ways, progress: Callable[[float, str], None]) -> None:
+    def __init__(self, tree: _Tree, target: Target, ways: Ways, progress: Progress) -> None:
         self.left_out: list[str] = []
         self.late: list[str] = []
         self._tree, self._target, self._ways, self._progress = tree, target, ways, progress

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -26,8 +26,7 @@ from dmlprep.tuning.proving import Proofs, Proved, prove
 from dmlprep.tuning.search import Row, Ways, search
 
 if TYPE_CHECKING:
-    import numpy as np
-
+    from dmlprep.arrays import Array
     from dmlprep.model.pinned import Value
     from dmlprep.runtime import SessionOptions
 
@@ -60,7 +59,7 @@ class TuneRequest:
     search_seconds: float = 60.0
     prove: bool = True
     top: int = 3
-    feeds: Sequence[dict[str, np.ndarray[Any, Any]]] = ()
+    feeds: Sequence[dict[str, Array]] = ()
     session: SessionOptions | None = None
     metric: Callable[[Plan], UserMetric | None] = lambda plan: None
     proof: Sequence[str] = ()

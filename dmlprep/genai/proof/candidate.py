@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
 
 import numpy as np
 
+from dmlprep.arrays import Array
 from dmlprep.errors import CheckNotRun
 from dmlprep.genai.folder import GenaiFolder
 from dmlprep.genai.proof.bounds import BOUNDS, LogitBounds
@@ -23,15 +23,13 @@ from dmlprep.genai.proof.tokens import Tokens, texts_of
 from dmlprep.parity.candidate import open_session, software_device
 from dmlprep.parity.optimization_levels import LOWER_LEVELS, Lowered, at_some_level
 from dmlprep.record import Check, DeviceInfo, Finding, Verdict, finding
+from dmlprep.record.aliases import Progress, SessionDevice
 from dmlprep.record.check import Measure
 from dmlprep.record.generation import GenaiCheck, GreedyText
 from dmlprep.runtime import SessionFailure, SessionOptions
 from dmlprep.runtime.failure import failure
 
 __all__ = ["Candidate", "checks_of"]
-
-Array = np.ndarray[Any, Any]
-Device = Literal["cpu", "dml"]
 
 
 @dataclass(frozen=True)
@@ -49,7 +47,7 @@ class Candidate:
 
     folder: GenaiFolder
     file: Path
-    device: Device
+    device: SessionDevice
     original: Decoder
     played: Sequence[Played]
     tokens: Tokens
@@ -59,7 +57,7 @@ class Candidate:
     decides: bool
     half: bool
     beside: Sequence[tuple[Array, Array]] | None
-    progress: Callable[[float, str], None]
+    progress: Progress
 
 
 @dataclass

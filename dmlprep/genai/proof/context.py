@@ -8,10 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-
+from dmlprep.arrays import Array
 from dmlprep.errors import CheckNotRun, UsageError
 from dmlprep.genai.folder import GenaiFolder
 from dmlprep.genai.names import named
@@ -22,8 +20,6 @@ from dmlprep.model import Model
 from dmlprep.runtime import Session, SessionFailure, SessionOptions, open_cpu
 
 __all__ = ["Context", "open_context"]
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
+from dmlprep.arrays import Array
 from dmlprep.errors import CheckNotRun
 from dmlprep.genai.proof.context import Context
 from dmlprep.parity import adapt_feed
@@ -16,7 +16,6 @@ from dmlprep.runtime.failure import failure
 
 __all__ = ["MOST_BYTES", "Decoder", "Names", "fitting_tokens"]
 
-Array = np.ndarray[Any, Any]
 
 MOST_BYTES = 256 << 20
 """Bytes of the logits of one run, and of the whole cache: what a proof of some hundred tokens needs stays far below."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from dmlprep.arrays import Array
 from dmlprep.errors import CheckNotRun
 from dmlprep.genai.folder import GenaiFolder
 from dmlprep.genai.names import named
@@ -21,7 +21,6 @@ from dmlprep.runtime import Session, SessionFailure, SessionOptions, ValueInfo, 
 
 __all__ = ["Embeddings", "embedding_feeds", "special_tokens"]
 
-Array = np.ndarray[Any, Any]
 
 _SECTION = "embedding"
 _ROWS = 3

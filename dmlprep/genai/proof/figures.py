@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import numpy as np
 
+from dmlprep.arrays import Array
 from dmlprep.genai.proof.bounds import NOISE_SPAN
 from dmlprep.record.generation import LogitFigures, Perplexity
 
 __all__ = ["Differences", "Losses", "margin_of", "noise_of"]
 
-Array = np.ndarray[Any, Any]
 
 _TOP = 5
 

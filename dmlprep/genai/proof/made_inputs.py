@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from dmlprep.arrays import Array
 from dmlprep.files import Unfit, decode_text, parse_json, read_given
 from dmlprep.genai.config import whole
 from dmlprep.genai.folder import GenaiFolder, leads_out
@@ -98,7 +99,7 @@ def made_feeds(
     return feeds
 
 
-def _every(array: np.ndarray[Any, Any], row: Any) -> np.ndarray[Any, Any]:
+def _every(array: Array, row: Any) -> Array:
     return np.broadcast_to(np.asarray(row, array.dtype), array.shape).copy()
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
@@ -18,12 +18,12 @@ from dmlprep.genai.proof.request import ProofRequest
 from dmlprep.model import Model
 from dmlprep.parity import Reference, compare_candidate, file_candidate, not_run
 from dmlprep.record import Check, Verdict, finding
+from dmlprep.record.aliases import Progress, SessionDevice
 from dmlprep.record.generation import GenaiCheck
 from dmlprep.runtime import SessionOptions
 
 __all__ = ["part_checks", "unknown_checks"]
 
-Device = Literal["cpu", "dml"]
 
 _TOLERANCES: Mapping[str, str] = {
     "auto": "auto",
@@ -86,11 +86,11 @@ def _part(
     other: Path,
     request: ProofRequest,
     on_cpu: SessionOptions,
-    progress: Callable[[float, str], None],
+    progress: Progress,
 ) -> Iterator[GenaiCheck]:
     began = time.perf_counter()
     model, made = Model.open(part.file), Model.open(other)
-    devices: tuple[Device, ...] = ("cpu",) if request.device == "cpu" else ("cpu", "dml")
+    devices: tuple[SessionDevice, ...] = ("cpu",) if request.device == "cpu" else ("cpu", "dml")
     limit = request.session.time_limit
     try:
         if part.section == "embedding":

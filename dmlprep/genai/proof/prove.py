@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
 
 from dmlprep.errors import CheckNotRun
 from dmlprep.genai.folder import GenaiFolder
@@ -24,12 +22,11 @@ from dmlprep.genai.proof.tokens import Tokens, read_tokens
 from dmlprep.genai.proof.weights import precision_beside, weights_of
 from dmlprep.genai.proof.with_genai import genai_check
 from dmlprep.record import Check, Verdict, finding
+from dmlprep.record.aliases import SessionDevice
 from dmlprep.record.generation import GenaiCheck, GenaiProof
 from dmlprep.runtime import SessionFailure, SessionOptions, open_cpu
 
 __all__ = ["prove"]
-
-Progress = Callable[[float, str], None]
 
 
 def prove(original: GenaiFolder, prepared: GenaiFolder, request: ProofRequest) -> GenaiProof:
@@ -134,7 +131,7 @@ class _Sides:
 
 
 def _all_checks(sides: _Sides, request: ProofRequest) -> list[GenaiCheck]:
-    devices: tuple[Literal["cpu", "dml"], ...] = ("cpu",) if request.device == "cpu" else ("cpu", "dml")
+    devices: tuple[SessionDevice, ...] = ("cpu",) if request.device == "cpu" else ("cpu", "dml")
     whole = 0.6 if len(sides.prepared.models) == 1 else 0.4  # of the time: the other models come after it
     found: list[GenaiCheck] = []
     beside = None

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
+from dmlprep.arrays import Array
 from dmlprep.errors import UsageError
 from dmlprep.genai.proof.decoder import MOST_BYTES, Decoder
 from dmlprep.genai.proof.tokens import Tokens
+from dmlprep.record.aliases import Progress
 
 __all__ = ["Played", "play", "play_all"]
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)
@@ -48,7 +46,7 @@ def play(decoder: Decoder, prompt: list[int], steps: int) -> Played:
     return Played(prompt, rows, np.stack(found), tokens)
 
 
-def play_all(decoder: Decoder, tokens: Tokens, steps: int, progress: Callable[[float, str], None]) -> list[Played]:
+def play_all(decoder: Decoder, tokens: Tokens, steps: int, progress: Progress) -> list[Played]:
     """All prompts.
 
     Raises:

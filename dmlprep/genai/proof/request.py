@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
 
 from dmlprep.errors import UsageError
+from dmlprep.record.aliases import Progress, SessionDevice
 from dmlprep.runtime import SessionOptions
 
 __all__ = ["MOST_PROMPT", "MOST_STEPS", "ProofRequest"]
@@ -37,11 +37,11 @@ class ProofRequest:
     text: Path | None = None
     text_tokens: int = 512
     steps: int = 16
-    device: Literal["cpu", "dml"] = "cpu"
+    device: SessionDevice = "cpu"
     tolerance: str = "auto"
     session: SessionOptions = field(default_factory=SessionOptions)
     genai: bool = True
-    progress: Callable[[float, str], None] = lambda share, text: None
+    progress: Progress = lambda share, text: None
 
     def __post_init__(self) -> None:
         if not 1 <= self.steps <= MOST_STEPS:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from typing import Literal
 
 from dmlprep.engines.onnxruntime_genai import generate, missing
 from dmlprep.errors import CheckNotRun
@@ -14,6 +13,7 @@ from dmlprep.genai.folder import GenaiFolder
 from dmlprep.genai.proof.request import ProofRequest
 from dmlprep.genai.proof.tokens import Tokens, texts_of
 from dmlprep.record import Check, DeviceInfo, Verdict, finding
+from dmlprep.record.aliases import SessionDevice
 from dmlprep.record.generation import GenaiCheck, GreedyText, Outcome
 from dmlprep.runtime import SessionFailure
 
@@ -45,7 +45,7 @@ def genai_check(
     The prepared one runs on DirectML where that is asked for and this is Windows; elsewhere on the CPU, and then it is
     information: a folder for DirectML need not run there.
     """
-    provider: Literal["cpu", "dml"] = "dml" if request.device == "dml" and sys.platform == "win32" else "cpu"
+    provider: SessionDevice = "dml" if request.device == "dml" and sys.platform == "win32" else "cpu"
     decides = provider == request.device
     began = time.perf_counter()
     check = Check("onnxruntime-genai", provider)

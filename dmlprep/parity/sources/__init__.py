@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from dmlprep.arrays import Array
 from dmlprep.errors import InputError, OutputError, UsageError
 from dmlprep.files import FileSet, Unfit, check_path, check_plain, staging_folder, unreadable, unwritable
 from dmlprep.files.links import check_inside, is_plain_file
@@ -29,7 +30,6 @@ from dmlprep.parity.sources.text import is_text, lines, text
 
 __all__ = ["FeedsRequest", "Made", "Pictures", "feeds_from"]
 
-Array = np.ndarray[Any, Any]
 Kind = Literal["pictures", "sound", "text"]
 
 _SUFFIXES: dict[Kind, frozenset[str]] = {

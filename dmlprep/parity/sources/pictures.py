@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
+from dmlprep.arrays import Array
 from dmlprep.engines.pillow import Fit, read_picture
 from dmlprep.engines.reading import too_large
 from dmlprep.errors import UsageError
@@ -16,7 +17,6 @@ from dmlprep.parity.sizes import Input
 
 __all__ = ["Pictures", "is_picture", "pictures"]
 
-Array = np.ndarray[Any, Any]
 _CHANNELS = (1, 3, 4)
 
 

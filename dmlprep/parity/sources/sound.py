@@ -8,14 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from dmlprep.arrays import Array
 from dmlprep.engines.reading import too_large
 from dmlprep.engines.soundfile import read_sound
 from dmlprep.errors import UsageError
 from dmlprep.parity.sizes import Input
 
 __all__ = ["is_sound", "resampled", "sound"]
-
-Array = np.ndarray[Any, Any]
 
 
 def is_sound(one: Input) -> bool:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from dmlprep.arrays import Array
 from dmlprep.engines.tokenizers import tokenize
 from dmlprep.errors import InputError
 from dmlprep.files import Unfit, read_text, unreadable
@@ -15,8 +15,6 @@ from dmlprep.parity.roles import role
 from dmlprep.parity.sizes import Input
 
 __all__ = ["is_text", "lines", "text"]
-
-Array = np.ndarray[Any, Any]
 
 
 def is_text(one: Input, limit: int | None) -> bool:

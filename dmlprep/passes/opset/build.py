@@ -12,6 +12,7 @@ import onnx_ir as ir
 
 from dmlprep.analysis.knowledge import Knowledge, type_of
 from dmlprep.analysis.schemas import schema_at, type_string
+from dmlprep.arrays import Array
 from dmlprep.compiled.door import OnnxError
 from dmlprep.model.budget import Budget
 from dmlprep.model.texts import as_text
@@ -32,7 +33,7 @@ STANDS_AT = "\x00opset"
 """Marks a node of a subgraph that is copied into a function body: it stands at the caller's opset, not the body's."""
 
 
-def _content(array: np.ndarray[Any, Any]) -> bytes:
+def _content(array: Array) -> bytes:
     """What tells an array from others of its type and shape; large ones are not kept a second time for it."""
     return array.tobytes() if array.nbytes <= _SMALL_BYTES else hashlib.sha256(array.data).digest()
 
@@ -150,7 +151,7 @@ class Builder(GraphBuilder):
             raise CannotLower(f"the rank of {value.name!r} is not known", in_function=True)
         return rank
 
-    def need_constant(self, value: ir.Value, what: str) -> np.ndarray[Any, Any]:
+    def need_constant(self, value: ir.Value, what: str) -> Array:
         """The elements of a small constant.
 
         Raises:
@@ -161,7 +162,7 @@ class Builder(GraphBuilder):
             raise CannotLower(f"{what} ({value.name!r}) is not a constant", in_function=True)
         return found
 
-    def whole_numbers(self, found: np.ndarray[Any, Any], what: str) -> list[int]:
+    def whole_numbers(self, found: Array, what: str) -> list[int]:
         """The elements of a constant that ONNX wants to be integers, flattened.
 
         Raises:
@@ -194,7 +195,7 @@ class Builder(GraphBuilder):
         """A constant int64 scalar."""
         return self.const(np.array(number, np.int64))
 
-    def tensor(self, tensor: ir.TensorProtocol, known: np.ndarray[Any, Any] | None = None) -> ir.Value:
+    def tensor(self, tensor: ir.TensorProtocol, known: Array | None = None) -> ir.Value:
         """A constant from a tensor."""
         key = None if known is None else (known.dtype.str, known.dtype.name, known.shape, _content(known))
         if key is not None and key in self._constants:

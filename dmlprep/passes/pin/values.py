@@ -7,8 +7,9 @@ from collections.abc import Mapping
 import numpy as np
 import onnx_ir as ir
 
+from dmlprep.arrays import Array
 from dmlprep.errors import UsageError
-from dmlprep.model.pinned import Array, Value, note_values, pinned_array, pinned_values, short_value
+from dmlprep.model.pinned import Value, note_values, pinned_array, pinned_values, short_value
 from dmlprep.passes.base import Context
 from dmlprep.passes.catalog import suggest
 from dmlprep.record import finding

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
 from dmlprep.analysis.operators import MOVES
+from dmlprep.arrays import Array
 from dmlprep.precision.half import FP16_MAX, Loss, pieces
 from dmlprep.precision.view import View, scalar
 
@@ -35,7 +35,7 @@ _LIMITED = {
 """Operator -> largest absolute value of its result."""
 
 
-_Column = Callable[[np.ndarray[Any, Any]], np.ndarray[Any, Any]]
+_Column = Callable[[Array], Array]
 """Flat indices of elements -> the sum that each is part of."""
 _FARTHEST = 16  # nodes between an operand and what bounds it
 

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import onnx_ir as ir
 
+from dmlprep.arrays import Array
 from dmlprep.metrics import data_dependent
 from dmlprep.model import Model
 from dmlprep.model.walk import graphs, label
 from dmlprep.precision.emulation.emulate import Rounding, emulate, forget_symbolic_shapes
 from dmlprep.precision.emulation.rounding import Builder, Constants
 from dmlprep.precision.types import is_wide, solve_types
+from dmlprep.record.aliases import Progress
 from dmlprep.rewriting.names import Names
 
 if TYPE_CHECKING:
@@ -24,7 +26,7 @@ __all__ = ["CHUNK", "Growth", "error_growth"]
 CHUNK = 250
 """Values compared in one run."""
 
-Feeds = Mapping[str, np.ndarray[Any, Any]]
+Feeds = Mapping[str, Array]
 
 
 class Growth(NamedTuple):
@@ -41,7 +43,7 @@ def error_growth(
     feeds: Iterable[Feeds],
     *,
     rounding: Rounding = "nearest",
-    progress: Callable[[float, str], None] = lambda share, text: None,
+    progress: Progress = lambda share, text: None,
 ) -> dict[str, Growth]:
     """How far each node's result has drifted in the FP16 emulation, and how much of that is the node's own doing.
 

@@ -6,19 +6,20 @@ The numbers are reduced inside the graph, so that a run brings back three number
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import numpy as np
 import onnx_ir as ir
 
+from dmlprep.arrays import Array
 from dmlprep.model import Model
 from dmlprep.model.walk import attribute_graphs, join_path, label
 from dmlprep.precision.emulation.emulate import forget_symbolic_shapes
 from dmlprep.precision.half import FP16_MAX
 from dmlprep.precision.search.measuring import NUMBERS, Probe
 from dmlprep.precision.types import is_wide, solve_types
+from dmlprep.record.aliases import Progress
 
 if TYPE_CHECKING:
     from dmlprep.model.runner import Runner
@@ -28,7 +29,7 @@ __all__ = ["CHUNK", "Range", "profile"]
 CHUNK = 250
 """Values measured in one run: each takes 12 more nodes, and ONNX Runtime's loading time grows with their square."""
 
-Feeds = Mapping[str, np.ndarray[Any, Any]]
+Feeds = Mapping[str, Array]
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,7 @@ def profile(
     feeds: Iterable[Feeds],
     *,
     chunk: int = CHUNK,
-    progress: Callable[[float, str], None] = lambda share, text: None,
+    progress: Progress = lambda share, text: None,
 ) -> dict[str, Range]:
     """Run ``model`` at FP32 and measure every floating value that a node makes, in bodies of If, Loop and Scan too.
 

@@ -18,6 +18,7 @@ import msgspec
 import numpy as np
 
 from dmlprep._version import __version__
+from dmlprep.arrays import Array
 from dmlprep.errors import InputError, ModelRefused
 from dmlprep.files import Unfit, parse_json, read_given, unreadable
 from dmlprep.metrics import TOLERANCES, ProofRules, data_dependent, degenerate
@@ -27,15 +28,15 @@ from dmlprep.model.walk import graphs, join_path, label, nodes_by_path
 from dmlprep.precision.emulation.emulate import Accumulation, Rounding, emulate
 from dmlprep.precision.types import is_wide, solve_types
 from dmlprep.precision.view import UNTYPED
+from dmlprep.record.aliases import Progress
 from dmlprep.record.shares import percent
 
 if TYPE_CHECKING:
     from dmlprep.model.runner import Runner
 
-__all__ = ["Convert", "Feeds", "Progress", "Setting", "Trial", "Trials"]
+__all__ = ["Convert", "Feeds", "Setting", "Trial", "Trials"]
 
-Feeds = Mapping[str, np.ndarray[Any, Any]]
-Progress = Callable[[float, str], None]
+Feeds = Mapping[str, Array]
 Convert = Callable[[Model, Mapping[int, str]], object]
 """Converts a model in place, keeping the nodes given by ``id(node)`` in FP32."""
 
@@ -187,7 +188,7 @@ class Trials:
         self._journal = _Journal(
             setting.journal, _depends_on(model, feeds, setting) if setting.journal is not None else ""
         )
-        self._want: list[dict[str, np.ndarray[Any, Any]]] = []
+        self._want: list[dict[str, Array]] = []
         self._weak: AbstractSet[str] = frozenset()
 
     @property

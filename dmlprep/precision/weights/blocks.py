@@ -15,13 +15,13 @@ from typing import Any, BinaryIO, Literal
 import numpy as np
 import onnx_ir as ir
 
+from dmlprep.arrays import Array
 from dmlprep.errors import ModelRefused
 from dmlprep.model.tensors import AsArray
 from dmlprep.precision.half import pieces
 
 __all__ = ["Blocks", "Part", "PartTensor", "Quantised", "regrouped"]
 
-Array = np.ndarray[Any, Any]
 Part = Literal["numbers", "scales", "zeros"]
 
 _BAND = 1 << 18

@@ -9,13 +9,13 @@ from typing import Any, BinaryIO, Literal
 import numpy as np
 import onnx_ir as ir
 
+from dmlprep.arrays import Array
 from dmlprep.errors import ModelRefused
 from dmlprep.model.tensors import AsArray
 from dmlprep.precision.weights.blocks import regrouped
 
 __all__ = ["SlicePart", "Slices"]
 
-Array = np.ndarray[Any, Any]
 
 _BAND = 1 << 18
 """Elements that are rounded at once: few enough to stay in a processor's cache, and enough for numpy."""

@@ -1,0 +1,11 @@
+"""The type of numpy arrays whose dimensions and element type are not declared."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+__all__ = ["Array"]
+
+Array = np.ndarray[Any, Any]
