@@ -25,9 +25,7 @@ def genai_prepare(
     recipe: str | Path = "",
     target: str = "",
     settings: Sequence[str] = (),
-    device_id: int | None = None,
-    performance_preference: str = "",
-    device_filter: Sequence[str] = (),
+    device_index: int | None = None,
     graph_capture: bool | None = None,
     fallback: Literal["", "cpu"] = "",
     builder_python: str = "",
@@ -51,9 +49,8 @@ def genai_prepare(
         precision: ``fp16``, or ``int4`` weights.
         recipe: a built-in recipe or a path in place of ``@llm-fp16`` and ``@llm-int4``.
         target, settings: as in ``plan``.
-        device_id: adapter, counted from 0 in the order in which Windows lists them by performance.
-        performance_preference: written for the provider: ``high_performance``, ``minimum_power`` or ``default``.
-        device_filter: ``vendor=nvidia``, ``type=gpu``, ``device=NUMBER``: ``device_filtering_options``.
+        device_index: the adapter on which genai opens the result, counted from 0 in the order in which Windows lists
+            adapters by performance; written as ``device_index``.
         graph_capture: ``None``: on where every compute node of the decoder runs on DirectML.
         fallback: ``cpu``: ``out`` gets the folders ``dml`` and ``cpu``; the second is ``folder`` as it came, without
             a provider.
@@ -73,17 +70,16 @@ def genai_prepare(
         failed, 3 when the proof could not run. With 1 and 3 nothing was written.
 
     Raises:
-        UsageError: the folder, the output, the recipe or the filter is wrong, or the builder's Python lacks a package.
+        UsageError: the folder, the output or the recipe is wrong, or the builder's Python lacks a package.
     """
     from dmlprep.compiled import door
 
     door.start()
-    from dmlprep.genai.dml_config import DmlOptions, read_device_filter
+    from dmlprep.genai.dml_config import DmlOptions
     from dmlprep.genai.preparing import GenaiRequest, prepare_genai
     from dmlprep.memory import vram_bytes
     from dmlprep.pipeline import Observer
 
-    options = DmlOptions(device_id, performance_preference, read_device_filter(device_filter), graph_capture)
     return prepare_genai(
         GenaiRequest(
             source=Path(folder),
@@ -92,7 +88,7 @@ def genai_prepare(
             precision=precision,
             target=target,
             settings=settings,
-            options=options,
+            options=DmlOptions(device_index, graph_capture),
             fallback=fallback == "cpu",
             force=force,
             builder=builder_python,

@@ -48,24 +48,10 @@ __all__ = ["command"]
     help="DirectML release to prepare for (dmlprep target list).",
 )
 @click.option(
-    "--device-id",
+    "--device-index",
     type=click.IntRange(0, MOST_ADAPTERS),
     metavar="N",
-    help="Adapter, counted from 0 in the order in which Windows lists them by performance: device_index.",
-)
-@click.option(
-    "--device-filter",
-    "device_filter",
-    multiple=True,
-    metavar="WHAT",
-    help="Filter of devices: vendor=nvidia (amd, intel, qualcomm, or a PCI id), type=gpu, device=NUMBER. "
-    "docs/language-models.md says which genai reads it.",
-)
-@click.option(
-    "--performance-preference",
-    type=click.Choice(["default", "high_performance", "minimum_power"]),
-    default=None,
-    help="Written for the provider.",
+    help="Adapter for genai, counted from 0 in the order in which Windows lists adapters by performance.",
 )
 @click.option(
     "--graph-capture/--no-graph-capture",
@@ -108,7 +94,6 @@ def command(
     record_to: Path | None,
     quiet: bool,
     output_format: str,
-    performance_preference: str | None,
     fallback: Literal["cpu"] | None,
     **options: Any,
 ) -> int:
@@ -136,7 +121,6 @@ def command(
     with ProgressObserver(quiet) as observer:
         record = api.genai_prepare(
             folder,
-            performance_preference=performance_preference or "",
             fallback=fallback or "",
             observer=observer,
             command_line=typed,

@@ -2,104 +2,31 @@
 
 What onnxruntime-genai 0.12.2 and 0.18.0 read of the options of ``dml`` is ``device_index``, ``luid`` and, in 0.18,
 ``enable_graph_capture`` (src/ep/dml/session_options.cpp, and the libraries of both packages).
-``device_filtering_options`` stands inside the provider's object; beside it genai refuses the file.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dmlprep.errors import UsageError
 from dmlprep.genai.json_text import JsonText
 from dmlprep.record import Finding, finding
 
-__all__ = ["VENDORS", "DeviceFilter", "DmlOptions", "for_cpu", "for_dml", "read_device_filter"]
-
-VENDORS = {"nvidia": 0x10DE, "amd": 0x1002, "intel": 0x8086, "qualcomm": 0x4D4F4351, "microsoft": 0x1414}
-"""PCI vendor ids as DXGI gives them (pcisig.com; Qualcomm's adapters give the letters QCOM)."""
-
-_TYPES = ("cpu", "gpu", "npu")
-_UNREAD = (
-    "onnxruntime-genai 0.12.2 and 0.18.0 do not read it for DirectML: they take the adapter that Windows lists first "
-    "by performance, or the one that device_index or luid names"
-)
-
-
-@dataclass(frozen=True)
-class DeviceFilter:
-    """``device_filtering_options``: on which hardware genai opens sessions.
-
-    Attributes:
-        vendor: PCI vendor id.
-        device: the hardware's own PCI device id, not its place in a list.
-    """
-
-    type: str | None = None
-    device: int | None = None
-    vendor: int | None = None
-
-    def options(self) -> dict[str, Any]:
-        """As genai_config.json has them."""
-        named = {
-            "hardware_device_type": self.type,
-            "hardware_device_id": self.device,
-            "hardware_vendor_id": self.vendor,
-        }
-        return {name: value for name, value in named.items() if value is not None}
+__all__ = ["DmlOptions", "for_cpu", "for_dml"]
 
 
 @dataclass(frozen=True)
 class DmlOptions:
-    """What is asked for of the provider.
+    """Options of the DirectML provider that the user sets.
 
     Attributes:
-        device_id: which adapter, in the order of performance.
+        device_index: the adapter, counted from 0 in the order in which Windows lists them by performance.
         graph_capture: ``None``: on where the decoder allows it.
     """
 
-    device_id: int | None = None
-    performance_preference: str = ""
-    device_filter: DeviceFilter = DeviceFilter()
+    device_index: int | None = None
     graph_capture: bool | None = None
-
-
-def read_device_filter(texts: Sequence[str]) -> DeviceFilter:
-    """``vendor=nvidia``, ``vendor=0x10de``, ``type=gpu``, ``device=9860``.
-
-    Raises:
-        UsageError: a name or a value is not known, or given twice.
-    """
-    found: dict[str, str | int] = {}
-    where = "--device-filter"
-    for text in (part for given in texts for part in given.split(",")):
-        name, equals, value = (part.strip().lower() for part in text.partition("="))
-        if name not in ("vendor", "type", "device") or not equals or not value:
-            fix = "write vendor=nvidia, type=gpu or device=NUMBER"
-            raise UsageError(f"{text.strip()!r} is no filter of devices", where=where, fix=fix)
-        if name in found:
-            raise UsageError(f"{name} is given twice", where=where, fix="give it once")
-        if name == "type":
-            if value not in _TYPES:
-                raise UsageError(f"there is no type {value!r}", where=where, fix=f"one of {', '.join(_TYPES)}")
-            found[name] = value
-            continue
-        number = VENDORS.get(value) if name == "vendor" else None
-        found[name] = _number(value, name) if number is None else number
-    return DeviceFilter(**found)  # type: ignore[arg-type]
-
-
-def _number(text: str, name: str) -> int:
-    plain = re.fullmatch(r"0x[0-9a-f]{1,8}|[0-9]{1,10}", text)
-    number = int(text, 0 if text.startswith("0x") else 10) if plain else -1
-    if not 0 <= number < 1 << 32:
-        names = f" or one of {', '.join(VENDORS)}" if name == "vendor" else ""
-        raise UsageError(
-            f"{text!r} is no {name} id", where="--device-filter", fix=f"a PCI id, as 4318 or 0x10de{names}"
-        )
-    return number
 
 
 def for_dml(text: str, options: DmlOptions, *, capture: bool, why_not: str, grouped: bool) -> tuple[str, list[Finding]]:
@@ -112,7 +39,7 @@ def for_dml(text: str, options: DmlOptions, *, capture: bool, why_not: str, grou
         grouped: whether a decoder has GroupQueryAttention.
 
     Returns:
-        the text, and what was changed or cannot have an effect.
+        the text, and findings on what was changed.
     """
     document, found = JsonText(text), list[Finding]()
     capture = capture if options.graph_capture is None else options.graph_capture
@@ -129,12 +56,6 @@ def for_dml(text: str, options: DmlOptions, *, capture: bool, why_not: str, grou
             found.append(finding("DP875", f"{_shown(within)}: {text}"))
     if grouped:
         _search(document, found)
-    for name, given in (
-        ("device_filtering_options", bool(options.device_filter.options())),
-        ("performance_preference", bool(options.performance_preference)),
-    ):
-        if given:
-            found.append(finding("DP873", f"{name}: {_UNREAD}"))
     return document.text, found
 
 
@@ -157,12 +78,8 @@ def _provider(
     ours = ([*path, i, name] for i, e in enumerate(entries) if isinstance(e, Mapping) for name in e if _is_dml(name))
     place = next(ours, None)
     wanted: dict[str, Any] = {"enable_graph_capture": captured} if captured else {}
-    if options.device_id is not None:
-        wanted["device_index"] = str(options.device_id)
-    if options.performance_preference:
-        wanted["performance_preference"] = options.performance_preference
-    if filtered := options.device_filter.options():
-        wanted["device_filtering_options"] = filtered
+    if options.device_index is not None:
+        wanted["device_index"] = str(options.device_index)
     if place is None or others:
         kept = document.get(place) if place is not None else {}
         document.set(path, [{"dml": {**(kept if isinstance(kept, Mapping) else {}), **wanted}}])

@@ -43,7 +43,7 @@ def test_a_refused_folder_is_exit_1_and_leaves_nothing(run: Run, tmp_path: Path)
 
 def test_wrong_commands_are_exit_2(run: Run, tmp_path: Path) -> None:
     source = folder(tmp_path / "in")
-    for more in (["--device-filter", "vendor=x"], ["--precision", "fp8"], ["--recipe", "@none"], ["--device-id", "-1"]):
+    for more in (["--precision", "fp8"], ["--recipe", "@none"], ["--device-index", "-1"]):
         done = run("genai", "prepare", str(source), "-o", str(tmp_path / "out"), *more)
         assert (done.code, done.out) == (2, ""), more
     assert run("genai", "prepare", str(tmp_path / "none"), "-o", str(tmp_path / "out")).code == 2

@@ -25,7 +25,6 @@ _UNPROVED = ("--set", "parity.cpu=false", "--set", "parity.fp16_emulation=off", 
 
 _LIMIT = ("--time-limit", "3")
 
-_FILTERS = ("vendor=nvidia", "vendor=0x10de,type=gpu", "type=npu", "device=9860", "device=4294967296", "vendor=", "x=1")
 _WEIGHTED = (b"MatMul", b"Gemm", b"Gather")
 """Operators that have weights which may become fewer bits."""
 
@@ -257,12 +256,11 @@ def _genai(rng: random.Random, corpus: Corpus) -> _Made:
     if kind < 0.7:
         vram = ["--vram", rng.choice(("1MB", "4GB", *VRAM))] if rng.random() < 0.3 else []
         return files, ["genai", "check", "f", *vram, *_form(rng, "json", "sarif")]
-    options = ["--device-filter", rng.choice(_FILTERS)] if rng.random() < 0.2 else []
-    options += ["--fallback", "cpu"] if rng.random() < 0.2 else []
+    options = ["--fallback", "cpu"] if rng.random() < 0.2 else []
     if rng.random() < 0.3:
         options += ["--precision", "int4", *rng.choice(([], ["--set", "step.weights.least=1"]))]
     options += [rng.choice(("--graph-capture", "--no-graph-capture"))] if rng.random() < 0.2 else []
-    options += ["--device-id", str(rng.choice((0, 1, 9)))] if rng.random() < 0.1 else []
+    options += ["--device-index", str(rng.choice((0, 1, 9)))] if rng.random() < 0.1 else []
     return files, ["genai", "prepare", "f", "-o", "out", "--no-proof", "-q", *options, *_form(rng, "json")]
 
 

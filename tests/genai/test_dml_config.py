@@ -5,10 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
-
-from dmlprep.errors import UsageError
-from dmlprep.genai.dml_config import DeviceFilter, DmlOptions, for_cpu, for_dml, read_device_filter
+from dmlprep.genai.dml_config import DmlOptions, for_cpu, for_dml
 
 CPU = """{
     "model": {
@@ -59,16 +56,10 @@ def test_a_folder_for_the_cpu_gets_the_provider_and_keeps_its_text() -> None:
     assert [line for line in before if line not in after] == ['                "provider_options": []']
 
 
-def test_options_stand_inside_the_provider_as_strings() -> None:
-    options = DmlOptions(1, "high_performance", DeviceFilter("gpu", None, 4318))
-    document, codes, _ = written(CPU, options)
-    assert dml(document) == {
-        "enable_graph_capture": "1",
-        "device_index": "1",
-        "performance_preference": "high_performance",
-        "device_filtering_options": {"hardware_device_type": "gpu", "hardware_vendor_id": 4318},
-    }
-    assert codes == ["DP873", "DP873"]
+def test_the_adapter_is_written_as_a_string() -> None:
+    document, codes, _ = written(CPU, DmlOptions(1))
+    assert dml(document) == {"enable_graph_capture": "1", "device_index": "1"}
+    assert codes == []
 
 
 def test_what_the_provider_says_already_stays() -> None:
@@ -131,25 +122,3 @@ def test_for_the_cpu_no_provider_is_left() -> None:
     _, _, text = written(CPU, DmlOptions(1))
     assert for_cpu(text) == CPU
     assert for_cpu(CPU) == CPU
-
-
-@pytest.mark.parametrize(
-    ("texts", "found"),
-    [
-        (["vendor=nvidia"], DeviceFilter(vendor=4318)),
-        (["vendor=AMD,type=gpu"], DeviceFilter(type="gpu", vendor=4098)),
-        (["vendor=0x8086", "device=9860"], DeviceFilter(device=9860, vendor=32902)),
-        ([], DeviceFilter()),
-    ],
-)
-def test_filters_of_devices(texts: list[str], found: DeviceFilter) -> None:
-    assert read_device_filter(texts) == found
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["vendor", "vendor=", "vendor=nvidai", "type=tpu", "device=-1", "device=4294967296", "luid=3", "type=gpu,type=cpu"],
-)
-def test_filters_that_are_none(text: str) -> None:
-    with pytest.raises(UsageError):
-        read_device_filter([text])

@@ -14,7 +14,7 @@ import pytest
 from onnx import TensorProto
 
 from dmlprep import api
-from dmlprep.errors import InputError, ModelRefused, OutputError, UsageError
+from dmlprep.errors import InputError, ModelRefused, OutputError
 from dmlprep.files import FileSet
 from dmlprep.genai import GenaiFolder
 from dmlprep.genai.models import refuse_forms
@@ -270,21 +270,12 @@ def test_a_config_that_genai_does_not_take(way: tuple[str, ...], value: str, say
     assert not (tmp_path / "out").exists()
 
 
-def test_a_filter_that_is_none(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="no vendor id"):
-        prepared(folder(tmp_path / "in"), tmp_path / "out", device_filter=["vendor=nvidai"])
-
-
-def test_an_option_that_genai_does_not_read_is_told(tmp_path: Path) -> None:
+def test_the_adapter_and_no_graph_capture_are_written(tmp_path: Path) -> None:
     source = folder(tmp_path / "in")
-    record = prepared(source, tmp_path / "out", device_filter=["vendor=nvidia"], device_id=1, graph_capture=False)
-    assert {"DP873", "DP874"} <= {one.code for one in record.findings}
+    record = prepared(source, tmp_path / "out", device_index=1, graph_capture=False)
+    assert "DP874" in {one.code for one in record.findings}
     (entry,) = config(tmp_path / "out")["model"]["decoder"]["session_options"]["provider_options"]
-    assert entry["dml"] == {
-        "enable_graph_capture": "0",
-        "device_index": "1",
-        "device_filtering_options": {"hardware_vendor_id": 4318},
-    }
+    assert entry["dml"] == {"enable_graph_capture": "0", "device_index": "1"}
 
 
 def test_what_a_killed_run_had_moved_aside_comes_back(tmp_path: Path) -> None:

@@ -52,11 +52,6 @@ ROWS: dict[str, Code] = {
     ),
     "DP866": Code("the folder does not ask for DirectML", "note", 'write {"dml": {}} into provider_options'),
     "DP867": Code("a model that could not be checked", "error", "see the message"),
-    "DP873": Code(
-        "an option that genai's DirectML provider does not read",
-        "warning",
-        "choose the adapter with --device-id (device_index); the page says what genai reads",
-    ),
     "DP874": Code(
         "graph capture is off",
         "note",
