@@ -33,7 +33,7 @@ def read_sizes(log: str | Path, *, dims: Sequence[str] = ()) -> Sizes:
 
 
 def cover_sizes(sizes: Sizes, *, waste: float | None = None, count: int | None = None, multiple: int = 1) -> Cover:
-    """The few buckets that cover all sizes: the fewest within a waste, or those of a number that waste least.
+    """The few buckets that cover all sizes: few within a waste, or a number that waste little.
 
     Args:
         sizes: as of ``read_sizes``.
@@ -43,7 +43,7 @@ def cover_sizes(sizes: Sizes, *, waste: float | None = None, count: int | None =
         multiple: what the buckets' sizes must be a multiple of.
 
     Returns:
-        the buckets, the smallest first, with their waste, and whether it is proved that no set does better.
+        the buckets, the smallest first, with their waste; ``optimal`` is true for one dimension only.
 
     Raises:
         UsageError: both are given, one is out of range, or no set of 64 buckets wastes so little.

@@ -26,13 +26,13 @@ _MOST_WASTE = 1e6
     "--waste",
     type=Number(1, _MOST_WASTE),
     metavar="RATIO",
-    help="The fewest buckets that pad to at most this, elements padded over elements asked for.  [default: 1.3]",
+    help="Few buckets that pad to at most this, elements padded over elements asked for.  [default: 1.3]",
 )
 @click.option(
     "--count",
     type=click.IntRange(1, MOST_BUCKETS),
     metavar="N",
-    help="In its place: the buckets, at most so many, that pad least.",
+    help="In its place: at most N buckets that pad little.",
 )
 @click.option(
     "--multiple",
@@ -58,8 +58,8 @@ def command(
     LOG has a request a line: height=480 width=640, or a JSON object, or CSV with a first line of names.
 
     \b
-    dmlprep buckets sizes.log                       the fewest that pad to at most 1.3 times
-    dmlprep buckets sizes.log --count 3             the three that pad least
+    dmlprep buckets sizes.log                       few that pad to at most 1.3 times
+    dmlprep buckets sizes.log --count 3             three that pad little
     dmlprep buckets sizes.log --count 3 --multiple 64
 
     Exit codes: 0 found; 2 bad log, or no 64 buckets pad so little.
@@ -92,8 +92,8 @@ def _show(sizes: Sizes, found: Cover, options: list[str]) -> None:
         echo(f"{text:{width}}  {one.requests:8}  {one.waste:9.2f}")
     echo()
     count = len(options)
-    proved = "no set does better" if found.least else "a better set may exist: there are too many sizes to try all"
+    quality = "this is optimal" if found.optimal else "a better set may exist"
     echo(
-        f"{count} {'bucket' if count == 1 else 'buckets'}: {found.waste:.3f} elements for each that was asked for, "
-        f"{found.worst:.2f} at worst; {proved}"
+        f"{count} {'bucket' if count == 1 else 'buckets'}: padding adds {found.waste - 1:.1%} on average and "
+        f"{found.worst - 1:.1%} at most; {quality}"
     )
