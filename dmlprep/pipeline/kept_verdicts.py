@@ -1,16 +1,14 @@
 """Verdicts of DirectML that are kept: a proof that passed is not repeated for equal files on an equal device.
 
 Each is one file of the user's cache folder, named by a digest of all that it depends on (``pipeline/proof_key.py``).
-What is read there is believed only where its seal is of this user's own key and nobody else can write to the folder.
+A file counts only if it is whole, which a digest shows, and only this user can write to the folder.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
-import hmac
 import os
-import secrets
 import stat
 import sys
 from collections.abc import Callable
@@ -39,17 +37,16 @@ _LARGEST = 1 << 20
 
 _TIME = "%Y-%m-%dT%H:%M:%SZ"
 _SUFFIX = ".json"
-_SEAL = "seal.key"
 
 
 class _Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A file: ``seal`` is the HMAC-SHA256 of key, time and verdict, in hexadecimal; ``measured`` is UTC."""
+    """A file: ``digest`` is the SHA-256 of key, time and verdict, in hexadecimal; ``measured`` is UTC."""
 
     format: Literal[1]
     key: str
     measured: str
     verdict: msgspec.Raw
-    seal: str
+    digest: str
 
 
 def verdict_folder() -> Path | None:
@@ -101,7 +98,7 @@ class KeptVerdicts:
             data = _contents(path)
         except OSError:
             return None
-        verdict = self._believed(folder, key, data)
+        verdict = self._believed(key, data)
         if verdict is None:
             with contextlib.suppress(OSError):
                 path.unlink()
@@ -110,16 +107,15 @@ class KeptVerdicts:
                 os.utime(path)
         return verdict
 
-    def _believed(self, folder: Path, key: str, data: bytes) -> Verdict | None:
+    def _believed(self, key: str, data: bytes) -> Verdict | None:
         """The verdict of a file; ``None`` where anything about it is not as it was written, or it is too old."""
         try:
             entry = parse_json(data, _Entry)
-            sealed = _seal(_secret(folder), key, entry.measured, bytes(entry.verdict))
-            if entry.key != key or not hmac.compare_digest(entry.seal.encode(), sealed.encode()):
+            if entry.key != key or entry.digest != _digest(key, entry.measured, bytes(entry.verdict)):
                 return None
             measured = datetime.strptime(entry.measured, _TIME).replace(tzinfo=UTC)
             verdict = parse_json(bytes(entry.verdict), Verdict)
-        except (OSError, ValueError):  # also of an entry that is unfit
+        except ValueError:  # also of an entry that is unfit
             return None
         age = self._now() - measured
         if age > timedelta(days=DAYS) or age < timedelta(days=-1):
@@ -133,7 +129,7 @@ class KeptVerdicts:
 
     def _keep(self, folder: Path, key: str, verdict: Verdict) -> None:
         measured, raw = self._now().strftime(_TIME), to_compact(verdict)
-        entry = _Entry(1, key, measured, msgspec.Raw(raw), _seal(_secret(folder), key, measured, raw))
+        entry = _Entry(1, key, measured, msgspec.Raw(raw), _digest(key, measured, raw))
         if len(data := msgspec.json.encode(entry)) <= _LARGEST:
             write_file(folder / f"{key}{_SUFFIX}", data)
         self._sweep(folder)
@@ -142,7 +138,7 @@ class KeptVerdicts:
         """Remove what is too much or too old, and what a killed run began."""
         oldest = (self._now() - timedelta(days=DAYS)).timestamp()
         with os.scandir(folder) as entries:
-            found = [(entry.stat(follow_symlinks=False).st_mtime, entry) for entry in entries if entry.name != _SEAL]
+            found = [(entry.stat(follow_symlinks=False).st_mtime, entry) for entry in entries]
         found.sort(key=lambda one: -one[0])
         kept = 0
         for used, entry in found:
@@ -181,24 +177,5 @@ def _contents(path: Path) -> bytes:
         return file.read(_LARGEST)
 
 
-def _secret(folder: Path) -> bytes:
-    """The key of the seals, made once. Where it is lost or cut short, all that is kept is void.
-
-    Raises:
-        OSError: it can be neither read nor written.
-    """
-    path = folder / _SEAL
-    with contextlib.suppress(OSError):
-        if len(found := _contents(path)) == 32:
-            return found
-        path.unlink()
-    made = secrets.token_bytes(32)
-    with os.fdopen(
-        os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o600), "wb"
-    ) as file:
-        file.write(made)
-    return made
-
-
-def _seal(secret: bytes, key: str, measured: str, verdict: bytes) -> str:
-    return hmac.new(secret, b"\0".join((key.encode(), measured.encode(), verdict)), hashlib.sha256).hexdigest()
+def _digest(key: str, measured: str, verdict: bytes) -> str:
+    return hashlib.sha256(b"\0".join((key.encode(), measured.encode(), verdict))).hexdigest()

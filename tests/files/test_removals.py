@@ -111,7 +111,6 @@ REASONS = {
     "engines/reading.py:Reading.ask": _RUN,
     "pipeline/kept_verdicts.py:KeptVerdicts._read": "a file of dmlprep's cache of verdicts, under a name from a digest",
     "pipeline/kept_verdicts.py:KeptVerdicts._sweep": "dmlprep's cache of verdicts, a folder of this user alone (0700)",
-    "pipeline/kept_verdicts.py:_secret": "the key of the seals in dmlprep's cache of verdicts",
     "runtime/child.py:Child._remove_exchange": _RUN,
     "runtime/child.py:_end": _RUN,
     "runtime/dml.py:_status_on_linux": f"kept shaders: {_OWN_CACHE}",
