@@ -47,7 +47,7 @@ def test_of_onnx_s_compiled_code() -> None:
         "time by the clock": f"{_WORDS[door.PATIENCE]} times that: other programs may have the processor",
         "memory": f"{few.memory // MIB} MiB, and {(more.memory - few.memory) // MIB} MiB for {a_mib}",
         "what comes back": f"{few.answer // MIB} MiB, and {(more.answer - few.answer) // MIB} times the model without "
-        f"its weights; with `--onnx-memory`, at least {least} of that",
+        f"its weights; with `onnx_bytes`, at least {least} of that",
     }
 
 

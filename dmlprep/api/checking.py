@@ -175,6 +175,8 @@ def limits(
     folded_elements: int | None = None,
     run_bytes: int | None = None,
     run_seconds: float | None = None,
+    onnx_bytes: int | None = None,
+    onnx_seconds: float | None = None,
 ) -> Iterator[None]:
     """Let other limits hold for models that are opened inside.
 
@@ -189,10 +191,13 @@ def limits(
         folded_elements: elements that one look at a model computes to know its shapes.
         run_bytes: bytes of memory that a session of one model may hold on the CPU.
         run_seconds: seconds of processor time that one load or run may take on the CPU.
+        onnx_bytes: bytes of memory for one call of onnx's checker or shape inference.
+        onnx_seconds: seconds of processor time for one such call.
 
     Raises:
-        UsageError: a limit is no number from 0 to 2**60, or ``run_seconds`` is no time above 0.
+        UsageError: a limit is no number from 0 to 2**60, or a time or ``onnx_bytes`` is not above 0.
     """
+    from dmlprep.compiled import door
     from dmlprep.model.budget import Limits, limited
 
     given = {
@@ -206,7 +211,7 @@ def limits(
         found = msgspec.convert({name: limit for name, limit in given.items() if limit is not None}, Limits)
     except msgspec.ValidationError as error:
         raise UsageError(f"a limit is wrong: {error}", where="limits", fix="see docs/foreign-models.md") from error
-    with limited(found):
+    with limited(found), door.limited(door.other_limits(onnx_seconds, onnx_bytes)):
         yield
 
 

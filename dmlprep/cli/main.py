@@ -10,13 +10,12 @@ import os
 import sys
 import traceback
 from importlib import import_module
-from typing import NoReturn, TextIO
+from typing import Any, NoReturn, TextIO
 
 import click
 
 from dmlprep._version import __version__
-from dmlprep.bounds import MOST_MEMORY_MIB, MOST_SECONDS
-from dmlprep.cli.numbers import Number
+from dmlprep.cli.numbers import LIMITS, read_limits
 from dmlprep.cli.output import echo_page, print_error, print_usage, say
 from dmlprep.cli.stopping import STOPPED, Stopping, exit_code
 from dmlprep.cli.streams import guarded, hold_descriptors
@@ -93,70 +92,24 @@ class _LazyGroup(click.Group):
 @click.version_option(__version__, "-V", "--version", prog_name="dmlprep")
 @click.option("--debug", is_flag=True, help="Show the traceback of an internal error.")
 @click.option(
-    "--onnx-seconds",
-    type=Number(0, MOST_SECONDS, min_open=True),
-    metavar="S",
-    help="Processor time that onnx's checker and shape inference may take for one look at a model (10).",
-)
-@click.option(
-    "--onnx-memory",
-    type=click.IntRange(16, MOST_MEMORY_MIB),
-    metavar="MIB",
-    help="Memory that they may take for it, in MiB (1024).",
-)
-@click.option(
-    "--made-bytes",
-    type=click.IntRange(0, 1 << 60),
-    metavar="N",
-    help="Bytes of constants that may be made of one model (512 MiB, and 8 for each byte of its files).",
-)
-@click.option(
-    "--made-nodes",
-    type=click.IntRange(0, 1 << 60),
-    metavar="N",
-    help="Nodes that its functions and operators may become (6000, and 64 for each of its own).",
-)
-@click.option(
-    "--run-bytes",
-    type=click.IntRange(0, 1 << 60),
-    metavar="N",
-    help="Memory that a session of one model may hold (1280 MiB, and 256 for each byte of its files and inputs).",
-)
-@click.option(
-    "--run-seconds",
-    type=Number(0, MOST_SECONDS, min_open=True),
-    metavar="S",
-    help="Processor time that one load or run may take (10, and 20 for each MiB of its files and inputs).",
+    "--limit",
+    "limits",
+    multiple=True,
+    callback=read_limits,
+    metavar="NAME=N",
+    help=f"Safety limit, for a model that you trust: {', '.join(LIMITS)} (docs/foreign-models.md).",
 )
 @click.pass_context
-def cli(
-    ctx: click.Context,
-    debug: bool,
-    onnx_seconds: float | None,
-    onnx_memory: int | None,
-    made_bytes: int | None,
-    made_nodes: int | None,
-    run_bytes: int | None,
-    run_seconds: float | None,
-) -> None:
+def cli(ctx: click.Context, debug: bool, limits: dict[str, Any]) -> None:
     """Prepare ONNX models for ONNX Runtime's DirectML execution provider, and prove the result.
 
     Exit codes: 0 good, 1 the model fails, 2 bad command, recipe or input, 3 a demanded check could not run, 70 a bug;
     130 after Ctrl-C, 143 after SIGTERM.
     """
-    if onnx_seconds is not None or onnx_memory is not None:
-        from dmlprep.compiled.door import DEFAULT, Limits, limited
+    if limits:
+        from dmlprep import api
 
-        memory = DEFAULT.memory if onnx_memory is None else onnx_memory << 20
-        ctx.with_resource(limited(Limits(onnx_seconds or DEFAULT.seconds, memory, max(DEFAULT.answer, memory // 16))))
-    if any(limit is not None for limit in (made_bytes, made_nodes, run_bytes, run_seconds)):
-        from dmlprep.model.budget import Limits as ModelLimits
-        from dmlprep.model.budget import limited as limited_model
-
-        allowed = ModelLimits(
-            made_bytes=made_bytes, made_nodes=made_nodes, run_bytes=run_bytes, run_seconds=run_seconds
-        )
-        ctx.with_resource(limited_model(allowed))
+        ctx.with_resource(api.limits(**limits))
 
 
 def _reader_left(stdout: TextIO) -> NoReturn:

@@ -7,7 +7,24 @@ from typing import Any
 
 import click
 
-__all__ = ["Number"]
+__all__ = ["LIMITS", "Number", "read_limits"]
+
+LIMITS = ("made_bytes", "made_nodes", "folded_elements", "run_bytes", "run_seconds", "onnx_bytes", "onnx_seconds")
+"""Arguments of ``api.limits``, which is imported only where one is set."""
+
+
+def read_limits(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> dict[str, Any]:
+    """Arguments of ``api.limits``, which checks the ranges, from texts of the form ``NAME=N``."""
+    limits: dict[str, Any] = {}
+    for text in texts:
+        name, _, number = text.partition("=")
+        if name not in LIMITS:
+            raise click.BadParameter(f"{name!r} is not a limit. Limits: {', '.join(LIMITS)}.", ctx, param)
+        try:
+            limits[name] = float(number) if name.endswith("_seconds") else int(number)
+        except ValueError:
+            raise click.BadParameter(f"{name}={number!r} is not a number.", ctx, param) from None
+    return limits
 
 
 class Number(click.FloatRange):

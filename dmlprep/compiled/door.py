@@ -102,6 +102,13 @@ _STARTING = Limits(seconds=30.0)
 _limits: ContextVar[Limits] = ContextVar("limits", default=DEFAULT)
 
 
+def other_limits(seconds: float | None, memory: int | None) -> Limits:
+    """The limits in force with another time or memory; an answer may have at least a sixteenth of the memory."""
+    now = _limits.get()
+    answer = max(now.answer, (memory or 0) // 16)
+    return Limits(now.seconds if seconds is None else seconds, now.memory if memory is None else memory, answer)
+
+
 @contextlib.contextmanager
 def limited(limits: Limits) -> Iterator[None]:
     """Other limits for the requests of a block.
@@ -110,8 +117,8 @@ def limited(limits: Limits) -> Iterator[None]:
         UsageError: a number is no limit: not positive, not finite, or more than any machine has.
     """
     for name, given, most in (
-        ("seconds", limits.seconds, MOST_SECONDS),
-        ("memory", limits.memory, MOST_MEMORY_MIB << 20),
+        ("onnx_seconds", limits.seconds, MOST_SECONDS),
+        ("onnx_bytes", limits.memory, MOST_MEMORY_MIB << 20),
         ("answer", limits.answer, MOST_MEMORY_MIB << 20),
     ):
         if not 0 < given <= most:  # NaN is neither

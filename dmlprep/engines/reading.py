@@ -122,7 +122,7 @@ class Reading:
 
 def too_large(what: str, needed: int, where: str) -> InputError:
     """The error for a file that would become more than may be made of it."""
-    fix = f"make it smaller, or raise the limit with --made-bytes {needed} before the command"
+    fix = f"make it smaller, or raise the limit: dmlprep --limit made_bytes={needed} COMMAND"
     return InputError(f"too large to read: {what} needs {_mib(needed)}", where=where, fix=fix)
 
 

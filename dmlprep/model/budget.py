@@ -166,12 +166,11 @@ class Budget:
             asked, most = f"{what} would take {_bytes(nbytes)}", _bytes(self.most_bytes)
             so_far = f"{_bytes(made)} are"
         room = f"{most} may be made of this model" + (f", and {so_far} made" if made else "")
-        option = f"--{name.replace('_', '-')}"
         raise ModelRefused(
             f"{asked}: {room}",
             where=where,
             code="DP014",
-            fix=f"raise the limit where the model is to be trusted: {option} {_enough(made + wanted)}, "
+            fix=f"raise the limit if you trust the model: dmlprep --limit {name}={_enough(made + wanted)} COMMAND, "
             f"or {name} in [limits] of a recipe",
         )
 

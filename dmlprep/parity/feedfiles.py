@@ -157,7 +157,8 @@ def _check_members(file: BinaryIO, size: int) -> None:
             what = f"its arrays have {total} bytes, and no more than {most} are read"
             fix = "pass smaller inputs"
             if total <= FEED_BYTES:
-                fix += f", save it without compression, or raise the limit with --made-bytes {total} before the command"
+                fix += ", save it without compression, or raise the limit: "
+                fix += f"dmlprep --limit made_bytes={total} COMMAND"
             raise Unfit(what, fix)
         for member in members:
             with archive.open(member) as inside:

@@ -105,7 +105,7 @@ def _check_room(model: Model, shapes: Mapping[str, tuple[int, ...]]) -> None:
         f"to make inputs of {sizes} takes {needed >> 20:,} MiB, and {model.budget.most_bytes >> 20:,} may be taken",
         where=f"input {largest}",
         fix="give its free dimensions smaller sizes (--pin, --size, parity.sizes in the recipe), give inputs of your "
-        f"own with --feeds, or raise the limit: dmlprep --made-bytes {needed} COMMAND",
+        f"own with --feeds, or raise the limit: dmlprep --limit made_bytes={needed} COMMAND",
         code="DP703",
     )
 

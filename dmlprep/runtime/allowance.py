@@ -46,18 +46,21 @@ class Allowance:
     def out_of_memory(self, held: int) -> tuple[str, str]:
         """The rest of a sentence on who held more, and how to allow more."""
         most = f"the limit is {self.nbytes >> 20} MiB ({self.why_bytes})"
-        fix = self._fix(f"--run-bytes {_round(2 * held)}", "run_bytes")
+        fix = self._fix("run_bytes", _round(2 * held))
         return f"held {held >> 20} MiB, {most}, and was ended", fix
 
     def out_of_time(self, used: float) -> tuple[str, str]:
         """The same for processor time."""
         most = f"the limit is {self.seconds:.3g} s ({self.why_seconds})"
-        fix = self._fix(f"--run-seconds {_round(int(10 * self.seconds) + 1)}", "run_seconds")
+        fix = self._fix("run_seconds", _round(int(10 * self.seconds) + 1))
         return f"used {used:.3g} s of processor time, {most}, and was ended", fix
 
     @staticmethod
-    def _fix(option: str, name: str) -> str:
-        return f"raise the limit if you trust the model: dmlprep {option} COMMAND, or {name} in [limits] of a recipe"
+    def _fix(name: str, enough: int) -> str:
+        return (
+            f"raise the limit if you trust the model: dmlprep --limit {name}={enough} COMMAND, "
+            f"or {name} in [limits] of a recipe"
+        )
 
 
 def allowance(nbytes: int) -> Allowance:

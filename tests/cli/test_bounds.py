@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import os
 import sys
@@ -11,7 +12,9 @@ from pathlib import Path
 import click
 import pytest
 
+import dmlprep
 from dmlprep.cli.main import cli
+from dmlprep.cli.numbers import LIMITS
 from dmlprep.compiled.door import Limits, limited
 from dmlprep.errors import UsageError
 from tests.in_process import Run
@@ -53,25 +56,29 @@ def test_numbers_of_options(option: tuple[str, str, str], model: Path, tmp_path:
     assert name in done.err or "size" in done.err or "no pin" in done.err
 
 
+def test_limits_before_the_command_are_those_of_python() -> None:
+    assert set(LIMITS) == set(inspect.signature(dmlprep.limits).parameters)
+
+
 @pytest.mark.parametrize(
-    "option",
+    ("name", "value"),
     [
-        *(("--onnx-seconds", value) for value in ("inf", "nan", "1e30", "1e400", "0", "-1", "9" * 5000)),
-        *(("--onnx-memory", value) for value in (HUGE, str(2**63 - 1), str(2**43 - 1), "15", "nan", "9" * 5000)),
-        *(("--made-bytes", value) for value in (HUGE, "-1", "nan", "9" * 5000)),
-        *(("--made-nodes", value) for value in (HUGE, "-1", "inf", "9" * 5000)),
+        *(("onnx_seconds", value) for value in ("inf", "nan", "1e30", "1e400", "0", "-1", "9" * 5000)),
+        *(("onnx_bytes", value) for value in (HUGE, str(2**63 - 1), "0", "nan", "9" * 5000)),
+        *(("made_bytes", value) for value in (HUGE, "-1", "nan", "9" * 5000, "")),
+        *(("run_seconds", value) for value in ("nan", "0", "1e400")),
+        ("made_mistakes", "1"),
     ],
 )
-def test_numbers_before_the_command(option: tuple[str, str], model: Path, run: Run) -> None:
-    done = run(*option, "check", model)
+def test_numbers_of_limits(name: str, value: str, model: Path, run: Run) -> None:
+    done = run("--limit", f"{name}={value}", "check", model)
     assert done.code == 2, (done.out, done.err)
-    assert option[0] in done.err
+    assert name in done.err
 
 
-@pytest.mark.parametrize(
-    "options", [("--onnx-seconds", "1e8", "--onnx-memory", str(1 << 24)), ("--made-bytes", str(1 << 60))]
-)
-def test_the_largest_numbers_before_the_command(options: tuple[str, ...], model: Path, run: Run) -> None:
+def test_the_largest_limits(model: Path, run: Run) -> None:
+    limits = {"onnx_seconds": "1e8", "onnx_bytes": 1 << 44, "made_bytes": 1 << 60}
+    options = (word for name, value in limits.items() for word in ("--limit", f"{name}={value}"))
     assert run(*options, "check", model).code in (0, 1)
 
 

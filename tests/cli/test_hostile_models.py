@@ -43,9 +43,9 @@ _SMALLER: dict[str, Callable[[], onnx.ModelProto]] = {
 2**200 paths, numbers of 2**100, hundreds of constants of a megabyte."""
 
 _REFUSED = {
-    "sparse_10": "--made-bytes",
-    "doubling_14": "--made-nodes",
-    "doubling_40": "--made-nodes",
+    "sparse_10": "--limit made_bytes=",
+    "doubling_14": "--limit made_nodes=",
+    "doubling_40": "--limit made_nodes=",
     "self_call": "in a ring",
     "nested_if_32": "nested too deep",
     "nested_loop_32": "nested too deep",
@@ -55,7 +55,7 @@ _REFUSED = {
 _TAKEN = ("nested_if_30", "nested_if_31", "nested_loop_30", "nested_loop_31", "powers", "running_sum")
 """Those near the limits, which no command refuses."""
 
-_TIGHT = ("--onnx-memory", "128")
+_TIGHT = ("--limit", f"onnx_bytes={128 << 20}")
 _WORKERS = "600M"
 """What fills the memory until a limit stops it, onnx's inference or onnxsim, is stopped sooner than at 1 GiB."""
 
@@ -117,7 +117,6 @@ def test_limits_of_what_is_made_of_a_model(
     """One less than the model needs refuses it, as an option, in a recipe and as a setting; what it needs is enough."""
     path, recipe, out = tmp_path / "model.onnx", tmp_path / "recipe.toml", tmp_path / "out"
     path.write_bytes(make().SerializeToString())
-    flag = f"--{option.replace('_', '-')}"
     for limit, code in ((enough - 1, 1), (enough, 0)):
         recipe.write_text(
             f'doc = "Little."\n[step.pin]\n[parity]\ncpu = false\ndml = "off"\n[limits]\n{option} = {limit}\n'
@@ -133,8 +132,8 @@ def test_limits_of_what_is_made_of_a_model(
             f"limits.{option}={limit}",
         )
         for line in (
-            (flag, str(limit), "check", path),
-            (flag, str(limit), "prepare", path, "-o", out, *_UNPROVED),
+            ("--limit", f"{option}={limit}", "check", path),
+            ("--limit", f"{option}={limit}", "prepare", path, "-o", out, *_UNPROVED),
             ("prepare", path, "-o", out, "-r", recipe),
             ("prepare", path, "-o", out, *setting),
         ):

@@ -21,7 +21,7 @@ crashes = not_on_windows("under Wine a process that really crashes stays")
 
 NAMES = [pytest.param(name, marks=crashes) if name == "label_encoder" else name for name in MODELS]
 CODES = {"label_encoder": "DP012", "functions": "DP014"}  # the last is refused when it is opened: onnx never sees it
-TIGHT = ("--onnx-seconds", "0.3", "--onnx-memory", "192")
+TIGHT = ("--limit", "onnx_seconds=0.3", "--limit", f"onnx_bytes={192 << 20}")
 
 
 def written(name: str, folder: Path) -> Path:
@@ -82,10 +82,10 @@ def test_a_model_without_a_shape_for_its_output_is_refused_when_it_is_opened(tmp
 def test_a_limit_can_be_raised(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "long.onnx"
     onnx.save(counting(2**20), path)
-    refused = run("--onnx-memory", "16", "check", path)
+    refused = run("--limit", f"onnx_bytes={16 << 20}", "check", path)
     assert (refused.code, "needs more than 16 MiB" in refused.err) == (1, True)
-    assert run("--onnx-memory", "1024", "check", path).code == 0
-    assert run("--onnx-seconds", "0", "check", path).code == 2
+    assert run("--limit", f"onnx_bytes={1 << 30}", "check", path).code == 0
+    assert run("--limit", "onnx_seconds=0", "check", path).code == 2
 
 
 def test_the_checker_alone_looks_into_no_shapes() -> None:

@@ -205,8 +205,9 @@ def _options(rng: random.Random, corpus: Corpus) -> _Made:
             f"{rng.choice(fields)}={value}",
         ],
     }
-    limit = rng.choice(("--onnx-seconds", "--onnx-memory", "--made-bytes", "--made-nodes"))
-    before = [limit, rng.choice((value, "inf", str(integer(rng, 80)), "16", "0.5"))] if rng.random() < 0.3 else []
+    limit = rng.choice(("onnx_seconds", "onnx_bytes", "made_bytes", "made_nodes"))
+    most = rng.choice((value, "inf", str(integer(rng, 80)), "16", "0.5"))
+    before = ["--limit", f"{limit}={most}"] if rng.random() < 0.3 else []
     return files, [*before, word, "m.onnx", *given[word]]
 
 

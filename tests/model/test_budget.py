@@ -48,7 +48,7 @@ def test_it_counts_until_it_is_spent() -> None:
         ModelRefused, match="calls would be 3 nodes: 10 nodes may be made of this model, and 10 are made"
     ) as e:
         budget.spend(nodes=3, what="calls", where="node d")
-    assert "--made-nodes 13, or made_nodes in [limits] of a recipe" in str(e.value)
+    assert "dmlprep --limit made_nodes=13 COMMAND, or made_nodes in [limits] of a recipe" in str(e.value)
     assert (budget.made_bytes, budget.made_nodes) == (60, 10)
 
 

@@ -113,7 +113,7 @@ def test_inputs_that_there_is_no_room_for(tmp_path: Path) -> None:
     model = Model.open(parse(TEXT, tmp_path / "m.onnx"))
     with pytest.raises(UsageError, match="MiB, and 512 may be taken") as caught:
         make_feeds(model, {"n": (1 << 31) - 1})
-    assert "--made-bytes" in caught.value.fix
+    assert "--limit made_bytes=" in caught.value.fix
     with limited(Limits(made_bytes=1 << 10)):
         model = Model.open(parse(TEXT, tmp_path / "m.onnx"))
     with pytest.raises(UsageError, match="may be taken"):
@@ -132,5 +132,5 @@ def test_a_small_file_that_becomes_large(tmp_path: Path) -> None:
             InputError, match="its arrays have 2097280 bytes, and no more than 1048576 are read"
         ) as caught:
             load_feeds([tmp_path / "small.npz"])
-    assert "--made-bytes 2097280" in caught.value.fix
+    assert "--limit made_bytes=2097280" in caught.value.fix
     assert load_feeds([tmp_path / "small.npz"])[0]["x"].shape == x.shape

@@ -56,7 +56,7 @@ def _png(path: Path, side: int) -> Path:
 def test_a_picture_is_judged_before_it_is_decoded(model: str, side: int, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=f"too large to read: .* {side} x {side} pixels needs") as caught:
         made(model, _png(tmp_path / "a.png", side), tmp_path)
-    assert "--made-bytes" in caught.value.fix
+    assert "--limit made_bytes=" in caught.value.fix
     assert not (tmp_path / "feeds").exists()
 
 

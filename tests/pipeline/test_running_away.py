@@ -56,8 +56,8 @@ def test_no_proof_of_a_small_model_takes_all_there_is(name: str, tmp_path: Path,
     (verdict,) = record.verdicts
     assert (str(verdict.check), verdict.outcome, record.exit_code) == ("parity on cpu", "not-run", 3)
     assert verdict.reason.startswith("limit: ")
-    option, field = ("--run-seconds", "run_seconds") if name in _ENDLESS else ("--run-bytes", "run_bytes")
-    assert option in verdict.reason
+    field = "run_seconds" if name in _ENDLESS else "run_bytes"
+    assert f"--limit {field}=" in verdict.reason
     assert field in str(record.error)
     assert not (tmp_path / "out").exists()
 
@@ -98,9 +98,9 @@ def test_the_user_s_lower_limits_hold(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_every_command_that_runs_a_model_has_the_limits(command: str, tmp_path: Path, run: Run) -> None:
     path = saved("nested", tmp_path)
     models = (path,) if command == "bench" else (path, path)
-    done = run("--run-seconds", "0.3", command, *models, "--device", "cpu")
+    done = run("--limit", "run_seconds=0.3", command, *models, "--device", "cpu")
     assert done.code == 3
-    assert "--run-seconds 4 " in done.out + done.err
+    assert "--limit run_seconds=4 " in done.out + done.err
 
 
 def test_a_step_that_runs_the_model_has_them_too(tmp_path: Path, run: Run) -> None:
@@ -110,7 +110,7 @@ def test_a_step_that_runs_the_model_has_them_too(tmp_path: Path, run: Run) -> No
         *("--set", "limits.run_seconds=0.3"),
     )
     assert done.code == 3
-    assert "--run-seconds 4 " in done.out + done.err
+    assert "--limit run_seconds=4 " in done.out + done.err
     assert not out.exists()
 
 

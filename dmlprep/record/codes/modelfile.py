@@ -29,15 +29,15 @@ ROWS: dict[str, Code] = {
     "DP013": Code(
         "onnx's own code needs too much time or memory for the model",
         "error",
-        "look for a size or a constant that is far too large; it may take more with dmlprep --onnx-seconds 60 "
-        "--onnx-memory 4096 COMMAND",
+        "look for a size or a constant that is far too large; to allow more: dmlprep --limit onnx_seconds=60 "
+        "--limit onnx_bytes=4294967296 COMMAND",
     ),
     "DP016": Code("beyond the bounds of what is read", "error", "export a smaller model"),
     "DP017": Code("no outputs", "error", "name the values that it is to give as outputs, and export it again"),
     "DP014": Code(
         "too much would be made of the model",
         "error",
-        "raise the limit where the model is to be trusted: --made-bytes, --made-nodes, or [limits] in a recipe",
+        "raise the limit if you trust the model: dmlprep --limit NAME=N COMMAND, or [limits] in a recipe",
     ),
     "DP015": Code("an input was changed while it was used", "error", "run again when nothing writes to it any more"),
     "DP018": Code("a shape noted inside the graph contradicts its nodes", "note"),
