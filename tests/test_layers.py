@@ -330,7 +330,7 @@ def test_documents_are_decoded_by_one_function() -> None:
     doors = {
         "files/given.py",  # the two functions
         "genai/document.py",  # as onnxruntime-genai reads its config: duplicate keys, places of errors; bounded itself
-        "genai/json_text.py",  # edits the text of a document that genai/document.py has read
+        "genai/dml_config.py",  # edits a document that genai/document.py has read, and keeps numbers as text
         "model/pinned.py",  # a note in a model, of values that may be a million numbers
         "passes/frame.py",  # its own options, encoded in the same line
         "engines/reader_process.py",  # a worker: what the parent wrote

@@ -1,4 +1,4 @@
-"""genai_config.json for DirectML, and for the CPU: the user's text with what has to be another, and nothing else.
+"""genai_config.json for DirectML, and for the CPU: the user's document with the changes that are needed.
 
 What onnxruntime-genai 0.12.2 and 0.18.0 read of the options of ``dml`` is ``device_index``, ``luid`` and, in 0.18,
 ``enable_graph_capture`` (src/ep/dml/session_options.cpp, and the libraries of both packages).
@@ -6,11 +6,12 @@ What onnxruntime-genai 0.12.2 and 0.18.0 read of the options of ``dml`` is ``dev
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import json
+import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from dmlprep.genai.json_text import JsonText
 from dmlprep.record import Finding, finding
 
 __all__ = ["DmlOptions", "for_cpu", "for_dml"]
@@ -41,106 +42,144 @@ def for_dml(text: str, options: DmlOptions, *, capture: bool, why_not: str, grou
     Returns:
         the text, and findings on what was changed.
     """
-    document, found = JsonText(text), list[Finding]()
+    found: list[Finding] = []
     capture = capture if options.graph_capture is None else options.graph_capture
     if not capture:
         reason = "--no-graph-capture" if options.graph_capture is False else why_not
         found.append(finding("DP874", f"graph capture is off: {reason}"))
-    for section in sorted(_sections(document.get([])), key=len):
-        within = [*section, "session_options"]
-        captured = ("1" if capture else "0") if section[-1] == "decoder" else ""
-        _provider(document, within, options, captured, found)
-        if document.get([*within, "enable_mem_pattern"]) is True:
-            document.set([*within, "enable_mem_pattern"], False)
-            text = "enable_mem_pattern is false now: DirectML's provider allows no memory pattern"
-            found.append(finding("DP875", f"{_shown(within)}: {text}"))
+    document, layout = _read(text)
+    for path, section in sorted(_sections(document), key=lambda one: len(one[0])):
+        session = _object(section, "session_options")
+        where = ".".join([*path, "session_options"])
+        captured = ("1" if capture else "0") if path[-1:] == ["decoder"] else ""
+        _provider(session, f"{where}.provider_options", options, captured, found)
+        if session.get("enable_mem_pattern") is True:
+            session["enable_mem_pattern"] = False
+            change = "enable_mem_pattern is false now: DirectML's provider allows no memory pattern"
+            found.append(finding("DP875", f"{where}: {change}"))
     if grouped:
-        _search(document, found)
-    return document.text, found
+        _search(_object(document, "search"), found)
+    return layout.render(document), found
 
 
-def _provider(
-    document: JsonText, within: Sequence[str | int], options: DmlOptions, captured: str, found: list[Finding]
-) -> None:
-    """Make ``dml`` the only provider of a session; what its object says besides stays.
+def _provider(session: dict[str, Any], where: str, options: DmlOptions, captured: str, found: list[Finding]) -> None:
+    """Make ``dml`` the only provider of a session; other keys of its object stay.
 
     Args:
-        captured: what ``enable_graph_capture`` is to say, which genai asks of the decoder alone; empty for nothing.
+        captured: the value of ``enable_graph_capture``, which genai reads of the decoder alone; empty for none.
     """
-    path = [*within, "provider_options"]
-    listed = document.get(path)
-    entries = listed if isinstance(listed, list) else []
-    names = [name for entry in entries if isinstance(entry, Mapping) for name in entry]
-    others = [name for name in names if not _is_dml(name)]
+    listed = session.get("provider_options")
+    entries = [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
+    others = [name for entry in entries for name in entry if not _is_dml(name)]
     if others:
-        text = f"{_shown(path)}: {', '.join(dict.fromkeys(map(str, others)))} is not asked any more, dml is"
-        found.append(finding("DP875", text))
-    ours = ([*path, i, name] for i, e in enumerate(entries) if isinstance(e, Mapping) for name in e if _is_dml(name))
-    place = next(ours, None)
+        found.append(finding("DP875", f"{where}: {', '.join(dict.fromkeys(others))} is not asked any more, dml is"))
+    ours = next(((entry, name) for entry in entries for name in entry if _is_dml(name)), None)
     wanted: dict[str, Any] = {"enable_graph_capture": captured} if captured else {}
     if options.device_index is not None:
         wanted["device_index"] = str(options.device_index)
-    if place is None or others:
-        kept = document.get(place) if place is not None else {}
-        document.set(path, [{"dml": {**(kept if isinstance(kept, Mapping) else {}), **wanted}}])
-        return
-    for name, value in wanted.items():
-        document.set([*place, name], value)
+    if ours is None or others:
+        dml = _object(*ours) if ours else {}
+        session["provider_options"] = [{"dml": {**dml, **wanted}}]
+    elif wanted:
+        _object(*ours).update(wanted)
 
 
-def _search(document: JsonText, found: list[Finding]) -> None:
+def _search(search: dict[str, Any], found: list[Finding]) -> None:
     """What DirectML's GroupQueryAttention needs of the search (DP649)."""
-    shared = ["search", "past_present_share_buffer"]
-    if document.get(shared) is not True:
-        document.set(shared, True)
+    if search.get("past_present_share_buffer") is not True:
+        search["past_present_share_buffer"] = True
         text = "past_present_share_buffer is true now: DirectML reads the cache only where both are one memory"
         found.append(finding("DP875", f"search: {text}"))
-    if document.remove(["search", "chunk_size"]):
+    if "chunk_size" in search:
+        del search["chunk_size"]
         text = "chunk_size is gone: DirectML computes several tokens behind a cache as if there were none"
         found.append(finding("DP875", f"search: {text}"))
 
 
 def for_cpu(text: str) -> str:
     """The configuration for the CPU: no session asks for a provider. All else stays."""
-    document = JsonText(text)
-    for section in _sections(document.get([])):
-        path = [*section, "session_options", "provider_options"]
-        if document.get(path):
-            document.set(path, [])
-    return document.text
+    document, layout = _read(text)
+    sessions = (section.get("session_options") for _, section in _sections(document))
+    asking = [session for session in sessions if isinstance(session, dict) and session.get("provider_options")]
+    for session in asking:
+        session["provider_options"] = []
+    return layout.render(document) if asking else text
 
 
-def _sections(document: Any) -> Iterator[list[str | int]]:
-    """Where the configuration has options of sessions; always for the decoder, unless it is a pipeline."""
+@dataclass(frozen=True)
+class _Layout:
+    """How a JSON text is laid out, in the way of ``json.dump``, as genai's builder writes its files.
+
+    Attributes:
+        before, after: the text around the document.
+        indent: of one level; ``None`` for a document in one line.
+    """
+
+    before: str
+    after: str
+    indent: str | None
+    newline: str
+
+    def render(self, document: dict[str, Any]) -> str:
+        """The document as text: keys in their order, numbers as they were written."""
+        text = json.dumps(document, ensure_ascii=False, indent=self.indent)
+        text = re.sub(r'"\\u0000([^"]*)"', r"\1", text).replace("\n", self.newline)
+        return f"{self.before}{text}{self.after}"
+
+
+_INDENT = re.compile(r"\{\r?\n([ \t]*)")
+
+_NUMBER = "\0"
+"""Before a number, which is kept as text: Python refuses to read one of thousands of digits, and writes 1.00 as 1.0. No
+string has this character: a text with an escape of four digits has been refused (DP843)."""
+
+_DECODER = json.JSONDecoder(parse_int=_NUMBER.__add__, parse_float=_NUMBER.__add__)
+
+
+def _read(text: str) -> tuple[dict[str, Any], _Layout]:
+    """The object of a text that ``read_document`` has accepted. The last of duplicate keys counts."""
+    start = len(text) - len(text.lstrip(" \t\r\n"))
+    document, end = _DECODER.raw_decode(text, start)
+    broken = _INDENT.match(text, start)
+    newline = "\r\n" if "\r\n" in text else "\n"
+    return document, _Layout(text[:start], text[end:], broken[1] if broken else None, newline)
+
+
+def _object(parent: dict[str, Any], key: str) -> dict[str, Any]:
+    """The object at ``key``; a new one where the key is missing or has another value."""
+    value = parent.get(key)
+    if not isinstance(value, dict):
+        value = parent[key] = {}
+    return value
+
+
+def _sections(document: dict[str, Any]) -> Iterator[tuple[list[str], dict[str, Any]]]:
+    """The sections with session options, and where each is; always the decoder, unless it is a pipeline."""
     yield from _below(document, [], 0)
-    model = document.get("model", {}) if isinstance(document, Mapping) else {}
-    decoder = model.get("decoder") if isinstance(model, Mapping) else None
-    plain = isinstance(decoder, Mapping) and not decoder.get("pipeline")
-    if plain and isinstance(decoder, Mapping) and not isinstance(decoder.get("session_options"), Mapping):
-        yield ["model", "decoder"]
+    model = document.get("model")
+    decoder = model.get("decoder") if isinstance(model, dict) else None
+    if not isinstance(decoder, dict) or decoder.get("pipeline"):
+        return
+    if not isinstance(decoder.get("session_options"), dict):
+        yield ["model", "decoder"], decoder
 
 
 _DEPTH = 8
 """Of sections in one another; a stage of a decoder's pipeline is at five."""
 
 
-def _below(value: Any, path: list[str | int], depth: int) -> Iterator[list[str | int]]:
+def _below(value: Any, path: list[str], depth: int) -> Iterator[tuple[list[str], dict[str, Any]]]:
     if depth > _DEPTH:
         return
-    if isinstance(value, Mapping):
-        if isinstance(value.get("session_options"), Mapping):
-            yield path
-        for name, inner in value.items():
-            if name != "session_options":
-                yield from _below(inner, [*path, name], depth + 1)
-    elif isinstance(value, list):
-        for index, inner in enumerate(value):
-            yield from _below(inner, [*path, index], depth + 1)
+    if isinstance(value, dict):
+        if isinstance(value.get("session_options"), dict):
+            yield path, value
+        rows: Iterable[tuple[Any, Any]] = ((key, inner) for key, inner in value.items() if key != "session_options")
+    else:
+        rows = enumerate(value) if isinstance(value, list) else ()
+    for key, inner in rows:
+        yield from _below(inner, [*path, str(key)], depth + 1)
 
 
-def _is_dml(name: object) -> bool:
-    return str(name).lower().removesuffix("executionprovider") == "dml"
-
-
-def _shown(path: Sequence[str | int]) -> str:
-    return ".".join(map(str, path))
+def _is_dml(name: str) -> bool:
+    return name.lower().removesuffix("executionprovider") == "dml"

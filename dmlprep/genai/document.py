@@ -13,7 +13,7 @@ from dmlprep.errors import InputError
 from dmlprep.files import Unfit, decode_text, explain, meant, read_given
 from dmlprep.record import Finding, finding
 
-__all__ = ["Document", "JsonObject", "read_document", "whole_number"]
+__all__ = ["Document", "JsonObject", "read_document"]
 
 _BYTES = 16 << 20
 _DEPTH = 32
@@ -80,7 +80,7 @@ def read_document(path: Path, *, code: str = "DP840", limit: int = _BYTES) -> Do
         raise refuse(f"objects and lists are more than {_DEPTH} deep in one another", "check that it is the right file")
     try:
         root, end = json.JSONDecoder(
-            object_pairs_hook=_pairs, parse_int=whole_number, parse_constant=_no_number
+            object_pairs_hook=_pairs, parse_int=_whole_number, parse_constant=_no_number
         ).raw_decode(text, len(text) - len(text.lstrip(_SPACE)))
     except json.JSONDecodeError as error:
         raise refuse(f"not JSON: {error.msg} in line {error.lineno}, column {error.colno}", "mend that line") from error
@@ -99,7 +99,7 @@ def _pairs(pairs: list[tuple[str, Any]]) -> JsonObject:
     return made
 
 
-def whole_number(text: str) -> int | float:
+def _whole_number(text: str) -> int | float:
     """A whole number as it is read: Python refuses one of thousands of digits."""
     return int(text) if len(text) <= _DIGITS else float(text)
 

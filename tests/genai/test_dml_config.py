@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+
 from dmlprep.genai.dml_config import DmlOptions, for_cpu, for_dml
 
 CPU = """{
@@ -122,3 +124,35 @@ def test_for_the_cpu_no_provider_is_left() -> None:
     _, _, text = written(CPU, DmlOptions(1))
     assert for_cpu(text) == CPU
     assert for_cpu(CPU) == CPU
+
+
+def test_a_file_of_the_builder_keeps_its_bytes() -> None:
+    document = json.loads(CPU)
+    document["search"] |= {"length_penalty": 1e-05, "temperature": 0.1, "max_length": 2**70, "unknown": ["é", {}, []]}
+    text = json.dumps(document, indent=4, ensure_ascii=False)
+    _, _, made = written(text)
+    asked = '"provider_options": [\n                    {\n                        "dml": {\n'
+    assert asked in made
+    assert for_cpu(made) == text
+
+
+@pytest.mark.parametrize("indent", [None, 0, 2, "\t"])
+@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+def test_indent_and_line_ends_stay(indent: Any, newline: str) -> None:
+    text = json.dumps(json.loads(CPU), indent=indent).replace("\n", newline) + newline
+    _, _, made = written(text)
+    assert made != text
+    assert for_cpu(made) == text
+
+
+def test_numbers_stay_as_they_are_written() -> None:
+    numbers = f"[1.00, 1E5, -0.0, 1e999, {'9' * 5000}]"
+    text = CPU.replace('"type"', f'"x": {numbers},\n        "type"')
+    made, _ = for_dml(text, DmlOptions(), capture=True, why_not="", grouped=False)
+    for number in numbers.strip("[]").split(", "):
+        assert f" {number}" in made
+
+
+def test_of_duplicate_keys_the_last_counts() -> None:
+    _, _, made = written(CPU.replace('"top_p": 1.0', '"top_p": 0.5, "top_p": 1.0'))
+    assert made == written(CPU)[2]
