@@ -1,4 +1,4 @@
-"""Distil runs on DirectML into ``dmlprep/targets/data/conformance.json``, and hold the quirks to them.
+"""Distil runs on DirectML into ``tests/quirks/conformance.json``, and hold the quirks to them.
 
 Run by maintainers when a release comes out, with its runtime installed::
 
@@ -36,7 +36,7 @@ from dmlprep.quirks.page import releases
 from dmlprep.targets import Target, find_target
 
 TOP = Path(__file__).resolve().parent.parent
-DATA = TOP / "dmlprep" / "targets" / "data"
+DATA = TOP / "tests" / "quirks" / "conformance.json"
 PAGES = TOP / "docs" / "codes"
 
 UNEXPLAINED = {
@@ -149,7 +149,7 @@ def measured(quirk: Quirk, shown: dict[str, dict[str, list[str]]], cases: dict[s
 def main(folder: Path) -> int:
     models = {case.name: case.model for case in collect_testcases(None) if case.model is not None}
     shown: dict[str, dict[str, list[str]]] = json.loads((folder / "quirks.json").read_text())
-    known = json.loads((DATA / "conformance.json").read_text(encoding="utf-8"))
+    known = json.loads(DATA.read_text(encoding="utf-8"))
     heads: dict[str, dict[str, Any]] = known["releases"]
     cases: dict[str, dict[str, list[Any]]] = {
         release: {name: rows[release] for name, rows in known["faults"].items() if release in rows} for release in heads
@@ -208,7 +208,7 @@ def write(heads: dict[str, dict[str, Any]], cases: dict[str, dict[str, list[Any]
         '"faults": {\n' + ",\n".join(lines) + "\n}",
         '"unexplained": {\n' + ",\n".join(f"{json.dumps(n)}: {json.dumps(w)}" for n, w in explained.items()) + "\n}\n}",
     ]
-    (DATA / "conformance.json").write_text(",\n".join(text) + "\n", encoding="utf-8")
+    DATA.write_text(",\n".join(text) + "\n", encoding="utf-8")
 
 
 def rewrite(measured_on: dict[str, tuple[str, ...]]) -> None:

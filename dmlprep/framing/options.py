@@ -6,7 +6,7 @@ from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 
-__all__ = ["MODES", "MOST_NUMBERS", "MOST_SIDE", "DetectOptions", "Mode", "PictureOptions", "ResultOptions", "Size"]
+__all__ = ["MOST_NUMBERS", "MOST_SIDE", "DetectOptions", "Mode", "PictureOptions", "ResultOptions", "Size"]
 
 Mode: TypeAlias = Literal[
     "pillow-nearest",
@@ -22,8 +22,6 @@ Mode: TypeAlias = Literal[
 ]
 """Whose resize it is, and which: Pillow's ``Resampling``, OpenCV's ``INTER_``. Pillow's average when they shrink, of
 OpenCV's only ``area`` does."""
-
-MODES: tuple[Mode, ...] = Mode.__args__  # type: ignore[attr-defined]
 
 MOST_SIDE = 16384
 """Pixels of one side: what a texture of Direct3D has at most."""

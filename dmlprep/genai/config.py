@@ -91,18 +91,15 @@ class GenaiConfig:
             section: with or without ``model.`` before it (``decoder``, ``decoder.pipeline.embeds``).
         """
         place = f"{section_place(section)}.session_options"
-        return list(_providers(place, self._section(section).get("session_options")))
+        return list(_providers(place, self.section(section).get("session_options")))
 
     def session_options(self, section: str) -> Mapping[str, Any]:
         """A section's own session options; empty without, where onnxruntime-genai takes the decoder's."""
-        found = self._section(section).get("session_options")
+        found = self.section(section).get("session_options")
         return found if isinstance(found, Mapping) else {}
 
     def section(self, section: str) -> Mapping[str, Any]:
         """The object of a model's section (``decoder``, ``decoder.pipeline.NAME``); empty where there is none."""
-        return self._section(section)
-
-    def _section(self, section: str) -> Mapping[str, Any]:
         name = section.removeprefix("model.")
         head, mark, stage = name.partition(".pipeline.")
         table = self.table(f"model.{head}")

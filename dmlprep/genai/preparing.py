@@ -16,7 +16,7 @@ from typing import Literal
 import msgspec
 
 from dmlprep._version import __version__
-from dmlprep.engines.genai_builder import Builder, build, check_source, find_builder
+from dmlprep.engines.genai_builder import build, check_source, find_builder
 from dmlprep.errors import CheckNotRun, InputError, ModelRefused, ToolFailed
 from dmlprep.files import Unfit, decode_text, read_given, unreadable, unwritable
 from dmlprep.files.links import check_inside
@@ -173,7 +173,7 @@ def _built(run: _Run, place: Path) -> GenaiFolder:
     request.observer.told(f"genai's builder makes the models ({request.precision}; {versions})")
     run.facts.builder = BuilderFacts(request.precision, dict(builder.versions))
     run.source.take(named)
-    _build(request, place, builder)
+    build(request.source, place, builder, request.precision, limit=request.time_limit)
     carried = [
         path
         for path in named
@@ -183,10 +183,6 @@ def _built(run: _Run, place: Path) -> GenaiFolder:
     ]
     copy_files(carried, request.source, place)
     return open_folder(place)
-
-
-def _build(request: GenaiRequest, place: Path, builder: Builder) -> None:
-    build(request.source, place, builder, request.precision, limit=request.time_limit)
 
 
 def _make(run: _Run, given: GenaiFolder, staging: Path, out: FolderOut, began: float) -> None:

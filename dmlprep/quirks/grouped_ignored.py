@@ -5,7 +5,7 @@ from __future__ import annotations
 from dmlprep.quirks.quirk import Match, Quirk
 from dmlprep.targets.facts import NodeFacts
 
-_PAST_KEY, _TOTAL, _BIAS, _SINK = 3, 6, 10, 11
+_TOTAL, _BIAS, _SINK = 6, 10, 11
 
 
 def _matches(node: NodeFacts) -> str | Match:

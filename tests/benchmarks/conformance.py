@@ -23,7 +23,6 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -240,7 +239,7 @@ MEANING = {
 
 def releases_section() -> str:
     """What scripts/make_conformance_data.py found to be DirectML's fault, release by release."""
-    data = json.loads((resources.files("dmlprep.targets") / "data" / "conformance.json").read_text())
+    data = json.loads((Path(__file__).parents[1] / "quirks" / "conformance.json").read_text())
     codes = {quirk.id: quirk.code for quirk in quirks()}
     releases = list(data["releases"])
     lines = ["", "## Release by release", "", DATA_TEXT, ""]

@@ -20,7 +20,7 @@ import argparse
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import onnx_ir as ir
@@ -29,7 +29,7 @@ from PIL import Image
 from dmlprep import api
 from dmlprep.errors import ModelRefused
 from dmlprep.framing import PictureOptions, resolve, write_frame
-from dmlprep.framing.options import MODES
+from dmlprep.framing.options import Mode
 from dmlprep.model import Model
 from dmlprep.runtime import SessionOptions, open_cpu, open_dml
 
@@ -158,13 +158,13 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("packages", type=Path)
     parser.add_argument("--device", choices=["cpu", "dml"], default="cpu")
     parser.add_argument("--only", choices=["modes", "models"])
-    parser.add_argument("--mode", action="append", choices=MODES)
+    parser.add_argument("--mode", action="append", choices=get_args(Mode))
     asked = parser.parse_args(arguments)
     every = pictures(asked.packages)
     good = True
     with tempfile.TemporaryDirectory() as folder:
         if asked.only != "models":
-            good = _modes(every, asked.device, asked.mode or list(MODES), Path(folder))
+            good = _modes(every, asked.device, asked.mode or list(get_args(Mode)), Path(folder))
         if asked.only != "modes":
             good = _models(every, asked.device, Path(folder)) and good
     return 0 if good else 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 import numpy as np
@@ -11,15 +11,16 @@ from PIL import Image
 
 from dmlprep.errors import ModelRefused
 from dmlprep.framing import resolve
-from dmlprep.framing.options import MODES, Mode, PictureOptions
+from dmlprep.framing.options import Mode, PictureOptions
 from dmlprep.parity.framed import prepared
 from tests.framing.graphs import handing_on, seen
 
+_MODES: tuple[Mode, ...] = get_args(Mode)
 _SIZES = ((97, 61), (40, 33), (20, 24), (60, 50), (30, 61))
 """Shrunk by odd factors, by 4/3 (where middles of pixels meet edges), enlarged, halved, one side alone."""
 
 
-@pytest.mark.parametrize("mode", [m for m in MODES if m.startswith("pillow")])
+@pytest.mark.parametrize("mode", [m for m in _MODES if m.startswith("pillow")])
 @pytest.mark.parametrize("size", _SIZES)
 def test_bytes_are_those_of_pillow(mode: Mode, size: tuple[int, int]) -> None:
     _, given, found = seen({"size": size, "resize": mode, "scale": 255}, (1, 3, 30, 25))
@@ -27,7 +28,7 @@ def test_bytes_are_those_of_pillow(mode: Mode, size: tuple[int, int]) -> None:
     assert np.array_equal(found[0], np.moveaxis(np.asarray(picture), -1, 0))
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", _MODES)
 @pytest.mark.parametrize("size", _SIZES)
 @pytest.mark.parametrize("kind", ["uint8", "float32"])
 def test_every_mode_is_as_its_reference(mode: Mode, size: tuple[int, int], kind: str) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import warnings
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from dmlprep.placement.reading import read_facts
 from dmlprep.quirks import Quirk, find_quirks, quirks
 from dmlprep.targets import find_target
 
-DATA: dict[str, Any] = json.loads((resources.files("dmlprep.targets") / "data" / "conformance.json").read_text())
+DATA: dict[str, Any] = json.loads(Path(__file__).with_name("conformance.json").read_text())
 FAULTS: dict[str, dict[str, list[Any]]] = DATA["faults"]
 PAGES = Path(__file__).resolve().parents[2] / "docs" / "codes"
 

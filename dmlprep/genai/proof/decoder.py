@@ -142,11 +142,6 @@ class Decoder:
         row: Array = self._run([token])[-1]
         return row
 
-    def rewind(self, past: int) -> None:
-        """Go back to ``past`` tokens; only where the cache is shared, of which nothing is lost."""
-        assert self.names.shared
-        self._past = past
-
     def _run(self, tokens: Sequence[int]) -> Array:
         """Logits [tokens, vocabulary]; some recurrent decoders have room for one token at a time."""
         value = self._inputs.get(self.names.tokens)
