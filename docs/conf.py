@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from sphinx.util.nodes import make_refnode
 
 import dmlprep
+from dmlprep.options import OPTIONS, PrepareOptions
 from dmlprep.passes import CATALOG, find_pass
 from dmlprep.quirks import codes
 
@@ -61,6 +62,8 @@ def _pages_as_links(lines: list[str]) -> None:
 
 def _docstring(app: Sphinx, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
     """Links to pages; and no type of what is returned but that of the signature: it is prose that has a colon."""
+    if obj is PrepareOptions:
+        lines += [f"* ``{option}``: {one.help}" for option, one in OPTIONS.items()]
     _pages_as_links(lines)
     for row, line in enumerate(lines):
         if line.startswith(":rtype: ") and (said := [i for i in range(row) if lines[i].startswith(":returns: ")]):

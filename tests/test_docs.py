@@ -107,7 +107,7 @@ def test_every_recipe_loads_plans_and_is_described() -> None:
         assert recipe.doc.endswith("."), name
         assert make_plan(recipe).target.name in target_names(), name
         for target in target_names():
-            assert make_plan(apply_settings(recipe, [f'target="{target}"'])), (name, target)
+            assert make_plan(apply_settings(recipe, {"target": target})), (name, target)
 
 
 def test_links_lead_somewhere() -> None:

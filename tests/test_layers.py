@@ -25,6 +25,7 @@ FLOORS: dict[str, int] = {
     "analysis": 2,
     "covering": 2,
     "targets": 2,
+    "options": 5,
     "rewriting": 3,
     "quirks": 3,
     "fused": 3,

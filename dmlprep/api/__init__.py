@@ -1,6 +1,6 @@
 """The whole public surface: what the command line does to models, records, recipes and projects, from Python.
 
-``check``, ``check_releases``, ``verify_placement`` and ``explain`` look at a model; ``plan_model`` says what
+``check``, ``check_releases`` and ``explain`` look at a model; ``plan_model`` says what
 ``prepare`` would do to it; ``prepare`` makes it ready, ``prepare_buckets`` at several sizes, which ``read_sizes`` and
 ``cover_sizes`` find in a log, and ``tune`` finds the recipe for that; ``compare`` and ``bisect`` hold two models
 against each other, ``bench`` times them, and ``make_feeds`` makes inputs for that; ``pack_kit``, ``verify_kit`` and
@@ -21,8 +21,8 @@ on Linux, ``gpus`` list the GPUs; ``limits`` says how much may be made of a mode
 Paths may be strings or ``pathlib.Path``. Errors are ``dmlprep.errors.DmlprepError`` and say what, where and how to fix.
 """
 
-from dmlprep.api.arguments import Device, Feeds, Metric, Progress
-from dmlprep.api.checking import check, check_releases, explain, limits, plan_model, verify_placement
+from dmlprep.api.arguments import Progress
+from dmlprep.api.checking import check, check_releases, explain, limits, plan_model
 from dmlprep.api.comparing import bench, bisect, compare
 from dmlprep.api.covering import cover_sizes, read_sizes
 from dmlprep.api.devices import adapters, find_target, gpus, list_targets
@@ -38,13 +38,16 @@ from dmlprep.api.projects import ProjectRun, build_snippet, init_project, prepar
 from dmlprep.api.recipes import list_recipes, plan, recipe_text, validate_recipe
 from dmlprep.api.records import read_record, render_record, write_depfile, write_record
 from dmlprep.api.tuning import choose_kit, tune
+from dmlprep.options import Device, Feeds, Metric, PrepareOptions, Session
 
 __all__ = [
     "Device",
     "Feeds",
     "Metric",
+    "PrepareOptions",
     "Progress",
     "ProjectRun",
+    "Session",
     "adapters",
     "bench",
     "bisect",
@@ -85,7 +88,6 @@ __all__ = [
     "validate_recipe",
     "verify_kit",
     "verify_package",
-    "verify_placement",
     "write_depfile",
     "write_nupkg",
     "write_record",

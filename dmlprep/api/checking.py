@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Unpack
 
 import msgspec
 
 from dmlprep.api.recipes import plan
 from dmlprep.errors import UsageError
+from dmlprep.options import AdapterKeywords, Session
 from dmlprep.record import RunRecord
 from dmlprep.record.printable import printable
 
 if TYPE_CHECKING:
     from dmlprep.model.pinned import Value
+    from dmlprep.placement.report import Examined
     from dmlprep.record.outlook import Outlook
 
-__all__ = ["check", "check_releases", "explain", "limits", "plan_model", "verify_placement"]
+__all__ = ["check", "check_releases", "examine", "explain", "limits", "plan_model"]
 
 
 def plan_model(
@@ -27,7 +29,7 @@ def plan_model(
     *,
     pins: Mapping[str, Value] | None = None,
     target: str | None = None,
-    settings: Sequence[str] = (),
+    settings: Mapping[str, Any] | None = None,
 ) -> Outlook:
     """Say what ``prepare`` would do to a model: sizes to give, nodes that come to DirectML, fused graphs, copies.
 
@@ -64,9 +66,15 @@ def plan_model(
 
 
 def check(
-    path: str | Path, *, target: str = "latest", fail_on_cpu: bool = False, vram: str | int | None = None
+    path: str | Path,
+    *,
+    target: str = "latest",
+    fail_on_cpu: bool = False,
+    verify: bool = False,
+    vram: str | int | None = None,
+    **where: Unpack[AdapterKeywords],
 ) -> RunRecord:
-    """Say what of a model DirectML runs; edits and runs nothing.
+    """Say what of a model DirectML runs; edits nothing, and runs nothing unless ``verify`` asks a session.
 
     >>> record = dmlprep.check("model.onnx")
     >>> (record.exit_code, record.facts.placement.dml_nodes)
@@ -76,60 +84,77 @@ def check(
         path: the model; never modified.
         target: a name of ``dmlprep target list``.
         fail_on_cpu: compute that would run on the CPU makes the exit code 1; shape arithmetic may run there.
+        verify: ask a real DirectML session where it runs each node, and compare.
         vram: memory that the device has (``4GB``, or bytes): needing more is an error, and not knowing makes the exit
             code 3.
+        where: ``device_id``, ``adapter`` or ``gpu`` of the session, as in ``Session``.
 
     Returns:
         the record: findings, under ``facts.placement`` the summary of where the nodes go, and under
-        ``facts.memory`` the memory that a session needs. ``exit_code`` is 1 where a finding is an error.
+        ``facts.memory`` the memory that a session needs. ``exit_code`` is 1 where a finding is an error, or where
+        the session runs a node elsewhere.
 
     Raises:
         InputError: the model cannot be read.
-        UsageError: unknown target, or ``fail_on_cpu`` for one whose kernels are not known.
+        UsageError: unknown target, ``fail_on_cpu`` or ``verify`` for one whose kernels are not known, or ``adapter``
+            names no adapter, or several.
+        CheckNotRun: no DirectML session can be had here.
+    """
+    return examine(path, target, fail_on_cpu=fail_on_cpu, verify=verify, vram=vram, **where)[0].record
+
+
+def check_releases(path: str | Path) -> dict[str, RunRecord]:
+    """``check`` for each DirectML release, oldest first: which one runs how much of a model?
+
+    >>> {name: record.exit_code for name, record in dmlprep.check_releases("model.onnx").items()}["ort-1.24"]
+    0
+
+    Args:
+        path: the model; never modified.
+
+    Returns:
+        the records by the releases' names.
+
+    Raises:
+        InputError: the model cannot be read.
+    """
+    return {row.target.name: row.record for row in examine(path, "all")}
+
+
+def examine(
+    path: str | Path,
+    target: str = "latest",
+    *,
+    fail_on_cpu: bool = False,
+    verify: bool = False,
+    vram: str | int | None = None,
+    **where: Unpack[AdapterKeywords],
+) -> list[Examined]:
+    """``check`` with the placement of each node.
+
+    Args:
+        target: as in ``check``; ``all``: every release, oldest first.
+        path, fail_on_cpu, verify, vram, where: as in ``check``.
+
+    Returns:
+        for each release its record and placement.
+
+    Raises:
+        InputError, UsageError, CheckNotRun: as in ``check``.
     """
     from dmlprep.compiled import door
 
     door.start()  # it gets ready while modules are imported here
     from dmlprep.memory import vram_bytes
     from dmlprep.pipeline.check import check_model
-    from dmlprep.targets import find_target
+    from dmlprep.targets import find_target, target_names
 
+    if target == "all" and verify:
+        raise UsageError("--verify compares with the one release that is installed", fix="leave out --target all")
+    targets = [find_target(name) for name in (target_names() if target == "all" else [target])]
+    session = Session(**where).open("dml" if verify else "cpu")
     has = None if vram is None else vram_bytes(vram)
-    return check_model(Path(path), [find_target(target)], fail_on_cpu=fail_on_cpu, vram=has)[0].record
-
-
-def verify_placement(
-    path: str | Path,
-    *,
-    target: str = "latest",
-    device_id: int | None = None,
-    adapter: str | None = None,
-    gpu: str | None = None,
-) -> RunRecord:
-    """As ``check``, and ask a real DirectML session where it runs each node, and how long each takes.
-
-    Args:
-        path, target: as in ``check``.
-        device_id, adapter, gpu: as in ``prepare``.
-
-    Returns:
-        the record of ``check`` with the session's verdict: ``passed`` where every node is where ``check`` says. Else
-        ``exit_code`` is 1.
-
-    Raises:
-        InputError: the model cannot be read.
-        UsageError: unknown target, one whose kernels are not known, or ``adapter`` names no adapter, or several.
-        CheckNotRun: no DirectML session can be had here.
-    """
-    from dmlprep.compiled import door
-
-    door.start()  # it gets ready while modules are imported here
-    from dmlprep.pipeline.check import check_model
-    from dmlprep.runtime import SessionOptions, choose_adapter, choose_gpu
-    from dmlprep.targets import find_target
-
-    session = SessionOptions(device_id=choose_adapter(adapter, device_id, on="dml"), gpu=choose_gpu(gpu, on="dml"))
-    return check_model(Path(path), [find_target(target)], verify=True, session=session)[0].record
+    return check_model(Path(path), targets, fail_on_cpu=fail_on_cpu, verify=verify, session=session, vram=has)
 
 
 def explain(what: str | Path, *, node: str | None = None, target: str = "latest") -> str:
@@ -213,28 +238,3 @@ def limits(
         raise UsageError(f"a limit is wrong: {error}", where="limits", fix="see docs/foreign-models.md") from error
     with limited(found), door.limited(door.other_limits(onnx_seconds, onnx_bytes)):
         yield
-
-
-def check_releases(path: str | Path) -> dict[str, RunRecord]:
-    """``check`` for each DirectML release, oldest first: which one runs how much of a model?
-
-    >>> {name: record.exit_code for name, record in dmlprep.check_releases("model.onnx").items()}["ort-1.24"]
-    0
-
-    Args:
-        path: the model; never modified.
-
-    Returns:
-        the records by the releases' names.
-
-    Raises:
-        InputError: the model cannot be read.
-    """
-    from dmlprep.compiled import door
-
-    door.start()  # it gets ready while modules are imported here
-    from dmlprep.pipeline.check import check_model
-    from dmlprep.targets import find_target, target_names
-
-    rows = check_model(Path(path), [find_target(name) for name in target_names()])
-    return {row.target.name: row.record for row in rows}

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
-from dmlprep.api.arguments import Feeds, Metric, Progress, user_metric
+from dmlprep.api.arguments import Progress, user_metric
+from dmlprep.options import AdapterKeywords, Feeds, Metric, Session
 from dmlprep.record import Verdict
 from dmlprep.record.aliases import SessionDevice
 
@@ -24,9 +25,6 @@ def compare(
     *,
     feeds: Feeds = (),
     device: SessionDevice = "cpu",
-    device_id: int | None = None,
-    adapter: str | None = None,
-    gpu: str | None = None,
     tolerance: str = "auto",
     sizes: Mapping[str, int] | None = None,
     seeds: int = 2,
@@ -35,6 +33,7 @@ def compare(
     measures: Mapping[str, str] | None = None,
     metric: str | Metric | None = None,
     metric_bound: float | None = None,
+    **where: Unpack[AdapterKeywords],
 ) -> Verdict:
     """Compare the outputs of ``candidate`` on a device with those of ``reference`` on the CPU.
 
@@ -45,7 +44,7 @@ def compare(
         reference: the original, which runs on the CPU.
         candidate: what came of it.
         device: where the candidate runs.
-        feeds, device_id, adapter, gpu: as in ``prepare``.
+        feeds: as in ``prepare``.
         tolerance: name of a tolerance (docs/parity.md); ``auto`` is FP16's where the candidate holds FP16 weights.
         sizes: sizes for free dimensions, by name.
         seeds: how many seeded feeds where none are given.
@@ -54,6 +53,7 @@ def compare(
             ``policy``, as applications of Windows ML do.
         measures: outputs that are another kind than their makers tell: ``elements``, ``map``, ``classes``, ``logits``.
         metric, metric_bound: as in ``prepare``.
+        where: ``device_id``, ``adapter`` or ``gpu``, as in ``Session``.
 
     Returns:
         the verdict: ``passed``, ``failed``, ``not-proven`` or ``not-run``, with the device that answered.
@@ -65,19 +65,13 @@ def compare(
     """
     from dmlprep.parity.yardstick import Yardstick
     from dmlprep.pipeline.proof import compare_models
-    from dmlprep.runtime import SessionOptions, choose_adapter, choose_gpu
 
     return compare_models(
         Path(reference),
         Path(candidate),
         feeds=feeds,
         device=device,
-        session=SessionOptions(
-            device_id=choose_adapter(adapter, device_id, on=device),
-            gpu=choose_gpu(gpu, on=device),
-            time_limit=time_limit,
-            open_by=open_by,
-        ),
+        session=Session(**where).open(device, time_limit=time_limit, open_by=open_by),
         tolerance=tolerance,
         sizes=dict(sizes or {}),
         seeds=seeds,
@@ -91,9 +85,6 @@ def bisect(
     *,
     feeds: Feeds = (),
     device: SessionDevice | None = None,
-    device_id: int | None = None,
-    adapter: str | None = None,
-    gpu: str | None = None,
     tolerance: str = "auto",
     sizes: Mapping[str, int] | None = None,
     optimization: Optimization = "all",
@@ -104,6 +95,7 @@ def bisect(
     force: bool = False,
     along: bool = False,
     progress: Progress = lambda share, text: None,
+    **where: Unpack[AdapterKeywords],
 ) -> Bisection:
     """Find the first node at which ``candidate`` on a device and ``reference`` on the CPU differ, on the same input.
 
@@ -116,7 +108,7 @@ def bisect(
         candidate: with one model, that model is the candidate as well: where does the device differ from the CPU?
         feeds: as in ``prepare``; the first one is used, a seeded one where there is none.
         device: where the candidate runs; ``None`` is ``dml`` for one model, ``cpu`` for two.
-        device_id, adapter, gpu: as in ``prepare``.
+        where: ``device_id``, ``adapter`` or ``gpu``, as in ``Session``.
         tolerance, sizes: as in ``compare``.
         optimization: graph optimisation level of the candidate's sessions.
         unfused: DirectML runs each node by itself.
@@ -141,7 +133,6 @@ def bisect(
     """
     from dmlprep.parity import load_feeds
     from dmlprep.parity.bisect import bisect as run
-    from dmlprep.runtime import SessionOptions, choose_adapter, choose_gpu
 
     on = device or ("dml" if candidate is None else "cpu")
     return run(
@@ -150,13 +141,7 @@ def bisect(
         load_feeds(feeds) or None,
         device=on,
         tolerance=tolerance,
-        session=SessionOptions(
-            optimization=optimization,
-            unfused=unfused,
-            device_id=choose_adapter(adapter, device_id, on=on),
-            gpu=choose_gpu(gpu, on=on),
-            time_limit=time_limit,
-        ),
+        session=Session(**where).open(on, optimization=optimization, unfused=unfused, time_limit=time_limit),
         sizes=sizes,
         matrix=matrix,
         out=Path(out) if out is not None else None,
@@ -170,15 +155,13 @@ def bench(
     *models: str | Path,
     feeds: Feeds = (),
     device: SessionDevice = "cpu",
-    device_id: int | None = None,
-    adapter: str | None = None,
-    gpu: str | None = None,
     pins: Mapping[str, int] | None = None,
     sizes: Mapping[str, int] | None = None,
     seconds: float = 10.0,
     runs: int = 10,
     time_limit: float = 600.0,
     progress: Progress = lambda share, text: None,
+    **where: Unpack[AdapterKeywords],
 ) -> Bench:
     """Time models on a device, in turn and on the same inputs (docs/speed.md).
 
@@ -190,7 +173,7 @@ def bench(
         models: all of them are loaded at once, each in a worker of its own. One may come twice.
         feeds: as in ``prepare``; the first one is used, a seeded one where there is none.
         device: where they run.
-        device_id, adapter, gpu: as in ``prepare``.
+        where: ``device_id``, ``adapter`` or ``gpu``, as in ``Session``.
         pins: sizes that the sessions override, by dimension name or by ``input:axis``; made feeds have them too.
         sizes: sizes for free dimensions of made feeds, by name; the sessions know nothing of them.
         seconds: for the timed runs of all models together.
@@ -210,7 +193,6 @@ def bench(
     from dmlprep.compiled import door
 
     door.start()  # it gets ready while modules are imported here
-    from dmlprep.runtime import SessionOptions, choose_adapter, choose_gpu
     from dmlprep.speed import BenchRequest
     from dmlprep.speed import bench as run
 
@@ -219,11 +201,7 @@ def bench(
             [Path(model) for model in models],
             feeds,
             device,
-            SessionOptions(
-                device_id=choose_adapter(adapter, device_id, on=device),
-                gpu=choose_gpu(gpu, on=device),
-                time_limit=time_limit,
-            ),
+            Session(**where).open(device, time_limit=time_limit),
             dict(pins or {}),
             dict(sizes or {}),
             seconds,

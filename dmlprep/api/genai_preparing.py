@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from dmlprep.record.aliases import SessionDevice
 
@@ -24,7 +24,7 @@ def genai_prepare(
     precision: Literal["fp16", "int4"] = "fp16",
     recipe: str | Path = "",
     target: str = "",
-    settings: Sequence[str] = (),
+    settings: Mapping[str, Any] | None = None,
     device_index: int | None = None,
     graph_capture: bool | None = None,
     fallback: Literal["", "cpu"] = "",
@@ -87,7 +87,7 @@ def genai_prepare(
             recipe=str(recipe),
             precision=precision,
             target=target,
-            settings=settings,
+            settings=settings or {},
             options=DmlOptions(device_index, graph_capture),
             fallback=fallback == "cpu",
             force=force,

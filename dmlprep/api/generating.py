@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
-from dmlprep.api.arguments import Progress
-from dmlprep.record.aliases import SessionDevice
+from dmlprep.options import AdapterKeywords, Session
+from dmlprep.record.aliases import Progress, SessionDevice
 
 if TYPE_CHECKING:
     from dmlprep.record.generation import GenaiProof
@@ -24,13 +24,11 @@ def genai_compare(
     text_tokens: int = 512,
     steps: int = 16,
     device: SessionDevice = "cpu",
-    device_id: int | None = None,
-    adapter: str | None = None,
-    gpu: str | None = None,
     tolerance: str = "auto",
     time_limit: float = 600.0,
     genai: bool = True,
     progress: Progress = lambda share, text: None,
+    **where: Unpack[AdapterKeywords],
 ) -> GenaiProof:
     """Compare a prepared folder of a language model with its original, token by token.
 
@@ -46,7 +44,7 @@ def genai_compare(
         text_tokens: how much of it is used.
         steps: tokens behind each prompt, given one by one with the cache.
         device: where the prepared folder is to be proved; with ``dml`` it runs on the CPU as well, for information.
-        device_id, adapter, gpu: as in ``prepare``.
+        where: ``device_id``, ``adapter`` or ``gpu``, as in ``Session``.
         tolerance: ``auto``, ``fp32``, ``fp16``, ``int8`` or ``int4`` (docs/language-models.md).
         time_limit: seconds for one load or run.
         genai: whether onnxruntime-genai writes with both folders too, where it is installed.
@@ -65,7 +63,6 @@ def genai_compare(
     door.start()  # it gets ready while modules are imported here
     from dmlprep.genai import open_folder
     from dmlprep.genai.proof import ProofRequest, prove
-    from dmlprep.runtime import SessionOptions, choose_adapter, choose_gpu
 
     return prove(
         open_folder(Path(original)),
@@ -77,11 +74,7 @@ def genai_compare(
             steps=steps,
             device=device,
             tolerance=tolerance,
-            session=SessionOptions(
-                device_id=choose_adapter(adapter, device_id, on=device),
-                gpu=choose_gpu(gpu, on=device),
-                time_limit=time_limit,
-            ),
+            session=Session(**where).open(device, time_limit=time_limit),
             genai=genai,
             progress=progress,
         ),

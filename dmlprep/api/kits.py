@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dmlprep.api.arguments import Feeds, Metric, Progress, user_metric
+from dmlprep.api.arguments import Progress, user_metric
+from dmlprep.options import Feeds, Metric
 from dmlprep.record import Verdict
 
 if TYPE_CHECKING:

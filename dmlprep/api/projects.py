@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from dmlprep.api.preparing import prepare
 from dmlprep.errors import DmlprepError, UsageError
+from dmlprep.options import PrepareKeywords
 from dmlprep.record import RunRecord
 
 if TYPE_CHECKING:
@@ -118,7 +119,7 @@ def prepare_project(
     models: Sequence[str | Path] = (),
     out: str | Path | None = None,
     observer: Observer | None = None,
-    **options: Any,
+    **options: Unpack[PrepareKeywords],
 ) -> ProjectRun:
     """``prepare`` for the models of a project file, each with what the file says of it.
 
@@ -131,7 +132,7 @@ def prepare_project(
         models: these alone, whether the file names them or not.
         out: as in ``prepare``, over what the file says; of several models, each has a folder of its name in it.
         observer: as in ``prepare``.
-        options: others of ``prepare``, over what the file says; ``pins`` are added by name, ``settings`` come last.
+        options: others of ``prepare``, over those of the file; ``pins`` and ``settings`` add up by name.
 
     Returns:
         the record of each model; one that cannot be read does not stop the others.
@@ -141,7 +142,7 @@ def prepare_project(
             result goes.
         TypeError: ``prepare`` has no such option.
     """
-    from dmlprep.project import defaults_for, own_models, result_places
+    from dmlprep.project import add, defaults_for, own_models, result_places
 
     found = read_project(project)
     if found is None:
@@ -149,12 +150,10 @@ def prepare_project(
     wanted = [Path(one) for one in models] or own_models(found)
     done = ProjectRun()
     for model, place in result_places(wanted, Path(out) if out is not None else None, found).items():
-        theirs = defaults_for(found, model)
-        given: dict[str, Any] = {**theirs.given, **options}
-        given["pins"] = {**theirs.pins, **options.get("pins", {})}
-        given["settings"] = [*theirs.settings, *options.get("settings", ())]
+        both: Any = {**(theirs := defaults_for(found, model).options), **options}
+        both |= {name: add(theirs[name], both[name]) for name in ("pins", "settings") if name in theirs}
         try:
-            done.records[model] = prepare(model, out=place, observer=observer, **given)
+            done.records[model] = prepare(model, out=place, observer=observer, **both)
         except DmlprepError as error:
             done.errors[model] = error
     return done

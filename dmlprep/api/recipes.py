@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -20,7 +20,7 @@ def plan(
     *,
     pins: Mapping[str, Value] | None = None,
     target: str | None = None,
-    settings: Sequence[str] = (),
+    settings: Mapping[str, Any] | None = None,
 ) -> Plan:
     """Read a recipe and check all its steps and their options; no model is opened.
 
@@ -29,7 +29,7 @@ def plan(
         pins: sizes by dimension name (``batch``) or input and axis (``pixel_values:0``), in elements; values by input
             and a colon (``sr:``), as a number, a truth value, a text, or lists of them.
         target: a name of ``dmlprep target list`` in place of the recipe's.
-        settings: overrides as on the command line (``step.fp16.keep_io=false``).
+        settings: values of recipe fields that go over the recipe's (``{"step.fp16.keep_io": False}``).
 
     Returns:
         the steps in the order they run, with their options and the target.
@@ -40,7 +40,7 @@ def plan(
     """
     from dmlprep.recipe import apply_settings, load_recipe, make_plan
 
-    loaded = apply_settings(load_recipe(str(recipe)), list(settings))
+    loaded = apply_settings(load_recipe(str(recipe)), settings or {})
     if target is not None:
         loaded = msgspec.structs.replace(loaded, target=target)
     return make_plan(loaded, dict(pins or {}))

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
-from dmlprep.api.arguments import Device, Feeds, Metric, dml_session, user_metric
+from dmlprep.api.arguments import user_metric
 from dmlprep.errors import UsageError
+from dmlprep.options import Feeds, Metric, Session, SessionKeywords
 
 if TYPE_CHECKING:
     from dmlprep.model.pinned import Value
@@ -24,18 +25,13 @@ def tune(
     recipes: Sequence[str | Path] = ("@static-fp32", "@vision-fp16"),
     pins: Mapping[str, Value] | None = None,
     target: str | None = None,
-    settings: Sequence[str] = (),
+    settings: Mapping[str, Any] | None = None,
     io: Literal["keep", "half", "any"] = "keep",
     only_directml: bool = False,
     offline: bool = False,
     search_seconds: float = 60.0,
     top: int = 3,
     feeds: Feeds = (),
-    device: Device = "auto",
-    device_id: int | None = None,
-    adapter: str | None = None,
-    gpu: str | None = None,
-    require_dml: bool = False,
     metric: str | Metric | None = None,
     metric_bound: float | None = None,
     bench: bool = False,
@@ -45,6 +41,7 @@ def tune(
     key: str | Path | None = None,
     force: bool = False,
     observer: Observer | None = None,
+    **where: Unpack[SessionKeywords],
 ) -> Tuned:
     """Find the recipe that suits a model best: candidates are ranked, the best are proved, and timed (docs/tune.md).
 
@@ -58,7 +55,7 @@ def tune(
         offline: rank by placement alone; nothing is proved.
         search_seconds: after these the ranking tries no more.
         top: how many candidates are proved at most; the first that passes is taken, unless ``bench`` asks for times.
-        feeds, device, device_id, adapter, gpu, require_dml, metric, metric_bound: as in ``prepare``.
+        feeds, metric, metric_bound: as in ``prepare``.
         bench: prove ``top`` candidates, and time those that pass on DirectML beside the input. Times choose, unless
             they are those of a device that computes on the CPU.
         bench_seconds: for the timed runs of all.
@@ -68,6 +65,7 @@ def tune(
         key: as in ``pack_kit``.
         force: replace ``out`` and ``kit``.
         observer: as in ``prepare``.
+        where: the device, as the fields of ``Session``.
 
     Returns:
         the candidates, best first, and the one that was chosen; ``recipe`` is its TOML. ``exit_code`` is 0 where one
@@ -92,7 +90,8 @@ def tune(
             check_output(Path(written), force=force)
     if kit is not None and offline:
         raise UsageError("a kit holds what was proved", where="kit, offline", fix="leave one of the two out")
-    session, proof = dml_session(device, device_id, adapter, gpu, require_dml)
+    session = Session(**where)
+    proof = session.proof
     bases = base_recipes([str(recipe) for recipe in recipes], target, settings)
     found = run(
         TuneRequest(
@@ -105,7 +104,7 @@ def tune(
             not offline,
             top,
             load_feeds(feeds),
-            session,
+            session.open(),
             lambda plan: user_metric(metric, metric_bound, plan, observer),
             proof,
             bench_seconds if bench else None,

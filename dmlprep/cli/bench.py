@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dmlprep.bounds import MOST_RUNS
+from dmlprep.bounds import MOST_RUNS, MOST_SECONDS
+from dmlprep.cli.numbers import Number
 from dmlprep.cli.options import (
-    adapter_options,
-    feeds_option,
+    ADAPTER,
     format_option,
-    gpu_option,
+    prepare_options,
     quiet_option,
     read_sizes,
-    seconds_option,
     sizes_option,
     time_limit_option,
 )
@@ -29,12 +28,11 @@ __all__ = ["command"]
 
 @click.command("bench")
 @click.argument("models", nargs=-1, required=True, type=click.Path(path_type=Path))
-@feeds_option
+@prepare_options("feeds")
 @click.option(
     "--device", type=click.Choice(["cpu", "dml"]), default="cpu", show_default=True, help="Where the models run."
 )
-@adapter_options
-@gpu_option
+@prepare_options(*ADAPTER)
 @click.option(
     "-p",
     "--pin",
@@ -44,7 +42,14 @@ __all__ = ["command"]
     help="Size that the sessions override, by name (batch=1) or by input and axis (x:0=1).",
 )
 @sizes_option
-@seconds_option("--seconds", "Timed runs of all models together.")
+@click.option(
+    "--seconds",
+    type=Number(0, MOST_SECONDS),
+    default=10.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Timed runs of all models together.",
+)
 @click.option(
     "--runs",
     type=click.IntRange(1, MOST_RUNS),

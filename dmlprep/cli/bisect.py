@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dmlprep.cli.options import (
-    adapter_options,
-    feeds_option,
+    ADAPTER,
     format_option,
-    gpu_option,
     optimization_option,
+    prepare_options,
     quiet_option,
     read_sizes,
     sizes_option,
@@ -40,14 +39,13 @@ __all__ = ["command"]
     show_default=True,
     help="Folder for the model of the nodes, its inputs and expected outputs, a script and an issue text.",
 )
-@feeds_option
+@prepare_options("feeds")
 @click.option(
     "--device",
     type=click.Choice(["cpu", "dml"]),
     help="Where CANDIDATE runs; REFERENCE runs on the CPU. Default: dml for one model, cpu for two.",
 )
-@adapter_options
-@gpu_option
+@prepare_options(*ADAPTER)
 @click.option(
     "--tolerance",
     default="auto",

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from dmlprep.cli.completing import targets
 from dmlprep.cli.options import (
-    adapter_options,
+    ADAPTER,
     format_option,
     given_models,
-    gpu_option,
     models_argument,
+    prepare_options,
     quiet_option,
-    vram_option,
 )
 from dmlprep.cli.output import echo, echo_commands, echo_lines, print_error, print_json_text
-from dmlprep.cli.project import project_options, target_of, the_project, vram_of
+from dmlprep.cli.project import file_options, project_options, the_project
 from dmlprep.record.printable import printable
 
 if TYPE_CHECKING:
@@ -39,9 +38,7 @@ __all__ = ["command"]
 )
 @click.option("--fail-on-cpu", is_flag=True, help="Exit 1 when compute would run on the CPU; shape arithmetic may.")
 @click.option("--verify", is_flag=True, help="Ask a real DirectML session as well, and compare.")
-@vram_option
-@adapter_options
-@gpu_option
+@prepare_options("vram", *ADAPTER)
 @project_options
 @quiet_option
 @format_option("text", "json", "sarif", "github")
@@ -51,13 +48,11 @@ def command(
     fail_on_cpu: bool,
     verify: bool,
     vram: str | None,
-    device_id: int | None,
-    adapter: str | None,
-    gpu: str | None,
     project_file: Path | None,
     no_project: bool,
     quiet: bool,
     output_format: str,
+    **where: Any,
 ) -> int:
     """Say what of each MODEL DirectML runs, and why not the rest. Edits nothing, reads no weights.
 
@@ -69,32 +64,20 @@ def command(
     Exit codes: 0 good; 1 a finding is an error, or what an option asks for does not hold; 2 bad input; 3 DirectML did
     not answer. Of several models the worst, in this order: 70, 2, 1, 3, 0; each is checked.
     """
-    from dmlprep.compiled import door
-
-    door.start()  # it gets ready while modules are imported here
-    from dmlprep.errors import DmlprepError, UsageError
-    from dmlprep.memory import vram_bytes
-    from dmlprep.pipeline.check import check_model
+    from dmlprep.api.checking import examine
+    from dmlprep.errors import DmlprepError
     from dmlprep.record.fleet import worst
-    from dmlprep.runtime import SessionOptions, choose_adapter, choose_gpu
-    from dmlprep.targets import find_target, target_names
 
-    every = target_name == "all"
-    if every and verify:
-        raise UsageError("--verify compares with the one release that is installed", fix="leave out --target all")
-    on = "dml" if verify else "cpu"
-    session = SessionOptions(device_id=choose_adapter(adapter, device_id, on=on), gpu=choose_gpu(gpu, on=on))
     project = the_project(project_file, no_project)
     checked: list[list[Examined]] = []
     code = 0
     paths = given_models(models)
     for path in paths:
         try:
-            name = target_name or target_of(project, path)
-            said = vram or vram_of(project, path)
-            has = vram_bytes(said) if said is not None else None
-            targets = [find_target(one) for one in (target_names() if every else [name])]
-            rows = check_model(path, targets, fail_on_cpu=fail_on_cpu, verify=verify, session=session, vram=has)
+            theirs = file_options(project, path)
+            target = target_name or theirs.get("target", "latest")
+            has = vram or theirs.get("vram")
+            rows = examine(path, target, fail_on_cpu=fail_on_cpu, verify=verify, vram=has, **where)
         except DmlprepError as error:
             if len(paths) == 1:
                 raise
@@ -111,7 +94,7 @@ def command(
 
         echo_lines(checked_line(rows[-1].record, rows[-1].placement) for rows in checked)
     else:
-        _show(checked, output_format, every=every, several=len(paths) > 1)
+        _show(checked, output_format, every=target_name == "all", several=len(paths) > 1)
     return code
 
 

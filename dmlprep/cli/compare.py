@@ -9,11 +9,10 @@ import click
 
 from dmlprep.bounds import MOST_FEEDS
 from dmlprep.cli.options import (
-    adapter_options,
-    feeds_option,
+    ADAPTER,
+    METRIC,
     format_option,
-    gpu_option,
-    metric_options,
+    prepare_options,
     quiet_option,
     read_sizes,
     sizes_option,
@@ -27,7 +26,7 @@ __all__ = ["command"]
 @click.command("compare")
 @click.argument("reference", type=click.Path(path_type=Path))
 @click.argument("candidate", type=click.Path(path_type=Path))
-@feeds_option
+@prepare_options("feeds")
 @click.option(
     "--device",
     type=click.Choice(["cpu", "dml"]),
@@ -35,8 +34,7 @@ __all__ = ["command"]
     show_default=True,
     help="Where CANDIDATE runs; REFERENCE runs on the CPU.",
 )
-@adapter_options
-@gpu_option
+@prepare_options(*ADAPTER)
 @click.option(
     "--tolerance",
     default="auto",
@@ -51,7 +49,7 @@ __all__ = ["command"]
     metavar="OUTPUT=KIND",
     help="How an output is read: elements, map, classes or logits; seen in what makes it else.",
 )
-@metric_options
+@prepare_options(*METRIC)
 @click.option(
     "--open-by",
     type=click.Choice(["provider", "device", "policy"]),

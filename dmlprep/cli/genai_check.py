@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from dmlprep.cli.completing import targets
-from dmlprep.cli.options import format_option, quiet_option, vram_option
+from dmlprep.cli.options import format_option, prepare_options, quiet_option
 from dmlprep.cli.output import echo, echo_commands, echo_lines, print_json_text
 
 __all__ = ["command"]
@@ -23,7 +23,7 @@ __all__ = ["command"]
     shell_complete=targets,
     help="DirectML release (dmlprep target list). Default: latest.",
 )
-@vram_option
+@prepare_options("vram")
 @quiet_option
 @format_option("text", "json", "sarif", "github")
 def command(folder: Path, target_name: str, vram: str | None, quiet: bool, output_format: str) -> int:

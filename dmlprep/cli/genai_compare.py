@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from dmlprep.cli.options import adapter_options, format_option, gpu_option, quiet_option, time_limit_option
+from dmlprep.cli.options import ADAPTER, format_option, prepare_options, quiet_option, time_limit_option
 from dmlprep.cli.output import print_json, progress_line, unheard
 
 __all__ = ["command"]
@@ -41,8 +41,7 @@ __all__ = ["command"]
     show_default=True,
     help="Where PREPARED is to be proved; ORIGINAL runs on the CPU.",
 )
-@adapter_options
-@gpu_option
+@prepare_options(*ADAPTER)
 @click.option(
     "--tolerance",
     type=click.Choice(["auto", "fp32", "fp16", "int8", "int4"]),

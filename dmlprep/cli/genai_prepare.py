@@ -10,7 +10,7 @@ import click
 
 from dmlprep.bounds import MOST_ADAPTERS
 from dmlprep.cli.completing import recipes, targets
-from dmlprep.cli.options import format_option, quiet_option, time_limit_option, vram_option
+from dmlprep.cli.options import format_option, prepare_options, quiet_option, time_limit_option
 from dmlprep.cli.output import echo, print_json_text
 
 if TYPE_CHECKING:
@@ -37,9 +37,7 @@ __all__ = ["command"]
     shell_complete=recipes,
     help="A recipe in place of @llm-fp16 and @llm-int4.",
 )
-@click.option(
-    "--set", "settings", multiple=True, metavar="FIELD=VALUE", help="Override a recipe field: step.opset.version=21."
-)
+@prepare_options("settings", settings="Override a recipe field: step.opset.version=21.")
 @click.option(
     "--target",
     default="",
@@ -84,7 +82,7 @@ __all__ = ["command"]
 )
 @click.option("--text", type=click.Path(path_type=Path), help="A text file, UTF-8, for the perplexity.")
 @click.option("--tolerance", default="auto", show_default=True, metavar="NAME", help="fp32, fp16, int8 or int4.")
-@vram_option
+@prepare_options("vram")
 @click.option("--force", is_flag=True, help="Replace what an earlier run wrote there.")
 @click.option("--record", "record_to", type=click.Path(path_type=Path), help="Write the record here as well.")
 @quiet_option

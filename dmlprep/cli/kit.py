@@ -10,11 +10,10 @@ import click
 from dmlprep.bounds import MOST_FEEDS, MOST_RUNS
 from dmlprep.cli.groups import PackGroup
 from dmlprep.cli.options import (
-    adapter_options,
-    feeds_option,
+    METRIC,
     format_option,
-    metric_options,
     optimization_option,
+    prepare_options,
     quiet_option,
     read_sizes,
     sizes_option,
@@ -45,7 +44,7 @@ def command() -> None:
     help="What the expected outputs are computed by, on the CPU. By default the original that the run.json beside "
     "MODEL names; MODEL itself where there is none.",
 )
-@feeds_option
+@prepare_options("feeds")
 @click.option("--tolerance", default="", metavar="NAME", help="Named tolerance; that of run.json, else auto.")
 @sizes_option
 @click.option(
@@ -58,7 +57,7 @@ def command() -> None:
     metavar="DIM=SIZE",
     help="Free-dimension override of the session, by name.",
 )
-@adapter_options
+@prepare_options("device_id", "adapter")
 @click.option("--disable-metacommands", is_flag=True, help="DirectML's own shaders in place of the vendor's.")
 @optimization_option("Graph optimisation level.")
 @click.option(
@@ -142,7 +141,7 @@ def pack(
 )
 @click.option("-o", "--out", type=click.Path(path_type=Path), help="File for the recipe that was found (.toml).")
 @click.option("--key", type=click.Path(path_type=Path), help="Your own key, as for verify.")
-@metric_options
+@prepare_options(*METRIC)
 @click.option("--force", is_flag=True, help="Replace the recipe.")
 @quiet_option
 @format_option("text", "json")
@@ -175,7 +174,7 @@ def choose(result: Path, out: Path | None, quiet: bool, output_format: str, **op
     help="Your own key: refuse a kit that was not packed with it, and a result not signed with that kit's run key.",
 )
 @click.option("--require-dml", is_flag=True, help="Exit 3 unless DirectML ran.")
-@metric_options
+@prepare_options(*METRIC)
 @quiet_option
 @format_option("text", "json")
 def verify(result: Path, require_dml: bool, quiet: bool, output_format: str, **options: Any) -> int:

@@ -8,35 +8,32 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from dmlprep.bounds import MOST_ADAPTERS, MOST_SECONDS, MOST_SIZE, MOST_VALUE
+from dmlprep.bounds import MOST_SECONDS, MOST_SIZE
 from dmlprep.cli.completing import recipes, targets
 from dmlprep.cli.numbers import Number
 from dmlprep.errors import UsageError
 from dmlprep.files import Unfit, is_pattern, matching
+from dmlprep.options import OPTIONS, Option, PrepareOptions
 
 if TYPE_CHECKING:
     from dmlprep.model.pinned import Value
 
 __all__ = [
-    "adapter_options",
-    "device_options",
-    "feeds_option",
+    "ADAPTER",
+    "DEVICE",
+    "METRIC",
+    "RECIPE",
     "format_option",
     "given_models",
-    "gpu_option",
-    "metric_options",
     "models_argument",
     "optimization_option",
+    "prepare_options",
     "quiet_option",
     "read_bucket",
     "read_pins",
     "read_sizes",
-    "recipe_options",
-    "seconds_option",
-    "settings_options",
     "sizes_option",
     "time_limit_option",
-    "vram_option",
 ]
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -70,126 +67,64 @@ def given_models(paths: tuple[Path, ...]) -> list[Path]:
     return found
 
 
-def settings_options(function: F) -> F:
-    """``--pin``, ``--set``, ``--target``."""
-    for option in (
-        click.option(
-            "--target",
-            metavar="NAME",
-            shell_complete=targets,
-            help="DirectML release to prepare for (dmlprep target list).",
-        ),
-        click.option(
-            "--set",
-            "settings",
-            multiple=True,
-            metavar="FIELD=VALUE",
-            help="Override a recipe field: step.fp16.keep_io=false.",
-        ),
-        click.option(
-            "-p",
-            "--pin",
-            "pins",
-            multiple=True,
-            metavar="DIM=SIZE",
-            help="Fix a dimension, by name (batch=1) or by input and axis (pixel_values:0=1), or the value of an input "
-            "(sr:=16000).",
-        ),
-    ):
-        function = option(function)
-    return function
+ADAPTER = ("device_id", "adapter", "gpu")
+DEVICE = ("device", *ADAPTER, "require_dml")
+METRIC = ("metric", "metric_bound")
+RECIPE = ("recipe", "pins", "settings", "target")
+"""Options that go together, by their names in ``dmlprep.options``."""
 
 
-def recipe_options(function: F) -> F:
-    """``--recipe``, ``--pin``, ``--set``, ``--target``."""
-    return click.option(
-        "-r",
-        "--recipe",
-        default="@static-fp32",
-        show_default=True,
-        metavar="NAME",
-        shell_complete=recipes,
-        help="Built-in recipe (@vision-fp16; dmlprep recipe list) or a .toml file.",
-    )(settings_options(function))
+def prepare_options(*names: str, **helps: str) -> Callable[[F], F]:
+    """Options of ``dmlprep.options``, in this order.
+
+    Args:
+        helps: other words for ``--help``, by the option's name.
+    """
+
+    def decorate(function: F) -> F:
+        for name in reversed(names):
+            function = _click_option(name, OPTIONS[name], helps.get(name))(function)
+        return function
+
+    return decorate
 
 
-def feeds_option(function: F) -> F:
-    """``--feeds``."""
-    return click.option(
-        "--feeds",
-        multiple=True,
-        metavar="WHAT",
-        help="Inputs to prove with: an .npz, NAME=file.npy, a folder of .npz or .npy, or an ONNX test_data_set folder; "
-        "dmlprep feeds makes them.",
-    )(function)
+def _click_option(name: str, one: Option, text: str | None) -> Callable[[F], F]:
+    more: dict[str, Any] = {"help": text or one.help, "metavar": one.metavar, "show_default": one.shows_default}
+    default = getattr(_DEFAULTS, name)
+    if one.kind is bool:
+        more["is_flag"] = True
+    elif one.kind in (list, dict):
+        more["multiple"] = True
+        more["callback"] = _READ.get(name)
+    elif one.choices:
+        more["type"] = click.Choice(one.choices)
+    elif one.kind is int:
+        least, most = (None if bound is None else int(bound) for bound in (one.least, one.most))
+        more["type"] = click.IntRange(least, most)
+    elif one.kind is float:
+        more["type"] = Number(one.least, one.most)
+    if one.bare is not None:
+        more |= {"is_flag": False, "flag_value": one.bare}
+    if one.kind not in (list, dict) and default is not None:
+        more["default"] = default
+    if one.completes:
+        more["shell_complete"] = {"recipes": recipes, "targets": targets}[one.completes]
+    return click.option(*(one.flags or (f"--{name.replace('_', '-')}",)), name, **more)
 
 
-def adapter_options(function: F) -> F:
-    """``--device-id`` and ``--adapter``."""
-    number = click.option(
-        "--device-id",
-        type=click.IntRange(0, MOST_ADAPTERS),
-        metavar="N",
-        help="DirectML adapter by its number in DXGI's order (dmlprep doctor --adapters).",
-    )
-    name = click.option(
-        "--adapter",
-        metavar="NAME",
-        help="DirectML adapter by its vendor (NVIDIA, AMD, Intel, Qualcomm) or by a part of its name.",
-    )
-    return number(name(function))
+def _read_pins(context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> dict[str, Value]:
+    return read_pins(values)
 
 
-def gpu_option(function: F) -> F:
-    """``--gpu``."""
-    return click.option(
-        "--gpu",
-        is_flag=False,
-        flag_value="auto",
-        metavar="[NAME|auto]",
-        help="On Linux: run DirectML on this GPU, by its vendor, a part of its name or its number (dmlprep runtime "
-        "status), and exit 3 where there is none. Without it DirectML computes on the CPU.",
-    )(function)
+def _read_settings(context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> dict[str, Any]:
+    from dmlprep.recipe import read_settings
+
+    return read_settings(values) if values else {}
 
 
-def device_options(function: F) -> F:
-    """``--device``, ``--device-id``, ``--adapter``, ``--gpu``, ``--require-dml``."""
-    for option in (
-        click.option("--require-dml", is_flag=True, help="Exit 3 unless a DirectML session ran."),
-        gpu_option,
-        adapter_options,
-        click.option(
-            "--device",
-            type=click.Choice(["auto", "cpu", "dml"]),
-            default="auto",
-            show_default=True,
-            help="Where to prove it: auto is the CPU, and DirectML where a session can run.",
-        ),
-    ):
-        function = option(function)
-    return function
-
-
-def metric_options(function: F) -> F:
-    """``--metric`` and ``--metric-bound``."""
-    bound = click.option(
-        "--metric-bound",
-        type=Number(-MOST_VALUE, MOST_VALUE),
-        metavar="NUMBER",
-        help="Largest number of --metric that passes.",
-    )
-    name = click.option(
-        "--metric",
-        metavar="FILE.py:FUNCTION",
-        help="Your own measure, which decides in place of the tolerance (docs/parity.md). The file is run.",
-    )
-    return name(bound(function))
-
-
-def vram_option(function: F) -> F:
-    """``--vram``."""
-    says = "Memory that the device has (4GB, 800MB, 4GiB): exit 1 where a session needs more (docs/memory.md)."
-    return click.option("--vram", metavar="SIZE", help=says)(function)
+_READ: dict[str, Callable[..., Any]] = {"pins": _read_pins, "settings": _read_settings}
+_DEFAULTS = PrepareOptions()
 
 
 def sizes_option(function: F) -> F:
@@ -221,13 +156,6 @@ def quiet_option(function: F) -> F:
     """``-q``: what a build or a script wants to read."""
     says = "No progress, and one line where all is well."
     return click.option("-q", "--quiet", is_flag=True, help=says)(function)
-
-
-def seconds_option(name: str, says: str) -> Callable[[F], F]:
-    """How long the timed runs of a measurement last."""
-    return click.option(
-        name, type=Number(0, MOST_SECONDS), default=10.0, show_default=True, metavar="SECONDS", help=says
-    )
 
 
 def format_option(*formats: str) -> Callable[[F], F]:

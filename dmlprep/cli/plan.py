@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dmlprep.cli.options import format_option, quiet_option, read_pins, recipe_options
+from dmlprep.cli.options import RECIPE, format_option, prepare_options, quiet_option
 from dmlprep.cli.output import echo, echo_lines, print_json
 from dmlprep.cli.project import completed, project_options, the_project
 
@@ -19,13 +19,12 @@ __all__ = ["command"]
 
 @click.command("plan")
 @click.argument("model", type=click.Path(path_type=Path), required=False)
-@recipe_options
+@prepare_options(*RECIPE)
 @project_options
 @quiet_option
 @format_option("text", "json")
 def command(
     model: Path | None,
-    pins: tuple[str, ...],
     project_file: Path | None,
     no_project: bool,
     quiet: bool,
@@ -45,11 +44,11 @@ def command(
     from dmlprep import api
 
     if model is None:
-        _show_recipe(api.plan(pins=read_pins(pins), **options), output_format, quiet=quiet)
+        _show_recipe(api.plan(**options), output_format, quiet=quiet)
         return 0
     project = the_project(project_file, no_project)
-    wanted, sizes = completed(project, model, options, read_pins(pins), quiet=quiet or output_format == "json")
-    outlook = api.plan_model(model, pins=sizes, **wanted)
+    wanted = completed(project, model, options, quiet=quiet or output_format == "json")
+    outlook = api.plan_model(model, **wanted)
     if output_format == "json":
         import msgspec
 

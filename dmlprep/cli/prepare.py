@@ -10,24 +10,20 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from dmlprep.cli.options import (
-    device_options,
-    feeds_option,
+    DEVICE,
+    METRIC,
+    RECIPE,
     format_option,
     given_models,
-    metric_options,
+    prepare_options,
     quiet_option,
     read_bucket,
-    read_pins,
-    recipe_options,
-    seconds_option,
-    vram_option,
 )
 from dmlprep.cli.output import echo, echo_commands, print_error, print_json_text
 from dmlprep.cli.project import completed, project_options, the_project
 
 if TYPE_CHECKING:
     from dmlprep.errors import DmlprepError
-    from dmlprep.model.pinned import Value
     from dmlprep.pipeline.buckets import BucketRun
     from dmlprep.project import Project
     from dmlprep.record import RunRecord
@@ -45,7 +41,7 @@ __all__ = ["command"]
     "its name in it. Needed unless the project file says it.",
 )
 @project_options
-@recipe_options
+@prepare_options(*RECIPE)
 @click.option(
     "--bucket",
     "buckets",
@@ -54,25 +50,7 @@ __all__ = ["command"]
     help="Make a static graph of these sizes, beside those of the other buckets and with one data file for all of them "
     "(docs/buckets.md). --pin holds for each; dmlprep buckets finds the sizes in a log.",
 )
-@feeds_option
-@device_options
-@metric_options
-@vram_option
-@click.option(
-    "--bench",
-    is_flag=True,
-    help="Time the result beside MODEL as it came and with its sizes overridden (docs/speed.md). Decides nothing.",
-)
-@seconds_option("--bench-seconds", "Timed runs of --bench, all together.")
-@click.option(
-    "--fresh",
-    is_flag=True,
-    help="Measure on DirectML also where a verdict on equal files is kept (docs/parity.md).",
-)
-@click.option(
-    "--external-data", is_flag=True, help="Write the weights into model.onnx.data, also where they are below 1 GiB."
-)
-@click.option("--force", is_flag=True, help="Replace files that are there.")
+@prepare_options("feeds", *DEVICE, *METRIC, "vram", "bench", "bench_seconds", "fresh", "external_data", "force")
 @click.option(
     "--record",
     "record_to",
@@ -101,7 +79,6 @@ __all__ = ["command"]
 def command(
     models: tuple[Path, ...],
     out: Path | None,
-    pins: tuple[str, ...],
     buckets: tuple[str, ...],
     project_file: Path | None,
     no_project: bool,
@@ -134,7 +111,6 @@ def command(
     from dmlprep.record.fleet import worst
     from dmlprep.record.hints import command_line
 
-    given = read_pins(pins)
     wanted_buckets = [read_bucket(text) for text in buckets]
     project = the_project(project_file, no_project)
     places = result_places(_models(models, project), out, project)
@@ -149,12 +125,15 @@ def command(
             echo(f"{model}:")
         try:
             with ProgressObserver(quiet) as observer:
-                wanted, sizes = completed(project, model, options, given, quiet=quiet)
+                wanted = completed(project, model, options, quiet=quiet)
                 wanted |= {"observer": observer, "command_line": typed}
                 if buckets:
-                    run = _prepared_buckets(model, place, wanted_buckets, given, sizes, wanted)
+                    # They go over what the project file pins.
+                    named = {name for sizes in wanted_buckets for name in sizes} - set(options["pins"])
+                    wanted["pins"] = {name: value for name, value in wanted["pins"].items() if name not in named}
+                    run = api.prepare_buckets(model, out=place, buckets=wanted_buckets, **wanted)
                 else:
-                    record = api.prepare(model, out=place, pins=sizes, **wanted)
+                    record = api.prepare(model, out=place, **wanted)
         except DmlprepError as error:
             if record_to is not None:
                 _write_error(error, model, record_to)
@@ -219,22 +198,6 @@ def _write_error(error: DmlprepError, model: Path, to: Path) -> None:
     record = RunRecord("prepare", str(model), exit_code=error.exit_code, error=RunError.of(error))
     with contextlib.suppress(OutputError):  # the error of the run goes before that of a record that cannot be written
         api.write_record(record, to)
-
-
-def _prepared_buckets(
-    model: Path,
-    out: Path,
-    buckets: list[dict[str, int]],
-    typed: dict[str, Value],
-    pins: dict[str, Value],
-    options: dict[str, Any],
-) -> BucketRun:
-    """Buckets, which go before what the project file pins."""
-    from dmlprep import api
-
-    named = {name for sizes in buckets for name in sizes}
-    common = {name: value for name, value in pins.items() if name in typed or name not in named}
-    return api.prepare_buckets(model, out=out, buckets=buckets, pins=common, **options)
 
 
 def _show_buckets(run: BucketRun, out: Path, quiet: bool, output_format: str) -> None:

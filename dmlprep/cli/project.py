@@ -11,10 +11,9 @@ import click
 from dmlprep.cli.output import echo
 
 if TYPE_CHECKING:
-    from dmlprep.model.pinned import Value
     from dmlprep.project import Project
 
-__all__ = ["completed", "project_options", "target_of", "the_project", "vram_of"]
+__all__ = ["completed", "file_options", "project_options", "the_project"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -44,54 +43,36 @@ def the_project(project_file: Path | None, no_project: bool) -> Project | None:
     return None if found is None else read_project(found)
 
 
-def target_of(project: Project | None, model: Path) -> str:
-    """The target that the project file says for a model; ``latest`` where it says none."""
+def file_options(project: Project | None, model: Path) -> dict[str, Any]:
+    """The options that the project file sets for a model; none where there is no file."""
     if project is None:
-        return "latest"
+        return {}
     from dmlprep.project import defaults_for
 
-    return str(defaults_for(project, model).given.get("target", "latest"))
+    return defaults_for(project, model).options
 
 
-def vram_of(project: Project | None, model: Path) -> str | None:
-    """The memory that the project file says the device has; ``None`` where it says nothing."""
-    if project is None:
-        return None
-    from dmlprep.project import defaults_for
+def completed(project: Project | None, model: Path, options: dict[str, Any], *, quiet: bool = True) -> dict[str, Any]:
+    """The options of a command, completed by those of the project file for a model.
 
-    found = defaults_for(project, model).given.get("vram")
-    return str(found) if found is not None else None
-
-
-def completed(
-    project: Project | None,
-    model: Path,
-    options: dict[str, Any],
-    pins: dict[str, Value],
-    *,
-    quiet: bool = True,
-) -> tuple[dict[str, Any], dict[str, Value]]:
-    """The options and pins of a command with what the project file says of a model.
-
-    What was given on the command line holds: pins by name, settings after those of the file.
+    The command line goes over the file: pins and settings by name, every other option if it was typed.
 
     Args:
-        quiet: do not say what came from the file.
+        quiet: do not print what came from the file.
     """
-    if project is None:
-        return options, pins
     from click.core import ParameterSource
 
-    from dmlprep.project import defaults_for, in_words
+    from dmlprep.options import OPTIONS
+    from dmlprep.project import add, in_words
 
-    found = defaults_for(project, model)
     context = click.get_current_context()
-    typed = {name for name in options if context.get_parameter_source(name) is not ParameterSource.DEFAULT}
-    taken = {name: value for name, value in found.given.items() if name in options and name not in typed}
-    made = {**options, **taken}
-    if "settings" in options:
-        made["settings"] = (*found.settings, *options["settings"])
-    added = {name: value for name, value in found.pins.items() if name not in pins}
-    if not quiet and (said := in_words(taken, added, found.settings if "settings" in options else ())):
-        echo(f"{project.file}: {said}", err=True)
-    return made, {**found.pins, **pins}
+    taken: dict[str, Any] = {}
+    for name, value in file_options(project, model).items():
+        if name in options and OPTIONS[name].kind is dict:
+            taken[name] = {one: held for one, held in value.items() if one not in options[name]}
+        elif name in options and context.get_parameter_source(name) is ParameterSource.DEFAULT:
+            taken[name] = value
+    if project is not None and not quiet and (text := in_words(taken)):
+        echo(f"{project.file}: {text}", err=True)
+    both = {name: add(value, options[name]) for name, value in taken.items() if OPTIONS[name].kind is dict}
+    return {**options, **taken, **both}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dmlprep.cli.options import format_option, gpu_option, quiet_option
+from dmlprep.cli.options import format_option, prepare_options, quiet_option
 from dmlprep.cli.output import echo, echo_lines, print_json
 from dmlprep.errors import CheckNotRun
 
@@ -140,7 +140,7 @@ _PINS = {
 @command.command()
 @click.option("--again", is_flag=True, help="Run the self-test even if its result is known.")
 @click.option("--packages", is_flag=True, help="List Debian's packages too, with versions and digests.")
-@gpu_option
+@prepare_options("gpu")
 @quiet_option
 @format_option("text", "json")
 def status(again: bool, packages: bool, gpu: str | None, quiet: bool, output_format: str) -> None:

@@ -9,16 +9,7 @@ import click
 
 from dmlprep.bounds import MOST_SECONDS
 from dmlprep.cli.numbers import Number
-from dmlprep.cli.options import (
-    device_options,
-    feeds_option,
-    format_option,
-    metric_options,
-    quiet_option,
-    read_pins,
-    seconds_option,
-    settings_options,
-)
+from dmlprep.cli.options import DEVICE, METRIC, format_option, prepare_options, quiet_option
 from dmlprep.cli.output import echo, print_json, say
 from dmlprep.cli.project import completed, project_options, the_project
 
@@ -43,7 +34,7 @@ _MOST_PROVED = 64
     metavar="NAME",
     help="Recipe to start from, built-in or a .toml file; may be given several times. What it says itself stays.",
 )
-@settings_options
+@prepare_options("pins", "settings", "target")
 @click.option(
     "--io",
     type=click.Choice(["keep", "half", "any"]),
@@ -69,11 +60,9 @@ _MOST_PROVED = 64
     metavar="N",
     help="Candidates to prove at most: the first that passes is taken; --bench proves and times all N.",
 )
-@feeds_option
-@device_options
-@metric_options
+@prepare_options("feeds", *DEVICE, *METRIC)
 @click.option("--bench", is_flag=True, help="Time those that passed on DirectML, beside MODEL, and choose by time.")
-@seconds_option("--bench-seconds", "Timed runs of --bench, all together.")
+@prepare_options("bench_seconds")
 @click.option(
     "--kit",
     type=click.Path(path_type=Path),
@@ -88,7 +77,6 @@ _MOST_PROVED = 64
 def command(
     model: Path,
     out: Path | None,
-    pins: tuple[str, ...],
     project_file: Path | None,
     no_project: bool,
     quiet: bool,
@@ -113,8 +101,8 @@ def command(
 
     with ProgressObserver(quiet) as observer:
         project = the_project(project_file, no_project)
-        wanted, sizes = completed(project, model, options, read_pins(pins), quiet=quiet)
-        found = api.tune(model, pins=sizes, out=out, observer=observer, **wanted)
+        wanted = completed(project, model, options, quiet=quiet)
+        found = api.tune(model, out=out, observer=observer, **wanted)
     show_found(found, out, output_format, quiet=quiet)
     if options["kit"] is not None and found.exit_code == 0:
         wrote = f"wrote {options['kit']}; there: extract it, pip install numpy onnxruntime-directml, python run.py"

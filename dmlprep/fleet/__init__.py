@@ -5,7 +5,7 @@ done before; ``run`` gives the rest to an ``engine``, of which ``local`` is one.
 """
 
 from dmlprep.fleet.engine import Ended, Engine, Event, Progress, Started, Task
-from dmlprep.fleet.file import FleetEntry, FleetFile, Rule, read_fleet
+from dmlprep.fleet.file import FleetFile, Rule, read_fleet
 from dmlprep.fleet.local import LocalEngine
 from dmlprep.fleet.matrix import MOST_JOBS, Job, Shard, jobs_of, read_shard, selected, sharded
 from dmlprep.fleet.needs import job_memory, memory_needed, model_bytes, room
@@ -18,7 +18,6 @@ __all__ = [
     "Ended",
     "Engine",
     "Event",
-    "FleetEntry",
     "FleetFile",
     "FleetObserver",
     "FleetRequest",

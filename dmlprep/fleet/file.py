@@ -1,12 +1,14 @@
 """The file of a fleet: what it may say, and what of it is wrong.
 
-Its fields are those of the project file (``project.Entry``), and three that are a list of choices: axes of a matrix.
+Its fields are those of the project file, and three that are a list of choices: axes of a matrix.
 """
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -16,7 +18,7 @@ from dmlprep.model.pinned import Value
 from dmlprep.project import Entry, Reader
 from dmlprep.record.documents import toml_key
 
-__all__ = ["CODE", "FleetEntry", "FleetFile", "Rule", "read_fleet"]
+__all__ = ["CODE", "FleetFile", "Rule", "read_fleet"]
 
 CODE = "DP905"
 _PAGE = "docs/fleet.md"
@@ -25,19 +27,13 @@ _SIZE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 _AXES = {"recipes": "recipe", "targets": "target"}
 
-
-class FleetEntry(Entry, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
-    """What holds for a model, or for all of them: the fields of the project file, and the axes of the matrix.
-
-    Attributes:
-        recipes: a job with each, in place of ``recipe``.
-        targets: a job for each, in place of ``target``.
-        sizes: a job with each; pins by the name of the sizes, which go over ``pins``. ``{}`` takes the axis away.
-    """
-
-    recipes: list[str] | None = None
-    targets: list[str] | None = None
-    sizes: dict[str, dict[str, Value]] | None = None
+_FIELDS: dict[str, Any] = {
+    "recipes": list[str],
+    "targets": list[str],
+    "sizes": dict[str, dict[str, Value]],
+}
+"""Axes of the matrix: recipes in place of ``recipe``, targets in place of ``target``, and pins by the name of the
+sizes, which go over ``pins``; ``sizes = {}`` takes the axis away."""
 
 
 class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -53,7 +49,14 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
     size: str | list[str] = []
 
 
-class FleetFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class _Top(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    models: dict[str, Any]
+    defaults: dict[str, Any] = {}
+    exclude: list[Any] = []
+
+
+@dataclass(frozen=True)
+class FleetFile:
     """A fleet.
 
     Attributes:
@@ -63,10 +66,10 @@ class FleetFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
         file: where it was read.
     """
 
-    defaults: FleetEntry = FleetEntry()
-    models: dict[str, FleetEntry]
-    exclude: list[Rule] = []
-    file: str = ""
+    defaults: Entry
+    models: dict[str, Entry]
+    exclude: list[Rule]
+    file: str
 
     @property
     def folder(self) -> Path:
@@ -79,9 +82,9 @@ class FleetFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
         Raises:
             UsageError: DP905, it is not in the file's folder.
         """
-        if self.defaults.out is None:
+        if "out" not in self.defaults:
             return None
-        return _reader(Path(self.file)).inside(self.folder / self.defaults.out, "defaults.out")
+        return _reader(Path(self.file)).inside(self.folder / self.defaults["out"], "defaults.out")
 
     def files(self, pattern: str) -> list[Path]:
         """The models that a pattern stands for, in the order of their names; absolute.
@@ -111,35 +114,38 @@ def read_fleet(path: Path) -> FleetFile:
     data = reader.document()
     if not isinstance(data.get("models"), dict) or not data["models"]:
         raise reader.wrong("it names no models", 'write [models."models/*.onnx"]; see docs/fleet.md')
-    _check(reader, reader.table(data.get("defaults", {}), FleetEntry, "defaults"), "defaults")
+    defaults = _entry(reader, data.get("defaults", {}), "defaults")
+    models = {}
     for pattern, table in data["models"].items():
         name = f"models.{toml_key(pattern)}"
-        entry = reader.table(table, FleetEntry, name)
-        _check(reader, entry, name)
-        if entry.out is not None:
+        models[pattern] = _entry(reader, table, name)
+        if "out" in models[pattern]:
             raise reader.wrong(f"'{name}.out': a fleet has one folder", "write out under [defaults]")
-    rules = data.get("exclude", [])
-    for number, table in enumerate(rules if isinstance(rules, list) else (), 1):
-        if reader.table(table, Rule, f"exclude {number}") == Rule():
+    rules = []
+    for number, table in enumerate(reader.table(data, _Top).exclude, 1):
+        rules.append(reader.table(table, Rule, f"exclude {number}"))
+        if rules[-1] == Rule():
             raise reader.wrong(f"'exclude {number}' has no field, and would exclude all", "name model, target or size")
-    return reader.table(data, FleetFile, file=str(path))
+    return FleetFile(defaults, models, rules, str(path))
 
 
 def _reader(path: Path) -> Reader:
     return Reader(path, CODE, _PAGE, "file of a fleet")
 
 
-def _check(reader: Reader, entry: FleetEntry, name: str) -> None:
-    """What types do not tell."""
+def _entry(reader: Reader, data: object, name: str) -> Entry:
+    """A table with options and axes."""
+    entry = reader.entry(data, name=name, axes=_FIELDS)
     for many, one in _AXES.items():
-        choices = getattr(entry, many)
-        if choices is not None and getattr(entry, one) is not None:
+        choices = entry.get(many)
+        if choices is not None and one in entry:
             raise reader.wrong(f"'{name}' has both {one} and {many}", f"write one of the two: {many} is a list of them")
         if choices is not None and (not choices or len(set(choices)) < len(choices)):
             raise reader.wrong(f"'{name}.{many}' is empty or names one twice", "name each once, or leave it out")
-    for size, pins in (entry.sizes or {}).items():
+    for size, pins in entry.get("sizes", {}).items():
         if not _SIZE_NAME.fullmatch(size):
             fix = "use letters, digits, '-', '_' and '.': it becomes the name of a folder"
             raise reader.wrong(f"'{name}.sizes': {size!r} cannot be the name of sizes", fix)
         if not pins:
             raise reader.wrong(f"'{name}.sizes.{size}' pins nothing", "write { height = 320, width = 320 }")
+    return entry

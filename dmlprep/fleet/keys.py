@@ -19,7 +19,8 @@ from dmlprep.errors import UsageError
 from dmlprep.files.links import check_inside
 from dmlprep.fleet.digests import Digests
 from dmlprep.fleet.matrix import Job
-from dmlprep.recipe import Plan, apply_settings, device_settings, load_recipe, make_plan
+from dmlprep.options import Session
+from dmlprep.recipe import Plan, apply_settings, load_recipe, make_plan
 from dmlprep.record.documents import canonical
 from dmlprep.record.origin import origin
 from dmlprep.record.own_code import code_digest
@@ -31,6 +32,10 @@ __all__ = ["Keys", "feed_files", "key_of", "metric_of", "versions_here"]
 
 _MOST_FEED_FILES = 20_000
 """Files of one folder of feeds."""
+
+
+_LOOKED_INTO = {"feeds", "metric", "metric_bound", "device", "require_dml"}
+"""Options of which a key has more than their values, or what they do to the plan."""
 
 
 class Keys:
@@ -52,9 +57,10 @@ class Keys:
         Raises:
             UsageError: the recipe, a setting or the target is wrong, or the pins fit no step.
         """
-        wanted = canonical([job.recipe, job.target, job.settings, job.pins, _asked(job)])
+        proof = _proof(job)
+        wanted = canonical([job.recipe, job.target, list(job.settings.items()), job.pins, proof])
         if wanted not in self._plans:
-            recipe = apply_settings(load_recipe(job.recipe), [*job.settings, *_asked(job)])
+            recipe = apply_settings(load_recipe(job.recipe), {**job.settings, **proof})
             if job.target:
                 recipe = msgspec.structs.replace(recipe, target=job.target)
             self._plans[wanted] = make_plan(recipe, job.pins)
@@ -85,7 +91,7 @@ class Keys:
             "steps": [[step.name, step.pass_.name, step.options] for step in plan.steps],
             "parity": recipe.parity,
             "limits": recipe.limits,
-            "vram": job.given.get("vram", ""),
+            "options": {name: value for name, value in job.given.items() if name not in _LOOKED_INTO},
             "metric": self._metric(job, plan),
             "feeds": [[name, self._digests.of(path)] for name, path in feed_files(job.given.get("feeds", ()))],
             "device": self._device(plan),
@@ -142,8 +148,13 @@ def versions_here() -> list[Any]:
     return [code_digest(), platform.system(), platform.machine(), origin().versions]
 
 
-def _asked(job: Job) -> list[str]:
-    return device_settings(job.given.get("device", "auto"), job.given.get("require_dml", False), job.name)
+def _proof(job: Job) -> dict[str, Any]:
+    """The settings that the job's device asks for."""
+    try:
+        return Session(**{name: job.given[name] for name in ("device", "require_dml") if name in job.given}).proof
+    except UsageError as error:
+        error.where = f"{job.name}: {error.where}"
+        raise
 
 
 def feed_files(feeds: tuple[str, ...]) -> Iterator[tuple[str, Path]]:

@@ -14,10 +14,10 @@ from typing import Any
 from dmlprep.errors import UsageError
 from dmlprep.files import is_pattern
 from dmlprep.files.outputs import file_name_problem, stem_of
-from dmlprep.fleet.file import CODE, FleetEntry, FleetFile, Rule
+from dmlprep.fleet.file import CODE, FleetFile, Rule
 from dmlprep.model.pinned import Value
 from dmlprep.passes.catalog import suggest
-from dmlprep.project import merged, recipe_at
+from dmlprep.project import Entry, merged, recipe_at
 
 __all__ = ["MOST_JOBS", "Job", "Shard", "jobs_of", "read_shard", "selected", "sharded"]
 
@@ -52,7 +52,7 @@ class Job:
     target: str = ""
     size: str = ""
     pins: dict[str, Value] = field(default_factory=dict)
-    settings: tuple[str, ...] = ()
+    settings: dict[str, Any] = field(default_factory=dict)
     given: dict[str, Any] = field(default_factory=dict)
 
 
@@ -150,9 +150,9 @@ def _named(job: Job, pattern: str) -> bool:
     return job.name == pattern or job.name.startswith(f"{pattern}/") or job.shown == pattern
 
 
-def _models(fleet: FleetFile) -> dict[Path, tuple[str, list[FleetEntry]]]:
+def _models(fleet: FleetFile) -> dict[Path, tuple[str, list[Entry]]]:
     """Each model with the part of the name that stands for it, and with the entries that it falls under."""
-    found: dict[Path, tuple[str, list[FleetEntry]]] = {}
+    found: dict[Path, tuple[str, list[Entry]]] = {}
     for pattern, entry in fleet.models.items():
         fixed = _fixed(fleet.folder, pattern)
         for path in fleet.files(pattern):
@@ -174,24 +174,25 @@ def _fixed(folder: Path, pattern: str) -> Path:
     return folder / fixed
 
 
-def _axes(entries: Sequence[FleetEntry]) -> list[tuple[list[str], bool]]:
+def _axes(entries: Sequence[Entry]) -> list[tuple[list[str], bool]]:
     """Recipes, targets and names of sizes that hold, the last entry's, each with whether it is an axis."""
     recipes, targets, sizes = ([_PLAIN], False), ([""], False), ([""], False)
     for entry in entries:
-        if entry.recipes is not None or entry.recipe is not None:
-            recipes = (entry.recipes or [entry.recipe or _PLAIN], entry.recipes is not None)
-        if entry.targets is not None or entry.target is not None:
-            targets = (entry.targets or [entry.target or ""], entry.targets is not None)
-        if entry.sizes is not None:
-            sizes = (list(entry.sizes) or [""], bool(entry.sizes))
+        if "recipes" in entry or "recipe" in entry:
+            recipes = (entry.get("recipes") or [entry.get("recipe") or _PLAIN], "recipes" in entry)
+        if "targets" in entry or "target" in entry:
+            targets = (entry.get("targets") or [entry.get("target") or ""], "targets" in entry)
+        if "sizes" in entry:
+            sizes = (list(entry["sizes"]) or [""], bool(entry["sizes"]))
     return [recipes, targets, sizes]
 
 
-def _jobs(fleet: FleetFile, model: Path, part: str, entries: Sequence[FleetEntry]) -> Iterator[Job]:
+def _jobs(fleet: FleetFile, model: Path, part: str, entries: Sequence[Entry]) -> Iterator[Job]:
     found = merged(fleet.folder, entries, model)
-    by_size = next((entry.sizes for entry in reversed(entries) if entry.sizes is not None), {})
+    by_size: Entry = next((entry["sizes"] for entry in reversed(entries) if "sizes" in entry), {})
     axes = _axes(entries)
-    given = {name: value for name, value in found.given.items() if name not in ("recipe", "target")}
+    pins, settings = found.pop("pins", {}), found.pop("settings", {})
+    given = {name: value for name, value in found.items() if name not in ("recipe", "target")}
     here = Path.cwd()
     named = model.relative_to(here) if model.is_relative_to(here) else model
     shown = model.relative_to(fleet.folder) if model.is_relative_to(fleet.folder) else model
@@ -206,8 +207,8 @@ def _jobs(fleet: FleetFile, model: Path, part: str, entries: Sequence[FleetEntry
             written=recipe,
             target=target,
             size=size,
-            pins={**found.pins, **(by_size or {}).get(size, {})},
-            settings=tuple(found.settings),
+            pins={**pins, **by_size.get(size, {})},
+            settings=settings,
             given=given,
         )
 

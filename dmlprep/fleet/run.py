@@ -26,6 +26,7 @@ from dmlprep.fleet.matrix import Job, Shard
 from dmlprep.fleet.needs import job_memory
 from dmlprep.fleet.outcome import Done, done, read_record, without_record
 from dmlprep.fleet.places import FILES, MODEL, RECORD, REPORT, Place, State
+from dmlprep.options import OPTIONS
 from dmlprep.record import RunRecord
 from dmlprep.record.documents import toml_value
 from dmlprep.record.fleet import FleetRecord, JobRecord, worst
@@ -322,17 +323,11 @@ def arguments_of(job: Job, folder: Path, record: Path, *, fresh: bool = False) -
         folder: of its result.
         record: where its record goes as well, also when the model is refused.
     """
-    said = ["prepare", "-o", str(folder), "--no-project", "--force", "--recipe", job.recipe]
-    said += ["--target", job.target] if job.target else []
-    for name, value in job.pins.items():
-        said += ["--pin", f"{name}={toml_value(value)}"]
-    for setting in job.settings:
-        said += ["--set", setting]
-    for feed in job.given.get("feeds", ()):
-        said += ["--feeds", str(feed)]
-    for option in ("device", "vram", "metric", "metric_bound"):
-        if option in job.given:
-            said += [f"--{option.replace('_', '-')}={job.given[option]}"]
-    said += ["--require-dml"] if job.given.get("require_dml") else []
-    said += ["--fresh"] if fresh else []
-    return (*said, "--record", str(record), "--html", str(folder / REPORT), "--", str(job.model))
+    words = ["prepare", "-o", str(folder), "--no-project", "--force", "--recipe", job.recipe]
+    words += ["--target", job.target] if job.target else []
+    for flag, values in (("--pin", job.pins), ("--set", job.settings)):
+        for name, value in values.items():
+            words += [flag, f"{name}={toml_value(value)}"]
+    words += [word for name, value in job.given.items() for word in OPTIONS[name].words(name, value)]
+    words += ["--fresh"] if fresh else []
+    return (*words, "--record", str(record), "--html", str(folder / REPORT), "--", str(job.model))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,9 +12,10 @@ import onnx_ir as ir
 
 from dmlprep.errors import ModelRefused
 from dmlprep.genai.config import GenaiConfig
-from dmlprep.model import EXTERNAL_OVER, Model
+from dmlprep.model import Model
 from dmlprep.model.unchanged import data_files
 from dmlprep.model.walk import nodes
+from dmlprep.options import PrepareOptions
 from dmlprep.pipeline import Observer, PrepareRequest, prepare
 from dmlprep.placement.reading import read_facts
 from dmlprep.quirks import Hit, find_quirks
@@ -99,15 +99,14 @@ def kept_types(model: Model, config: GenaiConfig) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def plan_for(recipe: Recipe, target: str, settings: Sequence[str], keep: Sequence[str]) -> Plan:
+def plan_for(recipe: Recipe, target: str, settings: Mapping[str, Any], keep: Sequence[str]) -> Plan:
     """The steps for one model; its outputs are proved with the whole folder, so that no check of its own runs here."""
-    quiet = ["parity.cpu=false", 'parity.dml="off"', 'parity.fp16_emulation="off"']
-    chosen = [text.partition("=")[0].strip() for text in settings]
-    if "fp16" in recipe.step and "step.fp16.keep_io" not in chosen:
-        quiet.append(f"step.fp16.keep_io={json.dumps(list(keep))}")
+    own: dict[str, Any] = {"parity.cpu": False, "parity.dml": "off", "parity.fp16_emulation": "off"}
+    if "fp16" in recipe.step and "step.fp16.keep_io" not in settings:
+        own["step.fp16.keep_io"] = list(keep)
     if target:
-        quiet.append(f"target={json.dumps(target)}")
-    return make_plan(apply_settings(recipe, [*settings, *quiet]), {})
+        own["target"] = target
+    return make_plan(apply_settings(recipe, {**settings, **own}), {})
 
 
 def prepare_model(
@@ -119,8 +118,8 @@ def prepare_model(
         UsageError: as ``prepare``.
     """
     data = tuple(data_files(Model.open(source)))
-    over = -1 if data else EXTERNAL_OVER
-    request = PrepareRequest(source=source, out=out, plan=plan, external_over=over, observer=observer, vram=vram)
+    options = PrepareOptions(external_data=bool(data), vram=vram)
+    request = PrepareRequest(source=source, out=out, plan=plan, options=options, observer=observer)
     record = prepare(request)
     request.record_path.unlink(missing_ok=True)
     return PreparedModel(record, data, grouped)

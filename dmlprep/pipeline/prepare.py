@@ -11,6 +11,7 @@ import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
@@ -19,7 +20,7 @@ from dmlprep.errors import CheckNotRun, DmlprepError, InternalError, ModelRefuse
 from dmlprep.files import FileSet, check_path, unwritable
 from dmlprep.files.outputs import check_replaceable
 from dmlprep.files.staging import PREFIX, clear_staging, staging_folder
-from dmlprep.memory import over_budget
+from dmlprep.memory import over_budget, vram_bytes
 from dmlprep.metrics import ProofRules, UserMetric, holds_fp16
 from dmlprep.model import EXTERNAL_OVER, Frozen, Model
 from dmlprep.model.budget import limited
@@ -27,6 +28,7 @@ from dmlprep.model.checking import check, demand_valid
 from dmlprep.model.opening import check_name
 from dmlprep.model.saving import Saved
 from dmlprep.model.unchanged import Unchanged, data_files
+from dmlprep.options import PrepareOptions
 from dmlprep.parity import RunFeeds, feeds_of
 from dmlprep.pipeline.exit_code import DML_HERE, judge
 from dmlprep.pipeline.kept_verdicts import KeptVerdicts, verdict_folder
@@ -60,34 +62,31 @@ class PrepareRequest:
         source: the model to prepare; never modified.
         out: folder of the result (``model.onnx``, ``run.json``), or a path that ends in ``.onnx``.
         plan: the steps.
+        options: all that the user chose; ``plan``, ``feeds``, ``session`` and ``metric`` are made of it.
         feeds: the user's feeds; seeded ones are made where this is empty.
-        force: replace files that are there.
         session: options of the DirectML session (device, overrides).
         metric: the user's own, which decides in place of the tolerance.
-        bench_seconds: for timing the result against the input; ``None`` where that is not asked for.
         command_line: what the user typed, for the record; empty for a call from Python.
-        fresh: measure on DirectML also where a verdict on equal files is kept.
         read: files and folders besides model and recipe that the result depends on: those of feeds and metric.
-        vram: bytes of memory that the device has: a result that needs more is refused.
-        external_over: bytes of weights from which they go into ``model.onnx.data``.
         sharing: for one of several buckets; ``out`` is a path that ends in ``.onnx``, and was checked.
     """
 
     source: Path
     out: Path
     plan: Plan
+    options: PrepareOptions = field(default_factory=PrepareOptions)
     feeds: Sequence[dict[str, Array]] = ()
-    force: bool = False
     session: SessionOptions | None = None
     metric: UserMetric | None = None
-    bench_seconds: float | None = None
     command_line: str = ""
-    fresh: bool = False
     read: Sequence[Path] = ()
-    vram: int | None = None
-    external_over: int = EXTERNAL_OVER
     sharing: Sharing | None = None
     observer: Observer = field(default_factory=Observer)
+
+    @cached_property
+    def vram(self) -> int | None:
+        """Bytes of memory that the device has: a result that needs more is refused."""
+        return None if self.options.vram is None else vram_bytes(self.options.vram)
 
     @property
     def on_target(self) -> SessionOptions:
@@ -133,6 +132,7 @@ def prepare(request: PrepareRequest) -> RunRecord:
         version=__version__,
         target=request.plan.target.name,
         recipe=request.plan.recipe.name,
+        options=request.options.chosen,
         facts=RunFacts(origin=origin(request.command_line)),
     )
     source = Unchanged()
@@ -235,7 +235,7 @@ def check_out(request: PrepareRequest) -> None:
     for path in (request.files.folder / name for name in (request.files.head, *request.files.others)):
         if os.path.isdir(path):
             raise OutputError("this is a directory", where=str(path), fix="choose another name with -o")
-        if os.path.lexists(path) and not request.force:
+        if os.path.lexists(path) and not request.options.force:
             raise OutputError("the file exists", where=str(path), fix="pass --force to replace it")
         if os.path.exists(path):
             check_replaceable(path)
@@ -325,7 +325,11 @@ def _save_and_prove(
         if sharing is not None:
             saved = save_sharing(model, staging / target.name, sharing, record, progress)
         else:
-            saved = model.save(staging / target.name, external_over=request.external_over, progress=progress)
+            saved = model.save(
+                staging / target.name,
+                external_over=-1 if request.options.external_data else EXTERNAL_OVER,
+                progress=progress,
+            )
     except OutputError as error:
         error.where = str(target)  # the user knows of no staging folder
         raise
@@ -342,13 +346,13 @@ def _save_and_prove(
         observer=request.observer,
         host=host,
         metric=request.metric,
-        kept=KeptVerdicts(verdict_folder(), fresh=request.fresh),
+        kept=KeptVerdicts(verdict_folder(), fresh=request.options.fresh),
     )
     judge(record, request.plan)
     if record.exit_code:
         return
-    if request.bench_seconds is not None:
-        record.facts.bench = _timed(request, feeds, saved.files[0], request.bench_seconds)
+    if request.options.bench:
+        record.facts.bench = _timed(request, feeds, saved.files[0], request.options.bench_seconds)
     source.check()  # the last that is done with it before the result appears
     record.output = str(target)
     record.seconds = round(time.perf_counter() - began, 3)
@@ -384,7 +388,7 @@ def _appear(saved: Saved, record: RunRecord, staging: Path, request: PrepareRequ
         raise unwritable(error, request.record_path) from error
     if request.sharing is None:
         new = {path.name: path for path in (*saved.files, written)}
-        request.files.exchange(new, force=request.force)
+        request.files.exchange(new, force=request.options.force)
 
 
 def _rounding(plan: Plan, record: RunRecord) -> Rounding | None:

@@ -5,7 +5,7 @@
 are there.
 """
 
-from dmlprep.project.defaults import Defaults, defaults_for, in_words, merged, recipe_at
+from dmlprep.project.defaults import Defaults, add, defaults_for, in_words, merged, recipe_at
 from dmlprep.project.file import Entry, Project, find_project, read_project
 from dmlprep.project.places import own_models, result_places
 from dmlprep.project.reading import Reader
@@ -17,6 +17,7 @@ __all__ = [
     "Project",
     "Reader",
     "Suggestion",
+    "add",
     "defaults_for",
     "find_project",
     "in_words",

@@ -3,38 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from dmlprep.files.outputs import stem_of
 from dmlprep.metrics import NamedMetric
-from dmlprep.model.pinned import Value
+from dmlprep.options import OPTIONS
 from dmlprep.project.file import Entry, Project
 from dmlprep.record.documents import toml_value
 
-__all__ = ["Defaults", "defaults_for", "in_words", "merged", "recipe_at"]
+__all__ = ["Defaults", "add", "defaults_for", "in_words", "merged", "recipe_at"]
 
 
 @dataclass(frozen=True)
 class Defaults:
-    """What holds for a model where the command line says nothing.
+    """What a file sets for a model.
 
     Attributes:
-        given: options by the names of ``prepare``'s arguments; what nobody says is not in it.
-        pins: as the command line takes them; ``settings`` too.
-        out: folder of the result, ``None`` where nobody says.
+        options: by the names of ``options.OPTIONS``; only those that the file sets.
+        out: folder of the result, ``None`` where the file sets none.
     """
 
-    given: dict[str, object] = field(default_factory=dict)
-    pins: dict[str, Value] = field(default_factory=dict)
-    settings: list[str] = field(default_factory=list)
+    options: dict[str, Any] = field(default_factory=dict)
     out: Path | None = None
 
 
 def defaults_for(project: Project, model: Path) -> Defaults:
-    """The project's own fields, and above them those of each entry that the model falls under, in their order.
+    """The project's own options, and above them those of each entry that the model falls under, in their order.
 
-    Pins add up by name, settings by their order; of every other field the last one holds.
+    Pins and settings add up by name; of every other option the last entry counts.
     """
     wanted = model.absolute().resolve()
     entries = [
@@ -42,42 +40,46 @@ def defaults_for(project: Project, model: Path) -> Defaults:
         for pattern, entry in project.models.items()
         if any(one.absolute().resolve() == wanted for one in project.files(pattern))
     ]
-    found = merged(project.folder, (project, *entries), model)
-    out = Path(project.out) / stem_of(model) if project.out is not None else None
+    options = merged(project.folder, (project.defaults, *entries), model)
+    shared = project.defaults.get("out")
+    out = Path(shared) / stem_of(model) if shared is not None else None
     for entry in entries:
-        out = Path(entry.out) if entry.out is not None else out
-    if (metric := found.given.get("metric")) is not None:
-        found.given["metric"] = NamedMetric(str(metric), project.file)
-    return replace(found, out=project.folder / out if out is not None else None)
+        out = Path(entry["out"]) if entry.get("out") is not None else out
+    if "metric" in options:
+        options["metric"] = NamedMetric(options["metric"], project.file)
+    return Defaults(options, project.folder / out if out is not None else None)
 
 
-def merged(folder: Path, entries: Sequence[Entry], model: Path) -> Defaults:
-    """What entries say of a model together, the last over those before, ``out`` aside.
+def merged(folder: Path, entries: Sequence[Entry], model: Path) -> dict[str, Any]:
+    """The options of several entries for a model: later ones go over earlier ones, ``out`` and axes aside.
 
     Args:
-        folder: of the file that they stand in; what they name is relative to it.
+        folder: of the file; paths in it are relative to it.
     """
-    pins: dict[str, Value] = {}
-    settings: list[str] = []
-    given: dict[str, object] = {}
+    options: dict[str, Any] = {}
     for entry in entries:
-        pins |= entry.pins
-        settings += entry.settings
-        given |= _given(folder, entry, model)
-    return Defaults(given, pins, settings)
+        for name, value in entry.items():
+            if name not in OPTIONS or (OPTIONS[name].kind is list and not value):
+                continue
+            if OPTIONS[name].kind is dict:
+                options[name] = add(options.get(name, {}), value)
+            else:
+                options[name] = _seen_from(folder, name, value, model)
+    return options
 
 
-def _given(folder: Path, entry: Entry, model: Path) -> dict[str, object]:
-    found: dict[str, object] = {}
-    if entry.recipe is not None:
-        found["recipe"] = recipe_at(folder, entry.recipe)
-    if entry.feeds:
-        found["feeds"] = tuple(_feed(folder, one, model) for one in entry.feeds)
-    if entry.metric is not None:
-        found["metric"] = str(folder / entry.metric)
-    plain = ("target", "device", "require_dml", "vram", "metric_bound")
-    found |= {n: v for n in plain if (v := getattr(entry, n)) is not None}
-    return found
+def add(values: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
+    """Values by name, ``more`` last and over the others."""
+    return {**{name: value for name, value in values.items() if name not in more}, **more}
+
+
+def _seen_from(folder: Path, name: str, value: Any, model: Path) -> Any:
+    """An option whose value names files, as paths that hold in the working folder."""
+    if name == "recipe":
+        return recipe_at(folder, value)
+    if name == "feeds":
+        return tuple(_feed(folder, one, model) for one in value)
+    return str(folder / value) if name == "metric" else value
 
 
 def recipe_at(folder: Path, recipe: str) -> str:
@@ -93,12 +95,12 @@ def _feed(folder: Path, feed: str, model: Path) -> str:
     return f"{name}{equals}{folder / path}"
 
 
-def in_words(given: Mapping[str, object], pins: Mapping[str, Value], settings: Sequence[str]) -> str:
-    """What was taken from the file, for who runs the command."""
-    parts = [f"{name} {value}" for name, value in given.items() if isinstance(value, str | NamedMetric)]
-    parts += ["DirectML required"] if given.get("require_dml") else []
-    feeds = given.get("feeds")
-    if isinstance(feeds, tuple):
+def in_words(options: Mapping[str, Any]) -> str:
+    """Options from a file, for who runs the command."""
+    parts = [f"{name} {value}" for name, value in options.items() if isinstance(value, str | NamedMetric)]
+    parts += ["DirectML required"] if options.get("require_dml") else []
+    if feeds := options.get("feeds"):
         parts.append("feeds of 1 path" if len(feeds) == 1 else f"feeds of {len(feeds)} paths")
-    parts += [f"pins {' '.join(f'{n}={toml_value(v)}' for n, v in pins.items())}"] if pins else []
-    return ", ".join([*parts, *settings])
+    if pins := options.get("pins"):
+        parts.append(f"pins {' '.join(f'{name}={toml_value(value)}' for name, value in pins.items())}")
+    return ", ".join([*parts, *(f"{name}={toml_value(value)}" for name, value in options.get("settings", {}).items())])

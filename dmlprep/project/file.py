@@ -6,15 +6,12 @@ file that somebody else put into a folder above, such as the system's folder for
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 
-import msgspec
-
-from dmlprep.bounds import MOST_VALUE
 from dmlprep.errors import UsageError
 from dmlprep.files import Unfit, matching
-from dmlprep.model.pinned import Value
 from dmlprep.project.reading import Reader
 from dmlprep.record.documents import toml_key
 
@@ -24,46 +21,23 @@ NAME = "dmlprep.toml"
 _PYPROJECT = "pyproject.toml"
 
 
-class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
-    """What holds for a model, or for all of them. A field that is not there leaves what is above it.
+Entry = dict[str, Any]
+"""What a file sets for a model, or for all of them: values by the names of ``options.OPTIONS``, and ``out``."""
+
+
+@dataclass(frozen=True)
+class Project:
+    """A project file.
 
     Attributes:
-        recipe: a built-in recipe, or a file, relative to the project file.
-        target: a DirectML release.
-        pins: sizes by dimension, and under ``input:`` values, as ``--pin`` takes them.
-        settings: ``FIELD=VALUE``, as ``--set`` takes them.
-        feeds: inputs to prove with, relative to the project file; ``{name}`` stands for the model's name.
-        device: where to prove.
-        require_dml: whether DirectML must have run.
-        vram: memory that the device has, as ``--vram`` takes it.
-        metric: the user's own measure, ``FILE.py:FUNCTION``, relative to the project file.
-        metric_bound: the largest number of it that passes.
-        out: folder of the result; of all models, the folder in which each has one of its name.
-    """
-
-    recipe: str | None = None
-    target: str | None = None
-    pins: dict[str, Value] = {}
-    settings: list[str] = []
-    feeds: list[str] = []
-    device: Literal["auto", "cpu", "dml"] | None = None
-    require_dml: bool | None = None
-    vram: str | None = None
-    metric: str | None = None
-    metric_bound: Annotated[float, msgspec.Meta(ge=-MOST_VALUE, le=MOST_VALUE)] | None = None
-    out: str | None = None
-
-
-class Project(Entry, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
-    """A project file; its own fields hold for every model.
-
-    Attributes:
+        defaults: for every model; ``out`` is the folder in which each has one of its name.
         models: entries by path or pattern (``models/*.onnx``, ``**`` for any folders), relative to the file.
         file: where it was read.
     """
 
-    models: dict[str, Entry] = {}
-    file: str = ""
+    defaults: Entry
+    models: dict[str, Entry]
+    file: str
 
     @property
     def folder(self) -> Path:
@@ -115,10 +89,10 @@ def read_project(path: Path) -> Project:
     data = _table(path) if path.name == _PYPROJECT else reader.document()
     if data is None:
         raise reader.wrong("it has no table [tool.dmlprep]", "write one, or name another file")
-    models = data.get("models", {})
-    for pattern, table in models.items() if isinstance(models, dict) else ():  # first: they name the table
-        reader.table(table, Entry, f"models.{toml_key(pattern)}")
-    return reader.table(data, Project, file=str(path))
+    defaults = reader.entry(data, axes={"models": dict[str, Any]})
+    tables = defaults.pop("models", {})
+    models = {pattern: reader.entry(table, name=f"models.{toml_key(pattern)}") for pattern, table in tables.items()}
+    return Project(defaults, models, str(path))
 
 
 def _reader(path: Path) -> Reader:

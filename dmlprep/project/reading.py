@@ -5,19 +5,38 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 
 from dmlprep.errors import UsageError
 from dmlprep.files import NotToml, Unfit, check_document, explain, meant, parse_toml, read_text
+from dmlprep.model.pinned import Value
+from dmlprep.options import OPTIONS, Option
 from dmlprep.passes.catalog import suggest, wrong_value
+from dmlprep.recipe import read_settings
 
 __all__ = ["Reader"]
 
 _BYTES = 1 << 20
 
 T = TypeVar("T", bound=msgspec.Struct)
+
+
+def _entry_type(axes: Mapping[str, Any]) -> type[msgspec.Struct]:
+    """The type of a table with options: those of ``prepare`` that files take, ``out``, and ``axes``."""
+    fields = {name: _field_type(one) for name, one in OPTIONS.items() if one.in_files}
+    fields |= {"settings": list[str], "pins": dict[str, Value], "out": str, **axes}
+    every = [(name, kind | None, None) for name, kind in fields.items()]
+    return msgspec.defstruct("Entry", every, frozen=True, forbid_unknown_fields=True, kw_only=True)
+
+
+def _field_type(one: Option) -> Any:
+    if one.choices:
+        return Literal[one.choices]
+    if one.kind is list:
+        return list[str]
+    return one.kind if one.least is None else Annotated[one.kind, msgspec.Meta(ge=one.least, le=one.most)]
 
 
 class Reader:
@@ -80,6 +99,22 @@ class Reader:
             return msgspec.convert({**data, **more}, kind)
         except msgspec.ValidationError as error:
             raise self.wrong(*wrong_value(error, kind, within=prefix, page=self._page)) from error
+
+    def entry(self, data: object, *, name: str = "", axes: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """The options that a table sets for models, by their names.
+
+        Args:
+            name: of the table, as it is written; empty for the top.
+            axes: types of other fields, by name.
+
+        Raises:
+            UsageError: as ``table``.
+        """
+        table = self.table(data, _entry_type(axes or {}), name)
+        values = {field: getattr(table, field) for field in data} if isinstance(data, dict) else {}
+        if "settings" in values:
+            values["settings"] = read_settings(values["settings"])
+        return values
 
     def inside(self, place: Path, name: str) -> Path:
         """A place where results go, which the file names. It stays in the file's folder, wherever links lead.

@@ -6,9 +6,9 @@ from dmlprep.recipe.recipe import (
     Recipe,
     apply_settings,
     builtin_names,
-    device_settings,
     load_recipe,
     parse_recipe,
+    read_settings,
     recipe_text,
 )
 from dmlprep.recipe.writing import recipe_toml
@@ -20,10 +20,10 @@ __all__ = [
     "Recipe",
     "apply_settings",
     "builtin_names",
-    "device_settings",
     "load_recipe",
     "make_plan",
     "parse_recipe",
+    "read_settings",
     "recipe_text",
     "recipe_toml",
 ]

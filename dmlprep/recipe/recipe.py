@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -9,19 +10,20 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from dmlprep.bounds import MOST_FEEDS, MOST_SECONDS, MOST_SIZE, MOST_VALUE
-from dmlprep.errors import RecipeError, UsageError
+from dmlprep.errors import RecipeError
 from dmlprep.files import NotToml, Unfit, check_document, explain, meant, parse_toml, read_text
 from dmlprep.model.budget import Limits
 from dmlprep.passes.catalog import CATALOG, suggest, wrong_value
+from dmlprep.record.documents import toml_value
 
 __all__ = [
     "ParitySettings",
     "Recipe",
     "apply_settings",
     "builtin_names",
-    "device_settings",
     "load_recipe",
     "parse_recipe",
+    "read_settings",
     "read_value",
     "recipe_text",
 ]
@@ -172,67 +174,60 @@ def _convert(data: dict[str, Any], name: str) -> Recipe:
     return recipe
 
 
-def apply_settings(recipe: Recipe, settings: list[str]) -> Recipe:
-    """Override fields: ``step.fp16.keep_io=false``, ``parity.seeds=4``, ``target="ort-1.20"``.
-
-    The value is TOML; a bare word stands for a string.
+def read_settings(texts: Iterable[str]) -> dict[str, Any]:
+    """Values by field, from ``FIELD=VALUE`` as a person writes it. The value is TOML; a bare word is a string.
 
     Raises:
-        RecipeError: the setting is not ``field=value``, or names a step or field that the recipe does not have.
+        RecipeError: a text has another form.
+    """
+    values: dict[str, Any] = {}
+    for text in texts:
+        field, equals, value = text.partition("=")
+        if not equals or not all(field.strip().split(".")):
+            fix = "e.g. step.fp16.keep_io=false"
+            raise RecipeError("a setting is FIELD=VALUE", where=f"--set {text}", fix=fix, code="DP901")
+        values.pop(field.strip(), None)  # the last one of a field counts, and comes last
+        values[field.strip()] = read_value(value.strip())
+    return values
+
+
+def apply_settings(recipe: Recipe, settings: Mapping[str, Any]) -> Recipe:
+    """Override fields: ``step.fp16.keep_io``, ``parity.seeds``, ``target``.
+
+    Raises:
+        RecipeError: a setting names a step or field that the recipe does not have, or its value does not fit.
     """
     data = msgspec.to_builtins(recipe)
     data.pop("name")
-    for setting in settings:
-        field, equals, text = setting.partition("=")
-        keys = field.strip().split(".")
-        if not equals or not all(keys):
-            raise RecipeError(
-                "a setting is FIELD=VALUE", where=f"--set {setting}", fix="e.g. step.fp16.keep_io=false", code="DP901"
-            )
-        if keys[0] == "step" and len(keys) > 1 and keys[1] not in recipe.step:
-            raise RecipeError(
-                f"the recipe has no step {keys[1]!r}",
-                where=f"--set {setting}",
-                fix=suggest(keys[1], list(recipe.step)),
-                code="DP901",
-            )
-        if keys == ["step"] or (keys[0] == "step" and len(keys) == 2):
-            raise RecipeError(
-                "name a field of the step", where=f"--set {setting}", fix="e.g. step.fp16.keep_io=false", code="DP901"
-            )
-        if keys[0] not in data and len(keys) > 1 and keys[0] in CATALOG:
-            step = ".".join(["step", *keys])
-            raise RecipeError(
-                f"{keys[0]} is a step, and its fields are under step",
-                where=f"--set {setting}",
-                fix=f"write --set {step}={text}"
-                if keys[0] in recipe.step
-                else f"{recipe.name} has no step {keys[0]!r}: {suggest(keys[0], list(recipe.step))}",
-                code="DP901",
-            )
+    for field, value in settings.items():
+        keys = field.split(".")
+        if (problem := _misplaced(recipe, data, keys, value)) is not None:
+            what, fix = problem
+            raise RecipeError(what, where=f"--set {field}", fix=fix, code="DP901")
         at = data
         for key in keys[:-1]:
             at = at.setdefault(key, {})
             if not isinstance(at, dict):
                 raise RecipeError(
-                    f"{key!r} has no fields", where=f"--set {setting}", fix="see docs/recipes.md", code="DP901"
+                    f"{key!r} has no fields", where=f"--set {field}", fix="see docs/recipes.md", code="DP901"
                 )
-        at[keys[-1]] = read_value(text.strip())
+        at[keys[-1]] = value
     return _convert(data, recipe.name)
 
 
-def device_settings(device: str, required: bool, where: str) -> list[str]:
-    """The settings that ``device`` and ``require_dml`` stand for.
-
-    Raises:
-        UsageError: DirectML is required on the CPU.
-    """
-    if required and device == "cpu":
-        fix = "leave one of the two out"
-        raise UsageError("require_dml and device cpu exclude each other", where=where, fix=fix)
-    if required or device == "dml":
-        return ['parity.dml="require"']
-    return ['parity.dml="off"'] if device == "cpu" else []
+def _misplaced(recipe: Recipe, data: Mapping[str, Any], keys: list[str], value: Any) -> tuple[str, str] | None:
+    """Why a setting is not a field of the recipe, and how to mend it."""
+    if keys[0] == "step":
+        if len(keys) > 1 and keys[1] not in recipe.step:
+            return f"the recipe has no step {keys[1]!r}", suggest(keys[1], list(recipe.step))
+        if len(keys) <= 2:
+            return "name a field of the step", "e.g. step.fp16.keep_io=false"
+    if keys[0] not in data and len(keys) > 1 and keys[0] in CATALOG:
+        fix = f"{recipe.name} has no step {keys[0]!r}: {suggest(keys[0], list(recipe.step))}"
+        if keys[0] in recipe.step:
+            fix = f"write --set {'.'.join(['step', *keys])}={toml_value(value)}"
+        return f"{keys[0]} is a step, and its fields are under step", fix
+    return None
 
 
 def read_value(text: str) -> Any:

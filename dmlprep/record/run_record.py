@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -53,6 +54,7 @@ class RunRecord(msgspec.Struct):
         input_sha256: digest of the model file. ``facts.digests`` has those of all files that were read, by path.
         output: path of the prepared model, empty when nothing was written.
         opset_before: opset by domain.
+        options: what the user chose of ``prepare``, by the names of ``PrepareOptions``.
     """
 
     command: str
@@ -74,6 +76,7 @@ class RunRecord(msgspec.Struct):
     verdicts: list[Verdict] = []
     findings: list[Finding] = []
     facts: RunFacts = msgspec.field(default_factory=RunFacts)
+    options: dict[str, Any] = {}
     error: RunError | None = None
 
     def all_findings(self) -> list[Finding]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -13,7 +14,9 @@ from dmlprep.recipe import Recipe, apply_settings, load_recipe
 __all__ = ["base_recipes"]
 
 
-def base_recipes(names: Sequence[str], target: str | None = None, settings: Sequence[str] = ()) -> list[Recipe]:
+def base_recipes(
+    names: Sequence[str], target: str | None = None, settings: Mapping[str, Any] | None = None
+) -> list[Recipe]:
     """Read recipes; a setting is for those that have the step.
 
     Args:
@@ -26,12 +29,12 @@ def base_recipes(names: Sequence[str], target: str | None = None, settings: Sequ
     if not names:
         raise UsageError("no recipe is named to start from", where="--recipe", fix="leave it out, or name one")
     recipes = [_with_whole_path(load_recipe(name)) for name in dict.fromkeys(names)]
-    for setting in settings:
+    for field, value in (settings or {}).items():
         taken: list[Recipe] = []
         refused: RecipeError | None = None
         for recipe in recipes:
             try:
-                taken.append(apply_settings(recipe, [setting]))
+                taken.append(apply_settings(recipe, {field: value}))
             except RecipeError as error:
                 refused = error
                 taken.append(recipe)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +12,7 @@ from dmlprep.files.run_folder import temporary_folder
 from dmlprep.metrics import UserMetric
 from dmlprep.model import Model
 from dmlprep.model.unchanged import Unchanged
+from dmlprep.options import PrepareOptions
 from dmlprep.parity import RunFeeds
 from dmlprep.pipeline import Observer, PrepareRequest, prepare
 from dmlprep.pipeline.proof import missing_device
@@ -40,7 +41,7 @@ class Proofs:
     feeds: Sequence[dict[str, Array]]
     session: SessionOptions | None
     metric: Callable[[Plan], UserMetric | None]
-    settings: Sequence[str]
+    settings: Mapping[str, Any]
     top: int
     bench_seconds: float | None
     observer: Observer
@@ -108,16 +109,16 @@ def _prove(one: Candidate, how: Proofs, out: Path) -> tuple[Candidate, Proved | 
     """Prepare a candidate: the same steps and the same proof as ``prepare``, and the figures of what it wrote."""
     path = out.with_suffix(".toml")
     path.write_text(one.recipe, encoding="utf-8")
-    plan = make_plan(apply_settings(load_recipe(str(path)), list(how.settings)))
+    plan = make_plan(apply_settings(load_recipe(str(path)), how.settings))
     # Fresh: what is chosen, and sent away in kits, was measured now.
     request = PrepareRequest(
         how.source,
         out,
         plan,
+        PrepareOptions(fresh=True),
         how.feeds,
         session=how.session,
         metric=how.metric(plan),
-        fresh=True,
         observer=how.observer,
     )
     record = prepare(request)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -62,7 +62,7 @@ class TuneRequest:
     feeds: Sequence[dict[str, Array]] = ()
     session: SessionOptions | None = None
     metric: Callable[[Plan], UserMetric | None] = lambda plan: None
-    proof: Sequence[str] = ()
+    proof: Mapping[str, Any] = field(default_factory=dict)
     bench_seconds: float | None = None
     observer: Observer = field(default_factory=Observer)
 
@@ -125,7 +125,7 @@ def _pinned(recipe: Recipe, pins: dict[str, Value]) -> Recipe:
 
 
 def _check_device(request: TuneRequest, base: Recipe) -> None:
-    parity = apply_settings(base, list(request.proof)).parity
+    parity = apply_settings(base, request.proof).parity
     if request.prove and parity.dml == "require" and (reason := missing_device(request.session)):
         fix = "dmlprep runtime install (Linux), or run on Windows with a GPU; --offline ranks without a proof"
         raise CheckNotRun(f"DirectML is required and cannot answer: {reason}", where="--device", code="DP803", fix=fix)

@@ -97,13 +97,13 @@ def test_check_fails_on_compute_on_the_cpu_where_asked() -> None:
         dmlprep.check(CNN, target="winml-11", fail_on_cpu=True)
 
 
-def test_verify_placement_adds_the_session_s_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_check_with_verify_adds_the_session_s_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
     def opener(path: Path, options: SessionOptions, **_: Any) -> Any:
         return open_cpu(path, options)  # stands in for DirectML: no node is where it should be
 
     monkeypatch.setattr(runtime, "dml_status", lambda *_, **__: DmlStatus(True))
     monkeypatch.setattr(runtime, "open_dml", opener)
-    record = dmlprep.verify_placement(CNN)
+    record = dmlprep.check(CNN, verify=True)
     (verdict,) = record.verdicts
     assert (record.command, record.exit_code) == ("check", 1)
     assert (str(verdict.check), verdict.outcome) == ("placement on dml", "failed")
@@ -111,11 +111,11 @@ def test_verify_placement_adds_the_session_s_verdict(monkeypatch: pytest.MonkeyP
     assert record.facts.placement == dmlprep.check(CNN).facts.placement
 
 
-def test_verify_placement_without_directml_is_not_run() -> None:
+def test_check_with_verify_is_not_run_without_directml() -> None:
     with pytest.raises(CheckNotRun, match="no DirectML session can be had here"):
-        dmlprep.verify_placement(CNN)
+        dmlprep.check(CNN, verify=True)
     with pytest.raises(UsageError, match="no kernels are known"):
-        dmlprep.verify_placement(CNN, target="winml-11")
+        dmlprep.check(CNN, target="winml-11", verify=True)
 
 
 def test_explain_a_code() -> None:

@@ -41,8 +41,8 @@ def test_a_project_is_begun_read_and_prepared(folder: Path) -> None:
         dmlprep.init_project()
     project = dmlprep.read_project()
     assert project is not None
-    assert project.models["models/half_cnn.onnx"].recipe == "@static-fp32"
-    done = dmlprep.prepare_project(device="cpu", settings=["parity.seeds=1"], pins={"batch": 1})
+    assert project.models["models/half_cnn.onnx"]["recipe"] == "@static-fp32"
+    done = dmlprep.prepare_project(device="cpu", settings={"parity.seeds": 1}, pins={"batch": 1})
     assert (done.exit_code, done.errors) == (0, {})
     assert [path.name for path in done.records] == ["half_cnn.onnx", "residual_cnn.onnx"]
     record = done.records[Path("models/residual_cnn.onnx")]
@@ -61,7 +61,7 @@ def test_a_model_that_cannot_be_read_stops_no_other(folder: Path) -> None:
     with pytest.raises(InputError):
         dmlprep.init_project("models/broken.onnx", force=True)
     models = ["models/broken.onnx", "models/residual_cnn.onnx"]
-    done = dmlprep.prepare_project(models=models, device="cpu", settings=["parity.cpu=false"])
+    done = dmlprep.prepare_project(models=models, device="cpu", settings={"parity.cpu": False})
     assert (done.exit_code, len(done.records), len(done.errors)) == (2, 1, 1)
 
 
@@ -93,7 +93,7 @@ def test_every_release_says_what_it_runs() -> None:
 
 
 def test_a_record_is_read_from_its_folder(folder: Path) -> None:
-    dmlprep.prepare("models/residual_cnn.onnx", out="out", pins={"batch": 1}, settings=["parity.cpu=false"])
+    dmlprep.prepare("models/residual_cnn.onnx", out="out", pins={"batch": 1}, settings={"parity.cpu": False})
     assert dmlprep.read_record("out") == dmlprep.read_record("out/run.json")
     assert "::" in dmlprep.render_record("out", "github")
     assert dmlprep.render_record("out", "msbuild")

@@ -54,7 +54,7 @@ def _prepared(path: Path, pins: dict[str, int], folder: Path) -> Path:
     if not sizes:
         return path
     out = folder / path.stem
-    record = dmlprep.prepare(path, out=out, pins=sizes, device="cpu", settings=["parity.cpu=false"], force=True)
+    record = dmlprep.prepare(path, out=out, pins=sizes, device="cpu", settings={"parity.cpu": False}, force=True)
     if record.exit_code:
         raise SystemExit(f"{path}: {record.error}")
     return out / "model.onnx"

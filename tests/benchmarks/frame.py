@@ -136,7 +136,7 @@ def _models(every: dict[str, Array], device: str, folder: Path) -> bool:
             out=folder / "out",
             recipe=recipe,
             feeds=[{"pixel_values": picture[None]}],
-            settings=[f'parity.dml="{"require" if device == "dml" else "off"}"'],
+            settings={"parity.dml": "require" if device == "dml" else "off"},
             force=True,
         )
         cells = {

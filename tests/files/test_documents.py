@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from dmlprep.errors import RecipeError
 from dmlprep.files import Unfit, cached_json, parse_json
 from dmlprep.files.given import MAX_DEPTH
-from dmlprep.recipe import apply_settings, load_recipe
+from dmlprep.recipe import apply_settings, load_recipe, read_settings
 from dmlprep.record.documents import canonical, to_compact
 from tests.system import WINDOWS
 
@@ -106,4 +106,4 @@ def test_bytes_that_are_not_utf_8_are_written(tmp_path: Path) -> None:
 @pytest.mark.parametrize("setting", ["doc={0}", 'doc="{0}"', "parity.metric={0}"])
 def test_a_setting_that_is_not_utf_8(setting: str) -> None:
     with pytest.raises(RecipeError, match="bytes that are not UTF-8"):
-        apply_settings(load_recipe("@check-only"), [setting.format(os.fsdecode(b"a\xff"))])
+        apply_settings(load_recipe("@check-only"), read_settings([setting.format(os.fsdecode(b"a\xff"))]))

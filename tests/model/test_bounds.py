@@ -162,7 +162,7 @@ def test_a_model_without_outputs(tmp_path: Path) -> None:
     del model.graph.output[:]
     path = _saved(tmp_path / "m.onnx", model)
     assert _refusal(path).code == "DP017"
-    record = dmlprep.prepare(path, out=tmp_path / "out", settings=["parity.cpu=false"])
+    record = dmlprep.prepare(path, out=tmp_path / "out", settings={"parity.cpu": False})
     assert (record.exit_code, [f.code for f in record.all_findings()]) == (1, ["DP017"])
     assert not (tmp_path / "out").exists()
 
@@ -191,7 +191,7 @@ def test_an_output_of_another_type_than_an_input_that_must_have_the_same(tmp_pat
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     onnx.save(model, tmp_path / "m.onnx")
     record = dmlprep.prepare(
-        tmp_path / "m.onnx", out=tmp_path / "out", recipe="@static-fp32", settings=["parity.cpu=false"]
+        tmp_path / "m.onnx", out=tmp_path / "out", recipe="@static-fp32", settings={"parity.cpu": False}
     )
     assert record.exit_code == 1
     assert "declared DOUBLE, and is FLOAT" in record.all_findings()[-1].message

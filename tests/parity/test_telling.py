@@ -23,7 +23,7 @@ from tests.parity.models import parse
 def test_the_bar_stays_and_the_feeds_change(body: str, tmp_path: Path) -> None:
     text = f"g (float[1, 3, 8, 8] x) => (float y) {{ {body} }}"
     path = parse(text, tmp_path / "m.onnx")
-    record = dmlprep.prepare(path, out=tmp_path / "out", device="cpu", settings=['parity.noise="off"'])
+    record = dmlprep.prepare(path, out=tmp_path / "out", device="cpu", settings={"parity.noise": "off"})
     (verdict,) = record.verdicts
     # No feed gets over the first threshold, and that is said.
     assert verdict.outcome == ("not-proven" if "Relu" in body else "passed"), verdict.reason

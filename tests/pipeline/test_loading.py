@@ -14,7 +14,7 @@ from dmlprep.passes.opset import handling
 from dmlprep.record import RunRecord
 from fixtures import hostile
 
-UNPROVED = ["parity.cpu=false", "step.opset.version=17"]
+UNPROVED = {"parity.cpu": False, "step.opset.version": 17}
 
 
 def grid(path: Path) -> Path:
@@ -32,9 +32,9 @@ def grid(path: Path) -> Path:
     return path
 
 
-def unproved(source: Path, *more: str) -> RunRecord:
+def unproved(source: Path, **more: object) -> RunRecord:
     return dmlprep.prepare(
-        source, out=source.parent / "out", recipe="@check-only", settings=[*UNPROVED, *more], device="cpu", force=True
+        source, out=source.parent / "out", recipe="@check-only", settings={**UNPROVED, **more}, device="cpu", force=True
     )
 
 

@@ -55,7 +55,7 @@ def test_prepare_does_what_was_foretold(tmp_path: Path) -> None:
     path = _saved(tmp_path, GELU)
     ahead = _ahead(path, "@vision-fp16", batch=2)
     record = dmlprep.prepare(
-        path, out=tmp_path / "out", recipe="@vision-fp16", pins={"batch": 2}, settings=['parity.dml="off"']
+        path, out=tmp_path / "out", recipe="@vision-fp16", pins={"batch": 2}, settings={"parity.dml": "off"}
     )
     assert record.exit_code == 0, record.error
     assert ahead.example is None

@@ -156,4 +156,4 @@ def test_prepare_measures_equal_models_once(tmp_path: Path, monkeypatch: pytest.
     findings = [f for f in again.findings if f.code != "DP714"]
     assert msgspec.structs.replace(again, measured="", seconds=first.seconds, findings=findings) == first
     assert verdict(fresh=True).measured == ""
-    assert verdict(settings=["parity.tolerance=rel:0.001"]).measured == ""
+    assert verdict(settings={"parity.tolerance": "rel:0.001"}).measured == ""

@@ -164,7 +164,7 @@ def test_check_that_asks_directml(model: Path, name: str, monkeypatch: pytest.Mo
     monkeypatch.setattr(runtime, "dml_status", lambda *_, **__: DmlStatus(True))
     monkeypatch.setattr(runtime, "open_dml", opener)
     with pytest.raises(InputError) as refused:
-        api.verify_placement(model)
+        api.check(model, verify=True)
     assert (refused.value.code, refused.value.exit_code) == ("DP015", 2)
     assert refused.value.where == str(model.parent / name)
     assert names(model.parent) == ["in.data", "in.onnx"]

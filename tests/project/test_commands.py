@@ -35,7 +35,7 @@ def test_init_and_then_prepare(folder: Path, run: Run) -> None:
     assert (done.code, done.err) == (0, "")
     assert "models/residual_cnn.onnx: @vision-fp16" in done.out
     project = read_project(folder / "dmlprep.toml")
-    assert project.models["models/half_cnn.onnx"].recipe == "@static-fp32"
+    assert project.models["models/half_cnn.onnx"]["recipe"] == "@static-fp32"
     assert run("init", "--yes").code == 2  # the file is there
     done = run("prepare", "-q", "--device", "cpu")
     assert done.code == 0, done.err
@@ -161,7 +161,7 @@ def test_names_of_strangers_stay_in_their_place(tmp_path: Path) -> None:
     (tmp_path / "dmlprep.toml").write_text(text, encoding="utf-8")
     project = read_project(tmp_path / "dmlprep.toml")
     assert list(project.models) == [name]
-    assert project.models[name].pins == {name: 1}
+    assert project.models[name]["pins"] == {name: 1}
 
 
 def test_a_stem_that_is_the_folder_above_leaves_no_result_there(folder: Path, run: Run) -> None:

@@ -45,20 +45,27 @@ def folder(tmp_path: Path) -> Path:
 def test_fields_of_entries_go_over_those_at_the_top(folder: Path) -> None:
     project = read_project(folder / "dmlprep.toml")
     a, b = (defaults_for(project, folder / f"m/{name}.onnx") for name in "ab")
-    assert a.given == {"target": "ort-1.24", "recipe": "@vision-fp16"}
-    assert (a.pins, a.settings, a.out) == ({"batch": 1, "height": 32}, ["parity.seeds=3"], folder / "build/a")
-    assert b.given["recipe"] == str(folder / "own.toml")
-    assert b.given["feeds"] == (str(folder / "b.npz"), f"x={folder / 'x.npy'}")
-    assert (b.given["target"], b.given["require_dml"], b.out) == ("ort-1.30", True, folder / "elsewhere")
-    assert (b.pins, b.settings) == ({"batch": 2, "height": 32, "sr:": 16000}, ["parity.seeds=3", "parity.seeds=4"])
-    assert (str(b.given["metric"]), b.given["metric_bound"]) == (str(folder / "own.py:psnr"), 0.5)
+    assert a.options == {
+        "target": "ort-1.24",
+        "recipe": "@vision-fp16",
+        "pins": {"batch": 1, "height": 32},
+        "settings": {"parity.seeds": 3},
+    }
+    assert a.out == folder / "build/a"
+    assert b.options["recipe"] == str(folder / "own.toml")
+    assert b.options["feeds"] == (str(folder / "b.npz"), f"x={folder / 'x.npy'}")
+    assert (b.options["target"], b.options["require_dml"], b.out) == ("ort-1.30", True, folder / "elsewhere")
+    assert b.options["pins"] == {"batch": 2, "height": 32, "sr:": 16000}
+    assert b.options["settings"] == {"parity.seeds": 4}
+    assert (str(b.options["metric"]), b.options["metric_bound"]) == (str(folder / "own.py:psnr"), 0.5)
     other = defaults_for(project, folder / "other.onnx")
-    assert (other.given, other.pins, other.out) == ({"target": "ort-1.24"}, {"batch": 1}, folder / "build/other")
-    said = in_words(b.given, b.pins, b.settings)
+    assert other.options == {"target": "ort-1.24", "pins": {"batch": 1}, "settings": {"parity.seeds": 3}}
+    assert other.out == folder / "build/other"
+    said = in_words(b.options)
     assert said.startswith("target ort-1.30, recipe ")
     assert "feeds of 2 paths" in said
     assert "DirectML required, " in said
-    assert said.endswith("pins batch=2 height=32 sr:=16000, parity.seeds=3, parity.seeds=4")
+    assert said.endswith("pins height=32 batch=2 sr:=16000, parity.seeds=4")
 
 
 def test_where_it_is_looked_for(folder: Path) -> None:
@@ -71,7 +78,7 @@ def test_where_it_is_looked_for(folder: Path) -> None:
     assert find_project(deep) == folder / "dmlprep.toml"
     (deep / "pyproject.toml").write_text('[tool.dmlprep]\nrecipe = "@vision-fp16"\n')
     assert find_project(deep) == deep / "pyproject.toml"
-    assert read_project(deep / "pyproject.toml").recipe == "@vision-fp16"
+    assert read_project(deep / "pyproject.toml").defaults == {"recipe": "@vision-fp16"}
     (deep / ".git").mkdir()
     (deep / "pyproject.toml").unlink()
     assert find_project(deep) is None

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dmlprep.errors import RecipeError
-from dmlprep.recipe import apply_settings, load_recipe, parse_recipe
+from dmlprep.recipe import apply_settings, load_recipe, parse_recipe, read_settings
 from dmlprep.recipe.recipe import read_value
 
 
@@ -17,7 +17,7 @@ from dmlprep.recipe.recipe import read_value
 def test_values_that_nothing_can_hold(value: str) -> None:
     for ask in (
         lambda: parse_recipe(f'doc = "d"\n[parity]\nseeds = {value}', "mine.toml"),
-        lambda: apply_settings(load_recipe("@static-fp32"), [f"parity.seeds={value}"]),
+        lambda: apply_settings(load_recipe("@static-fp32"), read_settings([f"parity.seeds={value}"])),
         lambda: read_value(value),
     ):
         with pytest.raises(RecipeError) as caught:
@@ -28,7 +28,7 @@ def test_values_that_nothing_can_hold(value: str) -> None:
 
 def test_a_setting_of_a_field_too_deep() -> None:
     with pytest.raises(RecipeError, match="more than 32 deep"):
-        apply_settings(load_recipe("@static-fp32"), ["parity" + ".a" * 3000 + "=1"])
+        apply_settings(load_recipe("@static-fp32"), {"parity" + ".a" * 3000: 1})
 
 
 def test_a_path_that_is_too_long() -> None:

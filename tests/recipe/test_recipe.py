@@ -8,7 +8,15 @@ import msgspec
 import pytest
 
 from dmlprep.errors import RecipeError, UsageError
-from dmlprep.recipe import apply_settings, builtin_names, load_recipe, make_plan, parse_recipe, recipe_toml
+from dmlprep.recipe import (
+    apply_settings,
+    builtin_names,
+    load_recipe,
+    make_plan,
+    parse_recipe,
+    read_settings,
+    recipe_toml,
+)
 
 
 @pytest.mark.parametrize("name", builtin_names())
@@ -102,7 +110,8 @@ def test_a_file_cannot_shadow_a_builtin(tmp_path: Path, monkeypatch: pytest.Monk
 def test_settings_override_fields() -> None:
     recipe = load_recipe("@vision-fp16")
     changed = apply_settings(
-        recipe, ["step.fp16.keep_io=false", "parity.seeds=5", "target=ort-1.20", "parity.sizes.h=4"]
+        recipe,
+        read_settings(["step.fp16.keep_io=false", "parity.seeds=5", "target=ort-1.20", "parity.sizes.h=4"]),
     )
     assert changed.step["fp16"]["keep_io"] is False
     assert (changed.parity.seeds, changed.target, changed.parity.sizes) == (5, "ort-1.20", {"h": 4})
@@ -115,7 +124,7 @@ def test_settings_override_fields() -> None:
 )
 def test_settings_that_mean_nothing(setting: str) -> None:
     with pytest.raises(RecipeError):
-        make_plan(apply_settings(load_recipe("@vision-fp16"), [setting]))
+        make_plan(apply_settings(load_recipe("@vision-fp16"), read_settings([setting])))
 
 
 def test_pins_go_to_the_pin_step() -> None:
@@ -138,7 +147,7 @@ def test_pins_without_a_pin_step() -> None:
 
 def test_unknown_target() -> None:
     with pytest.raises(UsageError, match="ort-9"):
-        make_plan(apply_settings(load_recipe("@check-only"), ["target=ort-9"]))
+        make_plan(apply_settings(load_recipe("@check-only"), {"target": "ort-9"}))
 
 
 @pytest.mark.parametrize("mark", ["\ufeff", ""])
@@ -167,6 +176,6 @@ def test_a_recipe_in_a_code_page_is_named(tmp_path: Path) -> None:
 def test_a_recipe_that_is_written_reads_back_as_the_same(name: str) -> None:
     recipe = load_recipe(name)
     assert parse_recipe(recipe_toml(recipe, "a note\nof two lines"), name) == recipe
-    odd = apply_settings(recipe, ['parity.sizes={"a b"=3}', "parity.time_limit=1.5", "limits.made_nodes=7"])
+    odd = apply_settings(recipe, {"parity.sizes": {"a b": 3}, "parity.time_limit": 1.5, "limits.made_nodes": 7})
     odd = msgspec.structs.replace(odd, step={'of "mine"': {"use": "pin", "sizes": {"x:0": 1}, "values": {"s": [1.5]}}})
     assert parse_recipe(recipe_toml(odd), name) == odd

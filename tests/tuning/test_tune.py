@@ -92,7 +92,7 @@ def test_prepare_gives_what_the_table_says(one: Fixture, tmp_path: Path) -> None
 def test_what_a_candidate_that_was_not_proved_is_foretold_to_be_is_so(tmp_path: Path) -> None:
     """No search for islands and no undone step here, so that all figures are exact."""
     path = block(tmp_path)
-    found = dmlprep.tune(path, pins={"batch": 2}, offline=True, io="any", settings=['step.fp16.islands="off"'])
+    found = dmlprep.tune(path, pins={"batch": 2}, offline=True, io="any", settings={"step.fp16.islands": "off"})
     assert any("FP16 inputs and outputs" in one.name for one in found.candidates)
     assert any("com.microsoft" in one.name for one in found.candidates)
     for number, one in enumerate(found.candidates):
@@ -152,7 +152,7 @@ def test_what_a_recipe_says_itself_stays(tmp_path: Path) -> None:
         assert "rotary = true" not in one.recipe
     assert found.free == ("batch",)
     with pytest.raises(RecipeError, match="no step 'fp16'"):
-        dmlprep.tune(CNN.path, recipes=["@static-fp32"], settings=["step.fp16.keep_io=false"], offline=True)
+        dmlprep.tune(CNN.path, recipes=["@static-fp32"], settings={"step.fp16.keep_io": False}, offline=True)
     with pytest.raises(RecipeError, match="no step 'pin'"):
         dmlprep.tune(CNN.path, recipes=[recipe], pins={"batch": 1}, offline=True)
     with pytest.raises(UsageError, match="no recipe"):
