@@ -48,13 +48,13 @@ class Kernel(NamedTuple):
 
     since: int
     types: dict[str, frozenset[str]]
-    const: frozenset[int]
-    cpu_in: frozenset[int]
-    cpu_out: frozenset[int]
-    fuses: bool
-    fused_inputs: int
-    query: str
-    made_by: str
+    const: frozenset[int] = frozenset()
+    cpu_in: frozenset[int] = frozenset()
+    cpu_out: frozenset[int] = frozenset()
+    fuses: bool = True
+    fused_inputs: int = 0
+    query: str = ""
+    made_by: str = "dml"
 
 
 class CpuKernel(NamedTuple):
@@ -121,11 +121,15 @@ def load_tables(release: tuple[int, int]) -> Tables:
         for span, since, labels, *rest in rows:
             if not has(span):
                 continue
-            extra: dict[str, Any] = rest[0] if rest else {}
+            types = {label: sets[i] for label, i in labels.items()}
+            if not rest:
+                found[since] = Kernel(since, types)
+                continue
+            extra: dict[str, Any] = rest[0]
             const = frozenset(extra.get("const", ()))
             found[since] = Kernel(
                 since,
-                {label: sets[i] for label, i in labels.items()},
+                types,
                 const,
                 const | frozenset(extra.get("cpu_in", ())),
                 frozenset(extra.get("cpu_out", ())),

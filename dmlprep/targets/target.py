@@ -114,7 +114,7 @@ class _Head(msgspec.Struct):
 
 
 class _Kernels(msgspec.Struct):
-    releases: dict[str, _Head]
+    releases: dict[str, msgspec.Raw]
 
 
 class _Package(msgspec.Struct):
@@ -150,7 +150,7 @@ def _releases() -> _Releases:
 
 
 @lru_cache(maxsize=1)
-def _heads() -> dict[str, _Head]:
+def _heads() -> dict[str, msgspec.Raw]:
     data = (resources.files("dmlprep.targets") / "data" / "kernels.json").read_bytes()
     return msgspec.json.decode(data, type=_Kernels).releases
 
@@ -197,7 +197,7 @@ def _load(name: str) -> Target:
             name, "", "", windows.max_opset, windows.max_ir, windows.max_opset, windows.title,
             windows=package.windows, served=package.served, opset_only=True, sources=tuple(package.sources),
         )  # fmt: skip
-    head = _heads()[name]
+    head = msgspec.json.decode(_heads()[name], type=_Head)
     package = releases.packages[head.package]
     fields = {**msgspec.structs.asdict(head), "sources": (*head.sources, *package.sources)}
     return Target(name, windows=package.windows, served=package.served, **fields)
