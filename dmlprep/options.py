@@ -90,7 +90,7 @@ class Session:
     device: Device = field(
         default="auto",
         metadata=_as(
-            "Where to prove it: auto is the CPU, and DirectML where a session can run.",
+            "Device for the proof. auto: the CPU, and also DirectML if it is available.",
             choices=("auto", "cpu", "dml"),
             shows_default=True,
             in_files=True,
@@ -99,7 +99,7 @@ class Session:
     device_id: int | None = field(
         default=None,
         metadata=_as(
-            "DirectML adapter by its number in DXGI's order (dmlprep doctor --adapters).",
+            "DirectML adapter, by its DXGI number (dmlprep doctor --adapters).",
             kind=int,
             least=0,
             most=MOST_ADAPTERS,
@@ -109,21 +109,21 @@ class Session:
     adapter: str | None = field(
         default=None,
         metadata=_as(
-            "DirectML adapter by its vendor (NVIDIA, AMD, Intel, Qualcomm) or by a part of its name.",
+            "DirectML adapter, by its vendor (NVIDIA, AMD, Intel, Qualcomm) or a part of its name.",
             metavar="NAME",
         ),
     )
     gpu: str | None = field(
         default=None,
         metadata=_as(
-            "On Linux: run DirectML on this GPU, by its vendor, a part of its name or its number (dmlprep runtime "
-            "status), and exit 3 where there is none. Without it DirectML computes on the CPU.",
+            "Linux: GPU for DirectML, by its vendor, a part of its name or its number (dmlprep runtime status). Exit "
+            "3 if no such GPU exists. Default: DirectML computes on the CPU.",
             bare="auto",
             metavar="[NAME|auto]",
         ),
     )
     require_dml: bool = field(
-        default=False, metadata=_as("Exit 3 unless a DirectML session ran.", kind=bool, in_files=True)
+        default=False, metadata=_as("Exit 3 if no DirectML session ran.", kind=bool, in_files=True)
     )
 
     @property
@@ -179,8 +179,8 @@ class PrepareOptions(Session):
     pins: Mapping[str, Value] = field(
         default_factory=dict,
         metadata=_as(
-            "Fix a dimension, by name (batch=1) or by input and axis (pixel_values:0=1), or the value of an input "
-            "(sr:=16000).",
+            "Fix a dimension by name (batch=1) or by input and axis (pixel_values:0=1), or fix the value of an "
+            "input (sr:=16000).",
             kind=dict,
             flags=("-p", "--pin"),
             metavar="DIM=SIZE",
@@ -209,8 +209,8 @@ class PrepareOptions(Session):
     feeds: Feeds = field(
         default=(),
         metadata=_as(
-            "Inputs to prove with: an .npz, NAME=file.npy, a folder of .npz or .npy, or an ONNX test_data_set folder; "
-            "dmlprep feeds makes them.",
+            "Inputs for the proof: an .npz file, NAME=file.npy, a folder of .npz or .npy files, or an ONNX "
+            "test_data_set folder. dmlprep feeds makes such files.",
             kind=list,
             metavar="WHAT",
             in_files=True,
@@ -219,7 +219,7 @@ class PrepareOptions(Session):
     metric: str | Metric | NamedMetric | None = field(
         default=None,
         metadata=_as(
-            "Your own measure, which decides in place of the tolerance (docs/parity.md). The file is run.",
+            "Your own measure, used instead of the tolerance (docs/parity.md). dmlprep runs this file.",
             metavar="FILE.py:FUNCTION",
             in_files=True,
         ),
@@ -227,7 +227,7 @@ class PrepareOptions(Session):
     metric_bound: float | None = field(
         default=None,
         metadata=_as(
-            "Largest number of --metric that passes.",
+            "Largest value of --metric that passes.",
             kind=float,
             least=-MOST_VALUE,
             most=MOST_VALUE,
@@ -238,7 +238,7 @@ class PrepareOptions(Session):
     vram: str | int | None = field(
         default=None,
         metadata=_as(
-            "Memory that the device has (4GB, 800MB, 4GiB): exit 1 where a session needs more (docs/memory.md).",
+            "Memory of the device (4GB, 800MB, 4GiB). Exit 1 if a session needs more (docs/memory.md).",
             metavar="SIZE",
             in_files=True,
         ),
@@ -246,14 +246,14 @@ class PrepareOptions(Session):
     bench: bool = field(
         default=False,
         metadata=_as(
-            "Time the result beside MODEL as it came and with its sizes overridden (docs/speed.md). Decides nothing.",
+            "Time the result, MODEL, and MODEL with overridden sizes (docs/speed.md). For information only.",
             kind=bool,
         ),
     )
     bench_seconds: float = field(
         default=10.0,
         metadata=_as(
-            "Timed runs of --bench, all together.",
+            "Total time for the runs of --bench.",
             kind=float,
             least=0,
             most=MOST_SECONDS,
@@ -263,13 +263,13 @@ class PrepareOptions(Session):
     )
     fresh: bool = field(
         default=False,
-        metadata=_as("Measure on DirectML also where a verdict on equal files is kept (docs/parity.md).", kind=bool),
+        metadata=_as("Ignore cached verdicts: run on DirectML again (docs/parity.md).", kind=bool),
     )
     external_data: bool = field(
         default=False,
-        metadata=_as("Write the weights into model.onnx.data, also where they are below 1 GiB.", kind=bool),
+        metadata=_as("Write the weights to model.onnx.data, even if they are below 1 GiB.", kind=bool),
     )
-    force: bool = field(default=False, metadata=_as("Replace files that are there.", kind=bool))
+    force: bool = field(default=False, metadata=_as("Replace existing files.", kind=bool))
 
     def __post_init__(self) -> None:
         settings: object = self.settings

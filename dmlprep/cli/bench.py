@@ -39,7 +39,7 @@ __all__ = ["command"]
     "pins",
     multiple=True,
     metavar="DIM=SIZE",
-    help="Size that the sessions override, by name (batch=1) or by input and axis (x:0=1).",
+    help="Override a dimension in the sessions, by name (batch=1) or by input and axis (x:0=1).",
 )
 @sizes_option
 @click.option(
@@ -48,7 +48,7 @@ __all__ = ["command"]
     default=10.0,
     show_default=True,
     metavar="SECONDS",
-    help="Timed runs of all models together.",
+    help="Total time for the runs of all models.",
 )
 @click.option(
     "--runs",
@@ -56,9 +56,9 @@ __all__ = ["command"]
     default=10,
     show_default=True,
     metavar="N",
-    help="Timed runs of each model at least, whatever that takes.",
+    help="Smallest number of timed runs for each model, even if they exceed --seconds.",
 )
-@time_limit_option(600.0, "For one load or run.")
+@time_limit_option(600.0, "Time limit for one load or run.")
 @click.option("--html", type=click.Path(path_type=Path), help="Write a report as one HTML file, with a chart.")
 @click.option("--force", is_flag=True, help="Replace the HTML file.")
 @quiet_option
@@ -79,7 +79,7 @@ def command(
     dmlprep bench model.onnx out/model.onnx --device dml
     dmlprep bench model.onnx --pin batch=1 --seconds 30
 
-    All models are loaded at once and run in turn; the ratio is to the first.
+    dmlprep loads all models together and runs them in turn. Ratios are relative to the first model.
 
     Exit codes: 0 all of them ran; 2 bad command or input; 3 one did not run, or there is no such device.
     """

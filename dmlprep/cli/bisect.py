@@ -37,7 +37,7 @@ __all__ = ["command"]
     type=click.Path(path_type=Path, file_okay=False),
     default=Path("bisect"),
     show_default=True,
-    help="Folder for the model of the nodes, its inputs and expected outputs, a script and an issue text.",
+    help="Folder for a model of the nodes, its inputs and expected outputs, a script and a draft of an issue.",
 )
 @prepare_options("feeds")
 @click.option(
@@ -55,11 +55,11 @@ __all__ = ["command"]
 )
 @sizes_option
 @optimization_option("Graph optimisation level of the candidate's sessions.")
-@click.option("--unfused", is_flag=True, help="DirectML runs each node by itself.")
+@click.option("--unfused", is_flag=True, help="Turn off fusion: DirectML runs each node separately.")
 @click.option(
     "--matrix", is_flag=True, help="First try the whole candidate under each optimisation and fusion setting."
 )
-@time_limit_option(600.0, "For one load or run.")
+@time_limit_option(600.0, "Time limit for one load or run.")
 @click.option(
     "--record",
     "record_to",
@@ -67,9 +67,9 @@ __all__ = ["command"]
     help="Write the record of the run as JSON (dmlprep report).",
 )
 @click.option(
-    "--html", type=click.Path(path_type=Path), help="Write the report as one HTML file: the error along the model."
+    "--html", type=click.Path(path_type=Path), help="Write an HTML report that shows the error along the model."
 )
-@click.option("--force", is_flag=True, help="Replace files that are there.")
+@click.option("--force", is_flag=True, help="Replace existing files.")
 @quiet_option
 @format_option("text", "json")
 def command(
@@ -82,11 +82,11 @@ def command(
     output_format: str,
     **options: Any,
 ) -> int:
-    """Find the first node at which CANDIDATE and REFERENCE part, on the same input.
+    """Find the first node where CANDIDATE and REFERENCE differ, on the same input.
 
     \b
     dmlprep bisect original.onnx prepared.onnx         what did preparing change?
-    dmlprep bisect model.onnx --device dml             where does DirectML part from the CPU?
+    dmlprep bisect model.onnx --device dml             where does DirectML differ from the CPU?
     dmlprep bisect model.onnx --device dml --html error.html
 
     Exit codes: 0 they agree; 1 a node was found; 2 bad input; 3 it could not run.

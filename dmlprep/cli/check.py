@@ -33,11 +33,15 @@ __all__ = ["command"]
     "target_name",
     metavar="NAME",
     shell_complete=targets,
-    help="DirectML release (dmlprep target list), or all: a table release by release. Default: that of the project "
-    "file, else latest.",
+    help="DirectML release (dmlprep target list), or all for a table of all releases. Default: the release in the "
+    "project file, otherwise latest.",
 )
-@click.option("--fail-on-cpu", is_flag=True, help="Exit 1 when compute would run on the CPU; shape arithmetic may.")
-@click.option("--verify", is_flag=True, help="Ask a real DirectML session as well, and compare.")
+@click.option(
+    "--fail-on-cpu",
+    is_flag=True,
+    help="Exit 1 if a compute node would run on the CPU. Shape arithmetic is allowed there.",
+)
+@click.option("--verify", is_flag=True, help="Also open a real DirectML session, and compare its placement.")
 @prepare_options("vram", *ADAPTER)
 @project_options
 @quiet_option
@@ -54,7 +58,7 @@ def command(
     output_format: str,
     **where: Any,
 ) -> int:
-    """Say what of each MODEL DirectML runs, and why not the rest. Edits nothing, reads no weights.
+    """Show which nodes of each MODEL DirectML runs, and why not the others. Edits nothing, reads no weights.
 
     \b
     dmlprep check model.onnx

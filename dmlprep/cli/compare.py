@@ -40,14 +40,14 @@ __all__ = ["command"]
     default="auto",
     show_default=True,
     metavar="NAME",
-    help="Named tolerance (docs/parity.md); auto goes by the candidate's weights.",
+    help="Named tolerance (docs/parity.md). auto: from the weights of CANDIDATE.",
 )
 @click.option(
     "--measure",
     "measures",
     multiple=True,
     metavar="OUTPUT=KIND",
-    help="How an output is read: elements, map, classes or logits; seen in what makes it else.",
+    help="Kind of an output: elements, map, classes or logits. Default: detected from the node that computes it.",
 )
 @prepare_options(*METRIC)
 @click.option(
@@ -55,7 +55,7 @@ __all__ = ["command"]
     type=click.Choice(["provider", "device", "policy"]),
     default="provider",
     show_default=True,
-    help="How DirectML is chosen on Windows: as classic applications do, or as those of Windows ML do.",
+    help="How to select DirectML on Windows. provider: as classic apps do. device, policy: as Windows ML apps do.",
 )
 @sizes_option
 @click.option(
@@ -63,9 +63,9 @@ __all__ = ["command"]
     type=click.IntRange(1, MOST_FEEDS),
     default=2,
     show_default=True,
-    help="Seeded feeds where none are given.",
+    help="Number of seeded random inputs if there is no --feeds.",
 )
-@time_limit_option(600.0, "For one load or run.")
+@time_limit_option(600.0, "Time limit for one load or run.")
 @quiet_option
 @format_option("text", "json")
 def command(

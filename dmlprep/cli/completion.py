@@ -33,10 +33,10 @@ _BY_HAND = {
 
 @click.command("completion")
 @click.argument("shell", type=click.Choice(_SHELLS))
-@click.option("--install", is_flag=True, help="Write it where the shell finds it by itself (bash and fish).")
-@click.option("--force", is_flag=True, help="Replace the file.")
+@click.option("--install", is_flag=True, help="Install the script in the folder that the shell reads (bash and fish).")
+@click.option("--force", is_flag=True, help="Replace an existing file.")
 def command(shell: str, install: bool, force: bool) -> int:
-    """Print what lets SHELL complete commands, options, recipes and targets with Tab.
+    """Print a script for Tab completion of commands, options, recipes and targets.
 
     \b
     dmlprep completion bash --install

@@ -129,15 +129,15 @@ def _fine(status: DmlStatus | None) -> str:
 @quiet_option
 @format_option("text", "json")
 @click.option("--no-dml", is_flag=True, help="Do not try DirectML (its self-test takes about 10 s the first time).")
-@click.option("--adapters", is_flag=True, help="Only list the graphics adapters, and what chooses each.")
+@click.option("--adapters", is_flag=True, help="Only list the graphics adapters, and the options that select each.")
 @click.option(
     "--app",
     type=click.Path(path_type=Path),
     metavar="FOLDER",
-    help="Only look at the folder of an app for Windows: which onnxruntime.dll and DirectML.dll it will load.",
+    help="Only check this folder of a Windows app: which onnxruntime.dll and DirectML.dll it will load.",
 )
 def command(quiet: bool, output_format: str, no_dml: bool, adapters: bool, app: Path | None) -> None:
-    """Look for trouble in this environment: clashing packages, broken libraries, DirectML.
+    """Check this environment: conflicting packages, broken libraries, DirectML.
 
     Exit code 0: nothing is broken (DirectML may be missing); 1: an error is listed; 2: --app names no folder of an app.
     """

@@ -61,8 +61,8 @@ def _values(texts: tuple[str, ...]) -> dict[str, np.ndarray[Any, Any]]:
 @click.argument("model", type=click.Path(path_type=Path))
 @click.argument("sources", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("-o", "--out", type=click.Path(path_type=Path), required=True, help="Folder for the .npz files.")
-@click.option("--count", type=click.IntRange(1, MOST_FEEDS), default=4, show_default=True, help="How many feeds.")
-@click.option("--input", default="", metavar="NAME", help="The input that takes them, if several could.")
+@click.option("--count", type=click.IntRange(1, MOST_FEEDS), default=4, show_default=True, help="Number of feeds.")
+@click.option("--input", default="", metavar="NAME", help="Input of MODEL for SOURCES, if several are possible.")
 @sizes_option
 @click.option(
     "--set", "values", multiple=True, metavar="NAME=VALUE", help="Value of another input: numbers, or file.npy."
@@ -70,32 +70,38 @@ def _values(texts: tuple[str, ...]) -> dict[str, np.ndarray[Any, Any]]:
 @click.option(
     "--layout",
     type=click.Choice(["nchw", "nhwc", "chw", "hwc"]),
-    help="Pictures: axes of the input, where its shape does not say.",
+    help="Pictures: axes of the input, if its shape does not show them.",
 )
-@click.option("--mean", default="0", show_default=True, callback=_numbers, help="Pictures: subtracted.")
-@click.option("--deviation", default="1", show_default=True, callback=_numbers, help="Pictures: then divided by.")
+@click.option("--mean", default="0", show_default=True, callback=_numbers, help="Pictures: mean to subtract.")
+@click.option(
+    "--deviation", default="1", show_default=True, callback=_numbers, help="Pictures: standard deviation to divide by."
+)
 @click.option(
     "--scale",
     type=Number(-MOST_VALUE, MOST_VALUE),
     default=1.0,
     show_default=True,
-    help="Pictures: what white is before that.",
+    help="Pictures: value of white before --mean and --deviation.",
 )
 @click.option(
-    "--colour", type=click.Choice(["rgb", "bgr", "gray"]), default="rgb", show_default=True, help="Pictures: channels."
+    "--colour",
+    type=click.Choice(["rgb", "bgr", "gray"]),
+    default="rgb",
+    show_default=True,
+    help="Pictures: order of the channels.",
 )
 @click.option(
     "--fit",
     type=click.Choice(["crop", "pad", "stretch"]),
     default="crop",
     show_default=True,
-    help="Pictures: how they come to another shape.",
+    help="Pictures: how to fit them to the shape of the input.",
 )
+@click.option("--rate", type=click.IntRange(1, 1 << 30), metavar="HZ", help="Audio: sample rate of the model.")
 @click.option(
-    "--rate", type=click.IntRange(1, 1 << 30), metavar="HZ", help="Sound: samples a second that the model takes."
+    "--tokenizer", type=click.Path(path_type=Path), help="Text: path of tokenizer.json. Default: the one next to MODEL."
 )
-@click.option("--tokenizer", type=click.Path(path_type=Path), help="Text: the tokenizer.json, if not beside MODEL.")
-@click.option("--force", is_flag=True, help="Replace the feeds that are there.")
+@click.option("--force", is_flag=True, help="Replace existing feeds.")
 @quiet_option
 @format_option("text", "json")
 def command(
@@ -114,7 +120,7 @@ def command(
     output_format: str,
     **options: Any,
 ) -> int:
-    """Make inputs for MODEL from your pictures, sound or text, for --feeds of other commands.
+    """Make inputs for MODEL from your pictures, audio or text, for --feeds of other commands.
 
     SOURCES are files, or folders of them. Names, sizes and types come from MODEL.
 

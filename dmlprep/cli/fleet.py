@@ -22,30 +22,30 @@ _MOST_JOBS = 1024
 @click.command("fleet")
 @click.argument("file", type=click.Path(path_type=Path), default=Path("fleet.toml"), metavar="[FILE]")
 @click.option(
-    "-o", "--out", type=click.Path(path_type=Path), help="Folder of all results. Needed unless the file says it."
+    "-o", "--out", type=click.Path(path_type=Path), help="Folder for all results. Required unless FILE sets it."
 )
 @click.option(
     "-j",
     "--jobs",
     type=click.IntRange(1, _MOST_JOBS),
     metavar="N",
-    help="Jobs at once; by default one a processor, as far as memory allows.",
+    help="Parallel jobs. Default: one per processor, or fewer if memory is short.",
 )
 @click.option(
     "--scheduler",
     default="",
     metavar="ADDRESS",
-    help="A Dask scheduler (tcp://HOST:PORT) whose workers run the jobs; they see the same folders.",
+    help="Run the jobs on the workers of this Dask scheduler (tcp://HOST:PORT). They need the same folders.",
 )
-@click.option("--only", multiple=True, metavar="PATTERN", help="Jobs, by name or model; may be given several times.")
-@click.option("--shard", default="", metavar="PART/PARTS", help="One part of the jobs, such as 3/8, for CI.")
-@click.option("--dry-run", is_flag=True, help="Show the jobs, and run none.")
-@click.option("--fresh", is_flag=True, help="Do again what was done before, and measure on DirectML anew.")
-@click.option("--force", is_flag=True, help="Replace files that no fleet wrote.")
+@click.option("--only", multiple=True, metavar="PATTERN", help="Run only jobs with this name or model. Repeatable.")
+@click.option("--shard", default="", metavar="PART/PARTS", help="Run one part of the jobs, such as 3/8, for CI.")
+@click.option("--dry-run", is_flag=True, help="Show the jobs, and run nothing.")
+@click.option("--fresh", is_flag=True, help="Ignore cached results and verdicts: run every job again.")
+@click.option("--force", is_flag=True, help="Replace existing files that no fleet wrote.")
 @click.option(
     "--prune",
     is_flag=True,
-    help="Then remove what was written for jobs that FILE no longer names; --dry-run lists them.",
+    help="Afterwards remove the results of jobs that are no longer in FILE. --dry-run lists them.",
 )
 @quiet_option
 @format_option("text", "json", "github", "azure")
@@ -63,20 +63,20 @@ def command(
     quiet: bool,
     output_format: str,
 ) -> int:
-    """Prepare the models that FILE names, each with every recipe, target and sizes that hold for it (docs/fleet.md).
+    """Prepare the models that FILE names, each with all its recipes, targets and sizes (docs/fleet.md).
 
     \b
-    dmlprep fleet --dry-run                 the jobs of fleet.toml
-    dmlprep fleet                           those that were not done before, or of which something has changed
+    dmlprep fleet --dry-run                 list the jobs of fleet.toml
+    dmlprep fleet                           run the jobs that are new or have changed
     dmlprep fleet --only 'detector/*' --fresh
     dmlprep fleet --shard 3/8 --format github
     dmlprep fleet --scheduler tcp://10.0.0.1:8786
 
-    Each job has a folder of its name. Beside them are fleet.json, fleet.md, index.html, fleet.sarif and
-    junit.xml.
+    Each job writes to a folder with its name. The folder of all results also has fleet.json, fleet.md, index.html,
+    fleet.sarif and junit.xml.
 
     Exit codes: the worst of all jobs, in this order: 70 a bug; 2 bad command, recipe or input; 1 a model was refused
-    or its parity failed; 3 a demanded check could not run; 0 good. 130 after Ctrl-C: the next run goes on.
+    or its parity failed; 3 a required check could not run; 0 good. 130 after Ctrl-C: the next run continues.
     """
     from dmlprep import api
     from dmlprep.cli.fleet_progress import FleetProgress

@@ -10,8 +10,8 @@ __all__ = ["COMMANDS", "command"]
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "prepare": ("dmlprep.cli.genai_prepare", "Make a folder ready for DirectML, prove it, and write it."),
-    "check": ("dmlprep.cli.genai_check", "Say what is wrong with a folder, and what of it DirectML runs."),
-    "compare": ("dmlprep.cli.genai_compare", "Hold a prepared folder against its original, token by token."),
+    "check": ("dmlprep.cli.genai_check", "Show the problems of a folder, and which nodes DirectML runs."),
+    "compare": ("dmlprep.cli.genai_compare", "Compare a prepared folder with its original, token by token."),
 }
 """Command of the group -> module with an object ``command``, and its line in the help."""
 
@@ -30,4 +30,4 @@ class _LazyGroup(click.Group):
 
 @click.group("genai", cls=_LazyGroup)
 def command() -> None:
-    """Folders of language models for onnxruntime-genai (docs/language-models.md)."""
+    """Prepare, check and compare language models for onnxruntime-genai (docs/language-models.md)."""

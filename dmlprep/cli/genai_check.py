@@ -27,10 +27,10 @@ __all__ = ["command"]
 @quiet_option
 @format_option("text", "json", "sarif", "github")
 def command(folder: Path, target_name: str, vram: str | None, quiet: bool, output_format: str) -> int:
-    """Say what is wrong with FOLDER, a language model for onnxruntime-genai, and what of it DirectML runs.
+    """Show the problems of FOLDER, a language model for onnxruntime-genai, and which nodes DirectML runs.
 
-    Its genai_config.json is held against what onnxruntime-genai reads, against its models, its tokenizer and DirectML.
-    Edits nothing, runs nothing, reads no weights.
+    dmlprep compares genai_config.json with the fields that onnxruntime-genai reads, and with the models, the tokenizer
+    and DirectML. Edits nothing, runs nothing, reads no weights.
 
     \b
     dmlprep genai check phi-3-mini

@@ -16,15 +16,17 @@ __all__ = ["command"]
 @click.command("compare")
 @click.argument("original", type=click.Path(path_type=Path))
 @click.argument("prepared", type=click.Path(path_type=Path))
-@click.option("--prompt", "prompts", multiple=True, metavar="TEXT", help="Text that both continue; may come again.")
-@click.option("--text", type=click.Path(path_type=Path), metavar="FILE", help="Text of yours, for the perplexity.")
+@click.option(
+    "--prompt", "prompts", multiple=True, metavar="TEXT", help="Text for both models to continue. Repeatable."
+)
+@click.option("--text", type=click.Path(path_type=Path), metavar="FILE", help="Text file for the perplexity.")
 @click.option(
     "--text-tokens",
     type=click.IntRange(2, 1 << 20),
     default=512,
     show_default=True,
     metavar="N",
-    help="Tokens of the text that are used.",
+    help="Number of tokens of the text to use.",
 )
 @click.option(
     "--steps",
@@ -32,14 +34,14 @@ __all__ = ["command"]
     default=16,
     show_default=True,
     metavar="N",
-    help="Tokens behind each prompt, one by one with the cache.",
+    help="Tokens after each prompt, one by one with the cache.",
 )
 @click.option(
     "--device",
     type=click.Choice(["cpu", "dml"]),
     default="cpu",
     show_default=True,
-    help="Where PREPARED is to be proved; ORIGINAL runs on the CPU.",
+    help="Device for PREPARED. ORIGINAL runs on the CPU.",
 )
 @prepare_options(*ADAPTER)
 @click.option(
@@ -47,10 +49,12 @@ __all__ = ["command"]
     type=click.Choice(["auto", "fp32", "fp16", "int8", "int4"]),
     default="auto",
     show_default=True,
-    help="Bounds (docs/language-models.md); auto goes by the weights of both.",
+    help="Tolerance (docs/language-models.md). auto: from the weights of both.",
 )
-@click.option("--genai/--no-genai", default=True, help="Also let onnxruntime-genai write with both, where it is there.")
-@time_limit_option(600.0, "For one load or run.")
+@click.option(
+    "--genai/--no-genai", default=True, help="Also generate text from both with onnxruntime-genai, if it is installed."
+)
+@time_limit_option(600.0, "Time limit for one load or run.")
 @quiet_option
 @format_option("text", "json")
 def command(original: Path, prepared: Path, quiet: bool, output_format: str, **options: Any) -> int:
@@ -62,7 +66,7 @@ def command(original: Path, prepared: Path, quiet: bool, output_format: str, **o
 
     Both get the same tokens, as a prompt and one by one behind the cache; their logits are
     compared, the perplexity on your text, and what each writes by itself. An encoder, a vision
-    model and every other model of the folder is compared on made inputs.
+    model and every other model of the folder is compared on synthetic inputs.
 
     Exit codes: 0 within the bounds; 1 not; 2 bad input; 3 it could not run, or these tokens
     prove nothing.

@@ -21,13 +21,13 @@ __all__ = ["command"]
 
 @click.command("prepare")
 @click.argument("folder", type=click.Path(path_type=Path))
-@click.option("-o", "--out", type=click.Path(path_type=Path), required=True, help="The folder to write.")
+@click.option("-o", "--out", type=click.Path(path_type=Path), required=True, help="Folder to write.")
 @click.option(
     "--precision",
     type=click.Choice(["fp16", "int4"]),
     default="fp16",
     show_default=True,
-    help="FP16, or weights of 4 bits.",
+    help="FP16, or 4-bit weights.",
 )
 @click.option(
     "-r",
@@ -35,7 +35,7 @@ __all__ = ["command"]
     default="",
     metavar="NAME",
     shell_complete=recipes,
-    help="A recipe in place of @llm-fp16 and @llm-int4.",
+    help="Recipe to use instead of @llm-fp16 or @llm-int4.",
 )
 @prepare_options("settings", settings="Override a recipe field: step.opset.version=21.")
 @click.option(
@@ -54,36 +54,38 @@ __all__ = ["command"]
 @click.option(
     "--graph-capture/--no-graph-capture",
     default=None,
-    help="Capture the decoder's graph. By default where every compute node runs on DirectML.",
+    help="Capture the decoder's graph. Default: if every compute node runs on DirectML.",
 )
 @click.option(
     "--fallback",
     type=click.Choice(["cpu"]),
     default=None,
-    help="Write OUT/dml and OUT/cpu: the folder for DirectML, and the one that was given, for the CPU.",
+    help="Write two folders: OUT/dml for DirectML, and OUT/cpu, a copy of FOLDER for the CPU.",
 )
 @click.option(
     "--builder-python",
     default="",
     metavar="PATH",
-    help="Python with onnxruntime-genai, torch and transformers, which builds a Hugging Face folder. This one, else.",
+    help="Python with onnxruntime-genai, torch and transformers, to build a Hugging Face folder. Default: this one.",
 )
-@time_limit_option(3600.0, "For genai's builder.")
-@click.option("--proof/--no-proof", default=True, show_default=True, help="Hold the result against FOLDER.")
+@time_limit_option(3600.0, "Time limit for genai's builder.")
+@click.option("--proof/--no-proof", default=True, show_default=True, help="Compare the result with FOLDER.")
 @click.option(
-    "--device", type=click.Choice(["cpu", "dml"]), default="cpu", show_default=True, help="Where the result is proved."
+    "--device", type=click.Choice(["cpu", "dml"]), default="cpu", show_default=True, help="Device for the proof."
 )
 @click.option(
     "--steps",
     type=click.IntRange(1, 1024),
     default=16,
     show_default=True,
-    help="Tokens behind each prompt of the proof.",
+    help="Tokens to generate after each prompt of the proof.",
 )
-@click.option("--text", type=click.Path(path_type=Path), help="A text file, UTF-8, for the perplexity.")
-@click.option("--tolerance", default="auto", show_default=True, metavar="NAME", help="fp32, fp16, int8 or int4.")
+@click.option("--text", type=click.Path(path_type=Path), help="Text file (UTF-8) for the perplexity.")
+@click.option(
+    "--tolerance", default="auto", show_default=True, metavar="NAME", help="Tolerance: fp32, fp16, int8 or int4."
+)
 @prepare_options("vram")
-@click.option("--force", is_flag=True, help="Replace what an earlier run wrote there.")
+@click.option("--force", is_flag=True, help="Replace the files of an earlier run.")
 @click.option("--record", "record_to", type=click.Path(path_type=Path), help="Write the record here as well.")
 @quiet_option
 @format_option("text", "json")
@@ -95,7 +97,7 @@ def command(
     fallback: Literal["cpu"] | None,
     **options: Any,
 ) -> int:
-    """Make FOLDER ready for onnxruntime-genai on DirectML, and prove it.
+    """Convert FOLDER for onnxruntime-genai on DirectML, and prove the result.
 
     FOLDER has a genai_config.json; or it is a Hugging Face folder (config.json and safetensors), which
     onnxruntime-genai's own builder makes one of first.

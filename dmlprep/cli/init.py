@@ -28,28 +28,29 @@ _NAME = "dmlprep.toml"
     type=click.Path(path_type=Path),
     default=Path(_NAME),
     show_default=True,
-    help="The project file.",
+    help="Project file to write.",
 )
-@click.option("--results", default="build/models", show_default=True, metavar="FOLDER", help="Where results go.")
-@click.option("-y", "--yes", is_flag=True, help="Ask nothing: examples stand for sizes that nobody knows.")
+@click.option("--results", default="build/models", show_default=True, metavar="FOLDER", help="Folder for results.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask: use example sizes for unknown dimensions.")
 @click.option(
     "--for",
     "build",
     type=click.Choice(get_args(Build)),
-    help="Print what a build system needs to do the same at each build.",
+    help="Print the lines that run this in a build system at each build.",
 )
 @click.option("--force", is_flag=True, help="Replace the project file.")
 @quiet_option
 def command(
     models: tuple[Path, ...], out: Path, results: str, yes: bool, build: Build | None, force: bool, quiet: bool
 ) -> int:
-    """Write a project file for each MODEL: the recipe that fits it, and sizes for what is free.
+    """Write a project file with a recipe and sizes for each MODEL.
 
     \b
     dmlprep init model.onnx
     dmlprep prepare
 
-    Without MODEL, those in the folder of the project file and below are taken. On a terminal it asks for the sizes.
+    Without MODEL, dmlprep uses all models in the folder of the project file and below. On a terminal it asks for
+    the sizes.
 
     Exit codes: 0 written; 2 no model, or one that cannot be read (without MODEL, the others are written).
     """

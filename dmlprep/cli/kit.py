@@ -26,7 +26,7 @@ __all__ = ["command"]
 
 @click.group("kit", cls=PackGroup)
 def command() -> None:
-    """Try a model on a Windows machine that has Python and onnxruntime-directml only.
+    """Test a model on a Windows machine that has only Python and onnxruntime-directml.
 
     \b
     dmlprep kit out/model.onnx -o kit.zip
@@ -37,28 +37,32 @@ def command() -> None:
 
 @command.command("pack")
 @click.argument("model", type=click.Path(path_type=Path))
-@click.option("-o", "--out", type=click.Path(path_type=Path), required=True, help="The zip to write.")
+@click.option("-o", "--out", type=click.Path(path_type=Path), required=True, help="Zip file to write.")
 @click.option(
     "--reference",
     type=click.Path(path_type=Path),
-    help="What the expected outputs are computed by, on the CPU. By default the original that the run.json beside "
-    "MODEL names; MODEL itself where there is none.",
+    help="Model that computes the expected outputs, on the CPU. Default: the original that run.json next to MODEL "
+    "names, otherwise MODEL.",
 )
 @prepare_options("feeds")
-@click.option("--tolerance", default="", metavar="NAME", help="Named tolerance; that of run.json, else auto.")
+@click.option(
+    "--tolerance", default="", metavar="NAME", help="Named tolerance. Default: the one in run.json, otherwise auto."
+)
 @sizes_option
 @click.option(
-    "--seeds", type=click.IntRange(1, MOST_FEEDS), help="Made feeds where none are given; as in run.json, else 2."
+    "--seeds",
+    type=click.IntRange(1, MOST_FEEDS),
+    help="Number of seeded random inputs without --feeds. Default: as in run.json, otherwise 2.",
 )
 @click.option(
     "--free-dimension",
     "free",
     multiple=True,
     metavar="DIM=SIZE",
-    help="Free-dimension override of the session, by name.",
+    help="Override a free dimension in the session, by name.",
 )
 @prepare_options("device_id", "adapter")
-@click.option("--disable-metacommands", is_flag=True, help="DirectML's own shaders in place of the vendor's.")
+@click.option("--disable-metacommands", is_flag=True, help="Use DirectML's own shaders instead of the vendor's.")
 @optimization_option("Graph optimisation level.")
 @click.option(
     "--warm-up", type=click.IntRange(1, MOST_RUNS), default=1, show_default=True, help="Runs before the timed ones."
@@ -66,15 +70,20 @@ def command() -> None:
 @click.option(
     "--runs", type=click.IntRange(1, MOST_RUNS), default=5, show_default=True, help="Timed runs of each feed."
 )
-@time_limit_option(1800.0, "For everything on the other machine.")
-@click.option("--metric", default="", metavar="FILE.py:FUNCTION", help="Name of your own measure; it is not run here.")
+@time_limit_option(1800.0, "Time limit for all runs on the other machine.")
+@click.option(
+    "--metric",
+    default="",
+    metavar="FILE.py:FUNCTION",
+    help="Your own measure. dmlprep records its name and does not run it.",
+)
 @click.option(
     "--key",
     type=click.Path(path_type=Path),
-    help="Your own key, made where it is not there. It seals the kit and stays here; the key for whoever runs the kit "
-    "is written beside the zip (.run-key).",
+    help="Your private key, created if the file does not exist. It seals the kit: keep it here. dmlprep writes the key "
+    "for the person who runs the kit next to the zip (.run-key).",
 )
-@click.option("--force", is_flag=True, help="Replace the zip, and the run key.")
+@click.option("--force", is_flag=True, help="Replace an existing zip and run key.")
 @quiet_option
 @format_option("text", "json")
 def pack(
@@ -137,16 +146,16 @@ def pack(
 @command.command("choose")
 @click.argument("result", type=click.Path(path_type=Path))
 @click.option(
-    "--kit", type=click.Path(path_type=Path), required=True, help="The kit.zip of dmlprep tune that was sent."
+    "--kit", type=click.Path(path_type=Path), required=True, help="The kit.zip that you sent, from dmlprep tune."
 )
-@click.option("-o", "--out", type=click.Path(path_type=Path), help="File for the recipe that was found (.toml).")
-@click.option("--key", type=click.Path(path_type=Path), help="Your own key, as for verify.")
+@click.option("-o", "--out", type=click.Path(path_type=Path), help="File for the best recipe (.toml).")
+@click.option("--key", type=click.Path(path_type=Path), help="Your private key, as for verify.")
 @prepare_options(*METRIC)
-@click.option("--force", is_flag=True, help="Replace the recipe.")
+@click.option("--force", is_flag=True, help="Replace an existing recipe.")
 @quiet_option
 @format_option("text", "json")
 def choose(result: Path, out: Path | None, quiet: bool, output_format: str, **options: Any) -> int:
-    """Choose among the candidates of a kit of dmlprep tune by the RESULT that came back.
+    """Choose the best candidate of a kit from dmlprep tune, by the RESULT from the other machine.
 
     The outputs of each are compared again here. Times choose where a GPU ran.
 
@@ -163,22 +172,22 @@ def choose(result: Path, out: Path | None, quiet: bool, output_format: str, **op
 
 @command.command("verify")
 @click.argument("result", type=click.Path(path_type=Path))
-@click.option("--kit", type=click.Path(path_type=Path), required=True, help="The kit.zip that was sent.")
-@click.option("--model", type=click.Path(path_type=Path), help="Refuse unless the kit holds this model.")
+@click.option("--kit", type=click.Path(path_type=Path), required=True, help="The kit.zip that you sent.")
+@click.option("--model", type=click.Path(path_type=Path), help="Refuse a kit that does not contain this model.")
 @click.option(
-    "--record", type=click.Path(path_type=Path), help="The run.json that takes the verdict; the one beside MODEL else."
+    "--record", type=click.Path(path_type=Path), help="run.json to add the verdict to. Default: the one next to MODEL."
 )
 @click.option(
     "--key",
     type=click.Path(path_type=Path),
-    help="Your own key: refuse a kit that was not packed with it, and a result not signed with that kit's run key.",
+    help="Your private key. Refuse a kit that was not packed with it, and a result that its run key did not sign.",
 )
-@click.option("--require-dml", is_flag=True, help="Exit 3 unless DirectML ran.")
+@click.option("--require-dml", is_flag=True, help="Exit 3 if DirectML did not run.")
 @prepare_options(*METRIC)
 @quiet_option
 @format_option("text", "json")
 def verify(result: Path, require_dml: bool, quiet: bool, output_format: str, **options: Any) -> int:
-    """Judge the RESULT that came back.
+    """Judge the RESULT from the other machine.
 
     RESULT is result.zip, or the result.json in it. The verdict goes into the record of the model.
 

@@ -27,26 +27,26 @@ from dmlprep.record.printable import printable
 __all__ = ["cli", "command_line", "main"]
 
 COMMANDS: dict[str, tuple[str, str]] = {
-    "init": ("dmlprep.cli.init", "Write a project file for models: recipe, sizes, where results go."),
-    "prepare": ("dmlprep.cli.prepare", "Make a model ready for DirectML, prove it, and write it."),
-    "fleet": ("dmlprep.cli.fleet", "Prepare many models, at many sizes, for many targets: one file, one command."),
-    "buckets": ("dmlprep.cli.buckets", "Find the few sizes for prepare --bucket that cover those in a log."),
-    "check": ("dmlprep.cli.check", "Say what of a model DirectML runs, and why not the rest. Edits nothing."),
-    "plan": ("dmlprep.cli.plan", "Show the steps that prepare would run."),
-    "tune": ("dmlprep.cli.tune", "Find the recipe that suits a model best: ranked, proved, timed."),
+    "init": ("dmlprep.cli.init", "Write a project file: recipe, sizes and output folder of each model."),
+    "prepare": ("dmlprep.cli.prepare", "Convert a model for DirectML, and prove that it computes the same."),
+    "fleet": ("dmlprep.cli.fleet", "Prepare many models, at many sizes, for many targets."),
+    "buckets": ("dmlprep.cli.buckets", "Choose a few sizes for prepare --bucket from a log of requests."),
+    "check": ("dmlprep.cli.check", "Show which nodes DirectML runs, and why not the others."),
+    "plan": ("dmlprep.cli.plan", "Show what prepare would change, without writing anything."),
+    "tune": ("dmlprep.cli.tune", "Find the best recipe for a model."),
     "compare": ("dmlprep.cli.compare", "Compare the outputs of two models."),
     "bench": ("dmlprep.cli.bench", "Time models side by side on a device."),
-    "feeds": ("dmlprep.cli.feeds", "Make inputs for --feeds from pictures, sound or text."),
+    "feeds": ("dmlprep.cli.feeds", "Make inputs for --feeds from pictures, audio or text."),
     "bisect": ("dmlprep.cli.bisect", "Find the first node at which two models differ."),
-    "genai": ("dmlprep.cli.genai", "Folders of language models for onnxruntime-genai: check them."),
-    "kit": ("dmlprep.cli.kit", "Pack a model to try on a Windows machine; verify the result that came back."),
-    "package": ("dmlprep.cli.package", "Hand a prepared model to an app: with contract, loader and sample."),
+    "genai": ("dmlprep.cli.genai", "Prepare, check and compare language models for onnxruntime-genai."),
+    "kit": ("dmlprep.cli.kit", "Pack a model to test on a Windows machine, and verify the result."),
+    "package": ("dmlprep.cli.package", "Package a prepared model for an app: contract, loader, sample."),
     "report": ("dmlprep.cli.report", "Show the record of a run."),
     "recipe": ("dmlprep.cli.recipe", "List, show and validate recipes."),
     "target": ("dmlprep.cli.target", "List, show and compare DirectML releases."),
-    "completion": ("dmlprep.cli.completion", "Print what lets a shell complete commands with Tab."),
+    "completion": ("dmlprep.cli.completion", "Print a script for Tab completion in your shell."),
     "explain": ("dmlprep.cli.explain", "Explain a finding code, or the placement of one node."),
-    "doctor": ("dmlprep.cli.doctor", "Look for trouble in this environment."),
+    "doctor": ("dmlprep.cli.doctor", "Check this environment for problems."),
     "runtime": ("dmlprep.cli.runtime", "Install, show or remove the DirectML runtime for Linux."),
 }
 """Command -> module with an object ``command``, and its line in the help: the list shows without importing them."""
@@ -103,7 +103,7 @@ class _LazyGroup(click.Group):
 def cli(ctx: click.Context, debug: bool, limits: dict[str, Any]) -> None:
     """Prepare ONNX models for ONNX Runtime's DirectML execution provider, and prove the result.
 
-    Exit codes: 0 good, 1 the model fails, 2 bad command, recipe or input, 3 a demanded check could not run, 70 a bug;
+    Exit codes: 0 good, 1 the model fails, 2 bad command, recipe or input, 3 a required check could not run, 70 a bug;
     130 after Ctrl-C, 143 after SIGTERM.
     """
     if limits:

@@ -154,7 +154,7 @@ def time_limit_option(seconds: float, says: str) -> Callable[[F], F]:
 
 def quiet_option(function: F) -> F:
     """``-q``: what a build or a script wants to read."""
-    says = "No progress, and one line where all is well."
+    says = "Show no progress, and one line if there is no problem."
     return click.option("-q", "--quiet", is_flag=True, help=says)(function)
 
 
@@ -166,7 +166,7 @@ def format_option(*formats: str) -> Callable[[F], F]:
         type=click.Choice(list(formats)),
         default=formats[0],
         show_default=True,
-        help="Form of the result on stdout.",
+        help="Format of the result on stdout.",
     )
 
 

@@ -20,7 +20,7 @@ _LANGUAGES = ("cpp", "csharp", "node", "python")
 
 @click.group("package", cls=PackGroup)
 def command() -> None:
-    """Hand a prepared model to an app: the model, its contract, a loader, a sample.
+    """Package a prepared model for an app: the model, its contract, a loader, a sample.
 
     \b
     dmlprep package out -o app --for python
@@ -31,22 +31,20 @@ def command() -> None:
 
 @command.command("pack")
 @click.argument("run", type=click.Path(path_type=Path))
-@click.option("-o", "--out", type=click.Path(path_type=Path), required=True, help="The folder to write.")
-@click.option(
-    "--for", "language", type=click.Choice(_LANGUAGES), required=True, help="The language of the app's loader."
-)
+@click.option("-o", "--out", type=click.Path(path_type=Path), required=True, help="Folder to write.")
+@click.option("--for", "language", type=click.Choice(_LANGUAGES), required=True, help="Language of the loader.")
 @click.option(
     "--unproven",
     is_flag=True,
-    help="Package the model though its run did not pass, or no DirectML ran it. The contract and the README say so.",
+    help="Package a model that did not pass, or did not run on DirectML. The contract and the README record this.",
 )
 @click.option(
     "--sign",
     type=click.Path(path_type=Path),
     metavar="KEY",
-    help="Sign the contract with this private key (Ed25519, PEM), made where it is not there; KEY.pub is for others.",
+    help="Sign the contract with this private key (Ed25519, PEM), created if missing. Publish KEY.pub.",
 )
-@click.option("--force", is_flag=True, help="Replace the package in the folder.")
+@click.option("--force", is_flag=True, help="Replace an existing package.")
 @quiet_option
 @format_option("text", "json")
 def pack(run: Path, out: Path, language: str, quiet: bool, output_format: str, **options: Any) -> int:
@@ -86,7 +84,7 @@ def pack(run: Path, out: Path, language: str, quiet: bool, output_format: str, *
 @click.option(
     "--key",
     type=click.Path(path_type=Path),
-    help="Public key (PEM): refuse a package that its private half did not sign.",
+    help="Public key (PEM). Refuse a package that its private key did not sign.",
 )
 @quiet_option
 @format_option("text", "json")
@@ -129,17 +127,17 @@ def verify(folder: Path, key: Path | None, quiet: bool, output_format: str) -> i
 @command.command("nupkg")
 @click.argument("folder", type=click.Path(path_type=Path))
 @click.option(
-    "-o", "--out", type=click.Path(path_type=Path), required=True, help="The folder to write into, as a feed."
+    "-o", "--out", type=click.Path(path_type=Path), required=True, help="Folder to write to, for use as a NuGet feed."
 )
-@click.option("--id", "name", required=True, help="The id, such as Contoso.Detector.")
-@click.option("--version", required=True, help="The version, such as 1.0.0.")
-@click.option("--authors", default="", help="Who made it; the id where nobody is named.")
+@click.option("--id", "name", required=True, help="Package id, such as Contoso.Detector.")
+@click.option("--version", required=True, help="Package version, such as 1.0.0.")
+@click.option("--authors", default="", help="Authors. Default: the package id.")
 @click.option(
     "--loader/--no-loader",
     default=True,
-    help="Whether projects that refer to it compile the loader: one of several models of a project is enough.",
+    help="Compile the loader in projects that use the package. If a project uses several, one loader is enough.",
 )
-@click.option("--force", is_flag=True, help="Replace the file of this name.")
+@click.option("--force", is_flag=True, help="Replace an existing file.")
 @quiet_option
 @format_option("text", "json")
 def nupkg(folder: Path, out: Path, quiet: bool, output_format: str, **options: Any) -> int:

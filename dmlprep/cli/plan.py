@@ -31,7 +31,7 @@ def command(
     output_format: str,
     **options: Any,
 ) -> int:
-    """Say what prepare would do to MODEL, or, without one, show the steps of a recipe with their options.
+    """Show what prepare would do to MODEL. Without MODEL: show the steps of a recipe with their options.
 
     \b
     dmlprep plan model.onnx --recipe @vision-fp16

@@ -37,8 +37,8 @@ __all__ = ["command"]
     "-o",
     "--out",
     type=click.Path(path_type=Path),
-    help="Folder for model.onnx and run.json, or a path that ends in .onnx. Of several models, each has a folder of "
-    "its name in it. Needed unless the project file says it.",
+    help="Folder for model.onnx and run.json, or a path that ends in .onnx. Several models: each gets a subfolder with "
+    "its name. Required unless the project file sets it.",
 )
 @project_options
 @prepare_options(*RECIPE)
@@ -47,8 +47,8 @@ __all__ = ["command"]
     "buckets",
     multiple=True,
     metavar="DIM=SIZE,...",
-    help="Make a static graph of these sizes, beside those of the other buckets and with one data file for all of them "
-    "(docs/buckets.md). --pin holds for each; dmlprep buckets finds the sizes in a log.",
+    help="Write a static graph for these sizes. All buckets share one data file (docs/buckets.md), and --pin applies "
+    "to each. dmlprep buckets finds sizes from a log.",
 )
 @prepare_options("feeds", *DEVICE, *METRIC, "vram", "bench", "bench_seconds", "fresh", "external_data", "force")
 @click.option(
@@ -60,19 +60,19 @@ __all__ = ["command"]
 @click.option(
     "--html",
     type=click.Path(path_type=Path),
-    help="Write the report as one HTML file, also when the model is refused (docs/report.md).",
+    help="Write an HTML report, also when the model is refused (docs/report.md).",
 )
 @click.option(
     "--depfile",
     type=click.Path(path_type=Path),
-    help="Write the files that the result depends on, dmlprep's version among them.",
+    help="Write a list of the files that the result depends on, with dmlprep's version.",
 )
 @click.option(
     "--depfile-format",
     type=click.Choice(["make", "lines"]),
     default="make",
     show_default=True,
-    help="A rule, or a file a line as MSBuild reads it.",
+    help="make: a make rule. lines: one file per line, for MSBuild.",
 )
 @quiet_option
 @format_option("text", "json", "github", "msbuild")
@@ -100,7 +100,7 @@ def command(
     dmlprep prepare                                         the models of the project file (dmlprep init)
 
     Exit codes: 0 written and proved; 1 a step refused the model or parity failed, nothing written;
-    2 bad command, recipe or input; 3 a demanded check could not run, or its inputs prove nothing; nothing written.
+    2 bad command, recipe or input; 3 a required check could not run, or its inputs prove nothing; nothing written.
     Of several models or buckets the worst, in this order: 70, 2, 1, 3, 0; each is prepared. Where one bucket fails,
     none is written.
     """

@@ -22,7 +22,7 @@ def command() -> None:
 @quiet_option
 @format_option("text", "json")
 def list_(quiet: bool, output_format: str) -> int:
-    """The built-in recipes."""
+    """List the built-in recipes."""
     from dmlprep.recipe import builtin_names, load_recipe
 
     rows = {name: load_recipe(name) for name in builtin_names()}
@@ -45,12 +45,12 @@ def list_(quiet: bool, output_format: str) -> int:
     "-o",
     "--out",
     type=click.Path(path_type=Path),
-    help="Write it to this file, in UTF-8, whatever the shell makes of a redirected text.",
+    help="Write the recipe to this file, in UTF-8.",
 )
 @click.option("--force", is_flag=True, help="Replace the file.")
 @quiet_option
 def show(name: str, out: Path | None, force: bool, quiet: bool) -> int:
-    """The text of the recipe NAME: a start for one's own.
+    """Print the recipe NAME, to start your own from.
 
     \b
     dmlprep recipe show @vision-fp16 -o mine.toml
@@ -76,7 +76,7 @@ def show(name: str, out: Path | None, force: bool, quiet: bool) -> int:
 @quiet_option
 @format_option("text", "json")
 def validate(names: tuple[str, ...], quiet: bool, output_format: str) -> int:
-    """Check recipes whole.
+    """Validate recipe files.
 
     Their steps, fields, and the types of these. Stops at the first that is wrong.
     """

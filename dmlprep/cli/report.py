@@ -17,7 +17,7 @@ __all__ = ["command"]
 @click.option(
     "--html",
     type=click.Path(path_type=Path),
-    help="Write the report as one HTML file, with nothing loaded from elsewhere.",
+    help="Write the report as one self-contained HTML file.",
 )
 @click.option("--force", is_flag=True, help="Replace the HTML file.")
 @quiet_option

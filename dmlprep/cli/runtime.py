@@ -26,8 +26,8 @@ def command() -> None:
     """Install, show or remove the runtime for the real DirectML on Linux.
 
     Microsoft's DirectML.dll and ONNX Runtime's DirectML provider run under Wine on a CPU Vulkan driver, in a sandbox
-    without network. Nothing of Microsoft's is redistributed: your own pip (or npm) fetches the package,
-    and its licence terms apply. Everything lies in one folder below your cache folder and needs no root.
+    without network. dmlprep redistributes no files of Microsoft: your own pip (or npm) fetches the package,
+    and its licence terms apply. All files are in one folder below your cache folder and needs no root.
     """
 
 
@@ -78,14 +78,14 @@ class _Progress:
     "--release",
     default="",
     metavar="VERSION",
-    help="Release of ONNX Runtime, such as 1.24.4; several can stand here. Without it 1.30.0.",
+    help="Release of ONNX Runtime, such as 1.24.4. You can install several. Default: 1.30.0.",
 )
 @click.option(
     "--wheel",
     type=click.Path(path_type=Path),
-    help="A win_amd64 wheel, or npm's package, in place of what pip or npm would fetch.",
+    help="A win_amd64 wheel or an npm package to use, instead of a download by pip or npm.",
 )
-@click.option("--mirror", default="", metavar="URL", help="Debian mirror; by default the one apt uses here.")
+@click.option("--mirror", default="", metavar="URL", help="Debian mirror. Default: the one that apt uses here.")
 @click.option("--keyring", type=click.Path(path_type=Path), help="Keys of Debian's archive, for gpgv.")
 @quiet_option
 @format_option("text", "json")
@@ -99,7 +99,7 @@ def install(
 ) -> None:
     """Install what is missing, and test it.
 
-    An installation that was interrupted goes on where it ended.
+    An interrupted installation continues from where it stopped.
     """
     from dmlprep.runtime import dml_status
     from dmlprep.runtime.linux.install import check_machine, package_of

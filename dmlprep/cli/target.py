@@ -25,7 +25,7 @@ def command() -> None:
 @quiet_option
 @format_option("text", "json")
 def list_(quiet: bool, output_format: str) -> int:
-    """The releases that dmlprep knows, oldest first: what they load, where they come from, and who still fixes them."""
+    """List the releases that dmlprep knows, oldest first: what they load, their source, and their support."""
     from dmlprep.targets import find_target, latest_target, target_names
 
     kinds = {
@@ -72,11 +72,11 @@ def _facts(target: Target) -> dict[str, Any]:
 
 @command.command("show")
 @click.argument("name", shell_complete=completing.targets)
-@click.option("--op", metavar="OPERATOR", help="Only the kernels of one operator (Conv, com.microsoft::Gelu).")
+@click.option("--op", metavar="OPERATOR", help="Show only the kernels of one operator (Conv, com.microsoft::Gelu).")
 @quiet_option
 @format_option("text", "json")
 def show(name: str, op: str | None, quiet: bool, output_format: str) -> int:
-    """The release NAME: versions, limits, kernels, FP16 faults, sources."""
+    """Show the release NAME: versions, limits, kernels, FP16 faults, sources."""
     from dmlprep.quirks import quirks
     from dmlprep.targets import find_target
     from dmlprep.targets.precision import precision_faults
@@ -179,7 +179,7 @@ def _show_kernels(kernels: dict[str, list[dict[str, Any]]], *, with_types: bool)
 @quiet_option
 @format_option("text", "json")
 def diff(a: str, b: str, quiet: bool, output_format: str) -> int:
-    """What changes from release A to release B."""
+    """Show the changes from release A to release B."""
     from dmlprep.targets import find_target
     from dmlprep.targets.diff import compare_targets
 

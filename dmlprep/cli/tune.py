@@ -23,7 +23,7 @@ _MOST_PROVED = 64
 
 @click.command("tune")
 @click.argument("model", type=click.Path(path_type=Path))
-@click.option("-o", "--out", type=click.Path(path_type=Path), help="File for the recipe that was found (.toml).")
+@click.option("-o", "--out", type=click.Path(path_type=Path), help="File for the best recipe (.toml).")
 @click.option(
     "-r",
     "--recipe",
@@ -32,7 +32,7 @@ _MOST_PROVED = 64
     default=("@static-fp32", "@vision-fp16"),
     show_default=True,
     metavar="NAME",
-    help="Recipe to start from, built-in or a .toml file; may be given several times. What it says itself stays.",
+    help="Recipe to start from: built-in or a .toml file. Repeatable. The search keeps its settings.",
 )
 @prepare_options("pins", "settings", "target")
 @click.option(
@@ -40,17 +40,17 @@ _MOST_PROVED = 64
     type=click.Choice(["keep", "half", "any"]),
     default="keep",
     show_default=True,
-    help="Graph inputs and outputs of FP16 candidates: as they are, FP16, or both tried.",
+    help="Graph inputs and outputs of FP16 candidates. keep: unchanged. half: FP16. any: try both.",
 )
-@click.option("--only-directml", is_flag=True, help="Try operators too that no CPU provider runs (GroupNorm).")
-@click.option("--offline", is_flag=True, help="Rank by placement alone; prove nothing.")
+@click.option("--only-directml", is_flag=True, help="Also try operators that the CPU provider cannot run (GroupNorm).")
+@click.option("--offline", is_flag=True, help="Rank by placement alone, and prove nothing.")
 @click.option(
     "--search-seconds",
     type=Number(0, MOST_SECONDS),
     default=60.0,
     show_default=True,
     metavar="SECONDS",
-    help="After these the ranking tries no more; what it left out is said.",
+    help="Time limit for the ranking. The output names the candidates that were skipped.",
 )
 @click.option(
     "--top",
@@ -58,19 +58,21 @@ _MOST_PROVED = 64
     default=3,
     show_default=True,
     metavar="N",
-    help="Candidates to prove at most: the first that passes is taken; --bench proves and times all N.",
+    help="Largest number of candidates to prove. The first that passes wins; with --bench, all N are timed.",
 )
 @prepare_options("feeds", *DEVICE, *METRIC)
-@click.option("--bench", is_flag=True, help="Time those that passed on DirectML, beside MODEL, and choose by time.")
+@click.option(
+    "--bench", is_flag=True, help="Time MODEL and the candidates that passed on DirectML, and choose by time."
+)
 @prepare_options("bench_seconds")
 @click.option(
     "--kit",
     type=click.Path(path_type=Path),
-    help="Prove --top candidates, and pack those that pass into this zip: a Windows machine times them, and dmlprep "
-    "kit choose takes the best.",
+    help="Prove --top candidates, and pack those that pass into this zip. A Windows machine times them, then dmlprep "
+    "kit choose picks the best.",
 )
-@click.option("--key", type=click.Path(path_type=Path), help="Your own key, as for dmlprep kit.")
-@click.option("--force", is_flag=True, help="Replace files that are there.")
+@click.option("--key", type=click.Path(path_type=Path), help="Your private key, as for dmlprep kit.")
+@click.option("--force", is_flag=True, help="Replace existing files.")
 @project_options
 @quiet_option
 @format_option("text", "json")
@@ -83,18 +85,18 @@ def command(
     output_format: str,
     **options: Any,
 ) -> int:
-    """Find the recipe that suits MODEL best on DirectML.
+    """Find the best recipe for MODEL on DirectML.
 
     \b
     dmlprep tune model.onnx --pin batch=1 -o tuned.toml
     dmlprep tune model.onnx --pin batch=1 --bench --device dml --gpu auto
     dmlprep prepare model.onnx -o out/ --recipe tuned.toml
 
-    Opsets, FP32 and FP16, com.microsoft's operators and fused forms are tried on the graph, and ranked: nodes on the
+    Tries opsets, FP32 and FP16, com.microsoft's operators and fused forms on the graph, and ranks them by: nodes on the
     CPU, fused partitions, crossings, bytes. The best are then prepared and proved as prepare does.
 
     Exit codes: 0 found and proved (with --offline: found); 1 no candidate is good; 2 bad command, recipe or input;
-    3 a demanded check could not run, or its inputs prove nothing.
+    3 a required check could not run, or its inputs prove nothing.
     """
     from dmlprep import api
     from dmlprep.cli.console import ProgressObserver

@@ -30,7 +30,7 @@ _SHORTEST = 200
 """Words of a page: a shorter one has no reading ease."""
 _VAGUE = {"found", "said", "told", "given", "kept", "left", "taken", "seen", "made"}
 _STARTS = re.compile(r"(?:Of|What|Whether|That|Those|Once:|It is|One that)(?!\w)")
-_END = re.compile(r"(?<=[.!?])[\")]?\s+(?=[\"(]?[A-Z0-9])")
+_END = re.compile(r"(?<=[.!?])[\")]?\s+(?=[\"(]?(?:[A-Z0-9]|dmlprep))")
 _LETTERS = re.compile(r"(?<![\w./-])[^\W\d_]{3,}(?![\w/-])")
 _SILENT = re.compile(r"(?<=[^aeiouyl])e$|(?<=[^dt])ed$|(?<=[^scgxz])es$")
 _TOKEN = re.compile(r"[^\W_]+(?:[-'’.,_/][^\W_]+)*")
