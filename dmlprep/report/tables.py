@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from dmlprep.record.printable import printable, shortened
+from dmlprep.record.printable import inert, printable, shortened
 
 __all__ = ["show_table"]
 
@@ -29,20 +30,28 @@ def show_table(
         rows: cells, one for each column. The first one names the row.
     """
     # As text: in a plain string, rich takes what stands in brackets for a style.
-    cells = [[Text(shortened(printable(cell))) if isinstance(cell, str) else cell for cell in row] for row in rows]
+    cells = [[Text(inert(shortened(printable(c)))) if isinstance(c, str) else c for c in row] for row in rows]
     said = [index for index in range(len(columns)) if any(row[index] for row in cells)]
     texts = {index: [row[index].plain for row in cells] for index in said}
     least = {index: _least(columns[index], texts[index]) for index in said}
     most = {index: max(map(len, (columns[index], *texts[index]))) for index in said}
     for part in _parts(said, least, console.width):
         widths = _widths({index: most[index] for index in part}, least, console.width)
+        squeezed = sum(widths.values()) + _BETWEEN * (len(widths) - 1) > console.width  # rich narrows columns further
         table = Table(box=None, pad_edge=False, header_style="bold")
         for index, width in widths.items():
             starts = index == said[0] or columns[index] in left
             table.add_column(columns[index], justify="left" if starts else "right", overflow="fold", width=width)
         for row in cells:
-            table.add_row(*(row[index] for index in part))
+            table.add_row(*(_folded(row[index], 0 if squeezed else widths[index]) for index in part))
         console.print(table)
+
+
+def _folded(cell: Text, width: int) -> Text:
+    """Return a cell as its column shows it. A fold may begin a line with ``::``, a command to a CI machine."""
+    if cell.cell_len <= width or "::" not in cell.plain:
+        return cell
+    return Text(re.sub(":(?=:)", r"\\x3a", cell.plain))
 
 
 def _least(name: str, cells: Sequence[str]) -> int:

@@ -43,3 +43,14 @@ def test_a_cell_is_broken_after_an_arrow_and_a_path_anywhere() -> None:
         "22.3 kB ->",
         "11.8 kB",
     ]
+
+
+@given(
+    st.lists(st.sampled_from(["::error::x", "::", "a", "abcdefgh", " ", "/", ":"]), min_size=1, max_size=9).map(
+        "".join
+    ),
+    st.sampled_from([8, 12, 20, 40, 80]),
+)
+def test_no_fold_begins_a_line_with_a_command_to_a_ci_machine(name: str, width: int) -> None:
+    text = _shown(["job", "path"], [[name, name], ["b", name]], width)
+    assert [line for line in text.splitlines() if line.lstrip().startswith("::")] == []
