@@ -91,9 +91,11 @@ def _show(sizes: Sizes, found: Cover, options: list[str]) -> None:
     for text, one in zip(options, found.buckets, strict=True):
         echo(f"{text:{width}}  {one.requests:8}  {one.waste:9.2f}")
     echo()
+    from dmlprep.record.shares import percent
+
     count = len(options)
     quality = "this is optimal" if found.optimal else "a better set may exist"
     echo(
-        f"{count} {'bucket' if count == 1 else 'buckets'}: padding adds {found.waste - 1:.1%} on average and "
-        f"{found.worst - 1:.1%} at most; {quality}"
+        f"{count} {'bucket' if count == 1 else 'buckets'}: padding adds {percent(found.waste - 1)} on average and "
+        f"{percent(found.worst - 1)} at most; {quality}"
     )
