@@ -42,10 +42,6 @@ ALLOWED = {
 """Why a file may look into a text. The test fails for a file that no longer does."""
 
 
-KEPT_NODES = {"passes/fp16.py", "pipeline/outlook.py", "report/half.py", "report/ribbon.py"}
-"""Files that split the reasons of nodes that stay in FP32, which the facts of a step hold as ``RULE: REASON``."""
-
-
 def _text(node: ast.expr) -> bool:
     """Whether an expression is a text for people, or a part of one."""
     if isinstance(node, ast.Attribute):
@@ -108,7 +104,7 @@ def found() -> Iterator[tuple[str, str]]:
 
 def test_no_code_looks_into_a_text_for_people() -> None:
     places = list(found())
-    assert [place for file, place in places if file not in {*ALLOWED, *KEPT_NODES}] == []
+    assert [place for file, place in places if file not in ALLOWED] == []
     assert {file for file, _ in places} >= set(ALLOWED)
 
 

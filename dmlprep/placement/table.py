@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Literal
 
 from dmlprep.placement.placement import PlacedNode, Placement
-from dmlprep.record.nodes import CROSSINGS, INPUTS, NAME_LENGTH, NODES, CrossingTable, NodeTable
+from dmlprep.record.nodes import CROSSINGS, INPUTS, NAME_LENGTH, NODES, CrossingTable, NodeTable, Reason
 from dmlprep.record.printable import printable, shortened
 from dmlprep.targets.facts import GraphFacts, NodeFacts, Value
 
@@ -28,7 +28,8 @@ def node_table(graph: GraphFacts, placement: Placement) -> NodeTable:
     shown = order[:NODES]
     rows = [placed[id(node)] for node in shown]
     number = {id(node): index for index, node in enumerate(shown)}
-    operators, reasons, types, graphs = _Texts(), _Texts(), _Texts(), _Texts()
+    operators, types, graphs = _Texts(), _Texts(), _Texts()
+    places: dict[tuple[str, str], int] = {}
     inside = any(row.graph for row in rows)
     return NodeTable(
         total=len(order),
@@ -38,11 +39,12 @@ def node_table(graph: GraphFacts, placement: Placement) -> NodeTable:
         roles="".join(_ROLES[row.role] for row in rows),
         operator=_column(operators.place(row.op) for row in rows),
         operators=operators.all,
-        reason=_column(reasons.place(_reason(row.code, row.reason)) for row in rows),
+        reason=_column(places.setdefault((row.code, _name(row.reason)), len(places)) for row in rows),
         not_fused=_column(
-            reasons.place(_reason(row.not_fused, row.not_fused_reason)) if row.not_fused else -1 for row in rows
+            places.setdefault((row.not_fused, _name(row.not_fused_reason)), len(places)) if row.not_fused else -1
+            for row in rows
         ),
-        reasons=reasons.all,
+        reasons=[Reason(*one) for one in places],
         type=_column(types.place(text) if (text := _type(node)) else -1 for node in shown),
         types=types.all,
         partition=_column(-1 if row.partition is None else row.partition for row in rows),
@@ -88,10 +90,6 @@ def _column(values: Iterator[int]) -> str:
 
 def _provider(row: PlacedNode) -> Literal["d", "c"]:
     return "d" if row.provider == "DmlExecutionProvider" else "c"
-
-
-def _reason(code: str, why: str) -> str:
-    return f"{code}: {why}" if why else code
 
 
 def _floats(node: NodeFacts) -> str:

@@ -9,7 +9,17 @@ from collections.abc import Iterator
 
 import msgspec
 
-__all__ = ["CROSSINGS", "INPUTS", "NAME_LENGTH", "NODES", "CrossingTable", "NodeTable", "NodeTables", "numbers"]
+__all__ = [
+    "CROSSINGS",
+    "INPUTS",
+    "NAME_LENGTH",
+    "NODES",
+    "CrossingTable",
+    "NodeTable",
+    "NodeTables",
+    "Reason",
+    "numbers",
+]
 
 FORMAT = 1
 """Version of the tables. Raised when a column changes its meaning."""
@@ -82,6 +92,16 @@ class CrossingTable(msgspec.Struct, frozen=True, omit_defaults=True):
                 raise ValueError("a column of the crossings has another length")
 
 
+class Reason(msgspec.Struct, frozen=True):
+    """Why a node runs where it does: a finding code, and the reason for people."""
+
+    code: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.code}: {self.text}" if self.text else self.code
+
+
 class NodeTable(msgspec.Struct, frozen=True, omit_defaults=True):
     """Where each node of a model runs on the target, in the order of the file; nodes of a body follow their owner.
 
@@ -93,9 +113,9 @@ class NodeTable(msgspec.Struct, frozen=True, omit_defaults=True):
         providers: one letter a node: ``d`` DirectML, ``c`` CPU.
         floats: one letter a node: ``h`` its floating values are FP16, ``s`` FP32 or FP64, ``m`` both, ``n`` none.
         roles: one letter a node: ``c`` compute, ``s`` shape arithmetic, ``k`` control flow, ``f`` folded at load.
-        operators, reasons, types, graphs: texts that nodes share.
+        operators, types, graphs: texts that nodes share; ``reasons`` too, with their codes.
         operator: of each node, its place in ``operators``.
-        reason: its place in ``reasons`` (``DP502: no DirectML kernel``).
+        reason: its place in ``reasons``.
         not_fused: the same for what keeps it out of a fused graph; ``-1`` where nothing does.
         type: place in ``types`` of what its first output is (``float16[1,64,56,56]``); ``-1`` where not known.
         graph: place in ``graphs`` of the path of its graph; empty where all nodes are in the main graph.
@@ -110,7 +130,7 @@ class NodeTable(msgspec.Struct, frozen=True, omit_defaults=True):
     roles: str
     operators: list[str]
     operator: str
-    reasons: list[str]
+    reasons: list[Reason]
     reason: str
     not_fused: str
     types: list[str]
@@ -130,16 +150,16 @@ class NodeTable(msgspec.Struct, frozen=True, omit_defaults=True):
             if len(letters) != count or not set(letters) <= known:
                 raise ValueError("a column of letters has another length, or letters that mean nothing")
         texts = (
-            (self.operator, self.operators, 0),
-            (self.reason, self.reasons, 0),
-            (self.not_fused, self.reasons, -1),
-            (self.type, self.types, -1),
+            (self.operator, len(self.operators), 0),
+            (self.reason, len(self.reasons), 0),
+            (self.not_fused, len(self.reasons), -1),
+            (self.type, len(self.types), -1),
         )
-        for column, table, least in texts:
-            _within(column, least, len(table), count)
+        for column, most, least in texts:
+            _within(column, least, most, count)
         for bounded in (self.names, self.operators, self.types, self.graphs):
             _bounded(bounded, count)
-        _bounded(self.reasons, 2 * count)
+        _bounded(list(map(str, self.reasons)), 2 * count)
         if self.graph:
             _within(self.graph, 0, len(self.graphs), count)
         _within(self.partition, -1, self.total, count)

@@ -42,7 +42,7 @@ def _table(table: NodeTable, label: str, *, half: bool) -> dict[str, Any]:
         "roles": table.roles,
         "operators": list(map(printable, table.operators)),
         "operator": table.operator,
-        "reasons": list(map(printable, table.reasons)),
+        "reasons": [printable(str(one)) for one in table.reasons],
         "reason": table.reason,
         "notFused": table.not_fused,
         "types": list(map(printable, table.types)),

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Literal
 
-from dmlprep.record.nodes import NodeTable, numbers
+from dmlprep.record.nodes import NodeTable, Reason, numbers
 from dmlprep.record.sizes import bytes_text
 
 __all__ = ["WIDTH", "Away", "Band", "Cell", "Copied", "Ribbon", "Tick", "kinds", "ribbon"]
@@ -214,7 +214,7 @@ def _copied(table: NodeTable) -> Iterator[Copied]:
 
 def _away(table: NodeTable) -> list[Away]:
     """Nodes on the CPU by operator and reason, most first, compute before the rest."""
-    found: dict[tuple[str, str, str], list[int]] = {}
+    found: dict[tuple[str, Reason, str], list[int]] = {}
     operator, reason = numbers(table.operator), numbers(table.reason)
     for index, provider in enumerate(table.providers):
         if provider == "c":
@@ -222,6 +222,6 @@ def _away(table: NodeTable) -> list[Away]:
             found.setdefault(key, []).append(index)
     rows = sorted(found.items(), key=lambda item: ("cksf".index(item[0][2]), -len(item[1])))
     return [
-        Away(op, why.partition(":")[0], why.partition(": ")[2], len(at), _ROLES[role], table.names[at[0]])
+        Away(op, why.code, why.text, len(at), _ROLES[role], table.names[at[0]])
         for (op, why, role), at in rows[:_LISTED]
     ]

@@ -19,7 +19,11 @@ TABLE: dict[str, Any] = {
     "roles": "ccs",
     "operators": ["Conv", "Gelu"],
     "operator": "0 1 0",
-    "reasons": ["DP500", "DP502: no kernel", "DP201: free"],
+    "reasons": [
+        {"code": "DP500", "text": ""},
+        {"code": "DP502", "text": "no kernel"},
+        {"code": "DP201", "text": "free"},
+    ],
     "reason": "0 1 0",
     "not_fused": "-1 -1 2",
     "types": ["float16[1,8]"],

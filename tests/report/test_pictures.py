@@ -11,7 +11,7 @@ import pytest
 from dmlprep.record import Check, OutputMetrics, RunError, RunRecord, StepRecord, Verdict
 from dmlprep.record.bisected import Bisected
 from dmlprep.record.facts import RunFacts
-from dmlprep.record.nodes import CrossingTable, NodeTable, NodeTables
+from dmlprep.record.nodes import CrossingTable, NodeTable, NodeTables, Reason
 from dmlprep.record.printable import printable
 from dmlprep.record.steps import Block, Profile, StepFacts
 from dmlprep.report.charts import blocks_along, error_rows, errors_along, profile_along, step_bars
@@ -35,7 +35,7 @@ def table(providers: str, floats: str = "", **changes: Any) -> NodeTable:
             "roles": "c" * count,
             "operators": ["Conv"][:count],
             "operator": "0 " * count,
-            "reasons": ["DP500"][:count],
+            "reasons": [Reason("DP500", "")][:count],
             "reason": "0 " * count,
             "not_fused": "-1 " * count,
             "types": ["float16[1]"][:count],
@@ -170,7 +170,8 @@ def test_a_code_unfolds_its_page() -> None:
     "name", ["</script><script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "{{ 7 * 7 }}"]
 )
 def test_names_of_nodes_are_text(name: str) -> None:
-    facts = {"nodes": {"before": TABLE | {"names": [name] * 3, "operators": [name, name], "reasons": [name] * 3}}}
+    reasons = [{"code": name, "text": name}] * 3
+    facts = {"nodes": {"before": TABLE | {"names": [name] * 3, "operators": [name, name], "reasons": reasons}}}
     record = RunRecord(command="prepare", input=name, facts=msgspec.convert(facts, RunFacts))
     page = render_html(RunRecord.from_json(record.to_json()))
     assert page.count("<script") == 2
