@@ -159,7 +159,8 @@ class NodeTable(msgspec.Struct, frozen=True, omit_defaults=True):
             _within(column, least, most, count)
         for bounded in (self.names, self.operators, self.types, self.graphs):
             _bounded(bounded, count)
-        _bounded(list(map(str, self.reasons)), 2 * count)
+        for bounded in ([one.code for one in self.reasons], [one.text for one in self.reasons]):
+            _bounded(bounded, 2 * count)
         if self.graph:
             _within(self.graph, 0, len(self.graphs), count)
         _within(self.partition, -1, self.total, count)

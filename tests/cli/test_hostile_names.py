@@ -142,7 +142,7 @@ _record = st.fixed_dictionaries(
         "output": names(surrogates=True),
         "target": names(),
         "recipe": names(),
-        "error": names(),
+        "error": st.fixed_dictionaries({"what": names(), "where": names(), "fix": names(), "code": names()}),
         "exit_code": st.sampled_from([0, 1]),
         "steps": st.lists(
             st.fixed_dictionaries(
@@ -175,7 +175,9 @@ _record = st.fixed_dictionaries(
         "verdicts": st.lists(
             st.fixed_dictionaries(
                 {
-                    "check": names(),
+                    "check": st.fixed_dictionaries(
+                        {"measure": st.just("part"), "model": names(), "part": names(), "adapter": names()}
+                    ),
                     "outcome": st.just("failed"),
                     "reason": names().filter(bool),
                     "device": st.fixed_dictionaries({"name": names(), "details": st.lists(names(), max_size=2)}),
