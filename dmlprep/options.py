@@ -143,8 +143,8 @@ class Session:
             return {"parity.dml": "require"}
         return {"parity.dml": "off"} if self.device == "cpu" else {}
 
-    def open(self, on: str = "", **more: Any) -> SessionOptions:
-        """Options of a session on the adapter or GPU that is meant.
+    def resolve(self, on: str = "", **more: Any) -> SessionOptions:
+        """Return the options of a session, with the adapter or GPU by its number.
 
         Args:
             on: where it runs; ``device`` where it is empty.

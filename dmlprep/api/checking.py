@@ -152,7 +152,7 @@ def examine(
     if target == "all" and verify:
         raise UsageError("--verify compares with the one release that is installed", fix="leave out --target all")
     targets = [find_target(name) for name in (target_names() if target == "all" else [target])]
-    session = Session(**where).open("dml" if verify else "cpu")
+    session = Session(**where).resolve("dml" if verify else "cpu")
     has = None if vram is None else vram_bytes(vram)
     return check_model(Path(path), targets, fail_on_cpu=fail_on_cpu, verify=verify, session=session, vram=has)
 

@@ -74,7 +74,7 @@ def genai_compare(
             steps=steps,
             device=device,
             tolerance=tolerance,
-            session=Session(**where).open(device, time_limit=time_limit),
+            session=Session(**where).resolve(device, time_limit=time_limit),
             genai=genai,
             progress=progress,
         ),

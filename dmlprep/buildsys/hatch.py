@@ -67,6 +67,7 @@ class DmlprepBuildHook(BuildHookInterface):  # type: ignore[type-arg]
     def _prepare(self, entry: dict[str, Any], out: Path) -> str:
         """Why the model is not there; empty where it is."""
         from dmlprep import prepare
+        from dmlprep.recipe import read_settings
 
         root = Path(self.root)
         recipe = entry.get("recipe", "@static-fp32")
@@ -76,7 +77,7 @@ class DmlprepBuildHook(BuildHookInterface):  # type: ignore[type-arg]
             recipe=recipe if recipe.startswith("@") else root / recipe,
             pins=entry.get("pins", {}),
             target=entry.get("target"),
-            settings=entry.get("settings", []),
+            settings=read_settings(entry.get("settings", [])),
             feeds=[root / feed for feed in entry.get("feeds", [])],
             external_data=entry.get("external_data", False),
         )

@@ -41,6 +41,7 @@ __all__ = ["KitRequest", "Packed", "pack"]
 
 
 _TRAVELS = (
+    "arrays",
     "bounds",
     *(
         f"runtime/offsite/{name}"

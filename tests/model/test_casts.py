@@ -41,7 +41,8 @@ def test_a_model_of_before_opset_6(tmp_path: Path) -> None:
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 5)], ir_version=3), path)
     found = dmlprep.check(path)
     assert {f.code for f in found.findings} >= {"DP507"}  # no release has a kernel for it
-    options = ('step.fp16.allow=["little-gain"]', "step.fp16.islands=off", "parity.cpu=false")
-    for recipe, settings in (("@static-fp32", options[2:]), ("@vision-fp16", options)):
+    unproved = {"parity.cpu": False}
+    options = {"step.fp16.allow": ["little-gain"], "step.fp16.islands": "off", **unproved}
+    for recipe, settings in (("@static-fp32", unproved), ("@vision-fp16", options)):
         record = dmlprep.prepare(path, out=tmp_path / recipe, device="cpu", recipe=recipe, settings=settings)
         assert not record.error

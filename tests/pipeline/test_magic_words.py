@@ -52,7 +52,7 @@ def _outcome(record: RunRecord) -> object:
 @pytest.mark.parametrize("names", HOSTILE, ids=["kit", "limits", "steps"])
 @pytest.mark.parametrize("bound", ["auto", "rel:1e-7"])
 def test_magic_words_change_nothing(names: tuple[str, ...], bound: str, tmp_path: Path) -> None:
-    settings = [f'parity.tolerance="{bound}"', 'parity.dml="off"', 'parity.noise="off"']
+    settings = {"parity.tolerance": bound, "parity.dml": "off", "parity.noise": "off"}
     outcomes = []
     for number, used in enumerate((PLAIN, names)):
         model = _model(used, tmp_path)

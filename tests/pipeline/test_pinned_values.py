@@ -33,7 +33,7 @@ def source(tmp_path: Path) -> Path:
 
 
 def prepared(source: Path, drop: bool, **more: object) -> RunRecord:
-    settings = ["step.pin.drop=true"] if drop else []
+    settings = {"step.pin.drop": True} if drop else {}
     return dmlprep.prepare(
         source, out=source.parent / "out", pins=PINS, settings=settings, device="cpu", force=True, **more
     )  # type: ignore[arg-type]

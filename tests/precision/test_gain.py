@@ -5,13 +5,11 @@ from __future__ import annotations
 from math import inf
 
 from dmlprep.precision.gain import smaller_question
+from dmlprep.record.steps import StepFacts, Trial
 
 
-def _facts(error: float) -> dict[str, object]:
-    return {
-        "outputs_in_fp16": {"y": error, "z": 0.001},
-        "trials": [{"kept": 0, "error": error}, {"kept": 12, "error": 0.002}],
-    }
+def _facts(error: float) -> StepFacts:
+    return StepFacts(outputs_in_fp16={"y": error, "z": 0.001}, trials=[Trial(0, error), Trial(12, 0.002)])
 
 
 def test_a_tolerance_is_offered_where_one_helps() -> None:

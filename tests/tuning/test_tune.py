@@ -78,7 +78,7 @@ FOUND = [
 
 @pytest.mark.parametrize("one", FOUND, ids=lambda one: one.name)
 def test_prepare_gives_what_the_table_says(one: Fixture, tmp_path: Path) -> None:
-    settings = [f"parity.sizes.{name}={size}" for name, size in one.free.items()]
+    settings = {f"parity.sizes.{name}": size for name, size in one.free.items()}
     found = dmlprep.tune(one.path, pins=one.pins, device="cpu", settings=settings)
     assert found.exit_code == 0, found.error
     assert _prepared(found, one.path, tmp_path / "out") == _figures(found)
@@ -109,7 +109,7 @@ def test_equal_results_are_one_row(tmp_path: Path) -> None:
 
 
 def test_a_candidate_that_fails_gives_way_to_the_next(tmp_path: Path) -> None:
-    strict = ['parity.tolerance="fp32-cpu"', 'step.fp16.islands="off"']
+    strict = {"parity.tolerance": "fp32-cpu", "step.fp16.islands": "off"}
     found = dmlprep.tune(CNN.path, pins=CNN.pins, device="cpu", settings=strict)
     assert (found.chosen, found.exit_code) == ("@static-fp32", 0)
     half = next(one for one in found.candidates if one.name == "@vision-fp16")

@@ -7,7 +7,7 @@ from importlib import resources
 
 __all__ = ["travelling"]
 
-_ROOMS = r"dmlprep(?:\.(?:runtime\.offsite|runtime|files|metrics|processes|record)|(?=\.bounds\b))"
+_ROOMS = r"dmlprep(?:\.(?:runtime\.offsite|runtime|files|metrics|processes|record)|(?=\.(?:arrays|bounds)\b))"
 
 
 def travelling(module: str, beside: str) -> bytes:

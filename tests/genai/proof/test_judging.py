@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from dmlprep.record.run import Verdict
 
 from dmlprep.errors import UsageError
 from dmlprep.genai.proof.bounds import BOUNDS, choose_bounds
 from dmlprep.genai.proof.figures import Differences
 from dmlprep.genai.proof.judging import judge_greedy, judge_logits, judge_perplexity
 from dmlprep.genai.proof.weights import precision_beside
-from dmlprep.record import Check
+from dmlprep.record import Check, Verdict
 from dmlprep.record.generation import GenaiCheck, GenaiProof, GreedyText, LogitFigures, Perplexity
 
 GOOD = LogitFigures(

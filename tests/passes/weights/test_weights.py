@@ -157,7 +157,7 @@ def test_a_weight_with_nan_refuses_the_model_and_leaves_nothing(tmp_path: Path) 
     assert record.exit_code == 1
     assert "down" in str(record.error)
     assert not (tmp_path / "out").exists()
-    kept = ['step.weights.keep_nodes=["down"]']
+    kept = {"step.weights.keep_nodes": ["down"]}
     again = dmlprep.prepare(source, out=tmp_path / "out", recipe=str(recipe), settings=kept)
     assert again.exit_code in (0, 3)
 
