@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dmlprep.record import RunRecord
 
-__all__ = ["genai_check"]
+if TYPE_CHECKING:
+    from dmlprep.genai.checking import FolderCheck
+
+__all__ = ["examine_folder", "genai_check"]
 
 
 def genai_check(folder: str | Path, *, target: str = "latest", vram: str | int | None = None) -> RunRecord:
@@ -28,6 +32,18 @@ def genai_check(folder: str | Path, *, target: str = "latest", vram: str | int |
         InputError: the folder or its genai_config.json cannot be read.
         UsageError: unknown target, or ``vram`` is no amount of memory.
     """
+    return examine_folder(folder, target=target, vram=vram).combined()
+
+
+def examine_folder(folder: str | Path, *, target: str = "latest", vram: str | int | None = None) -> FolderCheck:
+    """``genai_check`` with the record and placement of each model.
+
+    Args:
+        folder, target, vram: as in ``genai_check``.
+
+    Raises:
+        InputError, UsageError: as in ``genai_check``.
+    """
     from dmlprep.compiled import door
 
     door.start()  # it gets ready while modules are imported here
@@ -36,4 +52,4 @@ def genai_check(folder: str | Path, *, target: str = "latest", vram: str | int |
     from dmlprep.targets import find_target
 
     has = None if vram is None else vram_bytes(vram)
-    return check_folder(Path(folder), find_target(target), vram=has).combined()
+    return check_folder(Path(folder), find_target(target), vram=has)

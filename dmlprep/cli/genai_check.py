@@ -39,16 +39,10 @@ def command(folder: Path, target_name: str, vram: str | None, quiet: bool, outpu
 
     Exit codes: 0 good; 1 a finding is an error; 2 FOLDER or its genai_config.json cannot be read.
     """
-    from dmlprep.compiled import door
-
-    door.start()  # it gets ready while modules are imported here
-    from dmlprep.genai.checking import check_folder
-    from dmlprep.memory import vram_bytes
-    from dmlprep.targets import find_target
-
-    has = vram_bytes(vram) if vram is not None else None
-    check = check_folder(folder, find_target(target_name), vram=has)
+    from dmlprep.api.language_models import examine_folder
     from dmlprep.report import genai_text, github, sarif
+
+    check = examine_folder(folder, target=target_name, vram=vram)
 
     if output_format == "json":
         print_json_text(genai_text.render_json(check))

@@ -23,9 +23,9 @@ def command() -> None:
 @format_option("text", "json")
 def list_(quiet: bool, output_format: str) -> int:
     """List the built-in recipes."""
-    from dmlprep.recipe import builtin_names, load_recipe
+    from dmlprep import api
 
-    rows = {name: load_recipe(name) for name in builtin_names()}
+    rows = api.list_recipes()
     if output_format == "json":
         print_json({name: {"doc": recipe.doc, "steps": list(recipe.step)} for name, recipe in rows.items()})
         return 0
@@ -55,9 +55,9 @@ def show(name: str, out: Path | None, force: bool, quiet: bool) -> int:
     \b
     dmlprep recipe show @vision-fp16 -o mine.toml
     """
-    from dmlprep.recipe.recipe import recipe_text
+    from dmlprep import api
 
-    text = recipe_text(name)
+    text = api.recipe_text(name)
     if out is None:
         echo_page(text)
         return 0
@@ -80,9 +80,9 @@ def validate(names: tuple[str, ...], quiet: bool, output_format: str) -> int:
 
     Their steps, fields, and the types of these. Stops at the first that is wrong.
     """
-    from dmlprep.recipe import load_recipe, make_plan
+    from dmlprep import api
 
-    plans = {name: make_plan(load_recipe(name)) for name in names}
+    plans = {name: api.validate_recipe(name) for name in names}
     if output_format == "json":
         print_json({name: {"steps": [s.name for s in p.steps], "target": p.target.name} for name, p in plans.items()})
         return 0
