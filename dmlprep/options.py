@@ -324,7 +324,7 @@ _DEFAULTS = PrepareOptions()
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, bool | int | float | str):
+    if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, Path):
         return str(value)
