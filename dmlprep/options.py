@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "OPTIONS",
+    "Adapter",
     "AdapterKeywords",
     "Device",
     "Feeds",
@@ -84,18 +85,9 @@ def _as(help: str, **more: Any) -> dict[str, Option]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Session:
-    """Where DirectML runs, and whether it must."""
+class Adapter:
+    """The adapter, or on Linux the GPU, that DirectML runs on."""
 
-    device: Device = field(
-        default="auto",
-        metadata=_as(
-            "Device for the proof. auto: the CPU, and also DirectML if it is available.",
-            choices=("auto", "cpu", "dml"),
-            shows_default=True,
-            in_files=True,
-        ),
-    )
     device_id: int | None = field(
         default=None,
         metadata=_as(
@@ -122,6 +114,41 @@ class Session:
             metavar="[NAME|auto]",
         ),
     )
+
+    def __post_init__(self) -> None:
+        for one in fields(self):
+            _check(one.name, one.metadata["option"], getattr(self, one.name), one.default)
+
+    def resolve(self, on: str, **more: Any) -> SessionOptions:
+        """Return the options of a session, with the adapter or GPU by its number.
+
+        Args:
+            on: where the session runs.
+            more: other fields of ``SessionOptions``.
+
+        Raises:
+            UsageError: ``adapter`` names no adapter or several, ``gpu`` several, or the session is on the CPU.
+            CheckNotRun: there is no such GPU.
+        """
+        from dmlprep.runtime import SessionOptions, choose_adapter, choose_gpu
+
+        number = choose_adapter(self.adapter, self.device_id, on=on)
+        return SessionOptions(device_id=number, gpu=choose_gpu(self.gpu, on=on), **more)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Session(Adapter):
+    """Where DirectML runs, and whether it must."""
+
+    device: Device = field(
+        default="auto",
+        metadata=_as(
+            "Device for the proof. auto: the CPU, and also DirectML if it is available.",
+            choices=("auto", "cpu", "dml"),
+            shows_default=True,
+            in_files=True,
+        ),
+    )
     require_dml: bool = field(
         default=False, metadata=_as("Exit 3 if no DirectML session ran.", kind=bool, in_files=True)
     )
@@ -142,23 +169,6 @@ class Session:
         if self.require_dml or self.device == "dml" or self.gpu is not None:
             return {"parity.dml": "require"}
         return {"parity.dml": "off"} if self.device == "cpu" else {}
-
-    def resolve(self, on: str = "", **more: Any) -> SessionOptions:
-        """Return the options of a session, with the adapter or GPU by its number.
-
-        Args:
-            on: where it runs; ``device`` where it is empty.
-            more: other fields of ``SessionOptions``.
-
-        Raises:
-            UsageError: ``adapter`` names no adapter or several, ``gpu`` several, or the session is on the CPU.
-            CheckNotRun: there is no such GPU.
-        """
-        from dmlprep.runtime import SessionOptions, choose_adapter, choose_gpu
-
-        on = on or self.device
-        number = choose_adapter(self.adapter, self.device_id, on=on)
-        return SessionOptions(device_id=number, gpu=choose_gpu(self.gpu, on=on), **more)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -272,10 +282,10 @@ class PrepareOptions(Session):
     force: bool = field(default=False, metadata=_as("Replace existing files.", kind=bool))
 
     def __post_init__(self) -> None:
-        settings: object = self.settings
-        if not isinstance(settings, Mapping):
-            fix = 'settings={"parity.seeds": 4}'
-            raise UsageError("settings are values by field", where="settings", fix=fix)
+        for name in ("pins", "settings"):
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, {})
+        super().__post_init__()
 
     @property
     def chosen(self) -> dict[str, Any]:
@@ -285,7 +295,7 @@ class PrepareOptions(Session):
 
 
 class AdapterKeywords(TypedDict, total=False):
-    """The fields of ``Session`` that choose an adapter or a GPU, as arguments by name."""
+    """The fields of ``Adapter``, as arguments by name."""
 
     device_id: int | None
     adapter: str | None
@@ -320,7 +330,29 @@ class PrepareKeywords(SessionKeywords, total=False):
 OPTIONS: dict[str, Option] = {one.name: one.metadata["option"] for one in fields(PrepareOptions)}
 """All options by name, in the order of their declaration."""
 
-_DEFAULTS = PrepareOptions()
+_EXAMPLES = {"pins": '{"batch": 1}', "settings": '{"parity.seeds": 4}'}
+
+
+def _check(name: str, option: Option, value: Any, default: Any) -> None:
+    """Refuse a value from Python that the command line could not give.
+
+    Raises:
+        UsageError: it is none of the choices, not a number in the range, or of another form.
+    """
+    fix = ""
+    if option.choices and value not in option.choices:
+        fix = f"one of: {', '.join(option.choices)}"
+    elif option.kind is dict and not (isinstance(value, Mapping) and all(isinstance(key, str) for key in value)):
+        fix = f"give values by name: {name}={_EXAMPLES[name]}"
+    elif option.kind is list and isinstance(value, str | Mapping):
+        fix = f"give a list: {name}=[...]"
+    elif option.kind in (int, float) and value is not default:
+        least, most = option.least, option.most
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not number or (least is not None and not least <= value) or (most is not None and not value <= most):
+            fix = f"give a number from {least:g} to {most:g}"
+    if fix:
+        raise UsageError(f"{_plain(value)!r} is not a value of {name}", where=name, fix=fix)
 
 
 def _plain(value: Any) -> Any:
@@ -333,3 +365,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_plain(one) for one in value]
     return getattr(value, "name", type(value).__name__)
+
+
+_DEFAULTS = PrepareOptions()

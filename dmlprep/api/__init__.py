@@ -38,9 +38,10 @@ from dmlprep.api.projects import ProjectRun, build_snippet, init_project, prepar
 from dmlprep.api.recipes import list_recipes, plan, recipe_text, validate_recipe
 from dmlprep.api.records import read_record, render_record, write_depfile, write_record
 from dmlprep.api.tuning import choose_kit, tune
-from dmlprep.options import Device, Feeds, Metric, PrepareOptions, Session
+from dmlprep.options import Adapter, Device, Feeds, Metric, PrepareOptions, Session
 
 __all__ = [
+    "Adapter",
     "Device",
     "Feeds",
     "Metric",

@@ -11,7 +11,7 @@ import msgspec
 
 from dmlprep.api.recipes import plan
 from dmlprep.errors import UsageError
-from dmlprep.options import AdapterKeywords, Session
+from dmlprep.options import Adapter, AdapterKeywords
 from dmlprep.record import RunRecord
 from dmlprep.record.printable import printable
 
@@ -87,7 +87,7 @@ def check(
         verify: ask a real DirectML session where it runs each node, and compare.
         vram: memory that the device has (``4GB``, or bytes): needing more is an error, and not knowing makes the exit
             code 3.
-        where: ``device_id``, ``adapter`` or ``gpu`` of the session, as in ``Session``.
+        where: ``device_id``, ``adapter`` or ``gpu`` of the session, as in ``Adapter``.
 
     Returns:
         the record: findings, under ``facts.placement`` the summary of where the nodes go, and under
@@ -152,7 +152,7 @@ def examine(
     if target == "all" and verify:
         raise UsageError("--verify compares with the one release that is installed", fix="leave out --target all")
     targets = [find_target(name) for name in (target_names() if target == "all" else [target])]
-    session = Session(**where).resolve("dml" if verify else "cpu")
+    session = Adapter(**where).resolve("dml" if verify else "cpu")
     has = None if vram is None else vram_bytes(vram)
     return check_model(Path(path), targets, fail_on_cpu=fail_on_cpu, verify=verify, session=session, vram=has)
 

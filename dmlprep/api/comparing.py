@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
 from dmlprep.api.arguments import Progress, user_metric
-from dmlprep.options import AdapterKeywords, Feeds, Metric, Session
+from dmlprep.options import Adapter, AdapterKeywords, Feeds, Metric
 from dmlprep.record import Verdict
 from dmlprep.record.aliases import SessionDevice
 
@@ -53,7 +53,7 @@ def compare(
             ``policy``, as applications of Windows ML do.
         measures: outputs that are another kind than their makers tell: ``elements``, ``map``, ``classes``, ``logits``.
         metric, metric_bound: as in ``prepare``.
-        where: ``device_id``, ``adapter`` or ``gpu``, as in ``Session``.
+        where: ``device_id``, ``adapter`` or ``gpu``, as in ``Adapter``.
 
     Returns:
         the verdict: ``passed``, ``failed``, ``not-proven`` or ``not-run``, with the device that answered.
@@ -71,7 +71,7 @@ def compare(
         Path(candidate),
         feeds=feeds,
         device=device,
-        session=Session(**where).resolve(device, time_limit=time_limit, open_by=open_by),
+        session=Adapter(**where).resolve(device, time_limit=time_limit, open_by=open_by),
         tolerance=tolerance,
         sizes=dict(sizes or {}),
         seeds=seeds,
@@ -108,7 +108,7 @@ def bisect(
         candidate: with one model, that model is the candidate as well: where does the device differ from the CPU?
         feeds: as in ``prepare``; the first one is used, a seeded one where there is none.
         device: where the candidate runs; ``None`` is ``dml`` for one model, ``cpu`` for two.
-        where: ``device_id``, ``adapter`` or ``gpu``, as in ``Session``.
+        where: ``device_id``, ``adapter`` or ``gpu``, as in ``Adapter``.
         tolerance, sizes: as in ``compare``.
         optimization: graph optimisation level of the candidate's sessions.
         unfused: DirectML runs each node by itself.
@@ -141,7 +141,7 @@ def bisect(
         load_feeds(feeds) or None,
         device=on,
         tolerance=tolerance,
-        session=Session(**where).resolve(on, optimization=optimization, unfused=unfused, time_limit=time_limit),
+        session=Adapter(**where).resolve(on, optimization=optimization, unfused=unfused, time_limit=time_limit),
         sizes=sizes,
         matrix=matrix,
         out=Path(out) if out is not None else None,
@@ -173,7 +173,7 @@ def bench(
         models: all of them are loaded at once, each in a worker of its own. One may come twice.
         feeds: as in ``prepare``; the first one is used, a seeded one where there is none.
         device: where they run.
-        where: ``device_id``, ``adapter`` or ``gpu``, as in ``Session``.
+        where: ``device_id``, ``adapter`` or ``gpu``, as in ``Adapter``.
         pins: sizes that the sessions override, by dimension name or by ``input:axis``; made feeds have them too.
         sizes: sizes for free dimensions of made feeds, by name; the sessions know nothing of them.
         seconds: for the timed runs of all models together.
@@ -201,7 +201,7 @@ def bench(
             [Path(model) for model in models],
             feeds,
             device,
-            Session(**where).resolve(device, time_limit=time_limit),
+            Adapter(**where).resolve(device, time_limit=time_limit),
             dict(pins or {}),
             dict(sizes or {}),
             seconds,

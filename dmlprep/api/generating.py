@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
-from dmlprep.options import AdapterKeywords, Session
+from dmlprep.options import Adapter, AdapterKeywords
 from dmlprep.record.aliases import Progress, SessionDevice
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def genai_compare(
         text_tokens: how much of it is used.
         steps: tokens behind each prompt, given one by one with the cache.
         device: where the prepared folder is to be proved; with ``dml`` it runs on the CPU as well, for information.
-        where: ``device_id``, ``adapter`` or ``gpu``, as in ``Session``.
+        where: ``device_id``, ``adapter`` or ``gpu``, as in ``Adapter``.
         tolerance: ``auto``, ``fp32``, ``fp16``, ``int8`` or ``int4`` (docs/language-models.md).
         time_limit: seconds for one load or run.
         genai: whether onnxruntime-genai writes with both folders too, where it is installed.
@@ -74,7 +74,7 @@ def genai_compare(
             steps=steps,
             device=device,
             tolerance=tolerance,
-            session=Session(**where).resolve(device, time_limit=time_limit),
+            session=Adapter(**where).resolve(device, time_limit=time_limit),
             genai=genai,
             progress=progress,
         ),

@@ -105,7 +105,7 @@ def _request(
     from dmlprep.pipeline import Observer, PrepareRequest
 
     settings = {**options.settings, **options.proof}
-    session = options.resolve()
+    session = options.resolve(options.device)
     made = plan(options.recipe, pins=options.pins, target=options.target, settings=settings)
     metric = user_metric(options.metric, options.metric_bound, made, observer)
     request = PrepareRequest(

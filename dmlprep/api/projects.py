@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from dmlprep.api.preparing import prepare
 from dmlprep.errors import DmlprepError, UsageError
-from dmlprep.options import PrepareKeywords
+from dmlprep.options import PrepareKeywords, PrepareOptions
 from dmlprep.record import RunRecord
 
 if TYPE_CHECKING:
@@ -144,6 +144,7 @@ def prepare_project(
     """
     from dmlprep.project import add, defaults_for, own_models, result_places
 
+    PrepareOptions(**options)  # what is wrong with them, before those of the file are added
     found = read_project(project)
     if found is None:
         raise UsageError("no project file is here", where=str(Path.cwd()), fix="dmlprep.init_project() writes one")
@@ -151,7 +152,7 @@ def prepare_project(
     done = ProjectRun()
     for model, place in result_places(wanted, Path(out) if out is not None else None, found).items():
         both: Any = {**(theirs := defaults_for(found, model).options), **options}
-        both |= {name: add(theirs[name], both[name]) for name in ("pins", "settings") if name in theirs}
+        both |= {name: add(theirs[name], both[name] or {}) for name in ("pins", "settings") if name in theirs}
         try:
             done.records[model] = prepare(model, out=place, observer=observer, **both)
         except DmlprepError as error:

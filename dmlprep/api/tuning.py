@@ -104,7 +104,7 @@ def tune(
             not offline,
             top,
             load_feeds(feeds),
-            session.resolve(),
+            session.resolve(session.device),
             lambda plan: user_metric(metric, metric_bound, plan, observer),
             proof,
             bench_seconds if bench else None,

@@ -186,7 +186,7 @@ def read_pins(pins: tuple[str, ...]) -> dict[str, Value]:
         if not name.strip() or not text.strip():
             raise UsageError(f"{pin!r} is no pin", where="--pin", fix="write INPUT:=VALUE (sr:=16000, size:=[640,640])")
         key, value = f"{name.strip()}:", read_value(text.strip())
-        if values.setdefault(key, value) != value:
+        if repr(values.setdefault(key, value)) != repr(value):  # NaN is not equal to itself
             what = f"{key!r} is given two values, {values[key]} and {value}"
             raise UsageError(what, where="--pin", fix="give each input one value", code="DP204")
     return {**read_sizes(tuple(pin for pin in pins if ":=" not in pin)), **values}

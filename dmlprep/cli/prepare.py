@@ -136,7 +136,7 @@ def command(
                     record = api.prepare(model, out=place, **wanted)
         except DmlprepError as error:
             if record_to is not None:
-                _write_error(error, model, record_to)
+                _write_error(error, model, record_to, options)
             if output_format == "msbuild":
                 from dmlprep.report import msbuild
 
@@ -189,13 +189,16 @@ def _write_views(
         api.write_depfile(record, depfile, form)
 
 
-def _write_error(error: DmlprepError, model: Path, to: Path) -> None:
+def _write_error(error: DmlprepError, model: Path, to: Path, options: dict[str, Any]) -> None:
     """Write the record of a run that came to no outcome; what is read of it is the error."""
     from dmlprep import api
-    from dmlprep.errors import OutputError
+    from dmlprep._version import __version__
+    from dmlprep.errors import OutputError, UsageError
     from dmlprep.record import RunError, RunRecord
 
-    record = RunRecord("prepare", str(model), exit_code=error.exit_code, error=RunError.of(error))
+    record = RunRecord("prepare", str(model), version=__version__, exit_code=error.exit_code, error=RunError.of(error))
+    with contextlib.suppress(UsageError):  # an option is what is wrong
+        record.options = api.PrepareOptions(**options).chosen
     with contextlib.suppress(OutputError):  # the error of the run goes before that of a record that cannot be written
         api.write_record(record, to)
 

@@ -17,7 +17,7 @@ from dmlprep.arrays import Array
 from dmlprep.errors import UsageError
 from dmlprep.record.hints import command_line
 
-__all__ = ["Value", "note_values", "pinned_array", "pinned_values", "short_value"]
+__all__ = ["Value", "note_values", "pinned_array", "pinned_values", "plain_array", "short_value"]
 
 Value: TypeAlias = bool | int | float | str | list[Any]
 """A number, a truth value, a text, or nested lists of them."""
@@ -25,6 +25,18 @@ Value: TypeAlias = bool | int | float | str | list[Any]
 _KEY = "dmlprep.pinned"
 _MOST = 4096
 """Elements. A value is written into recipes and into the model's metadata; weights belong into initializers."""
+
+
+def plain_array(name: str, given: Value, dtype: Any = None) -> Array:
+    """A value of an input as an array.
+
+    Raises:
+        UsageError: DP208, its rows have different lengths.
+    """
+    try:
+        return np.asarray(given, dtype)
+    except ValueError as error:
+        raise _wrong(name, "its rows have different lengths") from error
 
 
 def pinned_array(value: ir.Value, given: Value) -> Array:
@@ -36,10 +48,7 @@ def pinned_array(value: ir.Value, given: Value) -> Array:
     name = value.name or ""
     if value.dtype is None or not isinstance(value.type, ir.TensorType):
         raise _wrong(name, f"the input is no tensor of a known type ({value.type or 'it has no type'})")
-    try:
-        array = np.asarray(given, object if value.dtype == ir.DataType.STRING else None)
-    except ValueError as error:
-        raise _wrong(name, "its rows have different lengths") from error
+    array = plain_array(name, given, object if value.dtype == ir.DataType.STRING else None)
     sizes = None if value.shape is None else [d if isinstance(d, int) and d >= 0 else None for d in value.shape]
     if not array.ndim and sizes:
         if None in sizes:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 
-from dmlprep.errors import UsageError
+from dmlprep.errors import RecipeError, UsageError
 from dmlprep.files import NotToml, Unfit, check_document, explain, meant, parse_toml, read_text
 from dmlprep.model.pinned import Value
 from dmlprep.options import OPTIONS, Option
@@ -113,7 +113,11 @@ class Reader:
         table = self.table(data, _entry_type(axes or {}), name)
         values = {field: getattr(table, field) for field in data} if isinstance(data, dict) else {}
         if "settings" in values:
-            values["settings"] = read_settings(values["settings"])
+            try:
+                values["settings"] = read_settings(values["settings"])
+            except RecipeError as error:
+                field = f"{name}.settings" if name else "settings"
+                raise self.wrong(f"field '{field}': {error.what}", error.fix) from error
         return values
 
     def inside(self, place: Path, name: str) -> Path:

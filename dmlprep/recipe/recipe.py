@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from datetime import date, datetime
+from datetime import time as dt_time
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -197,6 +199,10 @@ def apply_settings(recipe: Recipe, settings: Mapping[str, Any]) -> Recipe:
     Raises:
         RecipeError: a setting names a step or field that the recipe does not have, or its value does not fit.
     """
+    given: object = settings
+    if not isinstance(given, Mapping) or not all(isinstance(field, str) for field in given):
+        fix = 'settings={"parity.seeds": 4}'
+        raise RecipeError("settings are values by field", where="settings", fix=fix, code="DP901")
     data = msgspec.to_builtins(recipe)
     data.pop("name")
     for field, value in settings.items():
@@ -237,8 +243,19 @@ def read_value(text: str) -> Any:
         RecipeError: it is nested too deep, or a whole number has more than 64 bits.
     """
     try:
-        return parse_toml(f"v = {text}")["v"]
+        parsed = parse_toml(f"v = {text}")
     except NotToml:
         return text
     except Unfit as error:
         raise RecipeError(str(error), where=f"the value {text[:40]}...", fix=error.fix, code="DP901") from error
+    if len(parsed) > 1 or _holds_time(parsed):
+        fix = "write a number, a truth value, a string, or a list or table of them"
+        raise RecipeError("this is not a value", where=f"the value {text[:40]}", fix=fix, code="DP901")
+    return parsed["v"]
+
+
+def _holds_time(value: Any) -> bool:
+    """Whether a date or a time of TOML is in a value: no field takes one."""
+    if isinstance(value, dict):
+        return any(map(_holds_time, value.values()))
+    return any(map(_holds_time, value)) if isinstance(value, list) else isinstance(value, date | datetime | dt_time)

@@ -9,7 +9,7 @@ import onnx_ir as ir
 
 from dmlprep.arrays import Array
 from dmlprep.errors import UsageError
-from dmlprep.model.pinned import Value, note_values, pinned_array, pinned_values, short_value
+from dmlprep.model.pinned import Value, note_values, pinned_array, pinned_values, plain_array, short_value
 from dmlprep.passes.base import Context
 from dmlprep.passes.catalog import suggest
 from dmlprep.record import finding
@@ -30,7 +30,7 @@ def check_names(model: ir.Model, values: Mapping[str, Value], drop: bool) -> Non
     for name, value in values.items():
         where = f"pin {name}"
         if name in before:
-            if not _agree(value, before[name]):
+            if not _agree(name, value, before[name]):
                 what = f"input {name!r} was pinned to {before[name]} before, and cannot be {value}"
                 raise UsageError(what, where=where, code="DP204", fix="prepare the original")
         elif name not in inputs:
@@ -42,8 +42,8 @@ def check_names(model: ir.Model, values: Mapping[str, Value], drop: bool) -> Non
             raise UsageError(what, where=where, code="DP204", fix="leave drop = true out")
 
 
-def _agree(value: Value, before: Value) -> bool:
-    given, noted = np.asarray(value), np.asarray(before)
+def _agree(name: str, value: Value, before: Value) -> bool:
+    given, noted = plain_array(name, value), np.asarray(before)
     return given.shape in ((), noted.shape) and bool(np.all(given == noted))
 
 
@@ -55,7 +55,7 @@ def value_shapes(graph: ir.Graph, values: Mapping[str, Value]) -> dict[str, list
         if name not in values or name in graph.initializers:
             continue
         if isinstance(values[name], list):
-            found[name] = list(np.shape(values[name]))
+            found[name] = list(plain_array(name, values[name]).shape)
         elif value.shape is None:
             found[name] = []
     return found
