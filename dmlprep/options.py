@@ -337,7 +337,7 @@ def _check(name: str, option: Option, value: Any, default: Any) -> None:
     """Refuse a value from Python that the command line could not give.
 
     Raises:
-        UsageError: it is none of the choices, not a number in the range, or of another form.
+        UsageError: it is not one of the choices, not in the range, or has another form.
     """
     fix = ""
     if option.choices and value not in option.choices:

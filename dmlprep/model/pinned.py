@@ -27,14 +27,14 @@ _MOST = 4096
 """Elements. A value is written into recipes and into the model's metadata; weights belong into initializers."""
 
 
-def plain_array(name: str, given: Value, dtype: Any = None) -> Array:
+def plain_array(name: str, value: Value, dtype: Any = None) -> Array:
     """A value of an input as an array.
 
     Raises:
         UsageError: DP208, its rows have different lengths.
     """
     try:
-        return np.asarray(given, dtype)
+        return np.asarray(value, dtype)
     except ValueError as error:
         raise _wrong(name, "its rows have different lengths") from error
 

@@ -199,8 +199,8 @@ def apply_settings(recipe: Recipe, settings: Mapping[str, Any]) -> Recipe:
     Raises:
         RecipeError: a setting names a step or field that the recipe does not have, or its value does not fit.
     """
-    given: object = settings
-    if not isinstance(given, Mapping) or not all(isinstance(field, str) for field in given):
+    values: object = settings
+    if not isinstance(values, Mapping) or not all(isinstance(field, str) for field in values):
         fix = 'settings={"parity.seeds": 4}'
         raise RecipeError("settings are values by field", where="settings", fix=fix, code="DP901")
     data = msgspec.to_builtins(recipe)
@@ -255,7 +255,7 @@ def read_value(text: str) -> Any:
 
 
 def _holds_time(value: Any) -> bool:
-    """Whether a date or a time of TOML is in a value: no field takes one."""
+    """Return whether a value has a date or a time of TOML, which no field accepts."""
     if isinstance(value, dict):
         return any(map(_holds_time, value.values()))
     return any(map(_holds_time, value)) if isinstance(value, list) else isinstance(value, date | datetime | dt_time)
