@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -23,10 +24,11 @@ _BYTES = 1 << 20
 T = TypeVar("T", bound=msgspec.Struct)
 
 
-def _entry_type(axes: Mapping[str, Any]) -> type[msgspec.Struct]:
+@cache  # a fleet has a table for each of its models
+def _entry_type(axes: tuple[tuple[str, Any], ...]) -> type[msgspec.Struct]:
     """The type of a table with options: those of ``prepare`` that files take, ``out``, and ``axes``."""
     fields = {name: _field_type(one) for name, one in OPTIONS.items() if one.in_files}
-    fields |= {"settings": list[str], "pins": dict[str, Value], "out": str, **axes}
+    fields |= {"settings": list[str], "pins": dict[str, Value], "out": str, **dict(axes)}
     every = [(name, kind | None, None) for name, kind in fields.items()]
     return msgspec.defstruct("Entry", every, frozen=True, forbid_unknown_fields=True, kw_only=True)
 
@@ -110,7 +112,7 @@ class Reader:
         Raises:
             UsageError: as ``table``.
         """
-        table = self.table(data, _entry_type(axes or {}), name)
+        table = self.table(data, _entry_type(tuple((axes or {}).items())), name)
         values = {field: getattr(table, field) for field in data} if isinstance(data, dict) else {}
         if "settings" in values:
             try:
