@@ -69,12 +69,12 @@ def merged(folder: Path, entries: Sequence[Entry], model: Path) -> dict[str, Any
 
 
 def add(values: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
-    """Values by name, ``more`` last and over the others."""
+    """Merge values by name: ``more`` comes last and replaces equal names."""
     return {**{name: value for name, value in values.items() if name not in more}, **more}
 
 
 def _seen_from(folder: Path, name: str, value: Any, model: Path) -> Any:
-    """An option whose value names files, as paths that hold in the working folder."""
+    """Return an option with its paths relative to the working folder."""
     if name == "recipe":
         return recipe_at(folder, value)
     if name == "feeds":
@@ -96,7 +96,7 @@ def _feed(folder: Path, feed: str, model: Path) -> str:
 
 
 def in_words(options: Mapping[str, Any]) -> str:
-    """Options from a file, for who runs the command."""
+    """Return the options of a file as one line for the user."""
     parts = [f"{name} {value}" for name, value in options.items() if isinstance(value, str | NamedMetric)]
     parts += ["DirectML required"] if options.get("require_dml") else []
     if feeds := options.get("feeds"):

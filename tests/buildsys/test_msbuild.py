@@ -217,12 +217,12 @@ def test_a_name_that_a_shell_would_run_is_refused(solution: _Solution, name: str
     (project / "models" / "residual_cnn.onnx").rename(project / "models" / f"{name}.onnx")
     done = solution.build(project, "-t:DmlprepPrepare")
     assert done.code == 1
-    assert "a shell would read more than a name in the model" in done.out
+    assert "unsafe name of the model" in done.out
     project = solution.write("app", item.replace("*.onnx", "external_cnn.onnx"))
     (project / "feeds" / "one.npz").rename(project / "feeds" / f"{name}.npz")
     done = solution.build(project, "-t:DmlprepPrepare")
     assert done.code == 1
-    assert "a shell would read more than a name in the feed" in done.out
+    assert "unsafe name of the feed" in done.out
     assert not list(project.rglob("ran"))
     assert solution.dmlprep.taken() == []
 
