@@ -23,6 +23,7 @@ from dmlprep.parity.judging import Judge, difference, no_output
 from dmlprep.record import Check, DeviceInfo, Finding, OutputMetrics, RunError, RunRecord, Verdict, finding
 from dmlprep.runtime.offsite.integrity import MANIFEST, file_digest
 from dmlprep.runtime.offsite.keys import KIT_SEAL, RESULT_SEAL
+from dmlprep.runtime.types import is_software
 
 __all__ = ["Returned", "VerifyRequest", "returned", "verify"]
 
@@ -302,7 +303,12 @@ def _device(manifest: Manifest, name: str, result: Result) -> DeviceInfo:
     timed = [s for feed in result.feeds for s in feed.seconds]
     told.append(f"{1000 * statistics.median(timed):.3g} ms a run" if timed else "")
     told.append(f"reference: {'the model itself on ' if manifest.reference.itself else ''}{manifest.reference.device}")
-    return DeviceInfo(called, [*filter(None, told), f"kit {name[:12]}"], "dml" if result.provider == _DML else "cpu")
+    return DeviceInfo(
+        called,
+        [*filter(None, told), f"kit {name[:12]}"],
+        "dml" if result.provider == _DML else "cpu",
+        software=facts.get("adapter kind") == "software" or is_software(facts.get("adapter", "")),
+    )
 
 
 def _other_options(asked: Mapping[str, str], used: Mapping[str, str]) -> list[str]:
