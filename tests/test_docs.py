@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 from dmlprep.passes import CATALOG, find_pass
@@ -129,9 +127,3 @@ def test_recipes_named_in_the_docs_exist() -> None:
         if f"@{name}" not in builtin_names()
     ]
     assert wrong == []
-
-
-def test_the_list_of_modules_is_that_of_the_docstrings() -> None:
-    script = TOP / "scripts" / "module_list.py"
-    done = subprocess.run([sys.executable, str(script), "--check"], check=False)
-    assert done.returncode == 0, "run scripts/module_list.py"
