@@ -19,7 +19,7 @@ import onnx
 import onnxruntime
 import pytest
 
-from dmlprep.model import Writer
+from dmlprep.files.writing import Writer
 from dmlprep.parity import compare
 from dmlprep.record import RunRecord
 from tests.fixtures_index import BROKEN, FIXTURES, FOLDER, Fixture, fixture

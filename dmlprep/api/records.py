@@ -129,7 +129,7 @@ def write_record(record: RunRecord, path: str | Path) -> None:
     Raises:
         OutputError: the path cannot be written.
     """
-    from dmlprep.model.saving import write_file
+    from dmlprep.files.writing import write_file
 
     write_file(Path(path), record.to_json())
 
@@ -145,7 +145,7 @@ def write_depfile(record: RunRecord, path: str | Path, form: Literal["make", "li
     Raises:
         OutputError: the path cannot be written, or a file has a name that the form cannot hold.
     """
-    from dmlprep.model.saving import write_file
+    from dmlprep.files.writing import write_file
     from dmlprep.report import depfile
 
     write_file(Path(path), depfile.lines(record) if form == "lines" else depfile.make_rule(record))

@@ -79,7 +79,7 @@ def tune(
 
     door.start()  # it gets ready while modules are imported here
     from dmlprep.files import check_output
-    from dmlprep.model.saving import write_file
+    from dmlprep.files.writing import write_file
     from dmlprep.parity import load_feeds
     from dmlprep.pipeline import Observer
     from dmlprep.tuning import TuneRequest, base_recipes
@@ -170,8 +170,8 @@ def choose_kit(
             the kit holds no candidates.
     """
     from dmlprep.files import check_output
+    from dmlprep.files.writing import write_file
     from dmlprep.kit import ChooseRequest, choose_candidate
-    from dmlprep.model.saving import write_file
 
     if out is not None:
         check_output(Path(out), force=force)

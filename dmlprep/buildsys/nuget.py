@@ -13,7 +13,7 @@ from pathlib import Path
 from dmlprep._version import __version__
 from dmlprep.buildsys import folder
 from dmlprep.files import check_output
-from dmlprep.model.saving import write_file
+from dmlprep.files.writing import write_file
 
 __all__ = ["ID", "write_package"]
 

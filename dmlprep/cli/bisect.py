@@ -115,7 +115,7 @@ def _write(found: Bisection, record_to: Path | None, html: Path | None, *, force
 
     record = bisect_record(found, command_line=command_line("dmlprep", *sys.argv[1:]))
     if record_to is not None:
-        from dmlprep.model.saving import write_file
+        from dmlprep.files.writing import write_file
 
         write_file(record_to, record.to_json(), force=force)
     if html is not None:

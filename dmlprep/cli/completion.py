@@ -55,7 +55,7 @@ def command(shell: str, install: bool, force: bool) -> int:
         echo(_BY_HAND[shell])
         return 0
     from dmlprep.files import check_output
-    from dmlprep.model.saving import write_file
+    from dmlprep.files.writing import write_file
 
     variable, default, name = _PLACES[shell]
     path = Path(os.environ.get(variable) or Path.home() / default) / name

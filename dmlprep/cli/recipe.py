@@ -62,7 +62,7 @@ def show(name: str, out: Path | None, force: bool, quiet: bool) -> int:
         echo_page(text)
         return 0
     from dmlprep.files import check_output
-    from dmlprep.model.saving import write_file
+    from dmlprep.files.writing import write_file
 
     check_output(out, force=force)
     write_file(out, text.encode("utf-8"), force=force)

@@ -1,9 +1,10 @@
 """Files and folders as they are on Windows and on Linux: names, open files, sets that are replaced together, text.
 
-``outputs`` checks a path before the work, ``replacing`` renames and removes, ``clearing`` removes what strangers left,
-``staging`` makes the folder in which a result is made, ``exchange`` replaces a set of files as one, ``run_folder``
-holds what a run has begun, ``reasons`` says why a file cannot be read or written, ``given`` reads a file that somebody
-gave, within bounds, ``text`` what editors and shells wrote, ``links`` refuses links that lead elsewhere.
+``outputs`` checks a path before the work, ``replacing`` renames and removes, ``writing`` writes whole files,
+``clearing`` removes what strangers left, ``staging`` makes the folder in which a result is made, ``exchange`` replaces
+a set of files as one, ``run_folder`` holds what a run has begun, ``reasons`` says why a file cannot be read or written,
+``given`` reads a file that somebody gave, within bounds, ``text`` what editors and shells wrote, ``links`` refuses
+links that lead elsewhere.
 """
 
 from dmlprep.files.clearing import remove_tree

@@ -17,7 +17,7 @@ import msgspec
 
 from dmlprep.errors import OutputError
 from dmlprep.files import cached_json
-from dmlprep.model.saving import write_file
+from dmlprep.files.writing import write_file
 from dmlprep.record.documents import to_compact
 
 __all__ = ["Digests"]

@@ -14,8 +14,8 @@ import msgspec
 
 from dmlprep.errors import OutputError
 from dmlprep.files import cached_json, remove, replace, unwritable
+from dmlprep.files.writing import write_file
 from dmlprep.fleet.digests import Digests
-from dmlprep.model.saving import write_file
 from dmlprep.record.documents import to_compact
 
 __all__ = ["FILES", "MODEL", "RECORD", "REPORT", "STATE", "Place", "State", "is_result"]

@@ -18,13 +18,13 @@ from dmlprep.arrays import Array
 from dmlprep.errors import CheckNotRun, InputError, InternalError, ModelRefused, OutputError, ToolFailed
 from dmlprep.files import check_output, unreadable, unwritable
 from dmlprep.files.outputs import file_name_problem
+from dmlprep.files.writing import Writer
 from dmlprep.kit.forms import KitCandidate, KitFeed, KitModel, KitReference, Manifest
 from dmlprep.kit.found import FromRecord, from_record
 from dmlprep.kit.keyfiles import check_run_key, keep_key, key_to_pack_with, write_run_key
 from dmlprep.kit.zipping import ZipWriter
 from dmlprep.metrics import Tolerance, choose_tolerance, degenerate, holds_fp16, quantizes, tells_something
 from dmlprep.model import Model
-from dmlprep.model.saving import Writer
 from dmlprep.model.unchanged import Unchanged, data_files, named_data_files
 from dmlprep.parity import Reference, fit_feeds
 from dmlprep.parity.candidate import adapt_feed

@@ -13,12 +13,12 @@ import msgspec
 
 from dmlprep.errors import InputError
 from dmlprep.files import unreadable
+from dmlprep.files.writing import write_file
 from dmlprep.kit.archive import Bundle, read_array
 from dmlprep.kit.forms import Manifest, Result, read_manifest, read_result
 from dmlprep.kit.found import record_beside
 from dmlprep.kit.keyfiles import check_kit_seal, check_result_seal, packer_key
 from dmlprep.metrics import Tolerance, UserMetric, proves
-from dmlprep.model.saving import write_file
 from dmlprep.parity.judging import Judge, difference, no_output
 from dmlprep.record import Check, DeviceInfo, Finding, OutputMetrics, RunError, RunRecord, Verdict, finding
 from dmlprep.runtime.offsite.integrity import MANIFEST, file_digest

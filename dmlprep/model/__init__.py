@@ -2,7 +2,7 @@
 
 from dmlprep.model.frozen import Frozen, freeze, thaw
 from dmlprep.model.model import Model, Statistics
-from dmlprep.model.saving import EXTERNAL_OVER, Saved, Writer
+from dmlprep.model.saving import EXTERNAL_OVER, Saved
 from dmlprep.model.tensors import MappedTensor, chunks
 
 __all__ = [
@@ -12,7 +12,6 @@ __all__ = [
     "Model",
     "Saved",
     "Statistics",
-    "Writer",
     "chunks",
     "freeze",
     "thaw",

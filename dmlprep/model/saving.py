@@ -2,30 +2,25 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-import os
 import shutil
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import BinaryIO
 
 import onnx
 import onnx_ir as ir
 
 from dmlprep.errors import OutputError
-from dmlprep.files import FileSet, remove, replace, unreadable, unwritable
-from dmlprep.files.replacing import rename_new
-from dmlprep.files.run_folder import noted, run_name
+from dmlprep.files.writing import Writer, plain_errors
 from dmlprep.model import protos
 from dmlprep.model.frozen import Frozen, freeze, stub_index
 from dmlprep.model.shared_data import SharedData
 from dmlprep.model.tensors import append_aligned, as_mapped, write_tensor
 from dmlprep.model.wire import varint
 
-__all__ = ["EXTERNAL_OVER", "Saved", "Writer", "write", "write_file", "write_sharing"]
+__all__ = ["EXTERNAL_OVER", "Saved", "write", "write_sharing"]
 
 EXTERNAL_OVER = 1 << 30
 """Models with more tensor bytes than this get a data file: protobuf stops at 2 GiB, and some readers earlier."""
@@ -46,92 +41,6 @@ class Saved:
     files: tuple[Path, ...]
     nbytes: int
     sha256: str
-
-
-class Writer:
-    """Write files beside their targets, then rename them all: ``with Writer() as w: w.open(path) ...; w.commit()``.
-
-    Leaving without ``commit``, by any exception or Ctrl-C, removes what was begun. Several files are of one folder,
-    and are replaced as one (``files.exchange``); the last one begun is their head.
-    """
-
-    def __init__(self) -> None:
-        self._open: list[tuple[Path, Path, BinaryIO]] = []
-        self._begun = contextlib.ExitStack()
-
-    def __enter__(self) -> Writer:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        for temporary, _target, file in self._open:
-            with contextlib.suppress(OSError):  # closing writes what is buffered, for which a full disk has no room
-                file.close()
-            with contextlib.suppress(OSError):
-                remove(temporary)
-        self._open.clear()
-        self._begun.__exit__(kind, error, trace)
-
-    def open(self, target: Path) -> BinaryIO:
-        """Begin a file that will become ``target``."""
-        # Short, whatever the target's name: there are limits on names and paths.
-        digest = hashlib.sha256(target.name.encode("utf-8", "replace")).hexdigest()
-        temporary = target.with_name(f".dmlprep-{run_name()}-{digest[:8]}.part")
-        self._begun.enter_context(noted("staging", folder=os.path.abspath(target.parent), made=[]))
-        file = open(temporary, "xb")  # noqa: SIM115 - closed in commit or __exit__
-        self._open.append((temporary, target, file))
-        return file
-
-    def commit(self, gone: Collection[str] = (), *, force: bool = True) -> None:
-        """Rename every file to its target.
-
-        Args:
-            gone: names of files beside the last target that belong to what it replaces, and go.
-            force: whether files that are there may be replaced; also one that appeared since the command looked.
-
-        Raises:
-            OutputError: a file cannot be replaced; where there are several, all old ones are as before.
-        """
-        for _, _, file in self._open:
-            file.close()
-        if not self._open:
-            return
-        head = self._open[-1][1]
-        new = {target.name: temporary for temporary, target, _ in self._open}
-        others = tuple(name for name in (*new, *gone) if name != head.name)
-        if others:
-            FileSet(head.parent, head.name, others).exchange(new, force=force)
-        else:
-            with _plain_errors(head):
-                (replace if force else rename_new)(new[head.name], head)
-        self._open.clear()
-
-
-@contextlib.contextmanager
-def _plain_errors(target: Path, sources: Collection[Path] = ()) -> Iterator[None]:
-    try:
-        yield
-    except FileExistsError as error:
-        raise OutputError("the file exists", where=str(target), fix="pass --force to replace it") from error
-    except OSError as error:
-        if error.filename is not None and Path(error.filename) in sources:
-            raise unreadable(error, Path(error.filename)) from error
-        raise unwritable(error, target) from error
-
-
-def write_file(path: Path, content: bytes, *, force: bool = True) -> None:
-    """Write a small file, whole or not at all.
-
-    Args:
-        force: replace what is there.
-
-    Raises:
-        OutputError: the path cannot be written.
-    """
-    with _plain_errors(path), Writer() as writer:
-        writer.open(path).write(content)
-        writer.commit(force=force)
 
 
 def write(
@@ -155,7 +64,7 @@ def write(
     external = sum(t.nbytes for t in frozen.tensors) > external_over
     data_target = target.with_name(target.name + ".data")
     targets = [target, data_target] if external else [target]
-    with _plain_errors(target, {m.path for m in map(as_mapped, frozen.tensors) if m is not None}):
+    with plain_errors(target, {m.path for m in map(as_mapped, frozen.tensors) if m is not None}):
         target.parent.mkdir(parents=True, exist_ok=True)
         _check_targets(targets, frozen, force)
         _check_room(target, frozen)
@@ -187,7 +96,7 @@ def write_sharing(model: ir.Model, target: Path, shared: SharedData, *, progress
         OutputError: the disk is full, or the files cannot be written.
     """
     frozen = freeze(model, attributes=False)
-    with _plain_errors(target, {m.path for m in map(as_mapped, frozen.tensors) if m is not None}):
+    with plain_errors(target, {m.path for m in map(as_mapped, frozen.tensors) if m is not None}):
         if not shared.nbytes:
             _check_room(target, frozen)  # how much of a later model is there already shows while it is written
         used = [frozen.tensors[stub_index(proto) or 0] for proto in _stubs(frozen.proto)]

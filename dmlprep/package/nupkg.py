@@ -18,7 +18,7 @@ from urllib.parse import quote
 from dmlprep._version import __version__
 from dmlprep.errors import InputError, UsageError
 from dmlprep.files import check_output, unreadable, unwritable
-from dmlprep.model.saving import Writer
+from dmlprep.files.writing import Writer
 from dmlprep.package.contract import CONTRACT, DIGEST, SIGNATURE, Contract
 from dmlprep.package.shipping import RUNTIME_PACKAGE, nuget_version, shipped_files
 from dmlprep.package.verifying import Verified, verify

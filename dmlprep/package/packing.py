@@ -17,7 +17,7 @@ from dmlprep.errors import CheckNotRun, DmlprepError, InputError, ModelRefused, 
 from dmlprep.files import FileSet, check_path, parse_json, unreadable, unwritable
 from dmlprep.files.links import check_inside, is_plain_file
 from dmlprep.files.staging import staging_folder
-from dmlprep.model.saving import Writer
+from dmlprep.files.writing import Writer
 from dmlprep.model.unchanged import Unchanged
 from dmlprep.package.buckets import Runs, joined, open_runs
 from dmlprep.package.contract import CONTRACT, DIGEST, SCHEMA, SIGNATURE, Bucket, Contract, FileEntry, Tensor, schema

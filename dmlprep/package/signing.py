@@ -13,7 +13,7 @@ from dmlprep.errors import InputError, OutputError, UsageError
 from dmlprep.files import Unfit, check_output, read_given
 from dmlprep.files.links import is_plain_file
 from dmlprep.files.private import write_private
-from dmlprep.model.saving import write_file
+from dmlprep.files.writing import write_file
 from dmlprep.package.reading import read_small
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ import msgspec
 
 from dmlprep.errors import OutputError
 from dmlprep.files import parse_json
-from dmlprep.model.saving import write_file
+from dmlprep.files.writing import write_file
 from dmlprep.record import Verdict, finding
 from dmlprep.record.documents import to_compact
 

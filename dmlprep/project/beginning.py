@@ -9,10 +9,10 @@ from pathlib import Path
 
 from dmlprep.errors import DmlprepError, UsageError
 from dmlprep.files import check_output
+from dmlprep.files.writing import write_file
 from dmlprep.model import Model
 from dmlprep.model.budget import limited
 from dmlprep.model.checking import demand_valid
-from dmlprep.model.saving import write_file
 from dmlprep.pipeline.outlook import look_ahead
 from dmlprep.project.starting import Suggestion, project_text, suggest_for
 from dmlprep.recipe import load_recipe, make_plan

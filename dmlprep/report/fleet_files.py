@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from dmlprep.errors import OutputError
-from dmlprep.model.saving import write_file
+from dmlprep.files.writing import write_file
 from dmlprep.record import RunRecord
 from dmlprep.record.fleet import FleetRecord
 

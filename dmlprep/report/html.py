@@ -14,7 +14,7 @@ from typing import Any
 from markupsafe import Markup
 
 from dmlprep.files import check_output
-from dmlprep.model.saving import write_file
+from dmlprep.files.writing import write_file
 from dmlprep.record import CODES, SEVERITIES, Finding, RunRecord
 from dmlprep.record.documents import toml_value
 from dmlprep.record.headline import headline

@@ -135,7 +135,7 @@ from pathlib import Path
 from dmlprep.cli.temporary import choose_place
 from dmlprep.files import FileSet, staging_folder
 from dmlprep.files.run_folder import sweep
-from dmlprep.model.saving import Writer
+from dmlprep.files.writing import Writer
 
 home = Path(sys.argv[1])
 events = ("os.rename", "os.remove", "os.rmdir", "os.mkdir", "open")

@@ -14,8 +14,8 @@ import onnx_ir as ir
 import pytest
 
 from dmlprep.errors import OutputError
+from dmlprep.files.writing import write_file
 from dmlprep.model import Model
-from dmlprep.model.saving import write_file
 from tests.model.conftest import mlp
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dmlprep.errors import OutputError
-from dmlprep.model.saving import Writer, write_file
+from dmlprep.files.writing import Writer, write_file
 
 
 @pytest.mark.parametrize("count", [1, 3])

@@ -21,9 +21,9 @@ from dmlprep._version import __version__
 from dmlprep.arrays import Array
 from dmlprep.errors import InputError, ModelRefused
 from dmlprep.files import Unfit, parse_json, read_given, unreadable
+from dmlprep.files.writing import write_file
 from dmlprep.metrics import TOLERANCES, ProofRules, data_dependent, degenerate
 from dmlprep.model import Model, freeze
-from dmlprep.model.saving import write_file
 from dmlprep.model.walk import graphs, join_path, label, nodes_by_path
 from dmlprep.precision.emulation.emulate import Accumulation, Rounding, emulate
 from dmlprep.precision.types import is_wide, solve_types
