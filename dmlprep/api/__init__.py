@@ -21,22 +21,24 @@ on Linux, ``gpus`` list the GPUs; ``limits`` says how much may be made of a mode
 Paths may be strings or ``pathlib.Path``. Errors are ``dmlprep.errors.DmlprepError`` and say what, where and how to fix.
 """
 
-from dmlprep.api.arguments import Progress
 from dmlprep.api.checking import check, check_releases, explain, limits, plan_model
-from dmlprep.api.comparing import bench, bisect, compare
-from dmlprep.api.covering import cover_sizes, read_sizes
+from dmlprep.api.comparing import bench, bisect, compare, make_feeds
 from dmlprep.api.devices import adapters, find_target, gpus, list_targets
-from dmlprep.api.feeding import make_feeds
-from dmlprep.api.fleets import gone_fleet_jobs, plan_fleet, prepare_fleet
-from dmlprep.api.genai_preparing import genai_prepare
-from dmlprep.api.generating import genai_compare
-from dmlprep.api.kits import pack_kit, verify_kit
-from dmlprep.api.language_models import genai_check
-from dmlprep.api.packages import inspect_app, package_model, verify_package, write_nupkg
-from dmlprep.api.preparing import prepare, prepare_buckets
-from dmlprep.api.projects import ProjectRun, build_snippet, init_project, prepare_project, read_project
+from dmlprep.api.genai import genai_check, genai_compare, genai_prepare
+from dmlprep.api.preparing import Progress, cover_sizes, prepare, prepare_buckets, read_sizes
+from dmlprep.api.projects import (
+    ProjectRun,
+    build_snippet,
+    gone_fleet_jobs,
+    init_project,
+    plan_fleet,
+    prepare_fleet,
+    prepare_project,
+    read_project,
+)
 from dmlprep.api.recipes import list_recipes, plan, recipe_text, validate_recipe
 from dmlprep.api.records import read_record, render_record, write_depfile, write_record
+from dmlprep.api.shipping import inspect_app, pack_kit, package_model, verify_kit, verify_package, write_nupkg
 from dmlprep.api.tuning import choose_kit, tune
 from dmlprep.options import Adapter, Device, Feeds, Metric, PrepareOptions, Session
 

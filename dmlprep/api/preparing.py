@@ -1,4 +1,4 @@
-"""Make a model ready for DirectML."""
+"""Make a model ready for DirectML, at one size or at the few that cover what an app sees."""
 
 from __future__ import annotations
 
@@ -7,16 +7,56 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
-from dmlprep.api.arguments import user_metric
 from dmlprep.api.recipes import plan
-from dmlprep.options import PrepareKeywords, PrepareOptions
+from dmlprep.errors import UsageError
+from dmlprep.options import Metric, PrepareKeywords, PrepareOptions
 from dmlprep.record import RunRecord
+from dmlprep.record.aliases import Progress
 
 if TYPE_CHECKING:
+    from dmlprep.covering import Cover, Sizes
+    from dmlprep.metrics import NamedMetric, UserMetric
     from dmlprep.pipeline import Observer, PrepareRequest
     from dmlprep.pipeline.buckets import BucketRun
+    from dmlprep.recipe import Plan, Recipe
 
-__all__ = ["prepare", "prepare_buckets"]
+__all__ = ["Progress", "cover_sizes", "prepare", "prepare_buckets", "read_sizes", "user_metric"]
+
+
+def _recipe_metric(recipe: Recipe) -> NamedMetric | None:
+    """The metric that a recipe names, or a setting of it."""
+    from dmlprep.metrics import NamedMetric
+
+    if not recipe.parity.metric:
+        return None
+    if recipe.name.startswith("@"):
+        return NamedMetric(recipe.parity.metric, "the setting parity.metric")
+    return NamedMetric(recipe.parity.metric, recipe.name, Path(recipe.name).parent)
+
+
+def user_metric(
+    metric: str | Metric | NamedMetric | None,
+    bound: float | None,
+    plan: Plan | None = None,
+    observer: Observer | None = None,
+) -> UserMetric | None:
+    """The user's measure, else the recipe's, whose path is relative to the recipe.
+
+    Args:
+        observer: is told of code that a file names, before it runs.
+    """
+    from dmlprep.metrics import NamedMetric, UserMetric, load_metric
+
+    if metric is None and plan is not None and (metric := _recipe_metric(plan.recipe)) is not None:
+        bound = bound if bound is not None else plan.recipe.parity.metric_bound
+    if isinstance(metric, NamedMetric):
+        if observer is not None:
+            observer.runs_code(metric.by, metric.code)
+        found = load_metric(metric.name, bound, metric.folder)
+        return None if found is None else replace(found, named_by=metric.by)
+    if metric is None or isinstance(metric, str):
+        return load_metric(metric or "", bound)
+    return UserMetric(getattr(metric, "__name__", "metric"), metric, bound)
 
 
 def prepare(
@@ -122,3 +162,46 @@ def _request(
     )
     _ = request.vram  # a size that cannot be read is an error before anything is opened
     return request
+
+
+def read_sizes(log: str | Path, *, dims: Sequence[str] = ()) -> Sizes:
+    """The sizes in a log, and how often each was asked for (docs/buckets.md).
+
+    Args:
+        log: a request a line: ``height=480 width=640``, a JSON object, or CSV with a first line of names.
+        dims: names to read; then whatever else a line holds is left out.
+
+    Returns:
+        the names of the dimensions, and how often each size was asked for.
+
+    Raises:
+        InputError: the file cannot be read, or a line is wrong; the message says which.
+    """
+    from dmlprep.covering import read_log
+
+    return read_log(Path(log), dims)
+
+
+def cover_sizes(sizes: Sizes, *, waste: float | None = None, count: int | None = None, multiple: int = 1) -> Cover:
+    """The few buckets that cover all sizes: few within a waste, or a number that waste little.
+
+    Args:
+        sizes: as of ``read_sizes``.
+        waste: elements after padding over those that were asked for, of all requests together; 1.3 where neither it
+            nor ``count`` is given.
+        count: buckets at most, in its place.
+        multiple: what the buckets' sizes must be a multiple of.
+
+    Returns:
+        the buckets, the smallest first, with their waste; ``optimal`` is true for one dimension only.
+
+    Raises:
+        UsageError: both are given, one is out of range, or no set of 64 buckets wastes so little.
+    """
+    from dmlprep.covering import cover, cover_within
+
+    if waste is not None and count is not None:
+        raise UsageError("a waste and a number of buckets are asked for", where="waste", fix="leave out one of the two")
+    if count is not None:
+        return cover(sizes.counts, count, multiple)
+    return cover_within(sizes.counts, 1.3 if waste is None else waste, multiple)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
-from dmlprep.api.arguments import user_metric
+from dmlprep.api.preparing import user_metric
 from dmlprep.errors import UsageError
 from dmlprep.options import Feeds, Metric, Session, SessionKeywords
 

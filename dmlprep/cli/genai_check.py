@@ -39,7 +39,7 @@ def command(folder: Path, target_name: str, vram: str | None, quiet: bool, outpu
 
     Exit codes: 0 good; 1 a finding is an error; 2 FOLDER or its genai_config.json cannot be read.
     """
-    from dmlprep.api.language_models import examine_folder
+    from dmlprep.api.genai import examine_folder
     from dmlprep.report import genai_text, github, sarif
 
     check = examine_folder(folder, target=target_name, vram=vram)

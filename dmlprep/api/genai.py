@@ -1,0 +1,220 @@
+"""Folders of language models for onnxruntime-genai: check, prepare and compare them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Unpack
+
+from dmlprep.options import Adapter, AdapterKeywords
+from dmlprep.record import RunRecord
+from dmlprep.record.aliases import Progress, SessionDevice
+
+if TYPE_CHECKING:
+    from dmlprep.genai.checking import FolderCheck
+    from dmlprep.genai.preparing import Prover
+    from dmlprep.pipeline import Observer
+    from dmlprep.record.generation import GenaiProof
+
+__all__ = ["examine_folder", "genai_check", "genai_compare", "genai_prepare"]
+
+
+def genai_check(folder: str | Path, *, target: str = "latest", vram: str | int | None = None) -> RunRecord:
+    """Say what is wrong with a folder of onnxruntime-genai, and what of its models DirectML runs.
+
+    Edits and runs nothing, and reads no weights.
+
+    Args:
+        folder: a folder with a genai_config.json.
+        target: a name of ``dmlprep target list``.
+        vram: memory that the device has (``6GB``, or bytes): weights and cache that need more are an error.
+
+    Returns:
+        the record: findings about the folder and its models (those about a model have ``file`` among their facts),
+        under ``facts.models`` where the nodes of each go, and under ``facts.needs`` bytes of weights and cache,
+        the longest ``max_length`` and the largest batch. ``exit_code`` is 1 where a finding is an error.
+
+    Raises:
+        InputError: the folder or its genai_config.json cannot be read.
+        UsageError: unknown target, or ``vram`` is no amount of memory.
+    """
+    return examine_folder(folder, target=target, vram=vram).combined()
+
+
+def examine_folder(folder: str | Path, *, target: str = "latest", vram: str | int | None = None) -> FolderCheck:
+    """``genai_check`` with the record and placement of each model.
+
+    Args:
+        folder, target, vram: as in ``genai_check``.
+
+    Raises:
+        InputError, UsageError: as in ``genai_check``.
+    """
+    from dmlprep.compiled import door
+
+    door.start()  # it gets ready while modules are imported here
+    from dmlprep.genai.checking import check_folder
+    from dmlprep.memory import vram_bytes
+    from dmlprep.targets import find_target
+
+    has = None if vram is None else vram_bytes(vram)
+    return check_folder(Path(folder), find_target(target), vram=has)
+
+
+def genai_prepare(
+    folder: str | Path,
+    *,
+    out: str | Path,
+    precision: Literal["fp16", "int4"] = "fp16",
+    recipe: str | Path = "",
+    target: str = "",
+    settings: Mapping[str, Any] | None = None,
+    device_index: int | None = None,
+    graph_capture: bool | None = None,
+    fallback: Literal["", "cpu"] = "",
+    builder_python: str = "",
+    time_limit: float = 3600.0,
+    proof: bool = True,
+    device: SessionDevice = "cpu",
+    steps: int = 16,
+    text: str | Path | None = None,
+    tolerance: str = "auto",
+    vram: str | int | None = None,
+    force: bool = False,
+    observer: Observer | None = None,
+    command_line: str = "",
+) -> RunRecord:
+    """Make a language model's folder ready for onnxruntime-genai on DirectML, and prove it (docs/language-models.md).
+
+    Args:
+        folder: one with a genai_config.json, or a Hugging Face folder (config.json and safetensors), which
+            onnxruntime-genai's builder makes one of; never modified.
+        out: folder of the result.
+        precision: ``fp16``, or ``int4`` weights.
+        recipe: a built-in recipe or a path in place of ``@llm-fp16`` and ``@llm-int4``.
+        target, settings: as in ``plan``.
+        device_index: the adapter on which genai opens the result, counted from 0 in the order in which Windows lists
+            adapters by performance; written as ``device_index``.
+        graph_capture: ``None``: on where every compute node of the decoder runs on DirectML.
+        fallback: ``cpu``: ``out`` gets the folders ``dml`` and ``cpu``; the second is ``folder`` as it came, without
+            a provider.
+        builder_python: the Python of an environment with onnxruntime-genai, torch and transformers, for a Hugging Face
+            folder; this one where it is empty.
+        time_limit: seconds for the builder.
+        proof: hold the result against ``folder``, step by step with a cache.
+        device, steps, text, tolerance: of the proof: where the result runs, tokens behind each prompt, a file for the
+            perplexity, how far it may be off.
+        vram: memory that the device has (``4GB``, or bytes): a model that needs more is refused.
+        force: replace what is in ``out``.
+        observer: is told what the run does, such as a progress bar.
+        command_line: what the user typed, for the record.
+
+    Returns:
+        the record; ``exit_code`` is 0 when the result is in place, 1 when a step refused, or the builder or the proof
+        failed, 3 when the proof could not run. With 1 and 3 nothing was written.
+
+    Raises:
+        UsageError: the folder, the output or the recipe is wrong, or the builder's Python lacks a package.
+    """
+    from dmlprep.compiled import door
+
+    door.start()
+    from dmlprep.genai.dml_config import DmlOptions
+    from dmlprep.genai.preparing import GenaiRequest, prepare_genai
+    from dmlprep.memory import vram_bytes
+    from dmlprep.pipeline import Observer
+
+    return prepare_genai(
+        GenaiRequest(
+            source=Path(folder),
+            out=Path(out),
+            recipe=str(recipe),
+            precision=precision,
+            target=target,
+            settings=settings or {},
+            options=DmlOptions(device_index, graph_capture),
+            fallback=fallback == "cpu",
+            force=force,
+            builder=builder_python,
+            time_limit=time_limit,
+            prover=_prover(device, steps, text, tolerance) if proof else None,
+            vram=None if vram is None else vram_bytes(vram),
+            observer=observer or Observer(),
+            command_line=command_line,
+        )
+    )
+
+
+def _prover(device: SessionDevice, steps: int, text: str | Path | None, tolerance: str) -> Prover:
+    """What holds the result against what was given."""
+    from dmlprep.genai.proof import ProofRequest, prove
+
+    request = ProofRequest(text=None if text is None else Path(text), steps=steps, device=device, tolerance=tolerance)
+    return partial(prove, request=request)
+
+
+def genai_compare(
+    original: str | Path,
+    prepared: str | Path,
+    *,
+    prompts: Sequence[Sequence[int] | str] = (),
+    text: str | Path | None = None,
+    text_tokens: int = 512,
+    steps: int = 16,
+    device: SessionDevice = "cpu",
+    tolerance: str = "auto",
+    time_limit: float = 600.0,
+    genai: bool = True,
+    progress: Progress = lambda share, text: None,
+    **where: Unpack[AdapterKeywords],
+) -> GenaiProof:
+    """Compare a prepared folder of a language model with its original, token by token.
+
+    >>> found = dmlprep.genai_compare("llama", "llama-dml", steps=4, genai=False)
+    >>> found.outcome, found.checks[0].logits.kl < 0.001
+    ('passed', True)
+
+    Args:
+        original: a folder with a genai_config.json; its decoder runs on the CPU.
+        prepared: what came of it.
+        prompts: texts for the folder's tokenizer, or token ids; without any, one is made from a seed.
+        text: a file of text, UTF-8, for the perplexity.
+        text_tokens: how much of it is used.
+        steps: tokens behind each prompt, given one by one with the cache.
+        device: where the prepared folder is to be proved; with ``dml`` it runs on the CPU as well, for information.
+        where: ``device_id``, ``adapter`` or ``gpu``, as in ``Adapter``.
+        tolerance: ``auto``, ``fp32``, ``fp16``, ``int8`` or ``int4`` (docs/language-models.md).
+        time_limit: seconds for one load or run.
+        genai: whether onnxruntime-genai writes with both folders too, where it is installed.
+        progress: is told the share done (0 to 1) and what is done.
+
+    Returns:
+        a verdict for each check with its figures; ``outcome``, ``reason`` and ``exit_code`` sum them up.
+
+    Raises:
+        InputError: a folder, a model or the text cannot be read.
+        UsageError: a prompt, an adapter or the tolerance is none.
+        ModelRefused: dmlprep cannot read a decoder.
+    """
+    from dmlprep.compiled import door
+
+    door.start()  # it gets ready while modules are imported here
+    from dmlprep.genai import open_folder
+    from dmlprep.genai.proof import ProofRequest, prove
+
+    return prove(
+        open_folder(Path(original)),
+        open_folder(Path(prepared)),
+        ProofRequest(
+            prompts=tuple(prompts),
+            text=None if text is None else Path(text),
+            text_tokens=text_tokens,
+            steps=steps,
+            device=device,
+            tolerance=tolerance,
+            session=Adapter(**where).resolve(device, time_limit=time_limit),
+            genai=genai,
+            progress=progress,
+        ),
+    )
