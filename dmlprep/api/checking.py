@@ -18,9 +18,10 @@ from dmlprep.record.printable import printable
 if TYPE_CHECKING:
     from dmlprep.model.pinned import Value
     from dmlprep.placement.report import Examined
+    from dmlprep.record.codes.row import Code
     from dmlprep.record.outlook import Outlook
 
-__all__ = ["check", "check_releases", "examine", "explain", "limits", "plan_model"]
+__all__ = ["check", "check_releases", "code_row", "examine", "explain", "limits", "plan_model"]
 
 
 def plan_model(
@@ -190,6 +191,17 @@ def explain(what: str | Path, *, node: str | None = None, target: str = "latest"
     from dmlprep.targets import find_target
 
     return "".join(f"{printable(line)}\n" for line in explain_node(Model.open(path), node, find_target(target)))
+
+
+def code_row(code: str) -> Code:
+    """Title, severity and remedy of a finding code, also of a quirk.
+
+    Raises:
+        KeyError: there is no such code.
+    """
+    from dmlprep.quirks import code_row as row
+
+    return row(code)
 
 
 @contextmanager

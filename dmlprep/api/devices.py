@@ -1,16 +1,108 @@
-"""What DirectML can run on here, and the releases of it that are known."""
+"""This environment, what DirectML can run on here, its runtime on Linux, and the known releases of it."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import platform
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dmlprep.record import Finding, finding
 
 if TYPE_CHECKING:
-    from dmlprep.runtime import Adapter
-    from dmlprep.runtime.linux.gpus import Gpu
+    from dmlprep.quirks import Quirk
+    from dmlprep.runtime import Adapter, DmlStatus
+    from dmlprep.runtime.linux.gpus import Found, Gpu
     from dmlprep.targets import Target
+    from dmlprep.targets.precision import PrecisionFault
     from dmlprep.targets.target import Kind
 
-__all__ = ["adapters", "find_target", "gpus", "list_targets"]
+__all__ = [
+    "Environment",
+    "Installed",
+    "Runtime",
+    "adapter_listing",
+    "adapters",
+    "check_environment",
+    "compare_targets",
+    "find_target",
+    "gpus",
+    "install_runtime",
+    "installed_runtime",
+    "known_faults",
+    "list_targets",
+    "remove_runtime",
+    "target_names",
+]
+
+
+@dataclass(frozen=True)
+class Environment:
+    """The software around dmlprep.
+
+    Attributes:
+        libraries: version by package.
+        landlock: version of Landlock's ABI; 0 where the kernel has none.
+        seccomp: whether the kernel takes filters of system calls.
+        lacking: what keeps the worker that opens models on the CPU from being fully confined.
+        dml: whether DirectML answers; ``None`` where it was not tried.
+        windows_ml: a line for each provider in the catalog of Windows ML.
+        findings: what is wrong.
+    """
+
+    python: str
+    system: str
+    libraries: dict[str, str]
+    landlock: int
+    seccomp: bool
+    lacking: list[str]
+    dml: DmlStatus | None
+    windows_ml: list[str]
+    findings: list[Finding]
+
+
+def check_environment(*, dml: bool = True) -> Environment:
+    """Look for conflicting packages, broken libraries and DirectML.
+
+    Args:
+        dml: try DirectML; its self-test takes about 10 seconds the first time.
+    """
+    from dmlprep.processes.confinement import lacking, landlock_abi, takes_filters
+    from dmlprep.runtime import dml_status, environment
+    from dmlprep.runtime.catalog import catalog_lines
+
+    findings = environment.runtime_findings() + environment.requirement_findings() + environment.genai_findings()
+    if not {one.code for one in findings} & {"DP801", "DP805"}:
+        findings += _cpu_findings()
+    status = dml_status() if dml else None
+    missing = None if status is None else environment.dml_finding(status)
+    if missing is not None and not any(one.code == "DP803" for one in findings):
+        findings.append(missing)
+    return Environment(
+        python=platform.python_version(),
+        system=environment.system_name(),
+        libraries=environment.installed_versions((*environment.RUNTIMES, *environment.LIBRARIES)),
+        landlock=landlock_abi(),
+        seccomp=takes_filters(),
+        lacking=lacking(),
+        dml=status,
+        windows_ml=catalog_lines(),
+        findings=findings,
+    )
+
+
+def _cpu_findings() -> list[Finding]:
+    """Whether the installed ONNX Runtime can be loaded; in a child process, because a broken one can crash."""
+    from dmlprep.runtime import SessionFailure, cpu_host
+
+    try:
+        with cpu_host() as host:
+            host.worker()
+    except SessionFailure as error:
+        remedy = "install it again with the line of pip that you installed it with"
+        return [finding("DP805", f"ONNX Runtime cannot be loaded: {error.message}", remedy=remedy)]
+    return []
 
 
 def adapters() -> tuple[Adapter, ...]:
@@ -36,6 +128,155 @@ def gpus() -> tuple[Gpu, ...]:
     from dmlprep.runtime import gpus as listed
 
     return listed()
+
+
+def adapter_listing() -> tuple[list[tuple[Adapter, list[str]]], str]:
+    """The adapters of ``adapters``, each with the options that choose it, and the reason where there are none."""
+    from dmlprep.runtime.adapters import listing
+
+    found, reason = listing()
+    return [(one, _ways(one, found)) for one in found], reason
+
+
+def _ways(one: Adapter, others: tuple[Adapter, ...]) -> list[str]:
+    from dmlprep.runtime.offsite.device import VENDORS
+
+    ways = ["no option"] if one.number == 0 and not one.software else []
+    ways.append(f"--device-id {one.number}")
+    if one.vendor in VENDORS and sum(other.vendor == one.vendor for other in others) == 1:
+        ways.append(f"--adapter {one.vendor}")
+    return [*ways, *(f"performance_preference {name}" for name in one.preferences)]
+
+
+@dataclass(frozen=True)
+class Installed:
+    """A release of ONNX Runtime that stands in the runtime for Linux.
+
+    Attributes:
+        folder: of the runtime.
+        status: what its self-test says.
+        package: ``file``, ``sha256`` and ``pin`` of the package that it came from.
+    """
+
+    release: str
+    folder: Path
+    status: DmlStatus
+    package: dict[str, str]
+
+
+def install_runtime(
+    release: str = "",
+    *,
+    wheel: Path | None = None,
+    mirror: str = "",
+    keyring: Path | None = None,
+    progress: Callable[[str, int, int], None] = lambda stage, done, total: None,
+) -> Installed:
+    """Install what is missing of the runtime for DirectML on Linux, and test it.
+
+    Args:
+        release: of ONNX Runtime (``1.24.4``); the newest that dmlprep knows where it is empty.
+        wheel: a win_amd64 wheel or an npm package to use, instead of a download.
+        mirror: address of a Debian mirror; empty: the one that apt uses here.
+        keyring: keys of Debian's archive, for gpgv.
+        progress: is told the stage, and the bytes of it that are done and in all.
+
+    Raises:
+        CheckNotRun: the runtime cannot work on this machine, or something cannot be had.
+        UsageError: an option makes no sense.
+        OutputError: the cache folder cannot be written.
+    """
+    from dmlprep.runtime import dml_status
+    from dmlprep.runtime.linux.install import check_machine, install, package_of
+    from dmlprep.runtime.linux.layout import DEFAULT_RELEASE, Layout
+    from dmlprep.runtime.linux.release import DEFAULT_KEYRING
+    from dmlprep.runtime.linux.source import Source
+
+    check_machine()
+    layout = Layout.of_user()
+    source = Source(mirror, keyring or DEFAULT_KEYRING, release or DEFAULT_RELEASE, wheel)
+    version = install(layout, source, progress)
+    progress("self-test", 0, 0)
+    return Installed(version, layout.home, dml_status(version), package_of(layout, version))
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """The installed runtime for Linux.
+
+    Attributes:
+        manifest: where its pieces came from: ``mirror``, ``signatures``, ``native`` and ``packages``.
+        releases: by release of ONNX Runtime: ``available``, ``reason``, ``device``, ``fp16``, ``libraries`` and
+            ``package``.
+        gpus: the machine's Vulkan devices, and what is wrong with others.
+        untried: Debian's packages in another version than dmlprep was tried with: (name, version, version tried).
+    """
+
+    folder: Path
+    manifest: dict[str, Any]
+    releases: dict[str, dict[str, Any]]
+    gpus: Found
+    untried: list[tuple[str, str, str]]
+
+
+def installed_runtime(*, gpu: str | None = None, again: bool = False) -> Runtime:
+    """What is installed of the runtime for Linux, with the self-test of each release.
+
+    Args:
+        gpu: the GPU to test on, as in ``Adapter``; without one the CPU.
+        again: run the self-tests even if their results are known.
+
+    Raises:
+        CheckNotRun: nothing is installed, or a piece is missing; or there is no such GPU.
+    """
+    from dmlprep.errors import CheckNotRun
+    from dmlprep.runtime import SessionOptions, choose_gpu, dml_status
+    from dmlprep.runtime.adapters import gpu_listing
+    from dmlprep.runtime.linux.base import TESTED
+    from dmlprep.runtime.linux.install import missing_piece, package_of, read_manifest
+    from dmlprep.runtime.linux.layout import Layout, read_json
+
+    layout = Layout.of_user()
+    if reason := missing_piece(layout):
+        raise CheckNotRun(reason, where=str(layout.home), code="DP803")
+    session = SessionOptions(gpu=choose_gpu(gpu))
+    found_gpus = gpu_listing()
+    manifest = read_manifest(layout)
+    releases: dict[str, dict[str, Any]] = {}
+    for version in layout.installed():
+        status = dml_status(version, again=again, session=session)
+        releases[version] = {
+            "available": status.available,
+            "reason": status.reason,
+            "device": str(status.device or ""),
+            "fp16": {**asdict(status.fp16), "native": status.native_fp16},
+            **read_json(layout.release(version) / "piece.json"),
+            "package": package_of(layout, version),
+        }
+    versions = {one["name"]: one["version"] for one in manifest["packages"]}
+    untried = [(name, versions[name], tried) for name, tried in TESTED.items() if versions.get(name, tried) != tried]
+    return Runtime(layout.home, manifest, releases, found_gpus, untried)
+
+
+def remove_runtime(release: str = "") -> list[Path]:
+    """Remove the runtime for Linux, or one release of it; returns what was removed.
+
+    Raises:
+        CheckNotRun: it is being installed at this moment, or a session uses it.
+        UsageError: this release is not installed.
+        OutputError: the cache folder cannot be written.
+    """
+    from dmlprep.runtime.linux.install import remove
+    from dmlprep.runtime.linux.layout import Layout
+
+    return remove(Layout.of_user(), release)
+
+
+def target_names(kind: Kind = "onnxruntime") -> list[str]:
+    """Names of the releases of ``list_targets``; none of them is read."""
+    from dmlprep.targets import target_names as names
+
+    return names(kind)
 
 
 def list_targets(kind: Kind = "onnxruntime") -> tuple[Target, ...]:
@@ -71,3 +312,23 @@ def find_target(name: str = "latest") -> Target:
     from dmlprep.targets import find_target as find
 
     return find(name)
+
+
+def known_faults(target: Target) -> tuple[list[Quirk], list[PrecisionFault]]:
+    """The quirks and the FP16 faults of a release; none of the latter where its kernels are not known."""
+    from dmlprep.quirks import quirks
+    from dmlprep.targets.precision import precision_faults
+
+    known = [one for one in quirks() if target.release >= (1, 0) and one.concerns(target.release)]
+    return known, [] if target.opset_only else list(precision_faults(target))
+
+
+def compare_targets(a: str, b: str) -> dict[str, list[str]]:
+    """What changes from one release to another: versions and kernels, by kind of change.
+
+    Raises:
+        UsageError: a name is unknown, or the kernels of a release are not known.
+    """
+    from dmlprep.targets.diff import compare_targets as compare
+
+    return compare(find_target(a), find_target(b))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import click
 
+from dmlprep import api
+from dmlprep.api.checking import code_row
 from dmlprep.cli.options import format_option, quiet_option
 from dmlprep.cli.output import echo_page, print_json
 
@@ -23,16 +25,12 @@ def command(what: str, node: str | None, target_name: str, quiet: bool, output_f
     dmlprep explain DP501
     dmlprep explain --node /layer1/Conv model.onnx
     """
-    from dmlprep import api
-
     text = api.explain(what, node=node, target=target_name)
     if output_format == "text":
         echo_page(f"{text.splitlines()[0].lstrip('# ')}\n" if quiet else text)
     elif node is not None:
         print_json({"model": what, "node": node, "target": target_name, "lines": text.removesuffix("\n").split("\n")})
     else:
-        from dmlprep.quirks import code_row
-
         code = what.upper()
         row = code_row(code)
         print_json({"code": code, "title": row.title, "severity": row.severity, "remedy": row.remedy, "page": text})

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import sys
 import time
-from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from dmlprep.api.devices import Runtime, install_runtime, installed_runtime, remove_runtime
 from dmlprep.cli.options import format_option, prepare_options, quiet_option
 from dmlprep.cli.output import echo, echo_lines, print_json
 from dmlprep.errors import CheckNotRun
-
-if TYPE_CHECKING:
-    from dmlprep.runtime.linux.gpus import Found
-    from dmlprep.runtime.linux.layout import Layout
 
 __all__ = ["command"]
 
@@ -39,7 +35,7 @@ class _Progress:
 
         from rich.progress import BarColumn, DownloadColumn, SpinnerColumn, TimeElapsedColumn
 
-        from dmlprep.cli.console import bars, err, words
+        from dmlprep.cli.bars import bars, err, words
 
         self._console = err(quiet)
         columns = (SpinnerColumn(), words("{task.description}"), BarColumn(), DownloadColumn(), TimeElapsedColumn())
@@ -49,7 +45,7 @@ class _Progress:
         self._task: Any = None
 
     def __enter__(self) -> _Progress:
-        from dmlprep.cli.console import above
+        from dmlprep.cli.bars import above
 
         self._shown.enter_context(above(self._bars))
         return self
@@ -101,33 +97,21 @@ def install(
 
     An interrupted installation continues from where it stopped.
     """
-    from dmlprep.runtime import dml_status
-    from dmlprep.runtime.linux.install import check_machine, package_of
-    from dmlprep.runtime.linux.install import install as build
-    from dmlprep.runtime.linux.layout import DEFAULT_RELEASE, Layout
-    from dmlprep.runtime.linux.release import DEFAULT_KEYRING
-    from dmlprep.runtime.linux.source import Source
-
-    check_machine()
     start = time.monotonic()
-    layout = Layout.of_user()
-    source = Source(mirror, keyring or DEFAULT_KEYRING, release or DEFAULT_RELEASE, wheel)
     with _Progress(quiet) as progress:
-        version = build(layout, source, progress)
-        progress("self-test", 0, 0)
-        status = dml_status(version)
+        done = install_runtime(release, wheel=wheel, mirror=mirror, keyring=keyring, progress=progress)
     seconds = time.monotonic() - start
-    package = package_of(layout, version)
+    available, package = done.status.available, done.package
     if output_format == "json":
         seconds = round(seconds, 1)
-        print_json({"release": version, "available": status.available, "seconds": seconds, "package": package})
+        print_json({"release": done.release, "available": available, "seconds": seconds, "package": package})
     else:
         if note := _PINS.get(package["pin"]):
             echo(f"note: {package['file']} is {note}: SHA-256 {package['sha256']}")
-        if status.available:
-            echo(f"ONNX Runtime {version} answers: {status.device} ({seconds:.0f} s)")
-    if not status.available:
-        raise CheckNotRun(status.reason, where=str(layout.home), code="DP804")
+        if available:
+            echo(f"ONNX Runtime {done.release} answers: {done.status.device} ({seconds:.0f} s)")
+    if not available:
+        raise CheckNotRun(done.status.reason, where=str(done.folder), code="DP804")
 
 
 _PINS = {
@@ -149,73 +133,46 @@ def status(again: bool, packages: bool, gpu: str | None, quiet: bool, output_for
     Every piece with its version and digest, the machine's Vulkan devices, and the self-test of each release. JSON has
     Debian's packages as well.
     """
-    from dmlprep.runtime import SessionOptions, choose_gpu, dml_status
-    from dmlprep.runtime.adapters import gpu_listing
-    from dmlprep.runtime.linux.base import TESTED
-    from dmlprep.runtime.linux.install import missing_piece, package_of, read_manifest
-    from dmlprep.runtime.linux.layout import Layout, read_json
-
-    layout = Layout.of_user()
-    if reason := missing_piece(layout):
-        raise CheckNotRun(reason, where=str(layout.home), code="DP803")
-    session = SessionOptions(gpu=choose_gpu(gpu))
-    found_gpus = gpu_listing()
-    manifest = read_manifest(layout)
-    installed = {p["name"]: p for p in manifest["packages"]}
-    releases: dict[str, Any] = {}
-    for version in layout.installed():
-        found = dml_status(version, again=again, session=session)
-        piece = read_json(layout.release(version) / "piece.json")
-        releases[version] = {
-            "available": found.available,
-            "reason": found.reason,
-            "device": str(found.device or ""),
-            "fp16": {**asdict(found.fp16), "native": found.native_fp16},
-            **piece,
-            "package": package_of(layout, version),
-        }
+    found = installed_runtime(gpu=gpu, again=again)
     if output_format == "json":
-        record = {key: manifest.get(key) for key in ("mirror", "signatures", "native", "packages")}
-        print_json({"folder": str(layout.home), "releases": releases, "vulkan": _vulkan_json(found_gpus), **record})
+        record = {key: found.manifest.get(key) for key in ("mirror", "signatures", "native", "packages")}
+        print_json({"folder": str(found.folder), "releases": found.releases, "vulkan": _vulkan_json(found), **record})
     elif quiet:
-        for version, release in releases.items():
+        for version, release in found.releases.items():
             said = release["device"] if release["available"] else release["reason"]
             echo(f"ONNX Runtime {version}: {said}")
     else:
-        _print_status(layout, manifest, releases, found_gpus, packages=packages)
-        for name, version in TESTED.items():
-            if name in installed and installed[name]["version"] != version:
-                echo(f"note: {name} is {installed[name]['version']}, this dmlprep was tried with {version}")
-    if not any(release["available"] for release in releases.values()):
-        raise CheckNotRun("no release passes its self-test", where=str(layout.home), code="DP804")
+        _print_status(found, packages=packages)
+    if not any(release["available"] for release in found.releases.values()):
+        raise CheckNotRun("no release passes its self-test", where=str(found.folder), code="DP804")
 
 
-def _vulkan_json(found: Found) -> dict[str, Any]:
+def _vulkan_json(found: Runtime) -> dict[str, Any]:
     names = ("number", "name", "vendor", "ids", "kind", "driver", "vulkan", "memory")
-    gpus = [{name: getattr(gpu, name) for name in names} for gpu in found.gpus]
-    return {"gpus": gpus, "problems": list(found.problems), "fix": found.fix}
+    gpus = [{name: getattr(gpu, name) for name in names} for gpu in found.gpus.gpus]
+    return {"gpus": gpus, "problems": list(found.gpus.problems), "fix": found.gpus.fix}
 
 
-def _vulkan_lines(found: Found) -> list[str]:
+def _vulkan_lines(found: Runtime) -> list[str]:
     """The machine's Vulkan devices, and what chooses each."""
     lines = ["lavapipe, on the CPU: what sessions run on without --gpu"]
-    for gpu in found.gpus:
+    gpus = found.gpus.gpus
+    for gpu in gpus:
         lines.append(f"{gpu} ({gpu.kind}, {gpu.memory >> 20} MiB), driver {gpu.driver}, Vulkan {gpu.vulkan}")
-        lines.append(f"  chosen by: --gpu {gpu.number}" + (", --gpu auto" if len(found.gpus) == 1 else ""))
-    return [*lines, *(f"not usable: {problem}" if found.gpus else problem for problem in found.problems)]
+        lines.append(f"  chosen by: --gpu {gpu.number}" + (", --gpu auto" if len(gpus) == 1 else ""))
+    return [*lines, *(f"not usable: {problem}" if gpus else problem for problem in found.gpus.problems)]
 
 
-def _print_status(
-    layout: Layout, manifest: dict[str, Any], releases: dict[str, Any], found: Found, *, packages: bool
-) -> None:
-    echo(f"folder    {layout.home}")
+def _print_status(found: Runtime, *, packages: bool) -> None:
+    manifest = found.manifest
+    echo(f"folder    {found.folder}")
     echo(f"mirror    {manifest.get('mirror', '?')}")
     for suite, how in manifest.get("signatures", {}).items():
         echo(f"          {suite}: {how}")
     echo(f"native    {manifest['native'][:16]} (compiled here)")
     for number, line in enumerate(_vulkan_lines(found)):
         echo(f"{'' if number else 'vulkan':9} {line}")
-    for version, release in releases.items():
+    for version, release in found.releases.items():
         verdict = "self-test passed" if release["available"] else release["reason"]
         package = release["package"]
         echo(f"release   ONNX Runtime {version} ({package['file']}): {verdict}")
@@ -232,6 +189,8 @@ def _print_status(
     echo(f"packages  {count} of Debian" + (", by digest and version:" if packages else "; --packages lists them"))
     for package in sorted(manifest["packages"] if packages else (), key=lambda p: str(p["name"])):
         echo(f"          {package['sha256'][:16]}  {package['name']} {package['version']} ({package['suite']})")
+    for name, version, tried in found.untried:
+        echo(f"note: {name} is {version}, this dmlprep was tried with {tried}")
 
 
 @command.command()
@@ -239,10 +198,7 @@ def _print_status(
 @quiet_option
 def remove(release: str, quiet: bool) -> None:
     """Remove the runtime, or one release of it."""
-    from dmlprep.runtime.linux.install import remove as take_away
-    from dmlprep.runtime.linux.layout import Layout
-
-    removed = take_away(Layout.of_user(), release)
+    removed = remove_runtime(release)
     if quiet and removed:
         echo(f"removed {release or 'the runtime'}")
     else:

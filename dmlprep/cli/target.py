@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from dmlprep import api
+from dmlprep.api.devices import compare_targets, known_faults
 from dmlprep.cli import completing
 from dmlprep.cli.options import format_option, quiet_option
 from dmlprep.cli.output import echo, echo_lines, print_json
+from dmlprep.errors import UsageError
 
 if TYPE_CHECKING:
-    from dmlprep.targets import Target
+    from dmlprep.api.types import Target
 
 __all__ = ["command"]
 
@@ -26,29 +30,24 @@ def command() -> None:
 @format_option("text", "json")
 def list_(quiet: bool, output_format: str) -> int:
     """List the releases that dmlprep knows, oldest first: what they load, their source, and their support."""
-    from dmlprep.targets import find_target, latest_target, target_names
-
-    kinds = {
-        kind: [find_target(name) for name in target_names(kind)] for kind in ("windows", "onnxruntime", "windowsml")
-    }
+    found = [target for kind in ("windows", "onnxruntime", "windowsml") for target in api.list_targets(kind)]
     if output_format == "json":
-        print_json([_facts(t) for targets in kinds.values() for t in targets])
+        print_json(list(map(_facts, found)))
         return 0
     if quiet:
-        echo_lines(t.name for targets in kinds.values() for t in targets)
+        echo_lines(t.name for t in found)
         return 0
     head = ("target", "ONNX Runtime", "DirectML", "opset <=", "IR <=", "DirectML opset", "package")
     row = "{:<14} {:<13} {:<9} {:>8} {:>6} {:>15}  {}"
     echo(row.format(*head))
-    for targets in kinds.values():
-        for t in targets:
-            best = "not known" if t.opset_only else str(t.dml_opset)
-            versions = (t.ort_version or "-", t.directml_version or "-", t.max_opset, t.max_ir, best)
-            echo(row.format(t.name, *versions, t.package or "Windows"))
+    for t in found:
+        best = "not known" if t.opset_only else str(t.dml_opset)
+        versions = (t.ort_version or "-", t.directml_version or "-", t.max_opset, t.max_ir, best)
+        echo(row.format(t.name, *versions, t.package or "Windows"))
     echo("packages, the oldest Windows that each runs on, and its fixes:")
-    for t in {t.package: t for targets in kinds.values() for t in targets}.values():
+    for t in {t.package: t for t in found}.values():
         echo(f"  {t.package or 'Windows'}: {t.windows}; {t.served}")
-    echo(f"latest is {latest_target()}, the newest release of ONNX Runtime with DirectML")
+    echo(f"latest is {api.find_target().name}, the newest release of ONNX Runtime with DirectML")
     return 0
 
 
@@ -77,14 +76,10 @@ def _facts(target: Target) -> dict[str, Any]:
 @format_option("text", "json")
 def show(name: str, op: str | None, quiet: bool, output_format: str) -> int:
     """Show the release NAME: versions, limits, kernels, FP16 faults, sources."""
-    from dmlprep.quirks import quirks
-    from dmlprep.targets import find_target
-    from dmlprep.targets.precision import precision_faults
-
-    target = find_target(name)
+    target = api.find_target(name)
     kernels = {} if target.opset_only else _kernels(target, op)
-    known = [q for q in quirks() if target.release >= (1, 0) and q.concerns(target.release)]
-    faults = [] if target.opset_only else [f for f in precision_faults(target) if op is None or op in f.ops]
+    quirks, faults = known_faults(target)
+    faults = [fault for fault in faults if op is None or op in fault.ops]
     if output_format == "json":
         print_json(
             {
@@ -92,23 +87,8 @@ def show(name: str, op: str | None, quiet: bool, output_format: str) -> int:
                 "options": list(target.options),
                 "sources": list(target.sources),
                 "kernels": kernels,
-                "quirks": [
-                    {"id": q.id, "code": q.code, "outcome": q.outcome, "confidence": q.confidence} for q in known
-                ],
-                "fp16_faults": [
-                    {
-                        "id": f.id,
-                        "operators": f.ops,
-                        "outcome": f.outcome,
-                        "when": f.when,
-                        "limits": f.limits,
-                        "why": f.why,
-                        "confidence": f.confidence,
-                        "measured_on": f.measured_on,
-                        "sources": f.sources,
-                    }
-                    for f in faults
-                ],
+                "quirks": [{name: getattr(one, name) for name in _QUIRK} for one in quirks],
+                "fp16_faults": [{key: getattr(one, name) for key, name in _FAULT.items()} for one in faults],
             }
         )
         return 0
@@ -117,33 +97,34 @@ def show(name: str, op: str | None, quiet: bool, output_format: str) -> int:
         return 0
     echo(f"{target.name}: {target.title}")
     if target.ort_version:
-        echo(
-            f"ONNX Runtime {target.ort_version}, DirectML {target.directml_version}, feature level "
-            f"{target.feature_level or 'not known'}"
-        )
+        level = target.feature_level or "not known"
+        echo(f"ONNX Runtime {target.ort_version}, DirectML {target.directml_version}, feature level {level}")
     echo(f"package: {target.package or 'Windows'}, from {target.windows} on; {target.served}")
     echo(f"loads opset <= {target.max_opset}, IR <= {target.max_ir}")
     if not target.opset_only:
         rows = sum(map(len, kernels.values()))
-        echo(f"DirectML kernels: {rows} of {len(kernels)} operators; quirks known: {len(known)}")
+        echo(f"DirectML kernels: {rows} of {len(kernels)} operators; quirks known: {len(quirks)}")
         _show_kernels(kernels, with_types=op is not None)
         echo(f"FP16 faults known: {len(faults)}")
-        for fault in faults:
-            echo(f"  {fault.id} ({fault.when}; {fault.outcome}; {fault.confidence}): {fault.why}")
+        echo_lines(f"  {one.id} ({one.when}; {one.outcome}; {one.confidence}): {one.why}" for one in faults)
     if target.options:
         echo(f"options: {', '.join(target.options)}")
-    echo("sources:")
-    for source in target.sources:
-        echo(f"  {source}")
+    echo_lines(["sources:", *(f"  {source}" for source in target.sources)])
     return 0
+
+
+_QUIRK = ("id", "code", "outcome", "confidence")
+
+_FAULT = {
+    "id": "id",
+    "operators": "ops",
+    **{name: name for name in ("outcome", "when", "limits", "why", "confidence", "measured_on", "sources")},
+}
+"""Attributes of a fault by their names in JSON."""
 
 
 def _kernels(target: Target, op: str | None) -> dict[str, list[dict[str, Any]]]:
     """The kernels by operator; those of ``op`` alone where it is given."""
-    from difflib import get_close_matches
-
-    from dmlprep.errors import UsageError
-
     table = target.tables.dml
     if op is not None and op not in table and op not in target.tables.cpu:
         close = get_close_matches(op, {**table, **target.tables.cpu}, 3)
@@ -180,10 +161,7 @@ def _show_kernels(kernels: dict[str, list[dict[str, Any]]], *, with_types: bool)
 @format_option("text", "json")
 def diff(a: str, b: str, quiet: bool, output_format: str) -> int:
     """Show the changes from release A to release B."""
-    from dmlprep.targets import find_target
-    from dmlprep.targets.diff import compare_targets
-
-    changes = compare_targets(find_target(a), find_target(b))
+    changes = compare_targets(a, b)
     if output_format == "json":
         print_json({"from": a, "to": b, **changes})
         return 0
