@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Unpack
 
 from dmlprep.api.preparing import Progress, user_metric
 from dmlprep.options import Adapter, AdapterKeywords, Feeds, Metric
@@ -12,8 +12,7 @@ from dmlprep.record import Verdict
 from dmlprep.record.aliases import SessionDevice
 
 if TYPE_CHECKING:
-    import numpy as np
-
+    from dmlprep.arrays import Array
     from dmlprep.parity.finding import Bisection
     from dmlprep.parity.sources import Made, Pictures
     from dmlprep.record.speed import Bench
@@ -222,7 +221,7 @@ def make_feeds(
     count: int = 4,
     input: str = "",
     sizes: Mapping[str, int] | None = None,
-    values: Mapping[str, np.ndarray[Any, Any]] | None = None,
+    values: Mapping[str, Array | Path] | None = None,
     pictures: Pictures | None = None,
     rate: int | None = None,
     tokenizer: str | Path | None = None,
@@ -237,8 +236,8 @@ def make_feeds(
         count: how many; they are taken evenly from all files, or lines of text.
         input: the input that takes them, where several could.
         sizes: sizes for free dimensions, by name or by ``input:axis``.
-        values: what other inputs get; those not named get made values.
-        pictures: layout, mean, deviation, scale, order of channels and fit (``dmlprep.parity.sources.Pictures``).
+        values: what other inputs get, as arrays or ``.npy`` files; those not named get made values.
+        pictures: layout, mean, deviation, scale, order of channels and fit (``dmlprep.api.types.Pictures``).
         rate: samples a second that the model takes; by default those of the files.
         tokenizer: the ``tokenizer.json``; by default the one beside the model or the text.
         force: replace files that are there.
@@ -251,8 +250,12 @@ def make_feeds(
         UsageError: no input, or several, can take the files; or Pillow, soundfile or tokenizers is not installed.
         OutputError: ``out`` holds such files already, or cannot be written.
     """
+    from dmlprep.parity import load_feeds
     from dmlprep.parity.sources import FeedsRequest, Pictures, feeds_from
 
+    arrays: dict[str, Array] = {}
+    for name, value in (values or {}).items():
+        arrays |= load_feeds([f"{name}={value}"])[0] if isinstance(value, Path) else {name: value}
     return feeds_from(
         FeedsRequest(
             Path(path),
@@ -261,7 +264,7 @@ def make_feeds(
             count=count,
             input=input,
             sizes=dict(sizes or {}),
-            values=dict(values or {}),
+            values=arrays,
             pictures=pictures or Pictures(),
             rate=rate,
             tokenizer=Path(tokenizer) if tokenizer is not None else None,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from dmlprep.model.pinned import Value
     from dmlprep.recipe import Plan, Recipe
 
-__all__ = ["list_recipes", "plan", "recipe_text", "validate_recipe"]
+__all__ = ["list_recipes", "plan", "read_settings", "read_value", "recipe_names", "recipe_text", "validate_recipe"]
 
 
 def plan(
@@ -58,6 +58,35 @@ def list_recipes() -> dict[str, Recipe]:
     from dmlprep.recipe import builtin_names, load_recipe
 
     return {name: load_recipe(name) for name in builtin_names()}
+
+
+def recipe_names() -> list[str]:
+    """The names of the built-in recipes; none of them is read."""
+    from dmlprep.recipe import builtin_names
+
+    return builtin_names()
+
+
+def read_settings(texts: Iterable[str]) -> dict[str, Any]:
+    """Settings from ``FIELD=VALUE`` as a person writes them, such as ``step.fp16.keep_io=false``.
+
+    Raises:
+        RecipeError: a text has another form.
+    """
+    from dmlprep.recipe import read_settings as read
+
+    return read(texts)
+
+
+def read_value(text: str) -> Any:
+    """A value as TOML writes it; a bare word is a string.
+
+    Raises:
+        RecipeError: it is nested too deep, or a whole number has more than 64 bits.
+    """
+    from dmlprep.recipe.recipe import read_value as read
+
+    return read(text)
 
 
 def recipe_text(recipe: str | Path) -> str:

@@ -1,5 +1,6 @@
 """Types of arguments and results: for annotations, and to subclass the two observers."""
 
+from dmlprep.arrays import Array
 from dmlprep.covering import Cover, Sizes
 from dmlprep.fleet import FleetObserver, Job
 from dmlprep.model.pinned import Value
@@ -13,6 +14,7 @@ from dmlprep.recipe import Plan
 from dmlprep.targets import Target
 
 __all__ = [
+    "Array",
     "Bisection",
     "BucketRun",
     "Cover",

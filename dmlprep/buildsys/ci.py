@@ -19,7 +19,7 @@ from pathlib import Path
 
 from dmlprep._version import __version__
 from dmlprep.buildsys.ci_systems import SYSTEMS, System
-from dmlprep.cli.options import read_pins
+from dmlprep.cli.values import read_pins
 from dmlprep.errors import DmlprepError, InternalError, UsageError
 from dmlprep.files import cached_json
 from dmlprep.fleet import read_fleet

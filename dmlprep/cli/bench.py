@@ -8,17 +8,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dmlprep.bounds import MOST_RUNS, MOST_SECONDS
-from dmlprep.cli.numbers import Number
 from dmlprep.cli.options import (
     ADAPTER,
     format_option,
     prepare_options,
     quiet_option,
-    read_sizes,
     sizes_option,
     time_limit_option,
 )
 from dmlprep.cli.output import echo, echo_lines, print_json, progress_line, say, unheard
+from dmlprep.cli.values import Number, read_sizes
 
 if TYPE_CHECKING:
     from dmlprep.record.speed import Bench
@@ -113,7 +112,7 @@ def _show(found: Bench, output_format: str, quiet: bool) -> None:
 
         echo_lines(brief_lines(found))
         return
-    from dmlprep.cli.console import out
+    from dmlprep.cli.bars import out
     from dmlprep.report.speed import show_bench
 
     show_bench(found, out())

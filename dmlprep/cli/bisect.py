@@ -15,11 +15,11 @@ from dmlprep.cli.options import (
     optimization_option,
     prepare_options,
     quiet_option,
-    read_sizes,
     sizes_option,
     time_limit_option,
 )
 from dmlprep.cli.output import echo, print_json, progress_line, unheard
+from dmlprep.cli.values import read_sizes
 from dmlprep.record.hints import command_line
 
 if TYPE_CHECKING:

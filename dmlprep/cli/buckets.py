@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import click
 
 from dmlprep.bounds import MOST_BUCKETS, MOST_SIZE
-from dmlprep.cli.numbers import Number
 from dmlprep.cli.options import format_option, quiet_option
 from dmlprep.cli.output import echo, print_json
+from dmlprep.cli.values import Number
 
 if TYPE_CHECKING:
     from dmlprep.covering import Cover, Sizes

@@ -14,11 +14,11 @@ from dmlprep.cli.options import (
     format_option,
     prepare_options,
     quiet_option,
-    read_sizes,
     sizes_option,
     time_limit_option,
 )
 from dmlprep.cli.output import show_verdict
+from dmlprep.cli.values import read_measures, read_sizes
 
 __all__ = ["command"]
 
@@ -84,22 +84,6 @@ def command(
     """
     from dmlprep import api
 
-    verdict = api.compare(reference, candidate, sizes=read_sizes(sizes), measures=_kinds(measures), **options)
+    verdict = api.compare(reference, candidate, sizes=read_sizes(sizes), measures=read_measures(measures), **options)
     show_verdict(verdict, output_format, quiet=quiet)
     return verdict.exit_code
-
-
-def _kinds(measures: tuple[str, ...]) -> dict[str, str]:
-    from dmlprep.errors import UsageError
-
-    found = {}
-    for measure in measures:
-        name, _, kind = measure.rpartition("=")
-        if not name or kind not in ("elements", "map", "classes", "logits"):
-            raise UsageError(
-                f"{measure!r} is no measure",
-                where="--measure",
-                fix="write OUTPUT=KIND; kinds: elements, map, classes, logits",
-            )
-        found[name] = kind
-    return found

@@ -4,57 +4,17 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import click
 
 from dmlprep.bounds import MOST_FEEDS, MOST_VALUE
-from dmlprep.cli.numbers import Number
-from dmlprep.cli.options import format_option, quiet_option, read_sizes, sizes_option
+from dmlprep.cli.options import format_option, quiet_option, sizes_option
 from dmlprep.cli.output import echo, print_json
-from dmlprep.errors import UsageError
+from dmlprep.cli.values import Number, read_inputs, read_numbers, read_sizes
 from dmlprep.record.hints import command_line
 
-if TYPE_CHECKING:
-    import numpy as np
-
 __all__ = ["command"]
-
-
-def _numbers(_context: click.Context, option: click.Parameter, text: str) -> tuple[float, ...]:
-    try:
-        numbers = tuple(float(part) for part in text.split(","))
-        if not all(abs(number) <= MOST_VALUE for number in numbers):  # NaN is not
-            raise ValueError
-        return numbers
-    except ValueError:
-        fix = "write one number, or one for each channel: 0.485,0.456,0.406"
-        raise UsageError(f"{text!r} is no list of numbers", where=f"--{option.name}", fix=fix) from None
-
-
-def _values(texts: tuple[str, ...]) -> dict[str, np.ndarray[Any, Any]]:
-    """``sr=16000``, ``h=0,0``, ``mask=file.npy``."""
-    import numpy as np
-
-    from dmlprep.parity import load_feeds
-
-    found: dict[str, np.ndarray[Any, Any]] = {}
-    for text in texts:
-        name, equals, value = text.rpartition("=")
-        if equals and value.endswith(".npy"):
-            found.update(load_feeds([text])[0])
-            continue
-        try:
-            numbers = [float(part) if "." in part or "e" in part.lower() else int(part) for part in value.split(",")]
-            if not all(abs(number) < 1 << 63 for number in numbers if isinstance(number, int)):
-                numbers = []
-        except ValueError:
-            numbers = []
-        if not name or not numbers:
-            fix = "write NAME=NUMBER, NAME=1,2,3 or NAME=file.npy"
-            raise UsageError(f"{text!r} gives no input a value", where="--set", fix=fix)
-        found[name] = np.array(numbers if len(numbers) > 1 else numbers[0])
-    return found
 
 
 @click.command("feeds")
@@ -72,9 +32,13 @@ def _values(texts: tuple[str, ...]) -> dict[str, np.ndarray[Any, Any]]:
     type=click.Choice(["nchw", "nhwc", "chw", "hwc"]),
     help="Pictures: axes of the input, if its shape does not show them.",
 )
-@click.option("--mean", default="0", show_default=True, callback=_numbers, help="Pictures: mean to subtract.")
+@click.option("--mean", default="0", show_default=True, callback=read_numbers, help="Pictures: mean to subtract.")
 @click.option(
-    "--deviation", default="1", show_default=True, callback=_numbers, help="Pictures: standard deviation to divide by."
+    "--deviation",
+    default="1",
+    show_default=True,
+    callback=read_numbers,
+    help="Pictures: standard deviation to divide by.",
 )
 @click.option(
     "--scale",
@@ -133,11 +97,11 @@ def command(
     Exit codes: 0 written; 2 bad input, or a package is missing; 3 no value can be made up for another input.
     """
     from dmlprep import api
-    from dmlprep.parity.sources import Pictures
+    from dmlprep.api.types import Pictures
 
     pictures = Pictures(cast(Any, layout or ""), mean, deviation, scale, cast(Any, colour), cast(Any, fit))
     made = api.make_feeds(
-        model, list(sources), out=out, sizes=read_sizes(sizes), values=_values(values), pictures=pictures, **options
+        model, list(sources), out=out, sizes=read_sizes(sizes), values=read_inputs(values), pictures=pictures, **options
     )
     if output_format == "json":
         print_json({**asdict(made), "files": [str(file) for file in made.files]})

@@ -79,7 +79,7 @@ def command(original: Path, prepared: Path, quiet: bool, output_format: str, **o
     if output_format == "json":
         print_json(proof)
     else:
-        from dmlprep.cli.console import out
+        from dmlprep.cli.bars import out
         from dmlprep.report.generation import show_proof
 
         show_proof(proof, out(), brief=quiet)

@@ -136,7 +136,7 @@ def command(
 
 
 def _show(record: RunRecord, quiet: bool) -> None:
-    from dmlprep.cli.console import out as console
+    from dmlprep.cli.bars import out as console
     from dmlprep.report.brief import show_briefly
     from dmlprep.report.text import show_record
 

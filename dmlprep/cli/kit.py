@@ -15,11 +15,11 @@ from dmlprep.cli.options import (
     optimization_option,
     prepare_options,
     quiet_option,
-    read_sizes,
     sizes_option,
     time_limit_option,
 )
 from dmlprep.cli.output import echo, print_json, progress_line, show_verdict, unheard
+from dmlprep.cli.values import read_sizes
 
 __all__ = ["command"]
 

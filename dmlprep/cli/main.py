@@ -15,11 +15,11 @@ from typing import Any, NoReturn, TextIO
 import click
 
 from dmlprep._version import __version__
-from dmlprep.cli.numbers import LIMITS, read_limits
 from dmlprep.cli.output import echo_page, print_error, print_usage, say
 from dmlprep.cli.stopping import STOPPED, Stopping, exit_code
 from dmlprep.cli.streams import guarded, hold_descriptors
 from dmlprep.cli.temporary import choose_place
+from dmlprep.cli.values import LIMITS, read_limits
 from dmlprep.errors import CheckNotRun, DmlprepError, InternalError, UsageError
 from dmlprep.files.run_folder import end_run, sweep
 from dmlprep.record.printable import printable

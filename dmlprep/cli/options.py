@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from dmlprep.bounds import MOST_SECONDS, MOST_SIZE
+from dmlprep.api.recipes import read_settings
+from dmlprep.bounds import MOST_SECONDS
 from dmlprep.cli.completing import recipes, targets
-from dmlprep.cli.numbers import Number
+from dmlprep.cli.values import Number, read_pins
 from dmlprep.errors import UsageError
 from dmlprep.files import Unfit, is_pattern, matching
 from dmlprep.options import OPTIONS, Option, PrepareOptions
 
 if TYPE_CHECKING:
-    from dmlprep.model.pinned import Value
+    from dmlprep.api.types import Value
 
 __all__ = [
     "ADAPTER",
@@ -29,9 +30,6 @@ __all__ = [
     "optimization_option",
     "prepare_options",
     "quiet_option",
-    "read_bucket",
-    "read_pins",
-    "read_sizes",
     "sizes_option",
     "time_limit_option",
 ]
@@ -118,8 +116,6 @@ def _read_pins(context: click.Context, option: click.Parameter, values: tuple[st
 
 
 def _read_settings(context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> dict[str, Any]:
-    from dmlprep.recipe import read_settings
-
     return read_settings(values) if values else {}
 
 
@@ -168,74 +164,3 @@ def format_option(*formats: str) -> Callable[[F], F]:
         show_default=True,
         help="Format of the result on stdout.",
     )
-
-
-def read_pins(pins: tuple[str, ...]) -> dict[str, Value]:
-    """``batch=1`` -> ``{"batch": 1}``, a size; ``sr:=16000`` -> ``{"sr:": 16000}``, a value.
-
-    Raises:
-        UsageError: neither NAME=SIZE nor INPUT:=VALUE, or one name with two sizes or values.
-    """
-    from dmlprep.recipe.recipe import read_value
-
-    values: dict[str, Value] = {}
-    for pin in pins:
-        name, given, text = pin.partition(":=")
-        if not given:
-            continue
-        if not name.strip() or not text.strip():
-            raise UsageError(f"{pin!r} is no pin", where="--pin", fix="write INPUT:=VALUE (sr:=16000, size:=[640,640])")
-        key, value = f"{name.strip()}:", read_value(text.strip())
-        if repr(values.setdefault(key, value)) != repr(value):  # NaN is not equal to itself
-            what = f"{key!r} is given two values, {values[key]} and {value}"
-            raise UsageError(what, where="--pin", fix="give each input one value", code="DP204")
-    return {**read_sizes(tuple(pin for pin in pins if ":=" not in pin)), **values}
-
-
-def read_bucket(text: str) -> dict[str, int]:
-    """``batch=1,height=512`` -> ``{"batch": 1, "height": 512}``.
-
-    Raises:
-        UsageError: a part is not NAME=SIZE, or a size is 0.
-    """
-    sizes = read_sizes(tuple(part.strip() for part in text.split(",")), "--bucket")
-    if empty := next((name for name, size in sizes.items() if not size), ""):
-        raise UsageError(f"{empty!r} has size 0, which holds nothing", where="--bucket", fix="give sizes from 1")
-    return sizes
-
-
-def read_sizes(pins: tuple[str, ...], option: str = "--pin") -> dict[str, int]:
-    """``batch=1`` -> ``{"batch": 1}``.
-
-    Args:
-        option: by which they were given, for errors.
-
-    Raises:
-        UsageError: not NAME=SIZE, or one name with two sizes.
-    """
-    sizes: dict[str, int] = {}
-    for pin in pins:
-        name, equals, text = pin.rpartition("=")
-        try:
-            size = int(text)
-        except ValueError:
-            size = -1
-        if size > MOST_SIZE:
-            fix = f"give a whole number from 0 to {MOST_SIZE}"
-            raise UsageError(f"{size} is no size of a dimension", where=f"{option} {name.strip()}", fix=fix)
-        if not equals or not name.strip() or size < 0:
-            raise UsageError(
-                f"{pin!r} is no {option.lstrip('-')}",
-                where=option,
-                fix="write NAME=SIZE (batch=1), INPUT:AXIS=SIZE (x:0=1), or INPUT:=VALUE (sr:=16000)"
-                if option == "--pin"
-                else "write NAME=SIZE,NAME=SIZE (batch=1,height=512)",
-            )
-        if sizes.setdefault(name.strip(), size) != size:
-            raise UsageError(
-                f"{name!r} is given two sizes, {sizes[name.strip()]} and {size}",
-                where=option,
-                fix="give each dimension one size",
-                code="DP204",
-            )
-    return sizes

@@ -138,7 +138,7 @@ def show_verdict(verdict: Verdict, output_format: str, *, quiet: bool = False) -
     if output_format == "json":
         print_json(verdict)
         return
-    from dmlprep.cli.console import out
+    from dmlprep.cli.bars import out
     from dmlprep.report.text import show_findings, show_verdicts
 
     show_verdicts([verdict], out(), brief=quiet)

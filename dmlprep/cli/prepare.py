@@ -17,10 +17,10 @@ from dmlprep.cli.options import (
     given_models,
     prepare_options,
     quiet_option,
-    read_bucket,
 )
 from dmlprep.cli.output import echo, echo_commands, print_error, print_json_text
 from dmlprep.cli.project import completed, project_options, the_project
+from dmlprep.cli.values import read_bucket
 
 if TYPE_CHECKING:
     from dmlprep.errors import DmlprepError
@@ -246,7 +246,7 @@ def _show(record: RunRecord, quiet: bool, output_format: str) -> None:
 
         echo_commands(msbuild.lines(record))
     elif output_format == "text":
-        from dmlprep.cli.console import out as console
+        from dmlprep.cli.bars import out as console
         from dmlprep.report.brief import show_briefly
         from dmlprep.report.text import show_record
 

@@ -45,7 +45,7 @@ def command(run: Path, html: Path | None, force: bool, quiet: bool, output_forma
 
         echo_commands(annotation_lines(record))
     else:
-        from dmlprep.cli.console import out
+        from dmlprep.cli.bars import out
         from dmlprep.report.brief import show_briefly
         from dmlprep.report.text import show_record
 

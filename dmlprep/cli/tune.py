@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dmlprep.bounds import MOST_SECONDS
-from dmlprep.cli.numbers import Number
 from dmlprep.cli.options import DEVICE, METRIC, format_option, prepare_options, quiet_option
 from dmlprep.cli.output import echo, print_json, say
 from dmlprep.cli.project import completed, project_options, the_project
+from dmlprep.cli.values import Number
 
 if TYPE_CHECKING:
     from dmlprep.record.tuning import Tuned
@@ -117,7 +117,7 @@ def show_found(found: Tuned, out: Path | None, output_format: str, *, quiet: boo
     if output_format == "json":
         print_json(found)
     else:
-        from dmlprep.cli.console import out as console
+        from dmlprep.cli.bars import out as console
         from dmlprep.report.tuning import show_tuned
 
         show_tuned(found, console(), with_recipe=out is None, brief=quiet)

@@ -14,7 +14,7 @@ import pytest
 
 import dmlprep
 from dmlprep.cli.main import cli
-from dmlprep.cli.numbers import LIMITS
+from dmlprep.cli.values import LIMITS
 from dmlprep.compiled.door import Limits, limited
 from dmlprep.errors import UsageError
 from tests.in_process import Run

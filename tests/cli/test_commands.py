@@ -14,7 +14,7 @@ import pytest
 from onnx import parser
 
 from dmlprep.cli.main import COMMANDS
-from dmlprep.cli.options import read_pins
+from dmlprep.cli.values import read_pins
 from dmlprep.errors import UsageError
 from dmlprep.record import RunRecord
 from tests.in_process import Run

@@ -1,0 +1,180 @@
+"""Values that people write, as options of the command line take them: numbers, NAME=VALUE, sizes."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from dmlprep.api.recipes import read_value
+from dmlprep.bounds import MOST_SIZE, MOST_VALUE
+from dmlprep.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from dmlprep.api.types import Array, Value
+
+__all__ = [
+    "LIMITS",
+    "Number",
+    "read_bucket",
+    "read_inputs",
+    "read_limits",
+    "read_measures",
+    "read_numbers",
+    "read_pins",
+    "read_sizes",
+]
+
+_KINDS = ("elements", "map", "classes", "logits")
+
+_FORMS = {
+    "--pin": "write NAME=SIZE (batch=1), INPUT:AXIS=SIZE (x:0=1), or INPUT:=VALUE (sr:=16000)",
+    "--bucket": "write NAME=SIZE,NAME=SIZE (batch=1,height=512)",
+}
+
+LIMITS = ("made_bytes", "made_nodes", "folded_elements", "run_bytes", "run_seconds", "onnx_bytes", "onnx_seconds")
+"""Arguments of ``api.limits``, which is imported only where one is set."""
+
+N = TypeVar("N", int, float)
+
+
+def _number(text: str, kind: Callable[[str], N]) -> N | None:
+    try:
+        return kind(text)
+    except ValueError:
+        return None
+
+
+def read_limits(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> dict[str, Any]:
+    """Arguments of ``api.limits``, which checks the ranges, from texts of the form ``NAME=N``."""
+    limits: dict[str, Any] = {}
+    for text in texts:
+        name, _, number = text.partition("=")
+        if name not in LIMITS:
+            raise click.BadParameter(f"{name!r} is not a limit. Limits: {', '.join(LIMITS)}.", ctx, param)
+        limit = _number(number, float if name.endswith("_seconds") else int)
+        if limit is None:
+            raise click.BadParameter(f"{name}={number!r} is not a number.", ctx, param)
+        limits[name] = limit
+    return limits
+
+
+def read_pins(pins: tuple[str, ...]) -> dict[str, Value]:
+    """``batch=1`` -> ``{"batch": 1}``, a size; ``sr:=16000`` -> ``{"sr:": 16000}``, a value.
+
+    Raises:
+        UsageError: neither NAME=SIZE nor INPUT:=VALUE, or one name with two sizes or values.
+    """
+    values: dict[str, Value] = {}
+    for pin in pins:
+        name, given, text = pin.partition(":=")
+        if not given:
+            continue
+        if not name.strip() or not text.strip():
+            raise UsageError(f"{pin!r} is no pin", where="--pin", fix="write INPUT:=VALUE (sr:=16000, size:=[640,640])")
+        key, value = f"{name.strip()}:", read_value(text.strip())
+        if repr(values.setdefault(key, value)) != repr(value):  # NaN is not equal to itself
+            what = f"{key!r} is given two values, {values[key]} and {value}"
+            raise UsageError(what, where="--pin", fix="give each input one value", code="DP204")
+    return {**read_sizes(tuple(pin for pin in pins if ":=" not in pin)), **values}
+
+
+def read_bucket(text: str) -> dict[str, int]:
+    """``batch=1,height=512`` -> ``{"batch": 1, "height": 512}``.
+
+    Raises:
+        UsageError: a part is not NAME=SIZE, or a size is 0.
+    """
+    sizes = read_sizes(tuple(part.strip() for part in text.split(",")), "--bucket")
+    if empty := next((name for name, size in sizes.items() if not size), ""):
+        raise UsageError(f"{empty!r} has size 0, which holds nothing", where="--bucket", fix="give sizes from 1")
+    return sizes
+
+
+def read_sizes(pins: tuple[str, ...], option: str = "--pin") -> dict[str, int]:
+    """``batch=1`` -> ``{"batch": 1}``.
+
+    Args:
+        option: by which they were given, for errors.
+
+    Raises:
+        UsageError: not NAME=SIZE, or one name with two sizes.
+    """
+    sizes: dict[str, int] = {}
+    for pin in pins:
+        name, _, text = pin.rpartition("=")
+        size = _number(text, int)
+        if size is not None and size > MOST_SIZE:
+            fix = f"give a whole number from 0 to {MOST_SIZE}"
+            raise UsageError(f"{size} is no size of a dimension", where=f"{option} {name.strip()}", fix=fix)
+        if not name.strip() or size is None or size < 0:
+            raise UsageError(f"{pin!r} is no {option.lstrip('-')}", where=option, fix=_FORMS[option])
+        if sizes.setdefault(name.strip(), size) != size:
+            what = f"{name!r} is given two sizes, {sizes[name.strip()]} and {size}"
+            raise UsageError(what, where=option, fix="give each dimension one size", code="DP204")
+    return sizes
+
+
+def read_numbers(_context: click.Context, option: click.Parameter, text: str) -> tuple[float, ...]:
+    """``0.5`` or ``0.485,0.456,0.406``, for an option of click.
+
+    Raises:
+        UsageError: a part is not a finite number.
+    """
+    numbers = [_number(part, float) for part in text.split(",")]
+    if not all(number is not None and abs(number) <= MOST_VALUE for number in numbers):  # NaN is not
+        fix = "write one number, or one for each channel: 0.485,0.456,0.406"
+        raise UsageError(f"{text!r} is no list of numbers", where=f"--{option.name}", fix=fix)
+    return tuple(float(number) for number in numbers if number is not None)
+
+
+def read_inputs(texts: tuple[str, ...]) -> dict[str, Array | Path]:
+    """Values of inputs: ``sr=16000``, ``h=0,0``, ``mask=file.npy``.
+
+    Raises:
+        UsageError: a text is neither NAME=NUMBER,... nor NAME=file.npy.
+    """
+    import numpy as np
+
+    values: dict[str, Array | Path] = {}
+    for text in texts:
+        name, equals, value = text.rpartition("=")
+        if equals and value.endswith(".npy"):
+            values[name] = Path(value)
+            continue
+        numbers = [_number(part, float if "." in part or "e" in part.lower() else int) for part in value.split(",")]
+        if not name or any(n is None or (isinstance(n, int) and abs(n) >= 1 << 63) for n in numbers):
+            fix = "write NAME=NUMBER, NAME=1,2,3 or NAME=file.npy"
+            raise UsageError(f"{text!r} gives no input a value", where="--set", fix=fix)
+        values[name] = np.array(numbers if len(numbers) > 1 else numbers[0])
+    return values
+
+
+def read_measures(texts: tuple[str, ...]) -> dict[str, str]:
+    """``output=map`` -> ``{"output": "map"}``.
+
+    Raises:
+        UsageError: a text is not OUTPUT=KIND, or there is no such kind.
+    """
+    kinds = {}
+    for text in texts:
+        name, _, kind = text.rpartition("=")
+        if not name or kind not in _KINDS:
+            fix = f"write OUTPUT=KIND; kinds: {', '.join(_KINDS)}"
+            raise UsageError(f"{text!r} is no measure", where="--measure", fix=fix)
+        kinds[name] = kind
+    return kinds
+
+
+class Number(click.FloatRange):
+    """A number within bounds. Click's own range takes NaN, which is neither below nor above a bound."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        number = float(super().convert(value, param, ctx))
+        if not math.isfinite(number):
+            self.fail(f"{value} is no finite number.", param, ctx)
+        return number
