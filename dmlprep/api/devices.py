@@ -33,6 +33,7 @@ __all__ = [
     "known_faults",
     "list_targets",
     "remove_runtime",
+    "runtime_folder",
     "target_names",
 ]
 
@@ -256,6 +257,17 @@ def installed_runtime(*, gpu: str | None = None, again: bool = False) -> Runtime
     versions = {one["name"]: one["version"] for one in manifest["packages"]}
     untried = [(name, versions[name], tried) for name, tried in TESTED.items() if versions.get(name, tried) != tried]
     return Runtime(layout.home, manifest, releases, found_gpus, untried)
+
+
+def runtime_folder() -> Path:
+    """The folder of the runtime for Linux, whether it is installed or not.
+
+    Raises:
+        CheckNotRun: this user has no cache folder.
+    """
+    from dmlprep.runtime.linux.layout import Layout
+
+    return Layout.of_user().home
 
 
 def remove_runtime(release: str = "") -> list[Path]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack
@@ -22,12 +22,17 @@ if TYPE_CHECKING:
 __all__ = [
     "ProjectRun",
     "build_snippet",
+    "completed",
+    "file_options",
+    "fleet_folder",
     "gone_fleet_jobs",
     "init_project",
+    "job_memory",
     "plan_fleet",
     "prepare_fleet",
     "prepare_project",
     "read_project",
+    "result_places",
 ]
 
 
@@ -106,6 +111,50 @@ def read_project(path: str | Path | None = None) -> Project | None:
     return None if found is None else read(found)
 
 
+def file_options(project: Project | None, model: Path) -> dict[str, Any]:
+    """The options that a project file sets for a model, by their names; none where there is no file."""
+    from dmlprep.project import defaults_for
+
+    return {} if project is None else defaults_for(project, model).options
+
+
+def completed(theirs: Mapping[str, Any], chosen: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
+    """Complete the options that a user chose by those of the project file.
+
+    Args:
+        theirs: as of ``file_options``.
+        chosen: these go over the file's; ``pins`` and ``settings`` add up by name.
+
+    Returns:
+        the options, and a line that says what the file adds; empty where it adds nothing.
+    """
+    from dmlprep.project import add, in_words
+
+    added = {name: value for name, value in theirs.items() if name not in chosen}
+    both: dict[str, Any] = {**theirs, **chosen}
+    for name in theirs.keys() & chosen.keys() & {"pins", "settings"}:
+        added[name] = {one: value for one, value in theirs[name].items() if one not in chosen[name]}
+        both[name] = add(theirs[name], chosen[name])
+    return both, in_words(added)
+
+
+def result_places(project: Project | None, models: Sequence[Path] = (), out: Path | None = None) -> dict[Path, Path]:
+    """Where ``prepare`` writes the result of each model.
+
+    Args:
+        models: without any, those that the project file names.
+        out: the folder that the user chose; of several models each has a folder of its name in it.
+
+    Raises:
+        UsageError: there is no model, no folder is set for one, or two models would go to one place.
+        OutputError: a link is in the place of a model's folder.
+    """
+    from dmlprep.project import own_models
+    from dmlprep.project import result_places as places
+
+    return places(models or own_models(project) if project is not None else models, out, project)
+
+
 @dataclass(frozen=True)
 class ProjectRun:
     """What ``prepare_project`` did.
@@ -154,17 +203,14 @@ def prepare_project(
             result goes.
         TypeError: ``prepare`` has no such option.
     """
-    from dmlprep.project import add, defaults_for, own_models, result_places
-
     PrepareOptions(**options)  # what is wrong with them, before those of the file are added
     found = read_project(project)
     if found is None:
         raise UsageError("no project file is here", where=str(Path.cwd()), fix="dmlprep.init_project() writes one")
-    wanted = [Path(one) for one in models] or own_models(found)
     done = ProjectRun()
-    for model, place in result_places(wanted, Path(out) if out is not None else None, found).items():
-        both: Any = {**(theirs := defaults_for(found, model).options), **options}
-        both |= {name: add(theirs[name], both[name] or {}) for name in ("pins", "settings") if name in theirs}
+    chosen = {name: {} if value is None and name in ("pins", "settings") else value for name, value in options.items()}
+    for model, place in result_places(found, [*map(Path, models)], Path(out) if out is not None else None).items():
+        both, _ = completed(file_options(found, model), chosen)
         try:
             done.records[model] = prepare(model, out=place, observer=observer, **both)
         except DmlprepError as error:
@@ -189,6 +235,24 @@ def plan_fleet(file: str | Path = "fleet.toml", *, only: Sequence[str] = (), sha
     from dmlprep.fleet import jobs_of, read_fleet, read_shard, selected, sharded
 
     return sharded(selected(jobs_of(read_fleet(Path(file))), only), read_shard(shard))
+
+
+def job_memory(job: Job) -> int:
+    """Bytes of memory that a job of ``plan_fleet`` needs, estimated from the size of its model."""
+    from dmlprep.fleet import job_memory as needed
+
+    return needed(job)
+
+
+def fleet_folder(file: str | Path = "fleet.toml") -> Path | None:
+    """The folder of all results that a fleet's file sets; ``None`` where it sets none.
+
+    Raises:
+        UsageError: DP905, the file is wrong.
+    """
+    from dmlprep.fleet import read_fleet
+
+    return read_fleet(Path(file)).out
 
 
 def prepare_fleet(

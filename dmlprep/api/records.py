@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from dmlprep.parity.finding import Bisection
     from dmlprep.record.speed import Bench
 
-__all__ = ["read_record", "render_record", "write_depfile", "write_record"]
+__all__ = ["as_record", "read_record", "render_record", "write_depfile", "write_record"]
 
 
 Form = Literal["text", "html", "json", "sarif", "github", "msbuild"]
@@ -56,10 +56,19 @@ def render_record(record: RunRecord | Bench | Bisection | str | Path, form: Form
     """
     if form not in _FORMS:
         raise UsageError(f"unknown form {form!r}", where="form", fix=", ".join(_FORMS))
-    return _FORMS[form](_as_record(record))
+    return _FORMS[form](as_record(record))
 
 
-def _as_record(found: RunRecord | Bench | Bisection | str | Path) -> RunRecord:
+def as_record(found: RunRecord | Bench | Bisection | str | Path, *, command_line: str = "") -> RunRecord:
+    """The record of what ``bench`` or ``bisect`` returned, or in a file or folder.
+
+    Args:
+        found: as of ``render_record``.
+        command_line: what the user typed, for the record of ``bisect``.
+
+    Raises:
+        InputError: the path cannot be read, or is no record.
+    """
     if isinstance(found, str | Path):
         return read_record(found)
     if isinstance(found, RunRecord):
@@ -72,7 +81,7 @@ def _as_record(found: RunRecord | Bench | Bisection | str | Path) -> RunRecord:
         return bench_record(found)
     from dmlprep.parity.bisect_record import bisect_record
 
-    return bisect_record(found)
+    return bisect_record(found, command_line=command_line)
 
 
 def _text(record: RunRecord) -> str:
@@ -119,19 +128,20 @@ _FORMS: dict[str, Callable[[RunRecord], str]] = {
 }
 
 
-def write_record(record: RunRecord, path: str | Path) -> None:
+def write_record(record: RunRecord, path: str | Path, *, force: bool = True) -> None:
     """Write a record as JSON, whole or not at all.
 
     Args:
         record: what ``prepare`` or ``check`` returned.
-        path: the file to write; one that is there is replaced.
+        path: the file to write.
+        force: replace a file that is there.
 
     Raises:
         OutputError: the path cannot be written.
     """
     from dmlprep.files.writing import write_file
 
-    write_file(Path(path), record.to_json())
+    write_file(Path(path), record.to_json(), force=force)
 
 
 def write_depfile(record: RunRecord, path: str | Path, form: Literal["make", "lines"] = "make") -> None:

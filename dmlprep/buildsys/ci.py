@@ -18,11 +18,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dmlprep._version import __version__
+from dmlprep.api.devices import runtime_folder
+from dmlprep.api.projects import fleet_folder
 from dmlprep.buildsys.ci_systems import SYSTEMS, System
 from dmlprep.cli.values import read_pins
 from dmlprep.errors import DmlprepError, InternalError, UsageError
 from dmlprep.files import cached_json
-from dmlprep.fleet import read_fleet
 from dmlprep.record.documents import toml_key, toml_value
 from dmlprep.record.fleet import FleetRecord
 from dmlprep.report.fleet_files import report_names
@@ -57,11 +58,8 @@ class _Inputs:
         """Of all results: as it is given, else as the fleet's file says, else ``build/dmlprep``."""
         folder = Path(self.out or _OUT)
         if not self.out and not self.model:
-            read = None
             with contextlib.suppress(DmlprepError):  # the fleet says what is wrong with its file
-                read = read_fleet(Path(self.file or _FILE))
-            if read is not None:
-                folder = read.out or folder
+                folder = fleet_folder(self.file or _FILE) or folder
         here = Path.cwd()
         return folder.relative_to(here) if folder.is_relative_to(here) else folder
 
@@ -115,8 +113,6 @@ def main(arguments: Sequence[str]) -> tuple[int, str]:
 
 def _keys(inputs: _Inputs, system: System) -> dict[str, str]:
     """Names of caches: of the runtime, which is what this dmlprep installs of these releases; of the jobs' folder."""
-    from dmlprep.runtime.linux.layout import Layout
-
     digest = hashlib.sha256(f"{__version__} {sorted(inputs.releases.split())}".encode())
     for path in sorted((_PACKAGE / "runtime" / "linux").rglob("*")) + sorted((_PACKAGE / "runtime/native").rglob("*")):
         if path.is_file() and "__pycache__" not in path.parts:
@@ -125,7 +121,7 @@ def _keys(inputs: _Inputs, system: System) -> dict[str, str]:
     jobs = hashlib.sha256("\0".join(said).encode("utf-8", "surrogateescape")).hexdigest()
     inputs.check()
     return {
-        "runtime-path": str(Layout.of_user().home),
+        "runtime-path": str(runtime_folder()),
         "runtime-key": f"dmlprep-runtime-{digest.hexdigest()[:32]}",
         "jobs-path": system.path(inputs.folder),
         "jobs-key": f"dmlprep-jobs-{sys.platform}-{jobs[:32]}",

@@ -67,7 +67,7 @@ class DmlprepBuildHook(BuildHookInterface):  # type: ignore[type-arg]
     def _prepare(self, entry: dict[str, Any], out: Path) -> str:
         """Why the model is not there; empty where it is."""
         from dmlprep import prepare
-        from dmlprep.recipe import read_settings
+        from dmlprep.api.recipes import read_settings
 
         root = Path(self.root)
         recipe = entry.get("recipe", "@static-fp32")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from dmlprep.api.records import as_record
 from dmlprep.bounds import MOST_RUNS, MOST_SECONDS
 from dmlprep.cli.options import (
     ADAPTER,
@@ -93,9 +94,8 @@ def command(
     _show(found, output_format, quiet)
     if html is not None:
         from dmlprep.report.html import write_html
-        from dmlprep.speed import bench_record
 
-        write_html(bench_record(found), html, force=force)
+        write_html(as_record(found), html, force=force)
         echo(f"wrote {html}", err=True)
     for one in found.models:
         if one.not_run and output_format == "json":

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from dmlprep.api.records import as_record, write_record
 from dmlprep.cli.options import (
     ADAPTER,
     format_option,
@@ -23,7 +24,7 @@ from dmlprep.cli.values import read_sizes
 from dmlprep.record.hints import command_line
 
 if TYPE_CHECKING:
-    from dmlprep.parity.finding import Bisection
+    from dmlprep.api.types import Bisection
 
 __all__ = ["command"]
 
@@ -111,13 +112,9 @@ def command(
 def _write(found: Bisection, record_to: Path | None, html: Path | None, *, force: bool) -> None:
     if record_to is None and html is None:
         return
-    from dmlprep.parity.bisect_record import bisect_record
-
-    record = bisect_record(found, command_line=command_line("dmlprep", *sys.argv[1:]))
+    record = as_record(found, command_line=command_line("dmlprep", *sys.argv[1:]))
     if record_to is not None:
-        from dmlprep.files.writing import write_file
-
-        write_file(record_to, record.to_json(), force=force)
+        write_record(record, record_to, force=force)
     if html is not None:
         from dmlprep.report.html import write_html
 

@@ -13,7 +13,7 @@ from dmlprep.cli.output import echo, print_json
 from dmlprep.cli.values import Number
 
 if TYPE_CHECKING:
-    from dmlprep.covering import Cover, Sizes
+    from dmlprep.api.types import Cover, Sizes
 
 __all__ = ["command"]
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from dmlprep.api.projects import file_options
 from dmlprep.cli.completing import targets
 from dmlprep.cli.options import (
     ADAPTER,
@@ -17,11 +18,11 @@ from dmlprep.cli.options import (
     quiet_option,
 )
 from dmlprep.cli.output import echo, echo_commands, echo_lines, print_error, print_json_text
-from dmlprep.cli.project import file_options, project_options, the_project
+from dmlprep.cli.project import project_options, the_project
 from dmlprep.record.printable import printable
 
 if TYPE_CHECKING:
-    from dmlprep.placement.report import Examined
+    from dmlprep.api.types import Examined
 
 __all__ = ["command"]
 

@@ -8,12 +8,12 @@ from contextlib import ExitStack
 from rich.progress import BarColumn, SpinnerColumn, TaskID, TimeElapsedColumn
 from rich.table import Column
 
-from dmlprep.cli.bars import above, bars, err, out, say_code, words
-from dmlprep.pipeline.observer import Observer
+from dmlprep.api.types import Observer
+from dmlprep.cli.bars import above, bars, err, say_code, words
 from dmlprep.record import StepRecord, Verdict
 from dmlprep.record.speed import Bench
 
-__all__ = ["ProgressObserver", "above", "bars", "err", "out", "words"]
+__all__ = ["ProgressObserver"]
 
 _TIME = 7
 """Characters of a bar's time: ``0:00:12``."""

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from dmlprep.api.projects import job_memory
 from dmlprep.cli.options import format_option, quiet_option
 from dmlprep.cli.output import echo, echo_commands, echo_lines, print_json, print_json_text
 
 if TYPE_CHECKING:
-    from dmlprep.fleet import Job
+    from dmlprep.api.types import Job
     from dmlprep.record.fleet import FleetRecord
 
 __all__ = ["command"]
@@ -134,7 +135,6 @@ def _show_jobs(jobs: list[Job], quiet: bool, output_format: str) -> None:
         echo(f"{len(jobs)} {'job' if len(jobs) == 1 else 'jobs'}")
         return
     from dmlprep.cli.bars import out
-    from dmlprep.fleet import job_memory
     from dmlprep.record.documents import toml_value
     from dmlprep.report.fleet import show_jobs
 
@@ -156,8 +156,6 @@ def _show_gone(names: list[str], quiet: bool, output_format: str) -> None:
 
 
 def _as_json(job: Job) -> dict[str, Any]:
-    from dmlprep.fleet import job_memory
-
     return {
         "name": job.name,
         "model": job.shown,

@@ -7,8 +7,8 @@ from contextlib import ExitStack
 
 from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TaskID, TimeElapsedColumn
 
+from dmlprep.api.types import FleetObserver
 from dmlprep.cli.bars import above, bars, err, say_code, words
-from dmlprep.fleet import FleetObserver
 from dmlprep.record.fleet import JobRecord
 from dmlprep.record.printable import printable, shortened
 

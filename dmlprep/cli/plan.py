@@ -12,7 +12,7 @@ from dmlprep.cli.output import echo, echo_lines, print_json
 from dmlprep.cli.project import completed, project_options, the_project
 
 if TYPE_CHECKING:
-    from dmlprep.recipe import Plan
+    from dmlprep.api.types import Plan
 
 __all__ = ["command"]
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
+from dmlprep.api.projects import result_places
 from dmlprep.cli.options import (
     DEVICE,
     METRIC,
@@ -23,9 +24,8 @@ from dmlprep.cli.project import completed, project_options, the_project
 from dmlprep.cli.values import read_bucket
 
 if TYPE_CHECKING:
+    from dmlprep.api.types import BucketRun, Project
     from dmlprep.errors import DmlprepError
-    from dmlprep.pipeline.buckets import BucketRun
-    from dmlprep.project import Project
     from dmlprep.record import RunRecord
 
 __all__ = ["command"]
@@ -107,13 +107,12 @@ def command(
     from dmlprep import api
     from dmlprep.cli.console import ProgressObserver
     from dmlprep.errors import DmlprepError
-    from dmlprep.project import result_places
     from dmlprep.record.fleet import worst
     from dmlprep.record.hints import command_line
 
     wanted_buckets = [read_bucket(text) for text in buckets]
     project = the_project(project_file, no_project)
-    places = result_places(_models(models, project), out, project)
+    places = result_places(project, _models(models, project), out)
     _check_views({"--record": record_to, "--html": html, "--depfile": depfile}, len(places) > 1, bool(buckets))
     typed = command_line("dmlprep", *sys.argv[1:])
     records: list[RunRecord] = []
@@ -226,14 +225,10 @@ def _show_buckets(run: BucketRun, out: Path, quiet: bool, output_format: str) ->
 
 
 def _models(given: tuple[Path, ...], project: Project | None) -> list[Path]:
-    """Those that are named, or those of the project file."""
-    if given:
-        return list(dict.fromkeys(given_models(given)))
-    if project is None:
+    """Those that are named; none for those of the project file."""
+    if not given and project is None:
         raise click.UsageError("Missing argument 'MODEL', and no project file is here (dmlprep init writes one).")
-    from dmlprep.project import own_models
-
-    return own_models(project)
+    return list(dict.fromkeys(given_models(given)))
 
 
 def _show(record: RunRecord, quiet: bool, output_format: str) -> None:

@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from dmlprep import api
+from dmlprep.api import projects
 from dmlprep.cli.output import echo
+from dmlprep.options import OPTIONS
 
 if TYPE_CHECKING:
-    from dmlprep.project import Project
+    from dmlprep.api.types import Project
 
-__all__ = ["completed", "file_options", "project_options", "the_project"]
+__all__ = ["completed", "project_options", "the_project"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -37,19 +40,7 @@ def the_project(project_file: Path | None, no_project: bool) -> Project | None:
         if project_file is not None:
             raise click.UsageError("--project and --no-project contradict each other.")
         return None
-    from dmlprep.project import find_project, read_project
-
-    found = project_file or find_project()
-    return None if found is None else read_project(found)
-
-
-def file_options(project: Project | None, model: Path) -> dict[str, Any]:
-    """The options that the project file sets for a model; none where there is no file."""
-    if project is None:
-        return {}
-    from dmlprep.project import defaults_for
-
-    return defaults_for(project, model).options
+    return api.read_project(project_file)
 
 
 def completed(project: Project | None, model: Path, options: dict[str, Any], *, quiet: bool = True) -> dict[str, Any]:
@@ -62,17 +53,14 @@ def completed(project: Project | None, model: Path, options: dict[str, Any], *, 
     """
     from click.core import ParameterSource
 
-    from dmlprep.options import OPTIONS
-    from dmlprep.project import add, in_words
-
     context = click.get_current_context()
-    taken: dict[str, Any] = {}
-    for name, value in file_options(project, model).items():
-        if name in options and OPTIONS[name].kind is dict:
-            taken[name] = {one: held for one, held in value.items() if one not in options[name]}
-        elif name in options and context.get_parameter_source(name) is ParameterSource.DEFAULT:
-            taken[name] = value
-    if project is not None and not quiet and (text := in_words(taken)):
+    theirs = {name: value for name, value in projects.file_options(project, model).items() if name in options}
+    chosen = {
+        name: value
+        for name, value in options.items()
+        if OPTIONS[name].kind is dict or context.get_parameter_source(name) is not ParameterSource.DEFAULT
+    }
+    both, text = projects.completed(theirs, chosen)
+    if project is not None and not quiet and text:
         echo(f"{project.file}: {text}", err=True)
-    both = {name: add(value, options[name]) for name, value in taken.items() if OPTIONS[name].kind is dict}
-    return {**options, **taken, **both}
+    return {**options, **both}
