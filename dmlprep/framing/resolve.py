@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Literal
 
 import msgspec
@@ -11,7 +12,7 @@ import onnx_ir as ir
 
 from dmlprep.errors import ModelRefused
 from dmlprep.framing.frame import Detect, Frame, Layout, Picture, Result
-from dmlprep.framing.geometry import place
+from dmlprep.framing.geometry import Size, place
 from dmlprep.framing.options import MOST_NUMBERS, MOST_SIDE, DetectOptions, PictureOptions, ResultOptions
 
 __all__ = ["refused", "resolve"]
@@ -49,21 +50,7 @@ def refused(where: str, what: str, fix: str) -> ModelRefused:
 
 def _picture(model: ir.Model, name: str, options: PictureOptions) -> Picture:
     where = f"frame.inputs.{name}"
-    names = [v.name or "" for v in model.graph.inputs if v.name not in model.graph.initializers]
-    value = next((v for v in model.graph.inputs if v.name == name and name in names), None)
-    if value is None:
-        raise refused(where, f"the model has no input {name!r}", f"its inputs: {', '.join(names) or 'none'}")
-    dims = list(value.shape) if value.shape is not None else []
-    if len(dims) != 4:
-        raise refused(where, f"the input has {len(dims)} dimensions: a picture has four", "frame another input")
-    if not all(isinstance(d, int) and d > 0 for d in dims):
-        raise refused(where, f"its sizes are not fixed: {dims}", "pin them: [step.pin] before the frame, or --pin")
-    sizes = [int(d) for d in dims]  # type: ignore[arg-type]
-    kinds: dict[ir.DataType, Literal["uint8", "float16", "float32"]]
-    kinds = {ir.DataType.FLOAT: "float32", ir.DataType.FLOAT16: "float16", ir.DataType.UINT8: "uint8"}
-    kind = kinds.get(value.dtype) if value.dtype is not None else None
-    if kind is None:
-        raise refused(where, f"the input takes {value.dtype}: a frame gives FP32, FP16 or uint8", "frame another input")
+    sizes, kind = _input(model, name, where)
     layout, model_colour, channels = _channels(options, sizes, where)
     wanted = (sizes[2], sizes[3]) if layout == "nchw" else (sizes[1], sizes[2])
     mean, deviation = _moments(options, channels, where)
@@ -74,6 +61,85 @@ def _picture(model: ir.Model, name: str, options: PictureOptions) -> Picture:
     if options.model_size not in (None, wanted):
         text = f"the model takes {wanted[0]} x {wanted[1]}, and model_size is {options.model_size}"
         raise refused(where, text, "pin the model's height and width to model_size")
+    resize = _resize(options, wanted, where)
+    resize.check_numbers(sizes[0], 4 if options.colour.endswith("a") else channels, where)
+    if options.resize == "opencv-area":
+        resize.check_area(where, bytes_=options.type == "uint8")
+    return Picture(
+        name=name,
+        batch=sizes[0],
+        size=resize.size,
+        type=options.type,
+        layout=options.layout,
+        colour=options.colour,
+        white=options.white or (255.0 if options.type == "uint8" else 1.0),
+        mode=options.resize,
+        resized=resize.resized,
+        offset=resize.offset,
+        fill=options.fill,
+        scale=options.scale,
+        mean=mean,
+        deviation=deviation,
+        model_size=wanted,
+        model_type=kind,
+        model_layout=layout,
+        model_colour=model_colour,
+    )
+
+
+def _input(model: ir.Model, name: str, where: str) -> tuple[list[int], Literal["uint8", "float16", "float32"]]:
+    """The sizes of an input, and its type."""
+    names = [v.name or "" for v in model.graph.inputs if v.name not in model.graph.initializers]
+    value = next((v for v in model.graph.inputs if v.name == name and name in names), None)
+    if value is None:
+        raise refused(where, f"the model has no input {name!r}", f"its inputs: {', '.join(names) or 'none'}")
+    dims = list(value.shape) if value.shape is not None else []
+    if len(dims) != 4:
+        raise refused(where, f"the input has {len(dims)} dimensions: a picture has four", "frame another input")
+    sizes = _fixed(dims, where)
+    kinds: dict[ir.DataType | None, Literal["uint8", "float16", "float32"]]
+    kinds = {ir.DataType.FLOAT: "float32", ir.DataType.FLOAT16: "float16", ir.DataType.UINT8: "uint8"}
+    if value.dtype not in kinds:
+        raise refused(where, f"the input takes {value.dtype}: a frame gives FP32, FP16 or uint8", "frame another input")
+    return sizes, kinds[value.dtype]
+
+
+def _fixed(dims: list[int | ir.SymbolicDim], where: str) -> list[int]:
+    """Sizes that are all numbers above 0; there is at least one."""
+    if not dims or not all(isinstance(d, int) and d > 0 for d in dims):
+        raise refused(where, f"its sizes are not fixed: {dims}", "pin them: [step.pin] before the frame, or --pin")
+    return [int(d) for d in dims]  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class _Resize:
+    """The app's pictures on their way to the model: their size, then resized, then the corner of what it gets."""
+
+    size: Size
+    resized: Size
+    offset: Size
+
+    def check_numbers(self, batch: int, channels: int, where: str) -> None:
+        """Refuse a frame that computes more numbers than devices do at a time."""
+        (height, width), (high, wide) = self.size, self.resized
+        numbers = batch * channels * max(height * width, high * wide)
+        if numbers > MOST_NUMBERS:
+            text = f"{numbers} numbers: {batch} x {height} x {width} pixels, resized to {high} x {wide}"
+            raise refused(where, text, f"give sizes, or a batch, of {MOST_NUMBERS} numbers at most")
+
+    def check_area(self, where: str, *, bytes_: bool) -> None:
+        """Refuse sizes for which INTER_AREA does something else than average, or, of bytes, sums too much."""
+        size, resized = self.size, self.resized
+        if resized[0] > size[0] or resized[1] > size[1]:
+            text = f"OpenCV's INTER_AREA only averages when both sides shrink: here {size} becomes {resized}"
+            raise refused(where, text, 'resize = "opencv-linear"')
+        units = [s // math.gcd(s, r) for s, r in zip(size, resized, strict=True)]
+        if bytes_ and 255 * math.prod(units) >= 1 << 24:
+            text = f"INTER_AREA from {size} to {resized} sums more than FP32 holds: the sizes have no common divisor"
+            raise refused(where, text, 'resize = "pillow-box", or a size of the pictures that shares a divisor')
+
+
+def _resize(options: PictureOptions, wanted: Size, where: str) -> _Resize:
     size = options.size or wanted
     sides = options.resized if isinstance(options.resized, tuple) else (options.resized or 1,)
     if min(sides) < 1 or max(sides) > MOST_SIDE:
@@ -85,38 +151,7 @@ def _picture(model: ir.Model, name: str, options: PictureOptions) -> Picture:
     if max(resized) > MOST_SIDE:
         text = f"pictures of {size[0]} x {size[1]} become {resized[0]} x {resized[1]} before they are cut"
         raise refused(where, text, f"give a size of pictures nearer to the model's: sides of {MOST_SIDE} at most")
-    numbers = sizes[0] * (4 if options.colour.endswith("a") else channels) * max(math.prod(size), math.prod(resized))
-    if numbers > MOST_NUMBERS:
-        text = f"{numbers} numbers: {sizes[0]} x {size[0]} x {size[1]} pixels, resized to {resized[0]} x {resized[1]}"
-        raise refused(where, text, f"give sizes, or a batch, of {MOST_NUMBERS} numbers at most")
-    if options.resize == "opencv-area" and (resized[0] > size[0] or resized[1] > size[1]):
-        text = f"OpenCV's INTER_AREA only averages when both sides shrink: here {size} becomes {resized}"
-        raise refused(where, text, 'resize = "opencv-linear"')
-    if options.resize == "opencv-area" and options.type == "uint8":
-        units = [s // math.gcd(s, r) for s, r in zip(size, resized, strict=True)]
-        if 255 * math.prod(units) >= 1 << 24:
-            text = f"INTER_AREA from {size} to {resized} sums more than FP32 holds: the sizes have no common divisor"
-            raise refused(where, text, 'resize = "pillow-box", or a size of the pictures that shares a divisor')
-    return Picture(
-        name=name,
-        batch=sizes[0],
-        size=size,
-        type=options.type,
-        layout=options.layout,
-        colour=options.colour,
-        white=options.white or (255.0 if options.type == "uint8" else 1.0),
-        mode=options.resize,
-        resized=resized,
-        offset=offset,
-        fill=options.fill,
-        scale=options.scale,
-        mean=mean,
-        deviation=deviation,
-        model_size=wanted,
-        model_type=kind,
-        model_layout=layout,
-        model_colour=model_colour,
-    )
+    return _Resize(size, resized, offset)
 
 
 def _result(model: ir.Model, name: str, options: ResultOptions) -> Result:
@@ -166,10 +201,7 @@ def _output(model: ir.Model, name: str, where: str) -> list[int]:
     value = model.graph.outputs[names.index(name)]
     if value.dtype not in (ir.DataType.FLOAT, ir.DataType.FLOAT16):
         raise refused(where, f"the output is {value.dtype}: a frame takes FP32 or FP16", "leave it to the app")
-    dims = list(value.shape) if value.shape is not None else []
-    if not dims or not all(isinstance(d, int) and d > 0 for d in dims):
-        raise refused(where, f"its sizes are not fixed: {dims}", "pin them: [step.pin] before the frame, or --pin")
-    return [int(d) for d in dims]  # type: ignore[arg-type]
+    return _fixed(list(value.shape) if value.shape is not None else [], where)
 
 
 _MADE = ["detected_boxes", "detected_scores", "detected_classes", "detected_count"]
