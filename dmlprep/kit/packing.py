@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
-from typing import Any, cast
+from typing import Literal
 
 import numpy as np
 import onnx_ir as ir
@@ -23,7 +23,7 @@ from dmlprep.kit.forms import KitCandidate, KitFeed, KitModel, KitReference, Man
 from dmlprep.kit.found import FromRecord, from_record
 from dmlprep.kit.keyfiles import check_run_key, keep_key, key_to_pack_with, write_run_key
 from dmlprep.kit.zipping import ZipWriter
-from dmlprep.metrics import Tolerance, choose_tolerance, degenerate, holds_fp16, quantizes, tells_something
+from dmlprep.metrics import OutputGroup, Tolerance, choose_tolerance, degenerate, holds_fp16, quantizes, tells_something
 from dmlprep.model import Model
 from dmlprep.model.unchanged import Unchanged, data_files, named_data_files
 from dmlprep.parity import Reference, fit_feeds
@@ -34,7 +34,7 @@ from dmlprep.record.aliases import Progress
 from dmlprep.record.tuning import Tuned
 from dmlprep.runtime import SessionFailure, ValueInfo
 from dmlprep.runtime.offsite.integrity import MANIFEST
-from dmlprep.runtime.offsite.keys import KIT_SEAL
+from dmlprep.runtime.offsite.keys import KIT_SEAL, PackerKey
 from dmlprep.runtime.offsite.travelling import travelling
 
 __all__ = ["KitRequest", "Packed", "pack"]
@@ -53,6 +53,9 @@ _TRAVELS = (
     *("record/output_metrics", "record/printable", "record/shares"),
 )
 """The runner's modules. Most are dmlprep's own: they import each other, numpy and onnxruntime alone."""
+
+
+_Bounds = dict[Literal["dml", "cpu"], Tolerance]
 
 
 @dataclass(frozen=True)
@@ -135,87 +138,127 @@ def pack(request: KitRequest) -> Packed:
 
 
 def _pack(request: KitRequest, files: Unchanged) -> Packed:
-    model = files.take_model(request.model)
+    first = _Candidate.opened(next(iter(request.candidates), ""), request.model, files)
     digest = files.digests[str(request.model)]
     known = FromRecord() if request.reference is not None else from_record(request.model, digest, files)
     original = request.reference or known.original or request.model
-    others = [_Other.opened(name, path, files) for name, path in list(request.candidates.items())[1:]]
-    for one in (model, *(other.model for other in others)):
-        _check_values(one, request)
-    data = _data_files(model)
+    others = [_Candidate.opened(name, path, files) for name, path in list(request.candidates.items())[1:]]
+    candidates = [first, *others]
+    for one in candidates:
+        _check_values(one.model, request)
     truth = files.take_model(original)
     if original == known.original:
         _check_original(known, [original, *data_files(truth)], files)
     key, is_new = key_to_pack_with(request.key) if request.key is not None else (None, False)
-    tolerance = request.tolerance or known.tolerance
-    bounds = _bounds(model, tolerance)
-    reference = Reference.of(
+    bounds = [_bounds(one.model, request.tolerance or known.tolerance) for one in candidates]
+    with Reference.of(
         original,
         request.feeds or None,
         opened=truth,
-        like=model,
+        like=first.model,
         sizes={**known.sizes, **request.sizes},
         seeds=request.seeds or known.seeds,
         time_limit=request.time_limit,
         yardstick=Yardstick({**known.measures, **request.measures}),
-    )
-    with reference:
-        feeds = _expected(reference, model, request)
-        made_by, groups = files.digests[str(original)], reference.groups()
-        noise, _ = reference.noise(request.progress)
-        outputs = [reference.outputs(index) for index in range(len(feeds))]
-
-        def weak(tolerance: Tolerance) -> dict[str, str]:
-            return degenerate(groups, outputs, noise, tolerance)
-
-        packed = (request.model, *data.values(), *(file for other in others for file in other.files))
+    ) as reference:
+        expected = _Expected.of(reference, first.model, request)
+        metric = request.metric or known.metric
+        contents = _Contents(request, candidates, bounds, expected, metric, key)
+        made_by = files.digests[str(original)]
+        by = KitReference(original.name, made_by, made_by == digest, str(reference.device))
         try:
             with Writer() as writer:
                 raw = writer.open(request.out)
-                with ZipWriter(raw, sum(file.stat().st_size for file in packed), request.progress) as kit:
-                    _runner(kit)
-                    names = _model(kit, files, request.model, data)
-                    own = KitModel(request.model.name, names[0], names[1:], holds_fp16(model))
-                    first = KitCandidate(
-                        next(iter(request.candidates), ""), own, cast(Any, bounds), weak(bounds["dml"])
-                    )
-                    theirs = [other.packed(kit, files, index, tolerance, weak) for index, other in enumerate(others, 1)]
-                    manifest = Manifest(
-                        format=1,
-                        made_by=f"dmlprep {__version__}",
-                        model=own,
-                        reference=KitReference(original.name, made_by, made_by == digest, str(reference.device)),
-                        session=dict(sorted(request.session.items())),
-                        tolerances=cast(Any, bounds),
-                        groups=groups,
-                        feeds=[_feed(kit, i, feed, outputs[i]) for i, feed in enumerate(feeds)],
-                        warm_up=request.warm_up,
-                        runs=request.runs,
-                        time_limit=request.time_limit,
-                        files=dict(sorted(kit.files.items())),
-                        inputs=reference.inputs,
-                        noise=noise,
-                        weak=first.weak,
-                        metric=request.metric or known.metric,
-                        nonce=secrets.token_hex(16) if key is not None else "",
-                        candidates=[first, *theirs] if request.candidates else [],
-                        tuned=request.tuned,
-                    )
-                    document = manifest.to_json()
-                    kit.add_bytes(MANIFEST, document)
-                    if key is not None:
-                        kit.add_bytes(KIT_SEAL, key.seal(document) + b"\n")
+                total = sum(file.stat().st_size for file in contents.sources)
+                with ZipWriter(raw, total, request.progress) as kit:
+                    manifest, document = contents.add_to(kit, files, by)
                 files.check()  # the last look before the kit appears
                 if key is not None and request.key is not None and is_new:
                     keep_key(key, request.key)
                 writer.commit(force=request.force)
         except OSError as error:
-            if error.filename is not None and Path(error.filename) in packed:
+            if error.filename is not None and Path(error.filename) in contents.sources:
                 raise unreadable(error, Path(error.filename), code="DP015") from error  # it could be read before
             raise unwritable(error, request.out) from error
     name = hashlib.sha256(document).hexdigest()
     run_key = write_run_key(key.run_key(name), request.out, force=request.force) if key is not None else None
     return Packed(request.out, name, request.out.stat().st_size, manifest, run_key)
+
+
+@dataclass(frozen=True)
+class _Expected:
+    """What the reference computes on the feeds of a kit."""
+
+    feeds: list[dict[str, Array]]
+    outputs: list[dict[str, Array]]
+    groups: list[OutputGroup]
+    noise: dict[str, float]
+    inputs: Literal["", "given", "seeded"]
+
+    @classmethod
+    def of(cls, reference: Reference, model: Model, request: KitRequest) -> _Expected:
+        feeds = _feeds(reference, model, request)
+        noise, _ = reference.noise(request.progress)
+        outputs = [reference.outputs(index) for index in range(len(feeds))]
+        return cls(feeds, outputs, reference.groups(), noise, reference.inputs)
+
+    def weak(self, tolerance: Tolerance) -> dict[str, str]:
+        """The outputs that prove nothing at a tolerance, and why."""
+        return degenerate(self.groups, self.outputs, self.noise, tolerance)
+
+
+@dataclass(frozen=True)
+class _Contents:
+    """All that goes into a kit."""
+
+    request: KitRequest
+    candidates: list[_Candidate]
+    bounds: list[_Bounds]
+    expected: _Expected
+    metric: str
+    key: PackerKey | None
+
+    @property
+    def sources(self) -> list[Path]:
+        """The files of all models."""
+        return [file for one in self.candidates for file in one.files]
+
+    def add_to(self, kit: ZipWriter, files: Unchanged, reference: KitReference) -> tuple[Manifest, bytes]:
+        """Put everything into the kit; returns its manifest, and the same as bytes."""
+        request, expected = self.request, self.expected
+        _runner(kit)
+        folders = ["model", *(f"candidates/{number}" for number in range(1, len(self.candidates)))]
+        packed = [
+            one.packed(kit, files, folder, bounds, expected.weak(bounds["dml"]))
+            for one, folder, bounds in zip(self.candidates, folders, self.bounds, strict=True)
+        ]
+        first = packed[0]
+        manifest = Manifest(
+            format=1,
+            made_by=f"dmlprep {__version__}",
+            model=first.model,
+            reference=reference,
+            session=dict(sorted(request.session.items())),
+            tolerances=first.tolerances,
+            groups=expected.groups,
+            feeds=[_feed(kit, i, feed, expected.outputs[i]) for i, feed in enumerate(expected.feeds)],
+            warm_up=request.warm_up,
+            runs=request.runs,
+            time_limit=request.time_limit,
+            files=dict(sorted(kit.files.items())),
+            inputs=expected.inputs,
+            noise=expected.noise,
+            weak=first.weak,
+            metric=self.metric,
+            nonce=secrets.token_hex(16) if self.key is not None else "",
+            candidates=packed if request.candidates else [],
+            tuned=request.tuned,
+        )
+        document = manifest.to_json()
+        kit.add_bytes(MANIFEST, document)
+        if self.key is not None:
+            kit.add_bytes(KIT_SEAL, self.key.seal(document) + b"\n")
+        return manifest, document
 
 
 def _check_original(known: FromRecord, paths: Sequence[Path], files: Unchanged) -> None:
@@ -232,8 +275,8 @@ def _check_original(known: FromRecord, paths: Sequence[Path], files: Unchanged) 
 
 
 @dataclass(frozen=True)
-class _Other:
-    """A candidate after the first."""
+class _Candidate:
+    """A model of a kit, with its data files by their names beside it."""
 
     name: str
     path: Path
@@ -241,7 +284,7 @@ class _Other:
     data: dict[str, Path]
 
     @classmethod
-    def opened(cls, name: str, path: Path, files: Unchanged) -> _Other:
+    def opened(cls, name: str, path: Path, files: Unchanged) -> _Candidate:
         model = files.take_model(path)
         return cls(name, path, model, _data_files(model))
 
@@ -250,21 +293,15 @@ class _Other:
         return [self.path, *self.data.values()]
 
     def packed(
-        self,
-        kit: ZipWriter,
-        files: Unchanged,
-        number: int,
-        tolerance: str,
-        weak: Callable[[Tolerance], dict[str, str]],
+        self, kit: ZipWriter, files: Unchanged, folder: str, bounds: _Bounds, weak: dict[str, str]
     ) -> KitCandidate:
-        """Put its files into the kit; what the manifest says of it."""
-        name, *data = _model(kit, files, self.path, self.data, f"candidates/{number}")
-        bounds = _bounds(self.model, tolerance)
+        """Put its files into a folder of the kit; what the manifest says of it."""
+        name, *data = _model(kit, files, self.path, self.data, folder)
         model = KitModel(self.path.name, name, data, holds_fp16(self.model))
-        return KitCandidate(self.name, model, cast(Any, bounds), weak(bounds["dml"]))
+        return KitCandidate(self.name, model, bounds, weak)
 
 
-def _bounds(model: Model, tolerance: str) -> dict[str, Tolerance]:
+def _bounds(model: Model, tolerance: str) -> _Bounds:
     """The tolerances that a model's outputs are held to, by device."""
     traits = {"fp16": holds_fp16(model), "quantized": quantizes(model)}
     return {
@@ -338,7 +375,7 @@ def _data_files(model: Model) -> dict[str, Path]:
     return named
 
 
-def _expected(reference: Reference, model: Model, request: KitRequest) -> list[dict[str, Array]]:
+def _feeds(reference: Reference, model: Model, request: KitRequest) -> list[dict[str, Array]]:
     """Compute the reference; returns the feeds in the types that the model takes."""
     where = str(request.model)
     types = [ValueInfo(i.name, _type_name(i.dtype), ()) for i in graph_inputs(model)]
@@ -383,8 +420,8 @@ def _runner(kit: ZipWriter) -> None:
     kit.add_bytes("README.txt", (resources.files("dmlprep.kit") / "README.txt").read_bytes().replace(b"\r\n", b"\n"))
 
 
-def _model(kit: ZipWriter, files: Unchanged, path: Path, data: Mapping[str, Path], folder: str = "model") -> list[str]:
-    """The model as ``model/model.onnx``, its data files under their own names; the model's name first.
+def _model(kit: ZipWriter, files: Unchanged, path: Path, data: Mapping[str, Path], folder: str) -> list[str]:
+    """The model as ``model.onnx`` in a folder, its data files under their own names; the model's name first.
 
     Raises:
         InputError: what went into the kit is not what the files held when the run began.
