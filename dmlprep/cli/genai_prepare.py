@@ -11,7 +11,7 @@ import click
 from dmlprep.bounds import MOST_ADAPTERS
 from dmlprep.cli.completing import recipes, targets
 from dmlprep.cli.options import format_option, prepare_options, quiet_option, time_limit_option
-from dmlprep.cli.output import echo, print_json_text
+from dmlprep.cli.output import echo, show_run
 
 if TYPE_CHECKING:
     from dmlprep.record import RunRecord
@@ -128,21 +128,14 @@ def command(
         )
     if record_to is not None:
         api.write_record(record, record_to)
-    if output_format == "json":
-        print_json_text(record.to_json())
-    else:
-        _show(record, quiet)
+    show_run(record, output_format, quiet=quiet)
+    if output_format == "text" and not quiet and record.exit_code == 0:
+        _show_use(record)
     return record.exit_code
 
 
-def _show(record: RunRecord, quiet: bool) -> None:
-    from dmlprep.cli.bars import out as console
-    from dmlprep.report.brief import show_briefly
-    from dmlprep.report.text import show_record
-
-    (show_briefly if quiet else show_record)(record, console())
-    if quiet or record.exit_code:
-        return
+def _show_use(record: RunRecord) -> None:
+    """How an app loads the result."""
     assert record.facts.genai is not None, "a run that wrote a folder notes it"
     fallback = record.facts.genai.fallback
     folder = Path(record.output)

@@ -21,7 +21,7 @@ from dmlprep.record.printable import apart, inert, json_safe, paragraph, printab
 from dmlprep.record.shares import percent
 
 if TYPE_CHECKING:
-    from dmlprep.record import Verdict
+    from dmlprep.record import RunRecord, Verdict
 
 __all__ = [
     "echo",
@@ -144,6 +144,26 @@ def show_verdict(verdict: Verdict, output_format: str, *, quiet: bool = False) -
     show_verdicts([verdict], out(), brief=quiet)
     if not quiet or verdict.outcome != "passed":
         show_findings(verdict.findings, out())
+
+
+def show_run(record: RunRecord, output_format: str, *, quiet: bool = False) -> None:
+    """The record of a run on stdout, as text, JSON, or lines for GitHub or MSBuild; ``quiet``: text in one line."""
+    if output_format == "json":
+        print_json_text(record.to_json())
+    elif output_format == "github":
+        from dmlprep.report.github import annotation_lines
+
+        echo_commands(annotation_lines(record))
+    elif output_format == "msbuild":
+        from dmlprep.report import msbuild
+
+        echo_commands(msbuild.lines(record))
+    else:
+        from dmlprep.cli.bars import out
+        from dmlprep.report.brief import show_briefly
+        from dmlprep.report.text import show_record
+
+        (show_briefly if quiet else show_record)(record, out())
 
 
 def unheard(share: float, text: str) -> None:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
+from dmlprep import api
+from dmlprep._version import __version__
 from dmlprep.api.projects import result_places
 from dmlprep.cli.options import (
     DEVICE,
@@ -19,13 +22,14 @@ from dmlprep.cli.options import (
     prepare_options,
     quiet_option,
 )
-from dmlprep.cli.output import echo, echo_commands, print_error, print_json_text
+from dmlprep.cli.output import echo, echo_commands, print_error, print_json, show_run
 from dmlprep.cli.project import completed, project_options, the_project
 from dmlprep.cli.values import read_bucket
+from dmlprep.errors import DmlprepError, OutputError, UsageError
+from dmlprep.files import check_output
 
 if TYPE_CHECKING:
     from dmlprep.api.types import BucketRun, Project
-    from dmlprep.errors import DmlprepError
     from dmlprep.record import RunRecord
 
 __all__ = ["command"]
@@ -104,102 +108,114 @@ def command(
     Of several models or buckets the worst, in this order: 70, 2, 1, 3, 0; each is prepared. Where one bucket fails,
     none is written.
     """
-    from dmlprep import api
     from dmlprep.cli.console import ProgressObserver
-    from dmlprep.errors import DmlprepError
     from dmlprep.record.fleet import worst
     from dmlprep.record.hints import command_line
 
     wanted_buckets = [read_bucket(text) for text in buckets]
     project = the_project(project_file, no_project)
     places = result_places(project, _models(models, project), out)
-    _check_views({"--record": record_to, "--html": html, "--depfile": depfile}, len(places) > 1, bool(buckets))
+    several = len(places) > 1
+    views = _Views(record_to, html, depfile, depfile_format)
+    views.check("model" if several else "bucket" if buckets else "")
+    in_full = not quiet and output_format == "text"
     typed = command_line("dmlprep", *sys.argv[1:])
     records: list[RunRecord] = []
     code = 0
     for model, place in places.items():
-        if len(places) > 1 and not quiet and output_format == "text":
+        if several and in_full:
             if records or code:
                 echo()
             echo(f"{model}:")
         try:
             with ProgressObserver(quiet) as observer:
                 wanted = completed(project, model, options, quiet=quiet)
-                wanted |= {"observer": observer, "command_line": typed}
+                wanted |= {"out": place, "observer": observer, "command_line": typed}
                 if buckets:
                     # They go over what the project file pins.
                     named = {name for sizes in wanted_buckets for name in sizes} - set(options["pins"])
                     wanted["pins"] = {name: value for name, value in wanted["pins"].items() if name not in named}
-                    run = api.prepare_buckets(model, out=place, buckets=wanted_buckets, **wanted)
+                    run = api.prepare_buckets(model, buckets=wanted_buckets, **wanted)
                 else:
-                    record = api.prepare(model, out=place, **wanted)
+                    record = api.prepare(model, **wanted)
         except DmlprepError as error:
-            if record_to is not None:
-                _write_error(error, model, record_to, options)
-            if output_format == "msbuild":
-                from dmlprep.report import msbuild
-
-                echo_commands([msbuild.error_line(error, str(model))])
-            elif len(places) == 1:
-                raise
-            else:
-                print_error(error)
+            views.write_error(error, model, options)
+            _show_error(error, model, output_format, several=several)
             code = worst((code, error.exit_code))
             continue
         if buckets:
-            code = worst((code, run.exit_code))
             records += run.records.values()
             _show_buckets(run, place, quiet, output_format)
-            continue
-        _write_views(record, record_to, html, depfile, depfile_format)
-        code = worst((code, record.exit_code))
-        records.append(record)
-        _show(record, quiet, output_format)
+        else:
+            views.write(record)
+            records.append(record)
+            if output_format != "json":
+                show_run(record, output_format, quiet=quiet)
+        code = worst((code, run.exit_code if buckets else record.exit_code))
     if output_format == "json":
-        _print_json(records, several=len(places) > 1 or bool(buckets))
-    elif len(places) > 1 and not buckets and not quiet and output_format == "text":
+        print_json(records if several or buckets else records[0])
+    elif several and not buckets and in_full:
         _summarize(records, len(places))
     return code
 
 
-def _check_views(single: dict[str, Path | None], several: bool, buckets: bool) -> None:
-    from dmlprep.files import check_output
+def _show_error(error: DmlprepError, model: Path, output_format: str, *, several: bool) -> None:
+    """Show why a model was not prepared; raised where it is the only one."""
+    if output_format == "msbuild":
+        from dmlprep.report import msbuild
 
-    given = {option: path for option, path in single.items() if path is not None}
-    if given and (several or buckets):
-        what = "model" if several else "bucket"
-        raise click.UsageError(f"{next(iter(given))} takes one {what}: each record is beside its result.")
-    for path in given.values():
-        check_output(path, force=True)
-
-
-def _write_views(
-    record: RunRecord, to: Path | None, html: Path | None, depfile: Path | None, form: Literal["make", "lines"]
-) -> None:
-    from dmlprep import api
-
-    if to is not None:
-        api.write_record(record, to)
-    if html is not None:
-        from dmlprep.report.html import write_html
-
-        write_html(record, html, force=True)
-    if depfile is not None and record.exit_code == 0:
-        api.write_depfile(record, depfile, form)
+        echo_commands([msbuild.error_line(error, str(model))])
+    elif several:
+        print_error(error)
+    else:
+        raise error
 
 
-def _write_error(error: DmlprepError, model: Path, to: Path, options: dict[str, Any]) -> None:
-    """Write the record of a run that came to no outcome; what is read of it is the error."""
-    from dmlprep import api
-    from dmlprep._version import __version__
-    from dmlprep.errors import OutputError, UsageError
-    from dmlprep.record import RunError, RunRecord
+@dataclass(frozen=True)
+class _Views:
+    """Files that a run of one model writes beside its result, where the user names them."""
 
-    record = RunRecord("prepare", str(model), version=__version__, exit_code=error.exit_code, error=RunError.of(error))
-    with contextlib.suppress(UsageError):  # an option is what is wrong
-        record.options = api.PrepareOptions(**options).chosen
-    with contextlib.suppress(OutputError):  # the error of the run goes before that of a record that cannot be written
-        api.write_record(record, to)
+    record: Path | None
+    html: Path | None
+    depfile: Path | None
+    depfile_format: Literal["make", "lines"]
+
+    def check(self, several: str) -> None:
+        """Refuse paths that cannot be written, and any of them for several runs.
+
+        Args:
+            several: what each run is of; empty where there is one run.
+        """
+        named = {"--record": self.record, "--html": self.html, "--depfile": self.depfile}
+        for option, path in named.items():
+            if path is not None:
+                if several:
+                    raise click.UsageError(f"{option} takes one {several}: each record is beside its result.")
+                check_output(path, force=True)
+
+    def write(self, record: RunRecord) -> None:
+        """Write those that the record of a run fills."""
+        if self.record is not None:
+            api.write_record(record, self.record)
+        if self.html is not None:
+            from dmlprep.report.html import write_html
+
+            write_html(record, self.html, force=True)
+        if self.depfile is not None and record.exit_code == 0:
+            api.write_depfile(record, self.depfile, self.depfile_format)
+
+    def write_error(self, error: DmlprepError, model: Path, options: dict[str, Any]) -> None:
+        """Write the record of a run that came to no outcome; what is read of it is the error."""
+        from dmlprep.record import RunError, RunRecord
+
+        if self.record is None:
+            return
+        why = RunError.of(error)
+        record = RunRecord("prepare", str(model), version=__version__, exit_code=error.exit_code, error=why)
+        with contextlib.suppress(UsageError):  # an option is what is wrong
+            record.options = api.PrepareOptions(**options).chosen
+        with contextlib.suppress(OutputError):  # the error of the run goes before a record that cannot be written
+            api.write_record(record, self.record)
 
 
 def _show_buckets(run: BucketRun, out: Path, quiet: bool, output_format: str) -> None:
@@ -210,7 +226,8 @@ def _show_buckets(run: BucketRun, out: Path, quiet: bool, output_format: str) ->
             if index:
                 echo()
             echo(f"bucket {name}:")
-        _show(record, quiet, output_format)
+        if output_format != "json":  # all of them are one document
+            show_run(record, output_format, quiet=quiet)
     if output_format != "text":
         return
     if not quiet:
@@ -229,32 +246,6 @@ def _models(given: tuple[Path, ...], project: Project | None) -> list[Path]:
     if not given and project is None:
         raise click.UsageError("Missing argument 'MODEL', and no project file is here (dmlprep init writes one).")
     return list(dict.fromkeys(given_models(given)))
-
-
-def _show(record: RunRecord, quiet: bool, output_format: str) -> None:
-    if output_format == "github":
-        from dmlprep.report.github import annotation_lines
-
-        echo_commands(annotation_lines(record))
-    elif output_format == "msbuild":
-        from dmlprep.report import msbuild
-
-        echo_commands(msbuild.lines(record))
-    elif output_format == "text":
-        from dmlprep.cli.bars import out as console
-        from dmlprep.report.brief import show_briefly
-        from dmlprep.report.text import show_record
-
-        (show_briefly if quiet else show_record)(record, console())
-
-
-def _print_json(records: list[RunRecord], *, several: bool) -> None:
-    if not several:
-        print_json_text(records[0].to_json())
-        return
-    from dmlprep.record.documents import to_json
-
-    print_json_text(to_json(records))
 
 
 def _summarize(records: list[RunRecord], count: int) -> None:

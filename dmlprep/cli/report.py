@@ -6,8 +6,9 @@ from pathlib import Path
 
 import click
 
+from dmlprep import api
 from dmlprep.cli.options import format_option, quiet_option
-from dmlprep.cli.output import echo, echo_commands, print_json_text
+from dmlprep.cli.output import echo, show_run
 
 __all__ = ["command"]
 
@@ -29,25 +30,12 @@ def command(run: Path, html: Path | None, force: bool, quiet: bool, output_forma
     dmlprep report out/
     dmlprep report out/run.json --html out/run.html
     """
-    from dmlprep.record import RunRecord
-
-    record = RunRecord.read(run)
+    record = api.read_record(run)
     if html is not None:
         from dmlprep.report.html import write_html
 
         write_html(record, html, force=force)
         echo(f"wrote {html}", err=True)
         return 0
-    if output_format == "json":
-        print_json_text(record.to_json())
-    elif output_format == "github":
-        from dmlprep.report.github import annotation_lines
-
-        echo_commands(annotation_lines(record))
-    else:
-        from dmlprep.cli.bars import out
-        from dmlprep.report.brief import show_briefly
-        from dmlprep.report.text import show_record
-
-        (show_briefly if quiet else show_record)(record, out())
+    show_run(record, output_format, quiet=quiet)
     return 0
