@@ -143,6 +143,18 @@ def test_a_file_imports_from_its_own_room_and_the_floors_below() -> None:
     assert wrong == []
 
 
+def test_the_faces_reach_other_rooms_through_the_api() -> None:
+    allowed = {"_version", "api", "bounds", "cli", "errors", "files", "options", "record", "report"}
+    wrong = [
+        f"{path}:{line}: {imported}"
+        for path in FILES
+        if (own := room(path)) in ("cli", "buildsys")
+        for line, imported in imports(path)
+        if imported.startswith("dmlprep.") and imported.split(".")[1] in FLOORS.keys() - {own, *allowed}
+    ]
+    assert wrong == []
+
+
 def test_passes_and_precision_never_open_sessions() -> None:
     wrong = [
         f"{path}:{line}"

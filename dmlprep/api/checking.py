@@ -194,7 +194,7 @@ def explain(what: str | Path, *, node: str | None = None, target: str = "latest"
 
 
 def code_row(code: str) -> Code:
-    """Title, severity and remedy of a finding code, also of a quirk.
+    """Return title, severity and remedy of a finding code.
 
     Raises:
         KeyError: there is no such code.

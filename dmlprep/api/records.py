@@ -60,10 +60,10 @@ def render_record(record: RunRecord | Bench | Bisection | str | Path, form: Form
 
 
 def as_record(found: RunRecord | Bench | Bisection | str | Path, *, command_line: str = "") -> RunRecord:
-    """The record of what ``bench`` or ``bisect`` returned, or in a file or folder.
+    """Return the record of a result of ``bench`` or ``bisect``, or read it from a file or folder.
 
     Args:
-        found: as of ``render_record``.
+        found: a record, a result, or a path, as in ``render_record``.
         command_line: what the user typed, for the record of ``bisect``.
 
     Raises:

@@ -135,7 +135,7 @@ def command(
 
 
 def _show_use(record: RunRecord) -> None:
-    """How an app loads the result."""
+    """Print the lines with which an app loads the result."""
     assert record.facts.genai is not None, "a run that wrote a folder notes it"
     fallback = record.facts.genai.fallback
     folder = Path(record.output)

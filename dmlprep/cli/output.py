@@ -147,7 +147,7 @@ def show_verdict(verdict: Verdict, output_format: str, *, quiet: bool = False) -
 
 
 def show_run(record: RunRecord, output_format: str, *, quiet: bool = False) -> None:
-    """The record of a run on stdout, as text, JSON, or lines for GitHub or MSBuild; ``quiet``: text in one line."""
+    """Print the record of a run as text, JSON, or lines for GitHub or MSBuild. ``quiet``: text in one line."""
     if output_format == "json":
         print_json_text(record.to_json())
     elif output_format == "github":

@@ -160,7 +160,7 @@ def command(
 
 
 def _show_error(error: DmlprepError, model: Path, output_format: str, *, several: bool) -> None:
-    """Show why a model was not prepared; raised where it is the only one."""
+    """Show the error of a model, or raise it if there is only one model."""
     if output_format == "msbuild":
         from dmlprep.report import msbuild
 
@@ -173,7 +173,7 @@ def _show_error(error: DmlprepError, model: Path, output_format: str, *, several
 
 @dataclass(frozen=True)
 class _Views:
-    """Files that a run of one model writes beside its result, where the user names them."""
+    """Files that a run of one model also writes, if the user names them."""
 
     record: Path | None
     html: Path | None
@@ -181,10 +181,10 @@ class _Views:
     depfile_format: Literal["make", "lines"]
 
     def check(self, several: str) -> None:
-        """Refuse paths that cannot be written, and any of them for several runs.
+        """Refuse paths that cannot be written, and all paths if there are several runs.
 
         Args:
-            several: what each run is of; empty where there is one run.
+            several: the subject of each run; empty if there is one run.
         """
         named = {"--record": self.record, "--html": self.html, "--depfile": self.depfile}
         for option, path in named.items():
@@ -194,7 +194,7 @@ class _Views:
                 check_output(path, force=True)
 
     def write(self, record: RunRecord) -> None:
-        """Write those that the record of a run fills."""
+        """Write the files of a finished run."""
         if self.record is not None:
             api.write_record(record, self.record)
         if self.html is not None:
@@ -205,7 +205,7 @@ class _Views:
             api.write_depfile(record, self.depfile, self.depfile_format)
 
     def write_error(self, error: DmlprepError, model: Path, options: dict[str, Any]) -> None:
-        """Write the record of a run that came to no outcome; what is read of it is the error."""
+        """Write the record of a run that ended with an error."""
         from dmlprep.record import RunError, RunRecord
 
         if self.record is None:
@@ -242,7 +242,7 @@ def _show_buckets(run: BucketRun, out: Path, quiet: bool, output_format: str) ->
 
 
 def _models(given: tuple[Path, ...], project: Project | None) -> list[Path]:
-    """Those that are named; none for those of the project file."""
+    """Return the models on the command line; empty if the project file names them."""
     if not given and project is None:
         raise click.UsageError("Missing argument 'MODEL', and no project file is here (dmlprep init writes one).")
     return list(dict.fromkeys(given_models(given)))

@@ -120,7 +120,7 @@ _FAULT = {
     "operators": "ops",
     **{name: name for name in ("outcome", "when", "limits", "why", "confidence", "measured_on", "sources")},
 }
-"""Attributes of a fault by their names in JSON."""
+"""Attributes of a fault, by their names in JSON."""
 
 
 def _kernels(target: Target, op: str | None) -> dict[str, list[dict[str, Any]]]:

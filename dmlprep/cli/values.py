@@ -1,4 +1,4 @@
-"""Values that people write, as options of the command line take them: numbers, NAME=VALUE, sizes."""
+"""Parse the values of options: numbers, NAME=VALUE, sizes."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def read_numbers(_context: click.Context, option: click.Parameter, text: str) ->
 
 
 def read_inputs(texts: tuple[str, ...]) -> dict[str, Array | Path]:
-    """Values of inputs: ``sr=16000``, ``h=0,0``, ``mask=file.npy``.
+    """Parse values of inputs: ``sr=16000``, ``h=0,0``, ``mask=file.npy``.
 
     Raises:
         UsageError: a text is neither NAME=NUMBER,... nor NAME=file.npy.

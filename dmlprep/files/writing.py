@@ -81,7 +81,7 @@ class Writer:
 
 @contextlib.contextmanager
 def plain_errors(target: Path, sources: Collection[Path] = ()) -> Iterator[None]:
-    """Raise ``OutputError`` where ``target`` cannot be written, and ``InputError`` where a source cannot be read."""
+    """Raise ``OutputError`` if ``target`` cannot be written, and ``InputError`` if a source cannot be read."""
     try:
         yield
     except FileExistsError as error:

@@ -88,7 +88,7 @@ def _picture(model: ir.Model, name: str, options: PictureOptions) -> Picture:
 
 
 def _input(model: ir.Model, name: str, where: str) -> tuple[list[int], Literal["uint8", "float16", "float32"]]:
-    """The sizes of an input, and its type."""
+    """Return the sizes of an input, and its type."""
     names = [v.name or "" for v in model.graph.inputs if v.name not in model.graph.initializers]
     value = next((v for v in model.graph.inputs if v.name == name and name in names), None)
     if value is None:
@@ -105,7 +105,7 @@ def _input(model: ir.Model, name: str, where: str) -> tuple[list[int], Literal["
 
 
 def _fixed(dims: list[int | ir.SymbolicDim], where: str) -> list[int]:
-    """Sizes that are all numbers above 0; there is at least one."""
+    """Return the sizes if all are fixed."""
     if not dims or not all(isinstance(d, int) and d > 0 for d in dims):
         raise refused(where, f"its sizes are not fixed: {dims}", "pin them: [step.pin] before the frame, or --pin")
     return [int(d) for d in dims]  # type: ignore[arg-type]
@@ -113,14 +113,14 @@ def _fixed(dims: list[int | ir.SymbolicDim], where: str) -> list[int]:
 
 @dataclass(frozen=True)
 class _Resize:
-    """The app's pictures on their way to the model: their size, then resized, then the corner of what it gets."""
+    """The size of the app's pictures, their size after the resize, and the model's corner in them."""
 
     size: Size
     resized: Size
     offset: Size
 
     def check_numbers(self, batch: int, channels: int, where: str) -> None:
-        """Refuse a frame that computes more numbers than devices do at a time."""
+        """Refuse a frame with too many numbers."""
         (height, width), (high, wide) = self.size, self.resized
         numbers = batch * channels * max(height * width, high * wide)
         if numbers > MOST_NUMBERS:
@@ -128,7 +128,7 @@ class _Resize:
             raise refused(where, text, f"give sizes, or a batch, of {MOST_NUMBERS} numbers at most")
 
     def check_area(self, where: str, *, bytes_: bool) -> None:
-        """Refuse sizes for which INTER_AREA does something else than average, or, of bytes, sums too much."""
+        """Refuse sizes for which INTER_AREA does more than average, or overflows with bytes."""
         size, resized = self.size, self.resized
         if resized[0] > size[0] or resized[1] > size[1]:
             text = f"OpenCV's INTER_AREA only averages when both sides shrink: here {size} becomes {resized}"

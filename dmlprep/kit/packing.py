@@ -187,7 +187,7 @@ def _pack(request: KitRequest, files: Unchanged) -> Packed:
 
 @dataclass(frozen=True)
 class _Expected:
-    """What the reference computes on the feeds of a kit."""
+    """The feeds of a kit, and the outputs of the reference."""
 
     feeds: list[dict[str, Array]]
     outputs: list[dict[str, Array]]
@@ -203,7 +203,7 @@ class _Expected:
         return cls(feeds, outputs, reference.groups(), noise, reference.inputs)
 
     def weak(self, tolerance: Tolerance) -> dict[str, str]:
-        """The outputs that prove nothing at a tolerance, and why."""
+        """Return the outputs that prove nothing at a tolerance, with the reasons."""
         return degenerate(self.groups, self.outputs, self.noise, tolerance)
 
 
@@ -276,7 +276,7 @@ def _check_original(known: FromRecord, paths: Sequence[Path], files: Unchanged) 
 
 @dataclass(frozen=True)
 class _Candidate:
-    """A model of a kit, with its data files by their names beside it."""
+    """A model of a kit, with its data files by name."""
 
     name: str
     path: Path
@@ -295,7 +295,7 @@ class _Candidate:
     def packed(
         self, kit: ZipWriter, files: Unchanged, folder: str, bounds: _Bounds, weak: dict[str, str]
     ) -> KitCandidate:
-        """Put its files into a folder of the kit; what the manifest says of it."""
+        """Put its files into a folder of the kit, and return its row of the manifest."""
         name, *data = _model(kit, files, self.path, self.data, folder)
         model = KitModel(self.path.name, name, data, holds_fp16(self.model))
         return KitCandidate(self.name, model, bounds, weak)
