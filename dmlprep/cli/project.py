@@ -56,8 +56,8 @@ def completed(project: Project | None, model: Path, options: dict[str, Any], *, 
     context = click.get_current_context()
     theirs = {name: value for name, value in projects.file_options(project, model).items() if name in options}
     chosen = {
-        name: value
-        for name, value in options.items()
+        name: options[name]
+        for name in theirs
         if OPTIONS[name].kind is dict or context.get_parameter_source(name) is not ParameterSource.DEFAULT
     }
     both, text = projects.completed(theirs, chosen)
