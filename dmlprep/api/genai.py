@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Unpack
+from typing import TYPE_CHECKING, Literal, Unpack
 
 from dmlprep.options import Adapter, AdapterKeywords
 from dmlprep.record import RunRecord
@@ -69,7 +69,7 @@ def genai_prepare(
     precision: Literal["fp16", "int4"] = "fp16",
     recipe: str | Path = "",
     target: str = "",
-    settings: Mapping[str, Any] | None = None,
+    settings: Mapping[str, object] | None = None,
     device_index: int | None = None,
     graph_capture: bool | None = None,
     fallback: Literal["", "cpu"] = "",

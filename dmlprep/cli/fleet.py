@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -155,7 +155,7 @@ def _show_gone(names: list[str], quiet: bool, output_format: str) -> None:
         echo_lines([*names, f"{len(names)} {'job' if len(names) == 1 else 'jobs'} that FILE no longer names"])
 
 
-def _as_json(job: Job) -> dict[str, Any]:
+def _as_json(job: Job) -> dict[str, object]:
     return {
         "name": job.name,
         "model": job.shown,

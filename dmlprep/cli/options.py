@@ -115,11 +115,11 @@ def _read_pins(context: click.Context, option: click.Parameter, values: tuple[st
     return read_pins(values)
 
 
-def _read_settings(context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> dict[str, Any]:
+def _read_settings(context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> dict[str, object]:
     return read_settings(values) if values else {}
 
 
-_READ: dict[str, Callable[..., Any]] = {"pins": _read_pins, "settings": _read_settings}
+_READ: dict[str, Callable[..., object]] = {"pins": _read_pins, "settings": _read_settings}
 _DEFAULTS = PrepareOptions()
 
 

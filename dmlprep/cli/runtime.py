@@ -147,7 +147,7 @@ def status(again: bool, packages: bool, gpu: str | None, quiet: bool, output_for
         raise CheckNotRun("no release passes its self-test", where=str(found.folder), code="DP804")
 
 
-def _vulkan_json(found: Runtime) -> dict[str, Any]:
+def _vulkan_json(found: Runtime) -> dict[str, object]:
     names = ("number", "name", "vendor", "ids", "kind", "driver", "vulkan", "memory")
     gpus = [{name: getattr(gpu, name) for name in names} for gpu in found.gpus.gpus]
     return {"gpus": gpus, "problems": list(found.gpus.problems), "fix": found.gpus.fix}

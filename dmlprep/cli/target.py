@@ -51,7 +51,7 @@ def list_(quiet: bool, output_format: str) -> int:
     return 0
 
 
-def _facts(target: Target) -> dict[str, Any]:
+def _facts(target: Target) -> dict[str, object]:
     return {
         "name": target.name,
         "title": target.title,

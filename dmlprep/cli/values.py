@@ -49,9 +49,9 @@ def _number(text: str, kind: Callable[[str], N]) -> N | None:
         return None
 
 
-def read_limits(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> dict[str, Any]:
+def read_limits(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> dict[str, object]:
     """Arguments of ``api.limits``, which checks the ranges, from texts of the form ``NAME=N``."""
-    limits: dict[str, Any] = {}
+    limits: dict[str, object] = {}
     for text in texts:
         name, _, number = text.partition("=")
         if name not in LIMITS:
