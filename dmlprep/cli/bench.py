@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from dmlprep import api
 from dmlprep.api.records import as_record
 from dmlprep.bounds import MOST_RUNS, MOST_SECONDS
 from dmlprep.cli.options import (
@@ -83,7 +84,6 @@ def command(
 
     Exit codes: 0 all of them ran; 2 bad command or input; 3 one did not run, or there is no such device.
     """
-    from dmlprep import api
     from dmlprep.files import check_output
 
     if html is not None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from dmlprep import api
 from dmlprep.api.records import as_record, write_record
 from dmlprep.cli.options import (
     ADAPTER,
@@ -92,7 +93,6 @@ def command(
 
     Exit codes: 0 they agree; 1 a node was found; 2 bad input; 3 it could not run.
     """
-    from dmlprep import api
     from dmlprep.files import check_output
 
     told = unheard if quiet else progress_line

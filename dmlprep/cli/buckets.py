@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from dmlprep import api
 from dmlprep.bounds import MOST_BUCKETS, MOST_SIZE
 from dmlprep.cli.options import format_option, quiet_option
 from dmlprep.cli.output import echo, print_json
@@ -64,8 +65,6 @@ def command(
 
     Exit codes: 0 found; 2 bad log, or no 64 buckets pad so little.
     """
-    from dmlprep import api
-
     sizes = api.read_sizes(log, dims=dims)
     found = api.cover_sizes(sizes, waste=waste, count=count, multiple=multiple)
     options = [",".join(f"{n}={s}" for n, s in zip(sizes.names, one.sizes, strict=True)) for one in found.buckets]

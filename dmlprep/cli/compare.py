@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from dmlprep import api
 from dmlprep.bounds import MOST_FEEDS
 from dmlprep.cli.options import (
     ADAPTER,
@@ -82,8 +83,6 @@ def command(
     Exit codes: 0 within the tolerance; 1 not; 2 bad input; 3 the comparison could not run, or
     these inputs prove nothing.
     """
-    from dmlprep import api
-
     verdict = api.compare(reference, candidate, sizes=read_sizes(sizes), measures=read_measures(measures), **options)
     show_verdict(verdict, output_format, quiet=quiet)
     return verdict.exit_code

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import click
 
+from dmlprep import api
 from dmlprep.bounds import MOST_FEEDS, MOST_VALUE
 from dmlprep.cli.options import format_option, quiet_option, sizes_option
 from dmlprep.cli.output import echo, print_json
@@ -96,7 +97,6 @@ def command(
 
     Exit codes: 0 written; 2 bad input, or a package is missing; 3 no value can be made up for another input.
     """
-    from dmlprep import api
     from dmlprep.api.types import Pictures
 
     pictures = Pictures(cast(Any, layout or ""), mean, deviation, scale, cast(Any, colour), cast(Any, fit))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from dmlprep import api
 from dmlprep.api.projects import job_memory
 from dmlprep.cli.options import format_option, quiet_option
 from dmlprep.cli.output import echo, echo_commands, echo_lines, print_json, print_json_text
@@ -79,7 +80,6 @@ def command(
     Exit codes: the worst of all jobs, in this order: 70 a bug; 2 bad command, recipe or input; 1 a model was refused
     or its parity failed; 3 a required check could not run; 0 good. 130 after Ctrl-C: the next run continues.
     """
-    from dmlprep import api
     from dmlprep.cli.fleet_progress import FleetProgress
 
     if prune and (only or shard):

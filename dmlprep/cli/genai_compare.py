@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from dmlprep import api
 from dmlprep.cli.options import ADAPTER, format_option, prepare_options, quiet_option, time_limit_option
 from dmlprep.cli.output import print_json, progress_line, unheard
 
@@ -71,8 +72,6 @@ def command(original: Path, prepared: Path, quiet: bool, output_format: str, **o
     Exit codes: 0 within the bounds; 1 not; 2 bad input; 3 it could not run, or these tokens
     prove nothing.
     """
-    from dmlprep import api
-
     told = unheard if quiet else progress_line
     proof = api.genai_compare(original, prepared, progress=told, **options)
     told(1.0, "done")

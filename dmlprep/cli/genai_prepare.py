@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
+from dmlprep import api
 from dmlprep.bounds import MOST_ADAPTERS
 from dmlprep.cli.completing import recipes, targets
 from dmlprep.cli.options import format_option, prepare_options, quiet_option, time_limit_option
@@ -110,7 +111,6 @@ def command(
     Exit codes: 0 written and proved; 1 a model was refused, or the builder or the proof failed; 2 bad command, recipe
     or folder; 3 the proof could not run. With 1, 2 and 3 nothing is written.
     """
-    from dmlprep import api
     from dmlprep.cli.console import ProgressObserver
     from dmlprep.files import check_output
     from dmlprep.record.hints import command_line

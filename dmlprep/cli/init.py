@@ -8,6 +8,7 @@ from typing import Literal, get_args
 
 import click
 
+from dmlprep import api
 from dmlprep.bounds import MOST_SIZE
 from dmlprep.cli.options import given_models, quiet_option
 from dmlprep.cli.output import echo, echo_page, print_error
@@ -54,8 +55,6 @@ def command(
 
     Exit codes: 0 written; 2 no model, or one that cannot be read (without MODEL, the others are written).
     """
-    from dmlprep import api
-
     asking = not yes and sys.stdin.isatty()
     begun = api.init_project(
         *given_models(models), out=out, results=results, ask=_ask_size if asking else None, force=force

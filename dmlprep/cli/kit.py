@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from dmlprep import api
 from dmlprep.bounds import MOST_FEEDS, MOST_RUNS
 from dmlprep.cli.groups import PackGroup
 from dmlprep.cli.options import (
@@ -102,7 +103,6 @@ def pack(
 
     Exit codes: 0 written; 1 the model cannot be packed; 2 bad input; 3 the reference does not run.
     """
-    from dmlprep import api
     from dmlprep.errors import UsageError
     from dmlprep.record.sizes import bytes_text
 
@@ -162,7 +162,6 @@ def choose(result: Path, out: Path | None, quiet: bool, output_format: str, **op
     Exit codes: 0 one was chosen; 1 none computes what it should; 2 damaged, edited, not signed though --key asks for
     it, or of another kit; 3 none ran, or the inputs prove nothing.
     """
-    from dmlprep import api
     from dmlprep.cli.tune import show_found
 
     found = api.choose_kit(result, out=out, **options)
@@ -197,8 +196,6 @@ def verify(result: Path, require_dml: bool, quiet: bool, output_format: str, **o
     Exit codes: 0 within the tolerance; 1 not, or the model does not run there; 2 damaged, edited, not signed though
     --key asks for it, or of another kit or model; 3 it did not run on DirectML, or the inputs prove nothing.
     """
-    from dmlprep import api
-
     verdict, merged = api.verify_kit(result, **options)
     show_verdict(verdict, output_format, quiet=quiet)
     if merged is not None and output_format == "text" and not quiet:

@@ -14,6 +14,7 @@ from typing import Any, NoReturn, TextIO
 
 import click
 
+from dmlprep import api
 from dmlprep._version import __version__
 from dmlprep.cli.output import echo_page, print_error, print_usage, say
 from dmlprep.cli.stopping import STOPPED, Stopping, exit_code
@@ -107,8 +108,6 @@ def cli(ctx: click.Context, debug: bool, limits: dict[str, Any]) -> None:
     130 after Ctrl-C, 143 after SIGTERM.
     """
     if limits:
-        from dmlprep import api
-
         ctx.with_resource(api.limits(**limits))
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from dmlprep import api
 from dmlprep._version import __version__
 from dmlprep.cli.groups import PackGroup
 from dmlprep.cli.options import format_option, quiet_option
@@ -52,8 +53,6 @@ def pack(run: Path, out: Path, language: str, quiet: bool, output_format: str, *
 
     Exit codes: 0 written; 1 the run failed; 2 bad input; 3 nothing proved the model on DirectML.
     """
-    from dmlprep import api
-
     told = unheard if quiet else progress_line
     made = api.package_model(run, out=out, language=language, progress=told, **options)
     told(1.0, "done")
@@ -94,8 +93,6 @@ def verify(folder: Path, key: Path | None, quiet: bool, output_format: str) -> i
     Exit codes: 0 all are as they were made; 2 one is missing or changed, or not signed though --key asks for it, and
     the error names it; 3 another version of dmlprep wrote the loader, so that nothing compared it.
     """
-    from dmlprep import api
-
     found = api.verify_package(folder, key=key)
     if output_format == "json":
         said = {
@@ -145,8 +142,6 @@ def nupkg(folder: Path, out: Path, quiet: bool, output_format: str, **options: A
 
     Exit codes: 0 written; 2 the package is damaged, or of another language, or the file cannot be written.
     """
-    from dmlprep import api
-
     made = api.write_nupkg(folder, out=out, **options)
     if output_format == "json":
         print_json({"path": str(made.path), "contract": made.contract})

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from dmlprep import api
 from dmlprep.cli.options import RECIPE, format_option, prepare_options, quiet_option
 from dmlprep.cli.output import echo, echo_lines, print_json
 from dmlprep.cli.project import completed, project_options, the_project
@@ -41,8 +42,6 @@ def command(
     copies. The steps run in memory; nothing is written or proved, and the model itself is not run. Exit code 1 where
     a step refuses the model.
     """
-    from dmlprep import api
-
     if model is None:
         _show_recipe(api.plan(**options), output_format, quiet=quiet)
         return 0

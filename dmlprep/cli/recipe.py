@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from dmlprep import api
 from dmlprep.cli.completing import recipes
 from dmlprep.cli.options import format_option, quiet_option
 from dmlprep.cli.output import echo, echo_lines, echo_page, print_json
@@ -23,8 +24,6 @@ def command() -> None:
 @format_option("text", "json")
 def list_(quiet: bool, output_format: str) -> int:
     """List the built-in recipes."""
-    from dmlprep import api
-
     rows = api.list_recipes()
     if output_format == "json":
         print_json({name: {"doc": recipe.doc, "steps": list(recipe.step)} for name, recipe in rows.items()})
@@ -55,8 +54,6 @@ def show(name: str, out: Path | None, force: bool, quiet: bool) -> int:
     \b
     dmlprep recipe show @vision-fp16 -o mine.toml
     """
-    from dmlprep import api
-
     text = api.recipe_text(name)
     if out is None:
         echo_page(text)
@@ -80,8 +77,6 @@ def validate(names: tuple[str, ...], quiet: bool, output_format: str) -> int:
 
     Their steps, fields, and the types of these. Stops at the first that is wrong.
     """
-    from dmlprep import api
-
     plans = {name: api.validate_recipe(name) for name in names}
     if output_format == "json":
         print_json({name: {"steps": [s.name for s in p.steps], "target": p.target.name} for name, p in plans.items()})

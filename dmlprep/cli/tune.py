@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from dmlprep import api
 from dmlprep.bounds import MOST_SECONDS
 from dmlprep.cli.options import DEVICE, METRIC, format_option, prepare_options, quiet_option
 from dmlprep.cli.output import echo, print_json, say
@@ -98,7 +99,6 @@ def command(
     Exit codes: 0 found and proved (with --offline: found); 1 no candidate is good; 2 bad command, recipe or input;
     3 a required check could not run, or its inputs prove nothing.
     """
-    from dmlprep import api
     from dmlprep.cli.console import ProgressObserver
 
     with ProgressObserver(quiet) as observer:

@@ -37,7 +37,7 @@ _FORMS = {
 }
 
 LIMITS = ("made_bytes", "made_nodes", "folded_elements", "run_bytes", "run_seconds", "onnx_bytes", "onnx_seconds")
-"""Arguments of ``api.limits``, which is imported only where one is set."""
+"""Arguments of ``api.limits``."""
 
 N = TypeVar("N", int, float)
 
