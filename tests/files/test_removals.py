@@ -71,8 +71,8 @@ REASONS = {
         "before that run"
     ),
     # what commands write
-    "model/saving.py:Writer.__exit__": "the temporary file that open made (mode x) under the random name of this run",
-    "model/saving.py:Writer.commit": (
+    "files/writing.py:Writer.__exit__": "the temporary file that open made (mode x) under the random name of this run",
+    "files/writing.py:Writer.commit": (
         f"the user named the file, and force allows to replace it; several files: {_BY_EXCHANGE}"
     ),
     "package/packing.py:_check_out": "recover: puts back only where nothing is",
