@@ -170,6 +170,8 @@ def test_no_colour_comes_into_the_text(prepared: RunRecord, monkeypatch: pytest.
 
 def test_a_record_and_its_files_are_written(prepared: RunRecord, tmp_path: Path) -> None:
     dmlprep.write_record(prepared, tmp_path / "again.json")
+    with pytest.raises(OutputError, match="the file exists"):
+        dmlprep.write_record(prepared, tmp_path / "again.json", force=False)
     assert RunRecord.read(tmp_path / "again.json") == RunRecord.read(tmp_path / "out" / "run.json")
     dmlprep.write_depfile(prepared, tmp_path / "model.d")
     assert CNN.name in (tmp_path / "model.d").read_text(encoding="utf-8")
