@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from dmlprep.processes.child import Child
 from dmlprep.runtime import session
-from dmlprep.runtime.child import Child
 
 __all__ = ["kept_workers", "own_workers"]
 

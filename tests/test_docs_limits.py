@@ -14,11 +14,11 @@ from dmlprep.engines import onnxsim, reading, tokenizers
 from dmlprep.files.given import DOCUMENT_BYTES, MAX_DEPTH
 from dmlprep.model import budget
 from dmlprep.passes.simplify import SimplifyOptions
+from dmlprep.processes.allowance import PROCESSORS, allowance
+from dmlprep.processes.limits import SHARE
 from dmlprep.recipe import ParitySettings
 from dmlprep.recipe.recipe import RECIPE_BYTES
 from dmlprep.runtime import SessionOptions
-from dmlprep.runtime.allowance import PROCESSORS, allowance
-from dmlprep.runtime.offsite.limits import SHARE
 
 PAGE = Path(__file__).parents[1] / "docs" / "foreign-models.md"
 

@@ -30,9 +30,9 @@ ALLOWED = {
     "model/opening.py": "protobuf's parser",
     "parity/feedfiles.py": "numpy",
     "passes/catalog.py": "msgspec",
-    "runtime/failure.py": "ONNX Runtime: shows the name of an HRESULT where the text has none",
+    "processes/failure.py": "ONNX Runtime: shows the name of an HRESULT where the text has none",
     "runtime/linux/apt.py": "apt's configuration",
-    "runtime/offsite/limits.py": "the user's variable DMLPREP_MEMORY_LIMIT",
+    "processes/limits.py": "the user's variable DMLPREP_MEMORY_LIMIT",
     "runtime/offsite/loader.py": "the file of a package's digest",
     "runtime/ort_messages.py": "ONNX Runtime",
     # Texts for people that are made shorter for people.

@@ -21,8 +21,8 @@ from dmlprep.engines.onnxruntime_genai import PACKAGES
 from dmlprep.errors import InputError, ToolFailed, UsageError
 from dmlprep.files import Unfit, explain, parse_json, read_text
 from dmlprep.files.run_folder import temporary_folder
+from dmlprep.processes.tools import run_tool
 from dmlprep.runtime.environment import python
-from dmlprep.runtime.tools import run_tool
 
 __all__ = ["Builder", "build", "check_source", "find_builder"]
 

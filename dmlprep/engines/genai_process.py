@@ -2,7 +2,7 @@
 
     python -P genai_process.py
 
-Run as a file: nothing of dmlprep is imported. It speaks the lines of ``runtime/wire.py``.
+Run as a file: nothing of dmlprep is imported. It speaks the lines of ``processes/wire.py``.
 """
 
 from __future__ import annotations

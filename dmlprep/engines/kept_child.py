@@ -7,8 +7,8 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-from dmlprep.runtime.child import Child
-from dmlprep.runtime.failure import FULL, disk_full
+from dmlprep.processes.child import Child
+from dmlprep.processes.failure import FULL, disk_full
 
 __all__ = ["KeptChild", "hand_over"]
 

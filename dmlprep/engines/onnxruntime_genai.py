@@ -1,6 +1,6 @@
 """onnxruntime-genai: what it writes with a folder, greedily. In a child process, ``genai_process.py``: it is an extra.
 
-The process has limits of time and memory, and speaks the lines of ``runtime/wire.py``. It sends nothing anywhere:
+The process has limits of time and memory, and speaks the lines of ``processes/wire.py``. It sends nothing anywhere:
 onnxruntime-genai's telemetry is off in it.
 """
 
@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Literal
 
 from dmlprep.errors import CheckNotRun
-from dmlprep.runtime.child import Child
+from dmlprep.processes.child import Child
+from dmlprep.processes.failure import failure
+from dmlprep.processes.starting import allowed_memory
 from dmlprep.runtime.environment import installed_versions, python
-from dmlprep.runtime.failure import failure
-from dmlprep.runtime.starting import allowed_memory
 
 __all__ = ["PACKAGES", "generate", "missing"]
 

@@ -15,8 +15,8 @@ from google.protobuf.message import DecodeError
 from dmlprep.engines.kept_child import KeptChild, hand_over
 from dmlprep.errors import InputError, ModelRefused
 from dmlprep.model.bounds import check_bounds
-from dmlprep.runtime.failure import SessionFailure
-from dmlprep.runtime.starting import allowed_memory
+from dmlprep.processes.failure import SessionFailure
+from dmlprep.processes.starting import allowed_memory
 
 __all__ = ["MEMORY", "MEMORY_A_BYTE", "SKIPPED", "end", "simplify"]
 

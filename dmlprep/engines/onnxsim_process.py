@@ -5,7 +5,7 @@
 Run as a file: nothing of dmlprep, and of onnxsim only the extension module, so that it is ready after some 50 ms.
 Importing onnxsim whole takes a second, for quantisers and exporters that nobody asks for here. ``onnxsim.simplify`` is
 a call of the same function after choices that are made here alike; where the release is another than the one that this
-was written for, the package itself is called. It speaks the lines of ``runtime/wire.py``.
+was written for, the package itself is called. It speaks the lines of ``processes/wire.py``.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     python -P reader_process.py
 
 Run as a file: nothing of dmlprep, and each library only when a file needs it. It speaks the lines of
-``runtime/wire.py``. Arrays go back as raw elements in a file. The size of what a file would become follows from its
+``processes/wire.py``. Arrays go back as raw elements in a file. The size of what a file would become follows from its
 header; a file that would become more than the request allows is answered with ``large``, and nothing is decoded.
 """
 

@@ -15,9 +15,9 @@ from dmlprep.engines.extras import not_installed, require
 from dmlprep.engines.kept_child import KeptChild, hand_over
 from dmlprep.errors import InputError, UsageError
 from dmlprep.files import Unfit, check_plain, unreadable
-from dmlprep.runtime.failure import FULL, SessionFailure, disk_full
-from dmlprep.runtime.starting import allowed_memory
-from dmlprep.runtime.wire import read_tensor
+from dmlprep.processes.failure import FULL, SessionFailure, disk_full
+from dmlprep.processes.starting import allowed_memory
+from dmlprep.processes.wire import read_tensor
 
 __all__ = ["MEMORY", "SECONDS", "Reading", "end", "taken", "too_large"]
 

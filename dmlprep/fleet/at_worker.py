@@ -18,7 +18,7 @@ from dmlprep.fleet.keys import Keys, key_of, versions_here
 from dmlprep.fleet.local import LocalEngine
 from dmlprep.fleet.needs import Room
 from dmlprep.fleet.places import Place
-from dmlprep.runtime.starting import allowed_memory
+from dmlprep.processes.starting import allowed_memory
 
 __all__ = ["Gate", "Host", "other_versions", "run_task"]
 

@@ -17,9 +17,9 @@ from dmlprep.errors import CheckNotRun, InternalError
 from dmlprep.files.run_folder import sweep
 from dmlprep.fleet.engine import Ended, Event, Progress, Started, Task
 from dmlprep.fleet.needs import Room
-from dmlprep.runtime.offsite.limits import VARIABLE, MemoryLimit
-from dmlprep.runtime.starting import Started as Process
-from dmlprep.runtime.starting import module_command, start
+from dmlprep.processes.limits import VARIABLE, MemoryLimit
+from dmlprep.processes.starting import Started as Process
+from dmlprep.processes.starting import module_command, start
 
 __all__ = ["LocalEngine"]
 

@@ -43,12 +43,9 @@ __all__ = ["KitRequest", "Packed", "pack"]
 _TRAVELS = (
     "arrays",
     "bounds",
-    *(
-        f"runtime/offsite/{name}"
-        for name in ("__init__", "device", "dxgi", "integrity", "keys", "limits", "main", "work")
-    ),
-    *("runtime/hresult", "runtime/memory", "runtime/ortoptions"),
-    *("files/locks", "files/replacing", "processes/process"),
+    *(f"runtime/offsite/{name}" for name in ("__init__", "device", "dxgi", "integrity", "keys", "main", "work")),
+    *("files/locks", "files/replacing", "runtime/ortoptions"),
+    *("processes/hresult", "processes/limits", "processes/memory", "processes/process"),
     *("metrics/comparison", "metrics/measure", "metrics/rows", "metrics/steep"),
     *("record/output_metrics", "record/printable", "record/shares"),
 )

@@ -51,7 +51,7 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         folded_elements: elements that one look at the model computes to know its shapes.
         run_bytes: bytes of memory that a session of the model may hold, and
         run_seconds: seconds of processor time that one load or run may take; by default what follows from the size of
-            its files and inputs (``runtime.allowance``).
+            its files and inputs (``processes.allowance``).
     """
 
     made_bytes: Count | None = None

@@ -15,7 +15,7 @@ _PYTHON = {
     "dmlprep_buckets.py": "runtime/offsite/buckets",
     "dmlprep_device.py": "runtime/offsite/device",
     "dmlprep_dxgi.py": "runtime/offsite/dxgi",
-    "dmlprep_hresult.py": "runtime/hresult",
+    "dmlprep_hresult.py": "processes/hresult",
     "dmlprep_ortoptions.py": "runtime/ortoptions",
     "sample.py": "runtime/offsite/sample",
 }

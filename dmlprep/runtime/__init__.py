@@ -5,9 +5,9 @@
 what it can run on.
 """
 
+from dmlprep.processes.failure import FailureKind, SessionFailure
 from dmlprep.runtime.adapters import Adapter, adapters, choose_adapter, choose_gpu, gpus
 from dmlprep.runtime.dml import another_release, dml_host, dml_status, open_dml, release_for
-from dmlprep.runtime.failure import FailureKind, SessionFailure
 from dmlprep.runtime.served import Session, SessionHost
 from dmlprep.runtime.session import cpu_host, open_cpu, open_evaluator
 from dmlprep.runtime.types import (

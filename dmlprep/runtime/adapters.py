@@ -41,7 +41,7 @@ def adapters() -> tuple[Adapter, ...]:
 
 
 def _of_the_runtime() -> tuple[tuple[Adapter, ...], str]:
-    from dmlprep.runtime.failure import SessionFailure
+    from dmlprep.processes.failure import SessionFailure
     from dmlprep.runtime.linux import sandbox
     from dmlprep.runtime.linux.host import linux_host
     from dmlprep.runtime.linux.install import missing_piece

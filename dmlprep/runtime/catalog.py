@@ -11,7 +11,7 @@ import sys
 from importlib.util import find_spec
 
 from dmlprep.files import parse_json
-from dmlprep.runtime.tools import run_tool
+from dmlprep.processes.tools import run_tool
 
 __all__ = ["catalog_lines"]
 

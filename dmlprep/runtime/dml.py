@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from dmlprep.errors import CheckNotRun, DmlprepError
 from dmlprep.files import remove_tree
+from dmlprep.processes.child import Child
+from dmlprep.processes.failure import SessionFailure
 from dmlprep.record import DeviceInfo
-from dmlprep.runtime.child import Child
-from dmlprep.runtime.failure import SessionFailure
 from dmlprep.runtime.selftest import failures_text, self_test
 from dmlprep.runtime.served import Session, SessionHost
 from dmlprep.runtime.session import open_on, python_worker

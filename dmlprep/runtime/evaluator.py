@@ -15,8 +15,9 @@ import numpy as np
 import onnx
 
 from dmlprep.model import protos
+from dmlprep.processes.wire import read_tensor
 from dmlprep.runtime.serving import Refused, Worker
-from dmlprep.runtime.wire import dims_to_fields, read_tensor
+from dmlprep.runtime.wire import dims_to_fields
 
 __all__ = ["EvaluatorWorker"]
 

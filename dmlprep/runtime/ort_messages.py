@@ -1,6 +1,6 @@
 """What ONNX Runtime says in words alone: its errors have a kind and a text, and no field for these facts.
 
-The texts are those of ONNX Runtime 1.24 to 1.30. HRESULTs in them are read by ``runtime.hresult``.
+The texts are those of ONNX Runtime 1.24 to 1.30. HRESULTs in them are read by ``processes.hresult``.
 """
 
 from __future__ import annotations

@@ -17,8 +17,8 @@ from typing import Any, Literal
 import numpy as np
 
 from dmlprep.files.run_folder import temporary_folder
-from dmlprep.runtime.failure import SessionFailure
-from dmlprep.runtime.hresult import diagnose
+from dmlprep.processes.failure import SessionFailure
+from dmlprep.processes.hresult import diagnose
 from dmlprep.runtime.served import SessionHost
 from dmlprep.runtime.types import Fp16Traits, SessionOptions
 

@@ -17,13 +17,15 @@ import numpy as np
 from dmlprep.errors import CheckNotRun, UsageError
 from dmlprep.files import parse_json
 from dmlprep.files.run_folder import run_folder
+from dmlprep.model.budget import in_force
+from dmlprep.processes.allowance import PROCESSORS, Allowance, allowance
+from dmlprep.processes.child import Child, interrupted
+from dmlprep.processes.failure import FULL, SessionFailure, disk_full, failure
+from dmlprep.processes.results import machine_memory, read_result
+from dmlprep.processes.wire import read_tensor, write_tensor
 from dmlprep.record import DeviceInfo
-from dmlprep.runtime.allowance import PROCESSORS, Allowance, allowance
-from dmlprep.runtime.child import Child, interrupted
-from dmlprep.runtime.failure import FULL, SessionFailure, disk_full, failure
-from dmlprep.runtime.results import machine_memory, read_result
 from dmlprep.runtime.types import Kept, MemoryUse, NodePlacement, NodeTiming, RunValue, SessionOptions, ValueInfo
-from dmlprep.runtime.wire import FEEDS, RESULTS, dims_from_fields, dims_to_fields, read_tensor, write_tensor
+from dmlprep.runtime.wire import FEEDS, RESULTS, dims_from_fields, dims_to_fields
 
 __all__ = ["Session", "SessionHost", "parse_profile"]
 
@@ -236,7 +238,10 @@ def _seconds(row: Sequence[str]) -> float:
 
 def _allowed(options: SessionOptions, fed: int = 0) -> Allowance | None:
     """What a request may take, by the size of the model and of what it is fed."""
-    return None if options.model_bytes is None else allowance(options.model_bytes + fed)
+    if options.model_bytes is None:
+        return None
+    limits = in_force()
+    return allowance(options.model_bytes + fed, limits.run_bytes, limits.run_seconds)
 
 
 def _facts(answer: list[list[str]]) -> dict[str, str]:

@@ -19,13 +19,14 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from dmlprep.processes.confinement import confine
+from dmlprep.processes.hresult import error_text
+from dmlprep.processes.memory import peak_memory
 from dmlprep.processes.process import no_crash_dialog
-from dmlprep.runtime.hresult import error_text
-from dmlprep.runtime.memory import peak_memory
+from dmlprep.processes.wire import decode, encode, numpy_dtype, read_tensor
 from dmlprep.runtime.ortoptions import adapter_number, choose_device, providers, session_settings
 from dmlprep.runtime.stepping import Held
 from dmlprep.runtime.types import DATA_FOLDER
-from dmlprep.runtime.wire import RESULTS, decode, dims_to_fields, encode, numpy_dtype, read_tensor
+from dmlprep.runtime.wire import RESULTS, dims_to_fields
 
 __all__ = ["Refused", "Worker", "answers", "serve"]
 
@@ -312,7 +313,7 @@ class Worker:
                     if size:
                         out.write((ctypes.c_uint8 * size).from_address(result.data_ptr()))
         else:
-            from dmlprep.runtime.wire import write_tensor
+            from dmlprep.processes.wire import write_tensor
 
             array = np.asarray(result)
             kind = "string" if array.dtype.kind in "OUST" else array.dtype.name

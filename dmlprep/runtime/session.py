@@ -9,8 +9,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from dmlprep.errors import CheckNotRun, InputError
+from dmlprep.processes.child import Child
 from dmlprep.record import DeviceInfo
-from dmlprep.runtime.child import Child
 from dmlprep.runtime.environment import install_line, python
 from dmlprep.runtime.served import Session, SessionHost
 from dmlprep.runtime.types import DATA_FOLDER, SessionOptions

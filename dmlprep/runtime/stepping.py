@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from dmlprep.processes.wire import numpy_dtype
 from dmlprep.runtime.types import Kept
-from dmlprep.runtime.wire import numpy_dtype
 
 __all__ = ["Held"]
 

@@ -21,9 +21,9 @@ import numpy as np
 from onnx import TensorProto, helper, numpy_helper, save
 
 from dmlprep.fleet import memory_needed, model_bytes
+from dmlprep.processes.memory import Family
 from dmlprep.record.documents import toml_key
 from dmlprep.runtime import dml_status
-from dmlprep.runtime.memory import Family
 from tests.fixtures_index import FOLDER, fixture
 
 GOOD = (

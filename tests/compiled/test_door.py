@@ -18,7 +18,7 @@ from dmlprep.compiled import calls, door
 from dmlprep.compiled.door import Limits, limited
 from dmlprep.errors import CheckNotRun, ToolFailed
 from fixtures.crashing import MODELS, calls_twice
-from tests.processes import gone_within, is_filtered
+from tests.living import gone_within, is_filtered
 from tests.system import not_on_windows
 
 MIB = 1 << 20

@@ -14,8 +14,8 @@ import pytest
 
 from dmlprep.engines import kept_child, onnxsim, onnxsim_process
 from dmlprep.errors import ModelRefused, OutputError
-from dmlprep.runtime.child import Child
-from tests.processes import alive, gone_within, is_filtered
+from dmlprep.processes.child import Child
+from tests.living import alive, gone_within, is_filtered
 
 TEXT = """<ir_version: 8, opset_import: ["" : 17]>
 g (float[2, 3] x) => (float[2, 3] y) { a = Identity (x) y = Relu (a) }"""

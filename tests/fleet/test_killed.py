@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.fleet.conftest import Fleet
-from tests.processes import gone_within
+from tests.living import gone_within
 from tests.system import break_off
 
 _ROOT = Path(__file__).parents[2]
@@ -22,7 +22,7 @@ from dmlprep.cli.stopping import Stopping
 from dmlprep.files.run_folder import end_run
 from dmlprep.fleet import FleetObserver, FleetRequest, LocalEngine, jobs_of, read_fleet, run_fleet
 from dmlprep.fleet.needs import Room
-from dmlprep.runtime.starting import file_command
+from dmlprep.processes.starting import file_command
 
 class Observer(FleetObserver):
     def job_progress(self, name, text):

@@ -10,8 +10,8 @@ import pytest
 
 from dmlprep.fleet import Ended, LocalEngine, Progress, Started, Task
 from dmlprep.fleet.needs import Room
-from dmlprep.runtime.starting import file_command
-from tests.processes import alive, gone_within
+from dmlprep.processes.starting import file_command
+from tests.living import alive, gone_within
 
 _GIB = 1 << 30
 

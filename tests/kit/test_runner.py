@@ -22,7 +22,7 @@ from dmlprep.runtime.offsite import device, dxgi, integrity
 from dmlprep.runtime.offsite import main as runner
 from tests.hostile_names import nothing_acts
 from tests.kit.box import CPU, run_kit, stand_in
-from tests.processes import alive, gone_within
+from tests.living import alive, gone_within
 from tests.system import WINDOWS, break_off, not_on_windows
 
 

@@ -11,8 +11,8 @@ import pytest
 from onnx import parser
 
 from dmlprep.files.staging import PREFIX
+from dmlprep.processes.child import Child
 from dmlprep.runtime import session
-from dmlprep.runtime.child import Child
 from tests.in_process import Run
 
 # A worker that is ours but for ONNX Runtime, which fails on what a run has made. Wine keeps a process that really

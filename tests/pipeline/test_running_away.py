@@ -13,8 +13,8 @@ import dmlprep
 from dmlprep import api
 from dmlprep.errors import UsageError
 from dmlprep.parity import Reference
+from dmlprep.processes.allowance import allowance
 from dmlprep.runtime import SessionFailure, SessionOptions, open_cpu
-from dmlprep.runtime.allowance import allowance
 from fixtures import running_away
 from tests.fixtures_index import fixture
 from tests.in_process import Run

@@ -15,7 +15,7 @@ from onnx import TensorProto, helper
 
 from dmlprep.errors import OutputError
 from dmlprep.runtime import NodePlacement, SessionFailure, SessionOptions, ValueInfo, cpu_host, open_cpu
-from tests.processes import gone_within
+from tests.living import gone_within
 from tests.runtime.conftest import save
 
 ONES = np.ones((2, 3), np.float32)

@@ -23,7 +23,7 @@ from dmlprep.runtime import (
     open_cpu,
     open_dml,
 )
-from tests.processes import gone_within
+from tests.living import gone_within
 from tests.runtime.conftest import save
 
 pytestmark = pytest.mark.dml

@@ -15,12 +15,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dmlprep.processes.child import Child
 from dmlprep.record import DeviceInfo
 from dmlprep.runtime import SessionFailure, SessionHost, SessionOptions
-from dmlprep.runtime.child import Child
 from dmlprep.runtime.linux import lending, sandbox, shaders, staging
 from dmlprep.runtime.linux.layout import Layout
-from tests.processes import gone_within
+from tests.living import gone_within
 from tests.runtime import as_user, breaking_out
 from tests.system import needs_links, not_on_windows
 

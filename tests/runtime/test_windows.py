@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from dmlprep.errors import CheckNotRun
+from dmlprep.processes.wire import encode
 from dmlprep.runtime import SessionHost, dml
 from dmlprep.runtime.offsite import device, dxgi
 from dmlprep.runtime.ortoptions import config_entries, provider_options, providers, session_settings
@@ -19,7 +20,6 @@ from dmlprep.runtime.serving import Worker
 from dmlprep.runtime.session import python_worker
 from dmlprep.runtime.types import Fp16Traits, SessionOptions
 from dmlprep.runtime.windows import describe, file_version, provider_missing, session_facts
-from dmlprep.runtime.wire import encode
 
 
 class Mode(Enum):

@@ -27,7 +27,7 @@ from tests.cli.test_stopping import _start
 from tests.endless import endless
 from tests.fixtures_index import fixture
 from tests.in_process import Run
-from tests.processes import interrupted
+from tests.living import interrupted
 from tests.system import not_on_windows
 
 CNN = fixture("residual_cnn").path

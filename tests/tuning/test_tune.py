@@ -27,7 +27,7 @@ from tests.changed import added, flip, names, touch
 from tests.cli.test_stopping import _start
 from tests.fixtures_index import Fixture, fixture
 from tests.in_process import Run
-from tests.processes import interrupted
+from tests.living import interrupted
 from tests.system import not_on_windows
 from tests.tuning.models import block
 

@@ -22,12 +22,12 @@ from dmlprep.genai.proof.reference import Played
 from dmlprep.genai.proof.tokens import Tokens, texts_of
 from dmlprep.parity.candidate import open_session, software_device
 from dmlprep.parity.optimization_levels import LOWER_LEVELS, Lowered, at_some_level
+from dmlprep.processes.failure import failure
 from dmlprep.record import Check, DeviceInfo, Finding, Verdict, finding
 from dmlprep.record.aliases import Progress, SessionDevice
 from dmlprep.record.check import Measure
 from dmlprep.record.generation import GenaiCheck, GreedyText
 from dmlprep.runtime import SessionFailure, SessionOptions
-from dmlprep.runtime.failure import failure
 
 __all__ = ["Candidate", "checks_of"]
 

@@ -11,8 +11,8 @@ from dmlprep.arrays import Array
 from dmlprep.errors import CheckNotRun
 from dmlprep.genai.proof.context import Context
 from dmlprep.parity import adapt_feed
+from dmlprep.processes.failure import failure
 from dmlprep.runtime import Kept, Session, ValueInfo
-from dmlprep.runtime.failure import failure
 
 __all__ = ["MOST_BYTES", "Decoder", "Names", "fitting_tokens"]
 

@@ -16,11 +16,11 @@ from functools import cache
 from pathlib import Path
 
 from dmlprep.errors import CheckNotRun, UsageError
+from dmlprep.processes.tools import run_tool
 from dmlprep.runtime.linux import drivers, sandbox
 from dmlprep.runtime.linux.install import missing_piece
 from dmlprep.runtime.linux.layout import Layout
 from dmlprep.runtime.offsite.device import VENDORS, vendor_name
-from dmlprep.runtime.tools import run_tool
 
 __all__ = ["AUTO", "Found", "Gpu", "choose", "find", "parse"]
 

@@ -9,8 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from dmlprep.files import remove_tree
+from dmlprep.processes.child import Child
+from dmlprep.processes.starting import leashed
 from dmlprep.record import DeviceInfo
-from dmlprep.runtime.child import Child
 from dmlprep.runtime.linux import claims, lending, sandbox, shaders
 from dmlprep.runtime.linux.drivers import ICD, icd_text
 from dmlprep.runtime.linux.gpus import Gpu
@@ -18,7 +19,6 @@ from dmlprep.runtime.linux.install import WINE_ENVIRONMENT
 from dmlprep.runtime.linux.layout import Layout
 from dmlprep.runtime.linux.staging import external_files, stage
 from dmlprep.runtime.served import Session, SessionHost
-from dmlprep.runtime.starting import leashed
 from dmlprep.runtime.types import DATA_FOLDER, SessionOptions, is_software
 from dmlprep.runtime.wire import FEEDS, RESULTS
 

@@ -18,6 +18,7 @@ import msgspec
 from dmlprep.errors import CheckNotRun, OutputError, UsageError
 from dmlprep.files import remove_tree
 from dmlprep.files.outputs import file_name_problem
+from dmlprep.processes.tools import run_tool
 from dmlprep.runtime.linux import base, inventory, lending, sandbox, seen, shaders
 from dmlprep.runtime.linux.beneath import Beneath, LeadsOut
 from dmlprep.runtime.linux.claims import alone, installing
@@ -27,7 +28,6 @@ from dmlprep.runtime.linux.pins import known_digests
 from dmlprep.runtime.linux.rootfs import WINE, make_root
 from dmlprep.runtime.linux.source import Say, Source
 from dmlprep.runtime.linux.wheel import fetch_release
-from dmlprep.runtime.tools import run_tool
 
 __all__ = [
     "WINE_ENVIRONMENT",

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import IO, BinaryIO
 
 from dmlprep.errors import InputError
-from dmlprep.runtime.failure import FULL
+from dmlprep.processes.failure import FULL
 from dmlprep.runtime.linux.bounded import CHUNK, FAULTS, Budget, Forward, TooLarge, inflate
 from dmlprep.runtime.linux.pins import package_release, pin
 

@@ -18,8 +18,8 @@ from pathlib import Path
 
 from dmlprep.errors import CheckNotRun, UsageError
 from dmlprep.files.run_folder import temporary_folder
+from dmlprep.processes.tools import run_tool
 from dmlprep.runtime.linux.archive import parse_release
-from dmlprep.runtime.tools import run_tool
 
 __all__ = ["DEFAULT_KEYRING", "Expectation", "Release", "check_release", "moment", "verify_release"]
 

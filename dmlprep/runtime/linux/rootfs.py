@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from dmlprep.errors import CheckNotRun, UsageError
-from dmlprep.runtime.failure import FULL
+from dmlprep.processes.failure import FULL
 from dmlprep.runtime.linux import base, sandbox, seen
 from dmlprep.runtime.linux.apt import mirror_of_this_system
 from dmlprep.runtime.linux.archive import Archive, BadIndex, Package, Unmet, compare_versions, resolve

@@ -27,7 +27,7 @@ from typing import Any
 
 from dmlprep.processes import seccomp
 from dmlprep.processes.confinement import limits
-from dmlprep.runtime.tools import run_tool
+from dmlprep.processes.tools import run_tool
 
 __all__ = ["MOUNT_POINTS", "SCRATCH", "WORKER", "View", "becomes_worker", "command", "why_not"]
 

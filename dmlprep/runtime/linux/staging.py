@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from dmlprep.errors import InputError
-from dmlprep.runtime.failure import FULL, disk_full, failure
+from dmlprep.processes.failure import FULL, disk_full, failure
 from dmlprep.runtime.linux import sandbox
 
 __all__ = ["COPY_LIMIT", "external_files", "stage"]

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dmlprep.errors import CheckNotRun, UsageError
+from dmlprep.processes.tools import run_tool
 from dmlprep.runtime.linux.pins import package_release, pin, pinned_files
-from dmlprep.runtime.tools import run_tool
 
 __all__ = ["FIRST_WHEEL", "fetch_release", "numbers", "python_for"]
 

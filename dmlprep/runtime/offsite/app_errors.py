@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dmlprep.runtime.hresult import diagnose, error_text
+from dmlprep.processes.hresult import diagnose, error_text
 
 __all__ = [
     "AdapterMissing",

@@ -19,11 +19,11 @@ from typing import Any
 from dmlprep.bounds import MOST_ADAPTERS, MOST_RUNS, MOST_SECONDS
 from dmlprep.files.locks import clear_left, hold_new
 from dmlprep.files.replacing import rename_new, replace
-from dmlprep.processes import process
+from dmlprep.processes import limits, process
+from dmlprep.processes.memory import Family
 from dmlprep.record.printable import inert, printable, shortened
 from dmlprep.record.shares import percent
-from dmlprep.runtime.memory import Family
-from dmlprep.runtime.offsite import device, integrity, keys, limits, work
+from dmlprep.runtime.offsite import device, integrity, keys, work
 
 __all__ = ["main"]
 

@@ -21,5 +21,5 @@ def travelling(module: str, beside: str) -> bytes:
     text = (resources.files("dmlprep") / f"{module}.py").read_text(encoding="utf-8")
     if not beside.endswith("."):
         text = re.sub(rf"^from {_ROOMS} import (\w+)$", rf"import {beside}\1 as \1", text, flags=re.MULTILINE)
-    # "from dmlprep.runtime import memory" has no dot at its end, nor has the package's name there.
+    # "from dmlprep.processes import memory" has no dot at its end, nor has the package's name there.
     return re.sub(rf"\b{_ROOMS}\b(\.?)", lambda found: beside if found[1] else beside.removesuffix("."), text).encode()

@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from dmlprep.files.replacing import replace
-from dmlprep.processes import process
-from dmlprep.runtime import memory
-from dmlprep.runtime.hresult import diagnose, error_text, plain_text
+from dmlprep.processes import memory, process
+from dmlprep.processes.hresult import diagnose, error_text, plain_text
 from dmlprep.runtime.offsite import device
 from dmlprep.runtime.ortoptions import adapter_number
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dmlprep.runtime.results import open_result, read_result
-from dmlprep.runtime.wire import numpy_dtype, read_tensor, write_tensor
+from dmlprep.processes.results import open_result, read_result
+from dmlprep.processes.wire import numpy_dtype, read_tensor, write_tensor
 from tests.system import needs_links, not_on_windows
 
 SECRET = np.arange(6, dtype=np.float32)

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.endless import endless
-from tests.processes import gone_within
+from tests.living import gone_within
 from tests.system import break_off, not_on_windows
 
 _GENEROUS = 60.0
@@ -38,7 +38,7 @@ with open_cpu(Path({model!r})) as session:
 _ONNXSIM = """
 import onnx, time
 from dmlprep.engines import onnxsim
-from dmlprep.runtime.child import Child
+from dmlprep.processes.child import Child
 of_file = Child.of_file
 def told(*arguments, **more):
     child = of_file(*arguments, **more)
@@ -50,7 +50,7 @@ time.sleep(600)
 """
 _TOOL = """
 import sys
-from dmlprep.runtime.tools import run_tool
+from dmlprep.processes.tools import run_tool
 code = "import os, time; open({note!r}, 'w').write(str(os.getpid()) + '!'); time.sleep(600)"
 run_tool([sys.executable, "-c", code], limit=600)
 """

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from dmlprep.runtime.failure import failure
-from dmlprep.runtime.hresult import diagnose, plain_text
+from dmlprep.processes.failure import failure
+from dmlprep.processes.hresult import diagnose, plain_text
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from dmlprep.processes.child import Child
+from dmlprep.processes.starting import file_command
 from dmlprep.runtime import SessionFailure, worker
-from dmlprep.runtime.child import Child
-from dmlprep.runtime.starting import file_command
-from tests.processes import alive, gone_within
+from tests.living import alive, gone_within
 from tests.system import tells_time
 
 

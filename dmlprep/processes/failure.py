@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import ClassVar
 
 from dmlprep.errors import DmlprepError, OutputError
+from dmlprep.processes.hresult import diagnose, plain_text
 from dmlprep.record.check import FailureKind
-from dmlprep.runtime.hresult import diagnose, plain_text
 
 __all__ = ["FULL", "FailureKind", "SessionFailure", "disk_full", "failure"]
 

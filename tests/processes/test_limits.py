@@ -11,12 +11,12 @@ import pytest
 from onnx import TensorProto, helper
 
 from dmlprep.errors import UsageError
+from dmlprep.processes import limits
+from dmlprep.processes.child import Child
+from dmlprep.processes.limits import SHARE, VARIABLE, MemoryLimit, machine_memory, memory_limit
+from dmlprep.processes.starting import allowed_memory
+from dmlprep.processes.tools import run_tool
 from dmlprep.runtime import SessionFailure, SessionOptions, cpu_host
-from dmlprep.runtime.child import Child
-from dmlprep.runtime.offsite import limits
-from dmlprep.runtime.offsite.limits import SHARE, VARIABLE, MemoryLimit, machine_memory, memory_limit
-from dmlprep.runtime.starting import allowed_memory
-from dmlprep.runtime.tools import run_tool
 from tests.runtime.conftest import save
 
 

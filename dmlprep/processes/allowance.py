@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from dmlprep.model.budget import in_force
-
 __all__ = ["BYTES", "BYTES_PER_BYTE", "PROCESSORS", "SECONDS", "SECONDS_PER_MIB", "Allowance", "allowance"]
 
 BYTES, BYTES_PER_BYTE = 1280 << 20, 256
@@ -63,14 +61,13 @@ class Allowance:
         )
 
 
-def allowance(nbytes: int) -> Allowance:
+def allowance(nbytes: int, run_bytes: int | None = None, run_seconds: float | None = None) -> Allowance:
     """What follows from ``nbytes`` of model files and inputs, or what the user allows."""
-    limits = in_force()
     found = Allowance(BYTES + BYTES_PER_BYTE * nbytes, SECONDS + SECONDS_PER_MIB * nbytes / _MIB)
-    if limits.run_bytes is not None:
-        found = replace(found, nbytes=limits.run_bytes, why_bytes="run_bytes")
-    if limits.run_seconds is not None:
-        found = replace(found, seconds=limits.run_seconds, why_seconds="run_seconds")
+    if run_bytes is not None:
+        found = replace(found, nbytes=run_bytes, why_bytes="run_bytes")
+    if run_seconds is not None:
+        found = replace(found, seconds=run_seconds, why_seconds="run_seconds")
     return found
 
 

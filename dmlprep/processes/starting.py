@@ -20,10 +20,10 @@ from pathlib import Path
 from dmlprep.errors import UsageError
 from dmlprep.files.run_folder import at_end
 from dmlprep.processes import leash
+from dmlprep.processes.limits import VARIABLE, MemoryLimit, memory_limit
+from dmlprep.processes.memory import Family
 from dmlprep.processes.process import CREATION_FLAGS, Job, environment
 from dmlprep.processes.spawning import spawn
-from dmlprep.runtime.memory import Family
-from dmlprep.runtime.offsite.limits import VARIABLE, MemoryLimit, memory_limit
 
 __all__ = ["Started", "allowed_memory", "file_command", "leashed", "module_command", "start"]
 

@@ -22,12 +22,12 @@ from pathlib import Path
 
 from dmlprep.files import remove_tree
 from dmlprep.files.run_folder import run_folder
-from dmlprep.runtime.allowance import PROCESSORS, Allowance
-from dmlprep.runtime.failure import FailureKind, SessionFailure, failure
-from dmlprep.runtime.hresult import plain_text
-from dmlprep.runtime.offsite.limits import MemoryLimit
-from dmlprep.runtime.starting import Started, allowed_memory, file_command, start
-from dmlprep.runtime.wire import decode, encode
+from dmlprep.processes.allowance import PROCESSORS, Allowance
+from dmlprep.processes.failure import FailureKind, SessionFailure, failure
+from dmlprep.processes.hresult import plain_text
+from dmlprep.processes.limits import MemoryLimit
+from dmlprep.processes.starting import Started, allowed_memory, file_command, start
+from dmlprep.processes.wire import decode, encode
 
 __all__ = ["Child", "interrupted"]
 

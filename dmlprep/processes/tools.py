@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from dmlprep.files.run_folder import temporary_folder
-from dmlprep.runtime.starting import Started, allowed_memory, leashed, start
+from dmlprep.processes.starting import Started, allowed_memory, leashed, start
 
 __all__ = ["run_tool"]
 
