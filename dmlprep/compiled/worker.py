@@ -144,41 +144,30 @@ def _load(library: str, folder: str) -> Any:
     return module_of_package
 
 
-def _confine() -> None:
-    """Keep nothing but this process's memory and its pipes, with a log of limited size: a request needs no more."""
-    import resource
+def _confined() -> Callable[[int, int], None]:
+    """Keep nothing but this process's memory and its pipes, with a log of limited size: a request needs no more.
 
-    _limit(resource.RLIMIT_FSIZE, _LOG)
-    package = ModuleType("dmlprep")  # whose own imports are not made
-    package.__path__ = [os.path.dirname(os.path.dirname(os.path.abspath(__file__)))]
-    sys.modules["dmlprep"] = package
-    from dmlprep.processes.confinement import confine
-
-    confine()
-
-
-def _limit(kind: int, most: int) -> None:
-    """Set a limit of this process, within those that the user has set."""
-    import resource
-
-    hard = resource.getrlimit(kind)[1]
-    resource.setrlimit(kind, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
-
-
-def _bounding() -> Callable[[int, int], None]:
-    """What sets the limits of the next request, in seconds from now and in bytes beyond what is held already."""
+    Returns:
+        A function that sets the limits of the next request: seconds from now, and bytes beyond the present ones.
+    """
     if not sys.platform.startswith("linux"):
         return lambda _seconds, _memory: None
     import resource
 
-    with open("/proc/self/statm", encoding="ascii") as file:
-        held = int(file.read().split()[0]) * resource.getpagesize()
+    package = ModuleType("dmlprep")  # whose own imports are not made
+    package.__path__ = [os.path.dirname(os.path.dirname(os.path.abspath(__file__)))]
+    sys.modules["dmlprep"] = package
+    from dmlprep.processes.confinement import bounding, confine, limit
+
+    limit_memory = bounding()
+    limit(resource.RLIMIT_FSIZE, _LOG)
+    confine()
 
     def bound(seconds: int, memory: int) -> None:
         used = resource.getrusage(resource.RUSAGE_SELF)
         # The parent ends it before: this is for a parent that is stopped.
-        _limit(resource.RLIMIT_CPU, int(used.ru_utime + used.ru_stime) + seconds + 2)
-        _limit(resource.RLIMIT_AS, held + memory)
+        limit(resource.RLIMIT_CPU, int(used.ru_utime + used.ru_stime) + seconds + 2)
+        limit_memory(memory)
 
     return bound
 
@@ -194,9 +183,7 @@ def _main(library: str, folder: str) -> None:
     os.dup2(2, 1)  # what native code prints is no answer
     core = _load(library, folder)
     core.defs.get_schema("Identity", 1, "")  # registers all operators
-    bound = _bounding()
-    if sys.platform.startswith("linux"):
-        _confine()
+    bound = _confined()
     write_frame(answers, [b"ready"])
     while bounds := requests.read(BOUNDS.size):
         bound(*BOUNDS.unpack(bounds))

@@ -2,7 +2,7 @@
 
     python -P reader_process.py
 
-Run as a file: nothing of dmlprep, and each library only when a file needs it. It speaks the lines of
+Run as a file: of dmlprep only ``confinement.py``, and each library only when a file needs it. It speaks the lines of
 ``processes/wire.py``. Arrays go back as raw elements in a file. The size of what a file would become follows from its
 header; a file that would become more than the request allows is answered with ``large``, and nothing is decoded.
 """
@@ -155,17 +155,9 @@ def _bounding() -> Callable[[int], None]:
     """Return a function that limits the memory of this process to so many bytes beyond those of its start."""
     if not sys.platform.startswith("linux"):
         return lambda _memory: None  # the parent's job object limits it on Windows
-    import resource
+    from dmlprep.processes.confinement import bounding  # which leash.py has imported
 
-    with open("/proc/self/statm", encoding="ascii") as file:
-        held = int(file.read().split()[0]) * resource.getpagesize()
-
-    def bound(memory: int) -> None:
-        hard = resource.getrlimit(resource.RLIMIT_AS)[1]
-        soft = held + memory if memory else hard
-        resource.setrlimit(resource.RLIMIT_AS, (soft if hard == resource.RLIM_INFINITY else min(soft, hard), hard))
-
-    return bound
+    return bounding()
 
 
 def _answer(fields: Sequence[str], bound: Callable[[int], None]) -> list[Answer]:

@@ -24,9 +24,9 @@ from dmlprep.processes import seccomp
 
 TYPE_CHECKING = False  # importing typing takes as long as starting Python
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
-__all__ = ["confine", "lacking", "landlock_abi", "limits", "takes_filters"]
+__all__ = ["bounding", "confine", "lacking", "landlock_abi", "limit", "limits", "takes_filters"]
 
 FILES = 16384
 """Descriptors that one process may have open."""
@@ -129,6 +129,23 @@ def confine(read: Iterable[str | os.PathLike[str]] = (), write: Iterable[str | o
         program = struct.pack("HP", len(raw) // 8, ctypes.addressof(code))
         # Where it fails, the kernel has none (``takes_filters``), or a thread has a filter of its own.
         libc.syscall(_SECCOMP, _FILTER_MODE, _FILTER_FLAGS, ctypes.c_char_p(program))
+
+
+def limit(kind: int, most: int) -> None:
+    """Set a limit (``resource.RLIMIT_...``) of this process, within those that the user has set."""
+    import resource
+
+    hard = resource.getrlimit(kind)[1]
+    resource.setrlimit(kind, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
+
+
+def bounding() -> Callable[[int], None]:
+    """Return a function that limits memory to so many bytes beyond those of now (Linux); 0: no limit."""
+    import resource
+
+    with open("/proc/self/statm", encoding="ascii") as file:
+        held = int(file.read().split()[0]) * resource.getpagesize()
+    return lambda memory: limit(resource.RLIMIT_AS, held + (memory or sys.maxsize - held))
 
 
 def _set_limits() -> None:

@@ -10,7 +10,7 @@ import sys
 import time
 from pathlib import Path
 
-__all__ = ["Family", "die_with_parent", "peak_memory"]
+__all__ = ["Family", "die_with_parent"]
 
 _PR_SET_PDEATHSIG = 1
 
@@ -23,8 +23,8 @@ class Family:
 
     def __init__(self, leader: int) -> None:
         self.leader = leader
-        self._members: list[int] = []
-        self._again = 0.0
+        self._members = [leader]  # at its start it has nobody below
+        self._again = time.monotonic() + _ANEW
 
     def private_bytes(self) -> int:
         """Private bytes (anonymous and shared memory, not mapped files); 0 off Linux.
@@ -96,40 +96,3 @@ def die_with_parent(parent: int) -> None:
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
     if os.getppid() != parent:
         os._exit(1)  # it ended before the call above
-
-
-if sys.platform == "win32":
-
-    class _Counters(ctypes.Structure):
-        """PROCESS_MEMORY_COUNTERS (psapi.h)."""
-
-        _fields_ = (
-            ("size", ctypes.c_uint32),
-            ("page_faults", ctypes.c_uint32),
-            ("peak_working_set", ctypes.c_size_t),
-            ("working_set", ctypes.c_size_t),
-            ("quotas", ctypes.c_size_t * 4),
-            ("pagefile", ctypes.c_size_t),
-            ("peak_pagefile", ctypes.c_size_t),
-        )
-
-    def peak_memory() -> dict[str, int]:
-        """Bytes that this process held at most: ``peak`` in memory, ``committed`` of its own; empty if not told."""
-        kernel = ctypes.WinDLL("kernel32")
-        kernel.GetCurrentProcess.restype = ctypes.c_void_p
-        counters = _Counters(size=ctypes.sizeof(_Counters))
-        ask = kernel.K32GetProcessMemoryInfo
-        ask.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint32)
-        if not ask(kernel.GetCurrentProcess(), ctypes.byref(counters), counters.size):
-            return {}
-        return {"peak": counters.peak_working_set, "committed": counters.peak_pagefile}
-
-else:
-
-    def peak_memory() -> dict[str, int]:
-        """Bytes that this process held at most, ``peak`` in memory; empty where the system does not tell."""
-        with contextlib.suppress(OSError, ValueError, IndexError):
-            for line in Path("/proc/self/status").read_text(errors="replace").splitlines():
-                if line.startswith("VmHWM:"):
-                    return {"peak": int(line.split()[1]) * 1024}
-        return {}

@@ -15,7 +15,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-__all__ = ["CREATION_FLAGS", "Job", "environment", "no_crash_dialog", "watch_parent"]
+__all__ = ["CREATION_FLAGS", "Job", "environment", "no_crash_dialog", "peak_memory", "watch_parent"]
 
 _CREATE_NEW_PROCESS_GROUP, _CREATE_NO_WINDOW = 0x00000200, 0x08000000
 CREATION_FLAGS = (_CREATE_NEW_PROCESS_GROUP | _CREATE_NO_WINDOW) if sys.platform == "win32" else 0
@@ -118,7 +118,15 @@ if sys.platform == "win32":
             ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_void_p,
         ]  # fmt: skip
         kernel.K32GetProcessMemoryInfo.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint32]
+        kernel.GetCurrentProcess.restype = ctypes.c_void_p
         return kernel
+
+    def _memory(kernel: Any, process: int) -> _Counters:
+        """Memory counters of a process; zeros if Windows refuses."""
+        counters = _Counters()
+        counters.size = ctypes.sizeof(counters)
+        kernel.K32GetProcessMemoryInfo(process, ctypes.byref(counters), counters.size)
+        return counters
 
     class Job:
         """A job object: all processes in it end with ``end``, and when the last handle to it closes.
@@ -178,10 +186,7 @@ if sys.platform == "win32":
                         self._kernel.CloseHandle(process)
 
         def _private(self, process: int) -> int:
-            counters = _Counters()
-            counters.size = ctypes.sizeof(counters)
-            if not self._kernel.K32GetProcessMemoryInfo(process, ctypes.byref(counters), counters.size):
-                return 0
+            counters = _memory(self._kernel, process)
             return int(max(counters.private, counters.pagefile))  # equal, but Wine knows the second only
 
         def _times(self, process: int) -> float:
@@ -195,6 +200,13 @@ if sys.platform == "win32":
                 self._kernel.TerminateJobObject(self._handle, 1)
                 self._kernel.CloseHandle(self._handle)
                 self._handle = None
+
+    def peak_memory() -> dict[str, int]:
+        """Bytes that this process held at most: ``peak`` in memory, ``committed`` of its own; empty if unknown."""
+        kernel = _kernel()
+        counters = _memory(kernel, kernel.GetCurrentProcess())
+        found = {"peak": counters.peak_working_set, "committed": counters.peak_pagefile}
+        return found if any(found.values()) else {}
 
     def no_crash_dialog() -> None:
         """Let this process and its children crash without a dialog that waits for somebody to click it away."""
@@ -221,6 +233,14 @@ else:
 
         def end(self) -> None:
             """Do nothing."""
+
+    def peak_memory() -> dict[str, int]:
+        """Bytes that this process held at most, ``peak`` in memory; empty if unknown."""
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            with open("/proc/self/status", encoding="ascii", errors="replace") as file:
+                line = next((line for line in file if line.startswith("VmHWM:")), "")
+            return {"peak": int(line.split()[1]) * 1024}
+        return {}
 
     def no_crash_dialog() -> None:
         """Do nothing: no other system shows one."""

@@ -20,8 +20,7 @@ import numpy as np
 
 from dmlprep.processes.confinement import confine
 from dmlprep.processes.hresult import error_text
-from dmlprep.processes.memory import peak_memory
-from dmlprep.processes.process import no_crash_dialog
+from dmlprep.processes.process import no_crash_dialog, peak_memory
 from dmlprep.processes.wire import decode, encode, numpy_dtype, read_tensor
 from dmlprep.runtime.ortoptions import adapter_number, choose_device, providers, session_settings
 from dmlprep.runtime.stepping import Held
