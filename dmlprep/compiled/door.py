@@ -9,16 +9,13 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
-import signal
 import subprocess
-import sys
 import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
-from functools import partial
 from importlib.machinery import EXTENSION_SUFFIXES
 from importlib.util import find_spec
 from pathlib import Path
@@ -26,10 +23,11 @@ from pathlib import Path
 from dmlprep.bounds import MOST_MEMORY_MIB, MOST_SECONDS
 from dmlprep.compiled.worker import BOUNDS, TooLarge, read_frame, write_frame
 from dmlprep.errors import CheckNotRun, InternalError, ToolFailed, UsageError
-from dmlprep.files.run_folder import at_end
-from dmlprep.processes import leash
-from dmlprep.processes.process import CREATION_FLAGS, Job
-from dmlprep.processes.spawning import spawn
+from dmlprep.processes.allowance import Allowance
+from dmlprep.processes.ending import Ending, out_of_memory
+from dmlprep.processes.starting import file_command
+from dmlprep.processes.starting import start as start_process
+from dmlprep.processes.watching import Watch
 from dmlprep.record import CODES
 from dmlprep.record.printable import shortened
 
@@ -52,6 +50,8 @@ _LINES, _LONGEST = 100, 1000
 _LARGE = 32 * _MIB
 """Bytes of request and answer after which the process ends: it does not give its memory back."""
 
+_OWN = 32 * _MIB
+"""Bytes that the process holds before the first request: some 20 MiB."""
 
 _KEPT = 16 * _MIB
 """Bytes of requests and answers that are kept. A look at a node takes some 300."""
@@ -139,48 +139,21 @@ class _Process:
 
     def __init__(self) -> None:
         self._log = tempfile.TemporaryFile(prefix="dmlprep-")  # noqa: SIM115
-        self._job = Job()
-        self._ended = False
-        library, folder = _library()
-        worker = str(Path(__file__).with_name("worker.py"))
-        # -I -S: nothing of the user's, and no packages.
-        leashed = [leash.__file__, str(os.getpid()), "-f"] if sys.platform.startswith("linux") else []
-        command = [sys.executable, "-I", "-S", *leashed, worker, library, folder]
+        command = file_command(str(Path(__file__).with_name("worker.py")), _library(), bare=True)
         try:
-            self._process = spawn(lambda: self._start(command))
+            self.started = start_process(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log.fileno()
+            )
         except BaseException:
             self._log.close()
-            self._job.end()
             raise
-        self.over = ""
-        self.full = False
+        self._process = self.started.process
+        self.over: Ending | None = None
         self._ready = False
-        self._limits: Limits | None = None  # those of the request that it works on
-        self._number = self._memory = 0
+        self._watch: Watch | None = None  # of the request that it works on
+        self._memory = 0
         self._working = threading.Event()
         threading.Thread(target=self._look_after, name="dmlprep-watch", daemon=True).start()
-
-    def _start(self, command: Sequence[str]) -> subprocess.Popen[bytes]:
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._log,
-            start_new_session=True,
-            creationflags=CREATION_FLAGS,
-        )
-        self._job.add(process)
-        # Here and not by the caller, who may be interrupted while he waits. A signal ends it at once.
-        self._forget = at_end(partial(self._killed, process))
-        return process
-
-    @property
-    def alive(self) -> bool:
-        return not self._ended and self._process.poll() is None
-
-    def _killed(self, process: subprocess.Popen[bytes]) -> None:
-        self._ended = True  # at once: the system may take a moment
-        _end(process, self._job)
 
     def ask(self, parts: Sequence[bytes], limits: Limits) -> list[bytes]:
         """The answer to a request.
@@ -188,44 +161,38 @@ class _Process:
         Raises:
             CheckNotRun: the process did not come to life.
             TooLarge: the answer is larger than the limit.
-            _Ended: it ended before the answer; ``over`` says which limit of time ended it, and ``full`` whether the
-                limit of memory did.
+            _Ended: it ended before the answer.
         """
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         if limits.memory != self._memory:
             self._memory = limits.memory
-            self._job.limit_memory(limits.memory)
+            self.started.job.limit_memory(limits.memory)
         try:
             if not self._ready:
-                self._watch(_STARTING)
+                self._look_at(_STARTING)
                 if read_frame(self._process.stdout, _LARGE) != [b"ready"]:
-                    raise _not_started(f"it was not ready within {self.over}" if self.over else self._last_words())
+                    why = f"it was not ready within {_within(self.over)}" if self.over else self.last_words()
+                    raise _not_started(why)
                 self._ready = True
-            self._watch(limits)
+            self._look_at(limits)
             write_frame(self._process.stdin, parts, BOUNDS.pack(int(limits.seconds) + 1, limits.memory))
             answer = read_frame(self._process.stdout, limits.answer)
         except (OSError, ValueError, EOFError) as error:  # ValueError: a pipe that was closed
             raise _Ended from error
         finally:
-            self._limits = None
+            self._watch = None
         if not answer:
             raise _Ended
         return answer
 
-    def _watch(self, limits: Limits) -> None:
-        self._number += 1
-        self._limits = limits
+    def _look_at(self, limits: Limits) -> None:
+        allowed = Allowance(limits.memory + _OWN, limits.seconds)
+        self._watch = Watch(self.started, seconds=limits.seconds * PATIENCE, allowance=allowed)
         if not self._working.is_set():
             self._working.set()
 
-    def how(self) -> tuple[int | None, str]:
-        """Exit code of the ended process, and its last words."""
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(2.0)
-        return self._process.poll(), self._last_words()
-
-    def _last_words(self) -> str:
+    def last_words(self) -> str:
         with contextlib.suppress(OSError, ValueError):
             size = self._log.seek(0, os.SEEK_END)
             self._log.seek(max(0, size - 1000))
@@ -235,61 +202,30 @@ class _Process:
 
     def _look_after(self) -> None:
         """End the process where a request is over its limits. Runs in a thread of its own while requests come."""
-        quiet, seen = 0, 0
-        began, before = 0.0, 0.0
-        while self.alive:
+        quiet = 0
+        while self.started.alive:
             self._working.wait()
             time.sleep(_LOOK)
-            limits = self._limits
-            if limits is None:
+            watch = self._watch
+            if watch is None:
                 quiet += 1
                 if quiet > _QUIET:
                     quiet = 0
                     self._working.clear()
-                    if self._limits is not None:  # a request that began meanwhile took itself for watched
+                    if self._watch is not None:  # a request that began meanwhile took itself for watched
                         self._working.set()
                 continue
             quiet = 0
-            if self._number != seen:
-                seen, began, before = self._number, time.monotonic(), self._cpu_seconds()
-                continue
-            used, waited = self._cpu_seconds() - before, time.monotonic() - began
-            if used > limits.seconds:
-                self._stop(f"{_seconds(limits.seconds)} of processor time")
-            elif waited > limits.seconds * PATIENCE:
-                self._stop(_seconds(limits.seconds * PATIENCE))
-            elif self._job.private_bytes() > limits.memory:  # the job's own limit should not let it come to that
-                self.full = True
-                self.kill()
-
-    def _stop(self, over: str) -> None:
-        self.over = over
-        self.kill()
-
-    def kill(self) -> None:
-        """End the process without waiting for that."""
-        self._killed(self._process)
-
-    def _cpu_seconds(self) -> float:
-        """Seconds of processor time so far; 0 where the system does not say."""
-        if not sys.platform.startswith("linux"):
-            return self._job.cpu_seconds()
-        with contextlib.suppress(OSError, ValueError, IndexError):
-            stat = Path(f"/proc/{self._process.pid}/stat").read_text(encoding="ascii", errors="replace")
-            return sum(map(int, stat.rpartition(")")[2].split()[11:13])) / os.sysconf("SC_CLK_TCK")
-        return 0.0
+            # On Windows the job's own limit of memory, and on Linux that of addresses, should come before.
+            if (over := watch.look()) and self._watch is watch:
+                self.over = over
+                self.started.kill()
 
     def end(self) -> None:
         """End the process."""
-        self.kill()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(10.0)
-        self._forget()
+        self.started.end()
         self._working.set()  # lets the watch end
-        for pipe in (self._process.stdin, self._process.stdout, self._log):
-            with contextlib.suppress(OSError, ValueError):
-                if pipe is not None:
-                    pipe.close()
+        self._log.close()
 
     def let_go(self) -> None:
         """In a forked child: close its copies of the pipes, and write nothing that stands in a buffer."""
@@ -297,12 +233,6 @@ class _Process:
             with contextlib.suppress(OSError, ValueError):
                 if pipe is not None:
                     getattr(pipe, "raw", pipe).close()
-
-
-def _end(process: subprocess.Popen[bytes], job: Job) -> None:
-    job.end()
-    with contextlib.suppress(OSError):
-        process.kill()
 
 
 def _library() -> tuple[str, str]:
@@ -333,7 +263,7 @@ class _Door:
         self._closed = False
 
     def _started(self) -> _Process:
-        if self._process is not None and not self._process.alive:
+        if self._process is not None and not self._process.started.alive:
             self._end()
         if self._process is None:
             try:
@@ -392,20 +322,20 @@ class _Door:
                 what = f"makes more than {limits.answer // _MIB} MiB of this model"
                 raise _failed(word, what, "DP013") from None
             except _Ended:
-                code, words = process.how()
-                if process.over:
-                    raise _failed(word, f"came to no end on this model within {process.over}", "DP013") from None
-                if process.full or "bad_alloc" in words or "MemoryError" in words:
+                ending, words = process.over or process.started.ending(), process.last_words()
+                if ending.kind == "memory" or out_of_memory(words):
                     raise _out_of_memory(word, limits) from None
-                if code == -_SIGKILL and again:  # from outside, maybe for the memory of another program
+                if process.over:
+                    raise _failed(word, f"came to no end on this model within {_within(ending)}", "DP013") from None
+                if ending.killed and again:  # from outside, maybe for the memory of another program
                     again = False
                     self._end()
                     continue
-                if code == 1:
+                if ending == Ending("exit", 1):
                     raise InternalError(
                         f"the process of {_WHAT[word]} failed: {words}", fix="please report this"
                     ) from None
-                raise _failed(word, f"crashes on this model ({_exit(code)})", "DP012") from None
+                raise _failed(word, f"crashes on this model ({ending.cause})", "DP012") from None
 
     def _end(self) -> None:
         process, self._process = self._process, None
@@ -423,7 +353,7 @@ class _Door:
         if free:
             self._end()
         elif (process := self._process) is not None:
-            process.kill()
+            process.started.kill()
 
     def after_fork(self) -> None:
         """In a forked child: the process belongs to the parent, and so does whoever holds the lock."""
@@ -432,8 +362,6 @@ class _Door:
         if process is not None:
             process.let_go()
 
-
-_SIGKILL = 9
 
 _WHAT = {
     "check": "onnx's checker",
@@ -453,19 +381,10 @@ def _out_of_memory(word: str, limits: Limits) -> ToolFailed:
     return _failed(word, f"needs more than {limits.memory // _MIB} MiB of memory for this model", "DP013")
 
 
-def _exit(code: int | None) -> str:
-    """How the process ended, in words."""
-    if code is not None and code < 0:
-        with contextlib.suppress(ValueError):
-            return signal.Signals(-code).name
-        return f"signal {-code}"
-    if code is not None and code > 0x80000000:
-        return f"{code:08X}"  # a Windows exception code, such as C0000005
-    return f"exit code {code}"
-
-
-def _seconds(number: float) -> str:
-    return f"{number:.1f}".removesuffix(".0") + " s"
+def _within(over: Ending) -> str:
+    """A limit of time that was reached."""
+    seconds = f"{over.limit:.1f}".removesuffix(".0") + " s"
+    return f"{seconds} of processor time" if over.kind == "processor" else seconds
 
 
 _door = _Door()

@@ -20,6 +20,7 @@ from dmlprep.fleet.needs import Room
 from dmlprep.processes.limits import VARIABLE, MemoryLimit
 from dmlprep.processes.starting import Started as Process
 from dmlprep.processes.starting import module_command, start
+from dmlprep.processes.watching import Watch
 
 __all__ = ["LocalEngine"]
 
@@ -34,9 +35,6 @@ _LEAVE = 5.0
 
 _AHEAD = 2
 """Tasks for each job at once that are taken before their turn."""
-
-_KILLED = 9
-"""SIGKILL."""
 
 _WAIT = 0.2
 """Seconds after which a wait looks up, so that Ctrl-C is heard on Windows."""
@@ -165,31 +163,22 @@ class LocalEngine:
         try:
             return self._watch(process, limit, reader, lines)
         finally:
-            process.kill()
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.process.wait(_LEAVE)
-            process.forget()
+            process.end()
 
     def _watch(
         self, process: Process, limit: MemoryLimit, reader: threading.Thread, lines: deque[str]
     ) -> tuple[int, str]:
-        while True:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                code = process.process.wait(_LOOK)
-                break
-            if limit.nbytes and (held := process.private_bytes()) > limit.nbytes:
-                return CheckNotRun.exit_code, f"the job {limit.exceeded(held)} ({self._remedy})"
+        ending = Watch(process, memory=limit).wait(_LOOK)
+        if ending.kind == "memory":
+            return CheckNotRun.exit_code, f"the job {ending.words} ({self._remedy})"
         reader.join(_LOOK)  # a process that it left behind may hold the pipe
-        if code == 0:
-            return 0, ""
         said = " ".join(line.strip() for line in lines)
-        if code in (1, 2, 3, 70):
-            return code, said
-        how = f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code:#x}"
-        if code == -_KILLED:  # from outside
-            what = f"the job {how}: the system does that when memory runs out ({self._remedy})"
+        if ending.kind == "exit" and ending.code in (0, 1, 2, 3, 70):
+            return ending.code, said if ending.code else ""
+        if ending.killed:  # from outside
+            what = f"the job {ending.words}: the system does that when memory runs out ({self._remedy})"
             return CheckNotRun.exit_code, what
-        return InternalError.exit_code, f"the job {how}{f': {said}' if said else ''}"
+        return InternalError.exit_code, f"the job {ending.words}{f': {said}' if said else ''}"
 
     def _read(self, name: str, process: Process, lines: deque[str]) -> None:
         stream = process.process.stderr

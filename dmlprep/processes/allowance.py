@@ -7,7 +7,10 @@ tensors that a model makes of a number in it, no size is believed.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import msgspec
+from msgspec.structs import replace
+
+from dmlprep.processes.ending import Ending
 
 __all__ = ["BYTES", "BYTES_PER_BYTE", "PROCESSORS", "SECONDS", "SECONDS_PER_MIB", "Allowance", "allowance"]
 
@@ -26,8 +29,7 @@ _MIB = 1 << 20
 _BY_SIZE = "by the size of the model and its inputs"
 
 
-@dataclass(frozen=True)
-class Allowance:
+class Allowance(msgspec.Struct, frozen=True):
     """What one load or run may take.
 
     Attributes:
@@ -41,24 +43,15 @@ class Allowance:
     why_bytes: str = _BY_SIZE
     why_seconds: str = _BY_SIZE
 
-    def out_of_memory(self, held: int) -> tuple[str, str]:
-        """The rest of a sentence on who held more, and how to allow more."""
-        most = f"the limit is {self.nbytes >> 20} MiB ({self.why_bytes})"
-        fix = self._fix("run_bytes", _round(2 * held))
-        return f"held {held >> 20} MiB, {most}, and was ended", fix
-
-    def out_of_time(self, used: float) -> tuple[str, str]:
-        """The same for processor time."""
-        most = f"the limit is {self.seconds:.3g} s ({self.why_seconds})"
-        fix = self._fix("run_seconds", _round(int(10 * self.seconds) + 1))
-        return f"used {used:.3g} s of processor time, {most}, and was ended", fix
-
-    @staticmethod
-    def _fix(name: str, enough: int) -> str:
-        return (
-            f"raise the limit if you trust the model: dmlprep --limit {name}={enough} COMMAND, "
-            f"or {name} in [limits] of a recipe"
-        )
+    def over(self, held: int, used: float) -> Ending | None:
+        """Return the limit that a process is over which holds so many bytes and has used so many seconds."""
+        if held > self.nbytes:
+            fix = _fix("run_bytes", 2 * held)
+            return Ending("memory", limit=self.nbytes, used=held, why=self.why_bytes, fix=fix)
+        if used > self.seconds:
+            fix = _fix("run_seconds", int(10 * self.seconds) + 1)
+            return Ending("processor", limit=self.seconds, used=used, why=self.why_seconds, fix=fix)
+        return None
 
 
 def allowance(nbytes: int, run_bytes: int | None = None, run_seconds: float | None = None) -> Allowance:
@@ -71,7 +64,11 @@ def allowance(nbytes: int, run_bytes: int | None = None, run_seconds: float | No
     return found
 
 
-def _round(count: int) -> int:
-    """A number of two digits and zeros that is at least ``count``."""
-    step: int = 10 ** max(0, len(str(count)) - 2)
-    return -(-count // step) * step
+def _fix(name: str, least: int) -> str:
+    """How to raise a limit, to a number of two digits and zeros."""
+    step = 10 ** max(0, len(str(least)) - 2)
+    enough = -(-least // step) * step
+    return (
+        f"raise the limit if you trust the model: dmlprep --limit {name}={enough} COMMAND, "
+        f"or {name} in [limits] of a recipe"
+    )

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 import queue
-import signal
 import subprocess
 import sys
 import tempfile
@@ -17,16 +16,19 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from dmlprep.files import remove_tree
 from dmlprep.files.run_folder import run_folder
-from dmlprep.processes.allowance import PROCESSORS, Allowance
+from dmlprep.processes.allowance import Allowance
+from dmlprep.processes.ending import Ending, out_of_memory
 from dmlprep.processes.failure import FailureKind, SessionFailure, failure
 from dmlprep.processes.hresult import plain_text
 from dmlprep.processes.limits import MemoryLimit
 from dmlprep.processes.starting import Started, allowed_memory, file_command, start
+from dmlprep.processes.watching import Watch
 from dmlprep.processes.wire import decode, encode
 
 __all__ = ["Child", "interrupted"]
@@ -36,11 +38,10 @@ _POLL = 0.1
 
 _REFUSALS: dict[str, FailureKind] = {"load": "load", "run": "run"}
 
+_KINDS: dict[str, FailureKind] = {"timeout": "timeout", "hang": "hang", "memory": "memory", "output": "protocol"}
+
 _HARD = 1.25
 """Share of the memory limit beyond which Windows itself refuses: the watch, which can say so, comes first."""
-
-_BUSY = 0.02
-"""Share of the second half of a time limit from which a worker counts as computing: a busy machine gives it little."""
 
 _CLOSE_GRACE = 5.0
 """Seconds a worker has to end by itself before its process group is killed."""
@@ -55,8 +56,8 @@ _AHEAD = 64
 _ANSWER = 256 << 20
 """Bytes of the longest answer: a line for each node of the largest models takes some megabytes."""
 
-_LOG = 1 << 30
-"""Bytes that a worker may write to its standard error."""
+_LOG, _LAST = 1 << 30, 1500
+"""Bytes that a worker may write to its standard error; and those at the end that an error shows."""
 
 
 def _read(process: subprocess.Popen[bytes], lines: queue.Queue[bytes]) -> None:
@@ -114,8 +115,6 @@ class Child:
         self._lines: queue.Queue[bytes] = queue.Queue(_AHEAD)
         self._closed = False
         self._mark = 0
-        self._halfway: tuple[float, float] | None = None
-        self._first_look: tuple[float, float] | None = None
         self._granted = 0
         self.readable: set[Path] = set()
         self.confined = False
@@ -130,13 +129,11 @@ class Child:
                     stderr=log.fileno(),
                     temporary=self.exchange,
                 )
-        except OSError as error:
-            self._remove_exchange()
+        except BaseException as error:
+            remove_tree(self.exchange, ignore_errors=True)
             _close(holds)
-            raise failure("crash", f"{name} cannot be started: {error}") from error
-        except BaseException:
-            self._remove_exchange()
-            _close(holds)
+            if isinstance(error, OSError):
+                raise failure("crash", f"{name} cannot be started: {error}") from error
             raise
         self._process = self._started.process
         # At the end of the program, too, for callers who forgot to close.
@@ -164,7 +161,7 @@ class Child:
     @property
     def alive(self) -> bool:
         """Whether requests can still be sent."""
-        return not self._closed and self._process.poll() is None
+        return not self._closed and self._started.alive
 
     @property
     def pid(self) -> int:
@@ -200,26 +197,21 @@ class Child:
         if allowance is not None:
             self._granted = max(self._granted, allowance.nbytes)
             allowance = replace(allowance, nbytes=self._granted)
+        most = [n for n in (allowed.nbytes, allowance.nbytes if allowance is not None else 0) if n]
+        self._started.job.limit_memory(int(min(most, default=0) * _HARD))
+        watch = Watch(self._started, limit, allowed, allowance, files=(self._log,), written=_LOG)
         try:
-            return self._asked(lines, limit, allowed, allowance, where)
+            return self._asked(lines, watch, where)
         except SessionFailure:
             raise
         except BaseException:
             self.kill()  # nobody takes the rest of the answer
             raise
 
-    def _asked(
-        self,
-        lines: Iterable[Sequence[str]],
-        limit: float,
-        memory: MemoryLimit,
-        allowance: Allowance | None,
-        where: str,
-    ) -> list[list[str]]:
+    def _asked(self, lines: Iterable[Sequence[str]], watch: Watch, where: str) -> list[list[str]]:
         assert self._process.stdin is not None
-        self._mark = self._log_size()
-        most = [n for n in (memory.nbytes, allowance.nbytes if allowance is not None else 0) if n]
-        self._started.job.limit_memory(int(min(most, default=0) * _HARD))
+        with contextlib.suppress(OSError):
+            self._mark = self._log.stat().st_size
         try:
             self._process.stdin.write(b"".join(encode(line) for line in lines))
             self._process.stdin.flush()
@@ -227,15 +219,17 @@ class Child:
             raise self._died(where) from None
         answer: list[list[str]] = []
         said = 0
-        now = time.monotonic()
-        deadline, look = now + limit, now + _POLL
-        self._halfway = self._first_look = None
+        look = time.monotonic() + _POLL
         while True:
             line = None
             with contextlib.suppress(queue.Empty):
-                line = self._lines.get(timeout=max(0.0, min(look, deadline) - time.monotonic()))
+                line = self._lines.get(timeout=max(0.0, min(look - time.monotonic(), watch.remaining)))
             if line is None or time.monotonic() >= look:
-                self._watch(deadline, limit, memory, allowance, where)
+                # Processes that the worker left behind can hold the pipe open, so its end is no sure sign.
+                if self._process.poll() is not None and self._lines.empty():
+                    raise self._died(where)
+                if over := watch.look():
+                    raise self._over(over, where)
                 look = time.monotonic() + _POLL
             if line is None:
                 continue
@@ -254,98 +248,30 @@ class Child:
                 raise refusal
             answer.append(fields)
 
-    def _watch(
-        self, deadline: float, limit: float, memory: MemoryLimit, allowance: Allowance | None, where: str
-    ) -> None:
-        # Processes that the worker left behind can hold the pipe open, so its end is no sure sign.
-        if self._process.poll() is not None and self._lines.empty():
-            raise self._died(where)
-        if self._halfway is None and time.monotonic() >= deadline - limit / 2:
-            self._halfway = time.monotonic(), self._started.cpu_seconds()
-        if time.monotonic() >= deadline:
-            raise self._late(limit, where)
-        held = self._started.private_bytes() if memory.nbytes or allowance is not None else 0
-        if memory.nbytes and held > memory.nbytes:
-            raise self._ended("memory", memory.exceeded(held), where)
-        if allowance is not None:
-            if held > allowance.nbytes:
-                raise self._limited(*allowance.out_of_memory(held), where)
-            if (used := self._used()) > allowance.seconds:
-                raise self._limited(*allowance.out_of_time(used), where)
-        if self._log_size() > _LOG:
-            raise self._ended("protocol", f"wrote more than {_LOG >> 20} MiB to its log", where)
-
-    def _used(self) -> float:
-        """Seconds of processor time since the first look at this request, of so many processors as count."""
-        now, used = time.monotonic(), self._started.cpu_seconds()
-        if self._first_look is None:
-            self._first_look = now, used
-        began, before = self._first_look
-        return min(used - before, PROCESSORS * (now - began))
-
-    def _limited(self, why: str, fix: str, where: str) -> SessionFailure:
+    def _over(self, ending: Ending, where: str) -> SessionFailure:
+        if not ending.fix:
+            return self._ended(_KINDS[ending.kind], ending.words, where)
         self.kill()
-        return SessionFailure("limit", f"{self.name} {why}", where=where, next_step=fix)
+        return SessionFailure("limit", f"{self.name} {ending.words}", where=where, next_step=ending.fix)
 
     def _ended(self, kind: FailureKind, why: str, where: str) -> SessionFailure:
         self.kill()
         return failure(kind, f"{self.name} {why}", where)
 
-    def _late(self, limit: float, where: str) -> SessionFailure:
-        """Its time is up: slow work or a hang, by the processor time that it used of late."""
-        began, before = self._halfway or (time.monotonic(), 0.0)
-        known = self._started.cpu_seconds()
-        waited, used = time.monotonic() - began, known - before
-        self.kill()
-        text = f"{self.name} did not answer within {limit:g} s and was ended"
-        if waited < 10 * _POLL or not known:  # too short to tell, or a system that does not
-            return failure("timeout", text, where)
-        busy = used >= _BUSY * waited
-        how = "was computing" if busy else "did nothing"
-        text += f"; it {how} (it used {used:.3g} s of processor time in the last {waited:.3g} s)"
-        return failure("timeout" if busy else "hang", text, where)
-
     def _died(self, where: str) -> SessionFailure:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(2.0)
-        status = self._process.poll()
-        tail = self.log_tail()
-        self.kill()
-        if status is not None and status < 0:
-            try:
-                how = f"was ended by {signal.Signals(-status).name}"
-            except ValueError:
-                how = f"was ended by signal {-status}"
-        elif status is not None and status > 0x80000000:
-            how = f"ended with {status:08X}"  # a Windows exception code, such as C0000005
-        else:
-            how = f"ended with exit code {status}"
-        if status == -9:
-            how += " (the system's out-of-memory killer does that)"
-        text = f"{self.name} {how}" + (f"; its last words: {tail}" if tail else "")
-        return failure("memory" if "bad_alloc" in tail or "MemoryError" in tail else "crash", text, where)
+        ending, tail = self._started.ending(), self._last_words()
+        how = ending.words + (" (the system's out-of-memory killer does that)" if ending.killed else "")
+        how += f"; its last words: {tail}" if tail else ""
+        return self._ended("memory" if out_of_memory(tail) else "crash", how, where)
 
-    def log_tail(self, size: int = 1500) -> str:
+    def _last_words(self) -> str:
         """The end of what the worker wrote to its standard error since the last request, as plain text."""
         try:
             with self._log.open("rb") as log:
-                log.seek(max(self._mark, self._log_size() - size))
+                log.seek(max(self._mark, log.seek(0, os.SEEK_END) - _LAST))
                 return plain_text(log.read())
         except OSError:
             return ""
-
-    def _log_size(self) -> int:
-        try:
-            return self._log.stat().st_size
-        except OSError:
-            return 0
-
-    def log(self) -> bytes:
-        """All that the worker wrote to its standard error."""
-        try:
-            return self._log.read_bytes()
-        except OSError:
-            return b""
 
     def kill(self) -> None:
         """End the worker and every process of its group at once, and remove the exchange folder."""
@@ -362,9 +288,6 @@ class Child:
                 self._process.wait(_CLOSE_GRACE)
         self.kill()
 
-    def _remove_exchange(self) -> None:
-        remove_tree(self.exchange, ignore_errors=True)
-
 
 def _close(holds: int | None) -> None:
     if holds is not None:
@@ -375,14 +298,6 @@ def _end(started: Started, exchange: Path, holds: int | None) -> None:
     """What must happen to a worker once, however it comes to its end."""
     if started.parent != os.getpid():
         return  # forked off: the worker is the parent's
-    started.kill()
-    process = started.process
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        process.wait(10.0)
-    for pipe in (process.stdin, process.stdout):
-        with contextlib.suppress(OSError, ValueError):
-            if pipe is not None:
-                pipe.close()
+    started.end()
     remove_tree(exchange, ignore_errors=True)
     _close(holds)
-    started.forget()

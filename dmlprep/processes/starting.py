@@ -13,65 +13,109 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
 
 from dmlprep.errors import UsageError
 from dmlprep.files.run_folder import at_end
 from dmlprep.processes import leash
+from dmlprep.processes.ending import Ending
 from dmlprep.processes.limits import VARIABLE, MemoryLimit, memory_limit
 from dmlprep.processes.memory import Family
 from dmlprep.processes.process import CREATION_FLAGS, Job, environment
-from dmlprep.processes.spawning import spawn
 
 __all__ = ["Started", "allowed_memory", "file_command", "leashed", "module_command", "start"]
 
+_BARE = ["-I", "-S"]
+"""Flags of Python: it imports no packages and no modules of the user."""
 
-@dataclass(frozen=True)
+_GRACE, _MOMENT = 10.0, 2.0
+"""Seconds to wait for a killed process, and for a process whose pipes have closed."""
+
+
 class Started:
-    """A process with its job; ``forget`` is called once it has ended."""
+    """A process with its job. Only its parent ends it, no fork of the parent."""
 
-    process: subprocess.Popen[bytes]
-    job: Job
-    family: Family
-    forget: Callable[[], None]
-    parent: int = field(default_factory=os.getpid)
+    def __init__(self, process: subprocess.Popen[bytes], job: Job) -> None:
+        self.process = process
+        self.job = job
+        self.parent = os.getpid()
+        self._family = Family(process.pid)
+        self._killed = False
+        self._forget = at_end(self.kill)
+
+    @property
+    def alive(self) -> bool:
+        """False from the moment at which it is killed: the system may take a while."""
+        return not self._killed and self.process.poll() is None
 
     def kill(self) -> None:
-        """End the process and all that it started, unless this process was forked off. Waits for nothing."""
-        if self.parent == os.getpid():
-            _kill(self.process, self.job)
+        """End the process and all that it started. Waits for nothing."""
+        if self.parent != os.getpid():
+            return
+        self._killed = True
+        self.job.end()
+        if sys.platform == "win32":
+            self.process.kill()  # where it could not be put into the job
+        else:
+            # The group can outlive its leader (Wine leaves servers behind), so it is killed in any case.
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+
+    def end(self) -> None:
+        """Kill it, wait for that, and close its pipes."""
+        if self.parent != os.getpid():
+            return
+        self.kill()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(_GRACE)
+        self._forget()
+        for pipe in (self.process.stdin, self.process.stdout):
+            with contextlib.suppress(OSError, ValueError):
+                if pipe is not None:
+                    pipe.close()
+
+    def ending(self) -> Ending:
+        """How it ended; its pipes may close a moment before."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(_MOMENT)
+        return Ending.of(self.process.poll())
 
     def private_bytes(self) -> int:
         """Bytes of private memory of it and all below; 0 where the system does not tell."""
-        return self.job.private_bytes() or self.family.private_bytes()
+        return self.job.private_bytes() or self._family.private_bytes()
 
     def cpu_seconds(self) -> float:
         """Seconds of processor time that it and all below have used; 0 where the system does not tell."""
-        return self.job.cpu_seconds() or self.family.cpu_seconds()
+        return self.job.cpu_seconds() or self._family.cpu_seconds()
+
+
+def _leash() -> list[str]:
+    return [leash.__file__, str(os.getpid())] if sys.platform.startswith("linux") else []
 
 
 def module_command(module: str, arguments: Sequence[str]) -> list[str]:
     """The command line of a module of ours, which dies with this process. -P: modules of the working directory are not
     imported."""
-    if not sys.platform.startswith("linux"):
-        return [sys.executable, "-P", "-m", module, *arguments]
-    return [sys.executable, "-P", leash.__file__, str(os.getpid()), "-m", module, *arguments]
+    return [sys.executable, "-P", *_leash(), "-m", module, *arguments]
 
 
-def file_command(path: str, arguments: Sequence[str], confined: Sequence[Path] = ()) -> list[str]:
+def file_command(path: str, arguments: Sequence[str], confined: Sequence[Path] = (), bare: bool = False) -> list[str]:
     """The same for a file of Python, which need not import what its package imports; nor are modules of its folder
     imported by their names.
 
     Args:
         confined: the only folder that it may write to, then what of the user's it may read; where there are any, and
             the system can (``processes/confinement.py``).
+        bare: it imports no packages.
     """
-    if not sys.platform.startswith("linux"):
-        return [sys.executable, "-P", path, *arguments]
+    flags = _BARE if bare else ["-P"]
+    if not (held := _leash()):
+        return [sys.executable, *flags, path, *arguments]
     kept = ["-c", *map(str, confined)] if confined else []
-    return [sys.executable, "-P", leash.__file__, str(os.getpid()), *kept, "-f", path, *arguments]
+    return [sys.executable, *flags, *held, *kept, "-f", path, *arguments]
 
 
 def leashed(command: Sequence[str]) -> list[str]:
@@ -83,9 +127,9 @@ def leashed(command: Sequence[str]) -> list[str]:
     if shutil.which(command[0]) is None:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), command[0])
     # Without an interpreter that this user may start (one that is embedded, or root's), the program is on its own.
-    if not sys.platform.startswith("linux") or not os.access(sys.executable, os.X_OK):
+    if not (held := _leash()) or not os.access(sys.executable, os.X_OK):
         return [*command]
-    return [sys.executable, "-I", "-S", leash.__file__, str(os.getpid()), *command]
+    return [sys.executable, *_BARE, *held, *command]
 
 
 def allowed_memory() -> MemoryLimit:
@@ -106,20 +150,20 @@ def start(
     stdin: int,
     stdout: int,
     stderr: int,
-    temporary: Path,
+    temporary: Path | None = None,
     variables: Mapping[str, str] | None = None,
 ) -> Started:
     """Start a process in a group of its own.
 
     Args:
         stdin, stdout, stderr: as ``subprocess`` takes them.
-        temporary: where its temporary files go.
+        temporary: where its temporary files go; ``None``: where ours do.
         variables: of its environment, besides ours.
 
     Raises:
         OSError: it cannot be started.
     """
-    places = dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(temporary))
+    places = dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(temporary)) if temporary else {}
 
     def begin() -> Started:
         job = Job()
@@ -134,16 +178,13 @@ def start(
         )
         job.add(process)
         # Here and not by the caller, who may be interrupted while he waits.
-        return Started(process, job, Family(process.pid), at_end(lambda: _kill(process, job)))
+        return Started(process, job)
 
-    return spawn(begin)
+    # Linux kills a process with PR_SET_PDEATHSIG when the *thread* that started it ends, which callers may end early.
+    return _spawner(os.getpid()).submit(begin).result()
 
 
-def _kill(process: subprocess.Popen[bytes], job: Job) -> None:
-    job.end()
-    if sys.platform == "win32":
-        process.kill()  # where it could not be put into the job
-    else:
-        # The group can outlive its leader (Wine leaves servers behind), so it is killed in any case.
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)
+@cache
+def _spawner(_pid: int) -> ThreadPoolExecutor:
+    """The thread that starts all children of this process. A forked process has none of its parent's threads."""
+    return ThreadPoolExecutor(1, thread_name_prefix="dmlprep-spawner")

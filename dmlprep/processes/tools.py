@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import subprocess
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from dmlprep.files.run_folder import temporary_folder
-from dmlprep.processes.starting import Started, allowed_memory, leashed, start
+from dmlprep.processes.starting import allowed_memory, leashed, start
+from dmlprep.processes.watching import Watch
 
 __all__ = ["run_tool"]
 
@@ -17,9 +17,6 @@ _SLICE = 0.05
 
 _MOST_SAID = 64 << 20
 """Bytes that it may write to standard output, and to standard error."""
-
-_GRACE = 10.0
-"""Seconds within which a killed process is gone, but for a system that hangs."""
 
 
 def run_tool(
@@ -52,24 +49,13 @@ def run_tool(
                 variables=variables,
             )
         try:
-            code = _wait(started, command, limit, (out, err))
+            watch = Watch(started, seconds=limit, memory=allowed_memory(), files=(out, err), written=_MOST_SAID)
+            ending = watch.wait(_SLICE)
         finally:
-            started.kill()
-            started.process.wait(_GRACE)
-            started.forget()
+            started.end()
+        if ending.kind in ("timeout", "hang"):
+            raise subprocess.TimeoutExpired([*command], limit)
+        if ending.kind in ("memory", "output"):
+            raise OSError(f"{command[0]} {ending.words}")
         said = [path.read_bytes().decode("utf-8", "replace") for path in (out, err)]
-    return subprocess.CompletedProcess([*command], code, *said)
-
-
-def _wait(started: Started, command: Sequence[str], limit: float, files: Sequence[Path]) -> int:
-    end, allowed = time.monotonic() + limit, allowed_memory()
-    while True:
-        try:
-            return started.process.wait(_SLICE)
-        except subprocess.TimeoutExpired:
-            if time.monotonic() >= end:
-                raise subprocess.TimeoutExpired([*command], limit) from None
-        if any(path.stat().st_size > _MOST_SAID for path in files):
-            raise OSError(f"{command[0]} wrote more than {_MOST_SAID >> 20} MiB and was ended")
-        if allowed.nbytes and (held := started.private_bytes()) > allowed.nbytes:
-            raise OSError(f"{command[0]} {allowed.exceeded(held)}")
+    return subprocess.CompletedProcess([*command], started.process.returncode, *said)

@@ -8,11 +8,11 @@ import math
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from dmlprep.errors import CheckNotRun, UsageError
 from dmlprep.files import parse_json

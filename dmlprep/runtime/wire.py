@@ -5,8 +5,7 @@ replace by a link to another file of the user's, which the next feed would overw
 ``RESULTS``, which a sandboxed worker sees as the folder itself.
 
 The same words are spoken by the Python worker (``worker.py``) and by the host program of the Linux runtime
-(``native/host.c``), so that one session class serves all devices. A line is fields parted by one space; a field is
-percent-encoded UTF-8, an empty field is a lone ``%``. Both sides handle one request at a time.
+(``native/host.c``), so that one session class serves all devices.
 
     request                                     answer
     hello                                       device KEY VALUE ...

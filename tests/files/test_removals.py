@@ -111,7 +111,7 @@ REASONS = {
     "engines/reading.py:Reading.ask": _RUN,
     "pipeline/kept_verdicts.py:KeptVerdicts._read": "a file of dmlprep's cache of verdicts, under a name from a digest",
     "pipeline/kept_verdicts.py:KeptVerdicts._sweep": "dmlprep's cache of verdicts, a folder of this user alone (0700)",
-    "processes/child.py:Child._remove_exchange": _RUN,
+    "processes/child.py:Child.__init__": _RUN,
     "processes/child.py:_end": _RUN,
     "runtime/dml.py:_status_on_linux": f"kept shaders: {_OWN_CACHE}",
     "runtime/served.py:_discard": "a file of the exchange folder of a worker, which this run made",
