@@ -57,11 +57,11 @@ class Started:
             return
         self._killed = True
         self.job.end()
-        if sys.platform == "win32":
-            self.process.kill()  # where it could not be put into the job
-        else:
-            # The group can outlive its leader (Wine leaves servers behind), so it is killed in any case.
-            with contextlib.suppress(ProcessLookupError, PermissionError):
+        with contextlib.suppress(OSError):
+            if sys.platform == "win32":
+                self.process.kill()  # where it could not be put into the job
+            else:
+                # The group can outlive its leader (Wine leaves servers behind), so it is killed in any case.
                 os.killpg(self.process.pid, signal.SIGKILL)
 
     def end(self) -> None:
