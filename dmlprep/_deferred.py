@@ -13,7 +13,7 @@ from importlib import import_module
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from importlib.abc import Loader, MetaPathFinder
@@ -27,7 +27,7 @@ __all__ = ["without"]
 class _Absent(ModuleType):
     """Stands for a module in the one that imported it; what is asked of it is asked of the module, which is loaded."""
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         return getattr(import_module(self.__name__), name)
 
 

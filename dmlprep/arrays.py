@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 __all__ = ["Array"]
 
-Array = np.ndarray[Any, Any]
+Array = np.ndarray

@@ -154,7 +154,7 @@ class Session(Adapter):
     )
 
     @property
-    def proof(self) -> dict[str, Any]:
+    def proof(self) -> dict[str, object]:
         """The settings of a recipe that the device asks for.
 
         Raises:
@@ -197,7 +197,7 @@ class PrepareOptions(Session):
             in_files=True,
         ),
     )
-    settings: Mapping[str, Any] = field(
+    settings: Mapping[str, object] = field(
         default_factory=dict,
         metadata=_as(
             "Override a recipe field: step.fp16.keep_io=false.",
@@ -288,7 +288,7 @@ class PrepareOptions(Session):
         super().__post_init__()
 
     @property
-    def chosen(self) -> dict[str, Any]:
+    def chosen(self) -> dict[str, object]:
         """The options that differ from their defaults, as plain values; functions and arrays by a name."""
         values = {name: _plain(getattr(self, name)) for name in OPTIONS}
         return {name: value for name, value in values.items() if value != _plain(getattr(_DEFAULTS, name))}
@@ -314,7 +314,7 @@ class PrepareKeywords(SessionKeywords, total=False):
 
     recipe: str | Path
     pins: Mapping[str, Value]
-    settings: Mapping[str, Any]
+    settings: Mapping[str, object]
     target: str | None
     feeds: Feeds
     metric: str | Metric | NamedMetric | None
@@ -333,7 +333,7 @@ OPTIONS: dict[str, Option] = {one.name: one.metadata["option"] for one in fields
 _EXAMPLES = {"pins": '{"batch": 1}', "settings": '{"parity.seeds": 4}'}
 
 
-def _check(name: str, option: Option, value: Any, default: Any) -> None:
+def _check(name: str, option: Option, value: Any, default: object) -> None:
     """Refuse a value from Python that the command line could not give.
 
     Raises:
@@ -355,7 +355,7 @@ def _check(name: str, option: Option, value: Any, default: Any) -> None:
         raise UsageError(f"{_plain(value)!r} is not a value of {name}", where=name, fix=fix)
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, Path):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import onnx_ir as ir
 
@@ -32,9 +30,9 @@ def constant_tensor(node: ir.Node) -> ir.TensorProtocol | None:
     return None
 
 
-def plain_attributes(node: ir.Node) -> dict[str, Any]:
+def plain_attributes(node: ir.Node) -> dict[str, object]:
     """Attributes by name, small tensors as arrays; without graphs and large tensors."""
-    found: dict[str, Any] = {}
+    found: dict[str, object] = {}
     for name, attr in node.attributes.items():
         if attr.type == ir.AttributeType.TENSOR:
             tensor = attr.value

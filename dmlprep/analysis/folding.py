@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
 from dmlprep.analysis import movement
-from dmlprep.analysis.movement import Array, Attributes, Evaluator, Inputs, Uncertain, axis_of, given, ints, slice_of
+from dmlprep.analysis.movement import Attributes, Evaluator, Inputs, Uncertain, axis_of, given, ints, slice_of
+from dmlprep.arrays import Array
 
 __all__ = ["EVALUATORS", "NUMPY_TYPES", "Array", "Attributes", "Uncertain", "evaluate", "most_elements", "slice_of"]
 
-NUMPY_TYPES: dict[int, np.dtype[Any]] = {
+NUMPY_TYPES: dict[int, np.dtype] = {
     1: np.dtype(np.float32),
     2: np.dtype(np.uint8),
     3: np.dtype(np.int8),
@@ -76,14 +76,14 @@ def _mod(inputs: Inputs, attributes: Attributes, version: int) -> Array:
     _exact(a, b)
     if a.dtype.kind in "iu" and not b.all():
         raise Uncertain("modulo zero")
-    return np.fmod(a, b) if attributes.get("fmod", 0) else np.mod(a, b)
+    return np.asarray(np.fmod(a, b) if attributes.get("fmod", 0) else np.mod(a, b))
 
 
 def _pow(inputs: Inputs, attributes: Attributes, version: int) -> Array:
     a, b = given(inputs[0]), given(inputs[1])
     _exact(a, b)
     if a.dtype.kind in "iu" and b.dtype.kind in "iu" and (b >= 0).all() and (b < 64).all():
-        return np.power(a, b).astype(a.dtype)
+        return np.asarray(np.power(a, b).astype(a.dtype))
     if a.dtype.kind == "f" and b.size == 1 and float(b.reshape(-1)[0]) == 2.0:
         return np.broadcast_to(a * a, np.broadcast_shapes(a.shape, b.shape))
     raise Uncertain("a power that rounds")
@@ -109,7 +109,7 @@ def _cast(inputs: Inputs, attributes: Attributes, version: int) -> Array:
     return cast(a, to)
 
 
-def cast(a: Array, to: np.dtype[Any]) -> Array:
+def cast(a: Array, to: np.dtype) -> Array:
     """Cast as ONNX does where it says how."""
     if a.dtype.kind == "f" and to.kind in "iu":
         whole = np.trunc(a)

@@ -9,11 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import onnx
 import onnx_ir as ir
+from onnx.defs import OpSchema
 
 from dmlprep.analysis.attributes import constant_tensor, plain_attributes
 from dmlprep.analysis.folding import EVALUATORS, NUMPY_TYPES, Array, evaluate
@@ -200,7 +200,7 @@ class Knowledge:
             self.types[value] = proto
 
     def by_rule(
-        self, schema: Any, node: onnx.NodeProto, inputs: Sequence[ir.Value | None], opset: int
+        self, schema: OpSchema, node: onnx.NodeProto, inputs: Sequence[ir.Value | None], opset: int
     ) -> dict[str, onnx.TypeProto]:
         """What onnx's rule of an operator says of a node's outputs, by name; nothing where an input has no known type.
 

@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Array", "Attributes", "Evaluator", "Inputs", "Uncertain", "axis_of", "given", "ints", "slice_of"]
+from dmlprep.arrays import Array
 
-Array = np.ndarray[Any, np.dtype[Any]]
+__all__ = ["Attributes", "Evaluator", "Inputs", "Uncertain", "axis_of", "given", "ints", "slice_of"]
+
 Attributes = Mapping[str, Any]
 """Attribute name -> int, float, str, list of these, or numpy array for a tensor."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Unpack
 
 import msgspec
 
@@ -30,7 +30,7 @@ def plan_model(
     *,
     pins: Mapping[str, Value] | None = None,
     target: str | None = None,
-    settings: Mapping[str, Any] | None = None,
+    settings: Mapping[str, object] | None = None,
 ) -> Outlook:
     """Say what ``prepare`` would do to a model: sizes to give, nodes that come to DirectML, fused graphs, copies.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Unpack
+from typing import TYPE_CHECKING, Literal, Unpack
 
 from dmlprep.api.preparing import user_metric
 from dmlprep.errors import UsageError
@@ -25,7 +25,7 @@ def tune(
     recipes: Sequence[str | Path] = ("@static-fp32", "@vision-fp16"),
     pins: Mapping[str, Value] | None = None,
     target: str | None = None,
-    settings: Mapping[str, Any] | None = None,
+    settings: Mapping[str, object] | None = None,
     io: Literal["keep", "half", "any"] = "keep",
     only_directml: bool = False,
     offline: bool = False,

@@ -11,7 +11,7 @@ import contextlib
 import re
 import sys
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 import click
 
@@ -113,7 +113,7 @@ def print_usage(error: click.ClickException) -> None:
         _write("".join(f"{line}\n" for line in lines), own(sys.stderr))
 
 
-def print_json(data: Any) -> None:
+def print_json(data: object) -> None:
     """A record, or builtins, as indented JSON on stdout."""
     from dmlprep.record.documents import to_json
 

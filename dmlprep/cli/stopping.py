@@ -15,7 +15,7 @@ import signal
 import sys
 import threading
 import time
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from dmlprep.files.run_folder import end_processes, end_run
 
@@ -74,7 +74,7 @@ class Stopping:
         """The command has come to its end: a signal no longer changes what it says."""
         self._over = True
 
-    def _told(self, number: int, _frame: Any) -> None:
+    def _told(self, number: int, _frame: object) -> None:
         # Once: a second Ctrl-C must not cut the cleaning short. It ends by itself, soon.
         if self.asked or self._over:
             return

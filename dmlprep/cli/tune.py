@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -84,7 +84,7 @@ def command(
     no_project: bool,
     quiet: bool,
     output_format: str,
-    **options: Any,
+    **options: object,
 ) -> int:
     """Find the best recipe for MODEL on DirectML.
 

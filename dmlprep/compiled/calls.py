@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 import onnx
 from google.protobuf.message import DecodeError, EncodeError, Message
+from onnx.defs import OpSchema
 
 from dmlprep.compiled.door import OnnxError, ask, ask_once
 from dmlprep.errors import ToolFailed
@@ -43,7 +43,7 @@ def infer_shapes(
 
 
 def infer_node(
-    schema: Any,
+    schema: OpSchema,
     node: onnx.NodeProto,
     types: Mapping[str, onnx.TypeProto],
     data: Mapping[str, onnx.TensorProto],
@@ -90,7 +90,7 @@ def _plain_names(node: onnx.NodeProto) -> dict[str, str]:
 
 
 def _inferred(
-    schema: Any,
+    schema: OpSchema,
     node: onnx.NodeProto,
     types: Mapping[str, onnx.TypeProto],
     data: Mapping[str, onnx.TensorProto],
@@ -128,7 +128,7 @@ def inline_functions(proto: onnx.ModelProto, functions: Iterable[tuple[str, str]
 
 
 def function_body(
-    schema: Any, version: int, node: onnx.NodeProto, types: Sequence[onnx.TypeProto]
+    schema: OpSchema, version: int, node: onnx.NodeProto, types: Sequence[onnx.TypeProto]
 ) -> onnx.FunctionProto | None:
     """The function body that onnx builds of an operator for a node's attributes and types; ``None``: it has none.
 
@@ -216,7 +216,7 @@ def at_node(node: onnx.NodeProto) -> Iterator[None]:
         raise
 
 
-def _operator(schema: Any) -> tuple[bytes, bytes, bytes]:
+def _operator(schema: OpSchema) -> tuple[bytes, bytes, bytes]:
     return schema.domain.encode(), schema.name.encode(), b"%d" % schema.since_version
 
 

@@ -110,7 +110,7 @@ def find_builder(path: str = "") -> Builder:
     return Builder(program, {"Python": said.python, **said.versions})
 
 
-def check_source(folder: Path) -> dict[str, Any]:
+def check_source(folder: Path) -> dict[str, object]:
     """Refuse a Hugging Face folder that holds code or pickled weights where they would be used.
 
     Returns:
@@ -134,7 +134,7 @@ def check_source(folder: Path) -> dict[str, Any]:
             code="DP876",
             fix="save the model with model.save_pretrained(FOLDER, safe_serialization=True)",
         )
-    found: dict[str, Any] = {}
+    found: dict[str, object] = {}
     for name in names:
         if name.endswith(".json") and not name.endswith((".index.json", "tokenizer.json", "vocab.json")):
             document = _document(folder / name, needed=name == "config.json")
@@ -151,7 +151,7 @@ def check_source(folder: Path) -> dict[str, Any]:
     return found
 
 
-def _names(document: Any, field: str) -> bool:
+def _names(document: object, field: str) -> bool:
     """Whether a document has a field somewhere that says something."""
     stack = [document]
     while stack:
@@ -165,7 +165,7 @@ def _names(document: Any, field: str) -> bool:
     return False
 
 
-def _document(path: Path, *, needed: bool) -> dict[str, Any]:
+def _document(path: Path, *, needed: bool) -> dict[str, object]:
     fix = "download the folder again"
     try:
         document = parse_json(read_text(path, _MOST_BYTES), Any, lenient=True)

@@ -18,8 +18,8 @@ _HERE = ("127.0.0.1", "::1")
 _BUILDER = "onnxruntime_genai.models.builder"
 
 
-def _refuse(what: str) -> Callable[..., Any]:
-    def refused(*_given: Any, **_named: Any) -> Any:
+def _refuse(what: str) -> Callable[..., object]:
+    def refused(*_given: object, **_named: object) -> object:
         raise RuntimeError(f"dmlprep does not let the builder {what}")
 
     return refused

@@ -4,10 +4,11 @@ arrays that dmlprep has already are resized here."""
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
+from dmlprep.arrays import Array
 from dmlprep.engines.extras import extra
 from dmlprep.engines.reading import MEMORY, Reading, taken
 from dmlprep.model.budget import BYTES
@@ -19,7 +20,7 @@ Fit = Literal["crop", "pad", "stretch"]
 _READING = Reading("PIL.Image", "Pillow", "reading pictures", "a picture")
 
 
-def read_picture(path: Path, channels: int, size: tuple[int, int], fit: Fit, most: int) -> np.ndarray[Any, Any]:
+def read_picture(path: Path, channels: int, size: tuple[int, int], fit: Fit, most: int) -> Array:
     """Read a picture in a process of its own, and turn it as its EXIF data say.
 
     Args:
@@ -46,7 +47,7 @@ def read_picture(path: Path, channels: int, size: tuple[int, int], fit: Fit, mos
     )
 
 
-def resize(image: np.ndarray[Any, Any], size: tuple[int, int], mode: str) -> np.ndarray[Any, Any]:
+def resize(image: Array, size: tuple[int, int], mode: str) -> Array:
     """A picture of another size.
 
     Args:

@@ -7,10 +7,9 @@ import json
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
-import numpy as np
-
+from dmlprep.arrays import Array
 from dmlprep.engines.extras import not_installed, require
 from dmlprep.engines.kept_child import KeptChild, hand_over
 from dmlprep.errors import InputError, UsageError
@@ -57,7 +56,7 @@ class Reading:
         arguments: Sequence[str],
         take: Callable[[list[int], Path], T],
         *,
-        given: Any = None,
+        given: object = None,
         limit: int | None = None,
         memory: int = MEMORY,
     ) -> T:
@@ -126,7 +125,7 @@ def too_large(what: str, needed: int, where: str) -> InputError:
     return InputError(f"too large to read: {what} needs {_mib(needed)}", where=where, fix=fix)
 
 
-def taken(out: Path, dtype: str, shape: Sequence[int], limit: int) -> np.ndarray[Any, Any]:
+def taken(out: Path, dtype: str, shape: Sequence[int], limit: int) -> Array:
     """The array of an answer.
 
     Raises:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-
+from dmlprep.arrays import Array
 from dmlprep.engines.reading import MEMORY, Reading, taken
 from dmlprep.model.budget import BYTES
 
@@ -15,7 +13,7 @@ __all__ = ["read_sound"]
 _READING = Reading("soundfile", "soundfile", "reading sound", "sound")
 
 
-def read_sound(path: Path, rate: int | None, length: int | None, most: int) -> tuple[np.ndarray[Any, Any], int]:
+def read_sound(path: Path, rate: int | None, length: int | None, most: int) -> tuple[Array, int]:
     """Read a sound file and average its channels.
 
     Args:

@@ -126,7 +126,7 @@ class _Here:
         self._lock = threading.Lock()
         self.versions = versions_here()
 
-    def facts(self, task: Task) -> dict[str, Any]:
+    def facts(self, task: Task) -> dict[str, object]:
         assert task.job is not None
         with self._lock:
             return self._keys.facts(task.job)
@@ -172,7 +172,7 @@ def _other(task: Task, host: Host) -> str:
     return f"does not see what the fleet wrote to {folder}: the folder of results must be the same on all machines"
 
 
-def _differ(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
+def _differ(there: Mapping[str, object], here: Mapping[str, object]) -> str:
     named = {
         "device": "another DirectML (or has none)",
         "model": "another file under the model's name",

@@ -122,7 +122,7 @@ class ClusterEngine:
                 fix = "set DASK_DISTRIBUTED__COMM__TLS__CA_FILE and those of the client (docs/fleet.md)"
             raise CheckNotRun(what, where=address, fix=fix) from error
 
-    def _open(self, **where: str) -> Any:
+    def _open(self, **where: str) -> object:
         return self._distributed.Client(**where, timeout=_CONNECT, set_as_default=False, name="dmlprep")
 
     @property
@@ -229,7 +229,7 @@ class ClusterEngine:
             self._begun[name] += text == _BEGUN
             self._events.put(Started(name) if text == _BEGUN else Progress(name, text))
 
-    def _ended(self, name: str, future: Any) -> None:
+    def _ended(self, name: str, future: object) -> None:
         """A task has come to its end, in a thread of Dask's."""
         try:
             self._events.put(self._outcome(name, future))
@@ -270,13 +270,13 @@ class ClusterEngine:
         _heard_again(self._levels)
 
 
-def _bounded(connect: Callable[[], Any]) -> Any:
+def _bounded(connect: Callable[[], object]) -> object:
     """Connect in bounded time: Dask waits for ever for the first word of a server that is no scheduler.
 
     Raises:
         TimeoutError: nobody answered.
     """
-    found: queue.Queue[Any] = queue.Queue()
+    found: queue.Queue[object] = queue.Queue()
 
     def run() -> None:
         try:
@@ -309,7 +309,7 @@ def _heard_again(levels: Mapping[str, int]) -> None:
         logging.getLogger(name).setLevel(level)
 
 
-def _at_worker(topic: str, name: str, here: list[Any] | None, order: bytes) -> tuple[int, str, float]:
+def _at_worker(topic: str, name: str, here: list[object] | None, order: bytes) -> tuple[int, str, float]:
     """Run a task in this process, which is a worker's: exit code, error, seconds."""
     from distributed import get_worker
 

@@ -27,7 +27,7 @@ _SIZE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 _AXES = {"recipes": "recipe", "targets": "target"}
 
-_FIELDS: dict[str, Any] = {
+_FIELDS: dict[str, object] = {
     "recipes": list[str],
     "targets": list[str],
     "sizes": dict[str, dict[str, Value]],

@@ -49,7 +49,7 @@ class Keys:
         self._digests = digests
         self._plans: dict[bytes, Plan] = {}
         self._devices: dict[str, str] = {}
-        self._here: list[Any] | None = None
+        self._here: list[object] | None = None
 
     def plan(self, job: Job) -> Plan:
         """The recipe of a job with everything that is set in it.
@@ -75,7 +75,7 @@ class Keys:
         """
         return key_of(self.facts(job))
 
-    def facts(self, job: Job) -> dict[str, Any]:
+    def facts(self, job: Job) -> dict[str, object]:
         """What the job depends on, by kind, as plain values.
 
         Raises:
@@ -96,15 +96,15 @@ class Keys:
             "feeds": [[name, self._digests.of(path)] for name, path in feed_files(job.given.get("feeds", ()))],
             "device": self._device(plan),
         }
-        plain: dict[str, Any] = msgspec.to_builtins(facts, order="sorted")
+        plain: dict[str, object] = msgspec.to_builtins(facts, order="sorted")
         return plain
 
-    def _versions(self) -> list[Any]:
+    def _versions(self) -> list[object]:
         if self._here is None:
             self._here = versions_here()
         return self._here
 
-    def _metric(self, job: Job, plan: Plan) -> list[Any]:
+    def _metric(self, job: Job, plan: Plan) -> list[object]:
         """The user's measure: its function, the bytes of its file, its bound."""
         bound = job.given.get("metric_bound", plan.recipe.parity.metric_bound)
         file, function = metric_of(job, plan)
@@ -128,7 +128,7 @@ class Keys:
         return self._devices[release]
 
 
-def key_of(facts: Mapping[str, Any]) -> str:
+def key_of(facts: Mapping[str, object]) -> str:
     """The key that ``facts`` make: SHA-256 in hexadecimal."""
     return hashlib.sha256(canonical(facts)).hexdigest()
 
@@ -148,7 +148,7 @@ def versions_here() -> list[Any]:
     return [code_digest(), platform.system(), platform.machine(), origin().versions]
 
 
-def _proof(job: Job) -> dict[str, Any]:
+def _proof(job: Job) -> dict[str, object]:
     """The settings that the job's device asks for."""
     try:
         return Session(**{name: job.given[name] for name in ("device", "require_dml") if name in job.given}).proof

@@ -52,7 +52,7 @@ class Job:
     target: str = ""
     size: str = ""
     pins: dict[str, Value] = field(default_factory=dict)
-    settings: dict[str, Any] = field(default_factory=dict)
+    settings: dict[str, object] = field(default_factory=dict)
     given: dict[str, Any] = field(default_factory=dict)
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import onnx_ir as ir
+from numpy.typing import ArrayLike, DTypeLike
 
 from dmlprep.model.budget import Budget
 from dmlprep.rewriting.builder import GraphBuilder
@@ -49,7 +49,7 @@ class Nodes(GraphBuilder):
         inputs: Sequence[ir.Value],
         shape: Sequence[int],
         dtype: ir.DataType | None = None,
-        attributes: Mapping[str, Any] | None = None,
+        attributes: Mapping[str, object] | None = None,
     ) -> ir.Value:
         """A node with one output.
 
@@ -63,7 +63,7 @@ class Nodes(GraphBuilder):
         op: str,
         inputs: Sequence[ir.Value],
         outputs: Sequence[tuple[Sequence[int], ir.DataType | None]],
-        attributes: Mapping[str, Any] | None = None,
+        attributes: Mapping[str, object] | None = None,
     ) -> list[ir.Value]:
         """A node with several outputs: sizes and element type of each."""
         wish = f"{self._about}_{op.lower()}"
@@ -76,11 +76,11 @@ class Nodes(GraphBuilder):
         self.made.append(self.new_node(op, inputs, values, f"{self._about}_{op}", attributes))
         return values
 
-    def numbers(self, array: Any, what: str, dtype: Any = np.float32) -> ir.Value:
+    def numbers(self, array: ArrayLike, what: str, dtype: DTypeLike = np.float32) -> ir.Value:
         """A constant, of FP32 where nothing else is said."""
         return self.constant(np.asarray(array, dtype), f"{self._about}_{what}")
 
-    def with_number(self, op: str, value: ir.Value, number: Any, what: str) -> ir.Value:
+    def with_number(self, op: str, value: ir.Value, number: ArrayLike, what: str) -> ir.Value:
         """Add, Sub, Mul, Div, Max or Min with a constant of the value's type, which broadcasts to its shape."""
         assert value.dtype is not None
         return self.op(op, [value, self.numbers(number, what, value.dtype.numpy())], sizes(value))

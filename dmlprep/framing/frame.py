@@ -222,7 +222,7 @@ _TYPES = {"uint8": "UINT8", "float16": "FLOAT16", "float32": "FLOAT"}
 
 
 def _hold(
-    name: str, dtype: ir.DataType | None, shape: Iterable[Any] | None, wanted: ir.DataType, sizes: tuple[int, ...]
+    name: str, dtype: ir.DataType | None, shape: Iterable[object] | None, wanted: ir.DataType, sizes: tuple[int, ...]
 ) -> None:
     if dtype != wanted or shape is None or tuple(shape) != sizes:
         raise _other(name)

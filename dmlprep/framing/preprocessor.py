@@ -7,7 +7,6 @@ the middle, rescale, normalise). A key that changes pixels and has no counterpar
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 __all__ = ["NoTable", "as_table"]
 
@@ -60,7 +59,7 @@ class NoTable(ValueError):
         self.fix = fix
 
 
-def as_table(config: Mapping[str, Any]) -> dict[str, Any]:
+def as_table(config: Mapping[str, object]) -> dict[str, object]:
     """Fields of ``PictureOptions`` that do what the configuration says.
 
     Raises:
@@ -71,7 +70,7 @@ def as_table(config: Mapping[str, Any]) -> dict[str, Any]:
     for key in _OTHER_PIXELS:
         if config.get(key):
             raise NoTable(f"{key} = {config[key]} has no counterpart")
-    table: dict[str, Any] = {}
+    table: dict[str, object] = {}
     if config.get("do_flip_channel_order"):
         table["model_colour"] = "bgr"
     table |= _geometry(config, name)
@@ -87,7 +86,7 @@ def as_table(config: Mapping[str, Any]) -> dict[str, Any]:
     return table
 
 
-def _geometry(config: Mapping[str, Any], name: str) -> dict[str, Any]:
+def _geometry(config: Mapping[str, object], name: str) -> dict[str, object]:
     square, cuts = _CLASSES.get(name, (None, False))
     resize, cut = config.get("do_resize", True), bool(config.get("do_center_crop", cuts))
     crop = _pair(config.get("crop_size"), "crop_size") if cut else None
@@ -123,7 +122,7 @@ def _geometry(config: Mapping[str, Any], name: str) -> dict[str, Any]:
     return {**mode, "fit": "crop", "resized": side, "model_size": crop}
 
 
-def _pair(given: Any, key: str) -> list[int]:
+def _pair(given: object, key: str) -> list[int]:
     if isinstance(given, Mapping) and set(given) == {"height", "width"}:
         return [_side(given["height"], key), _side(given["width"], key)]
     if isinstance(given, int):
@@ -131,20 +130,20 @@ def _pair(given: Any, key: str) -> list[int]:
     raise NoTable(f"{key} is {given}, not a height and a width")
 
 
-def _side(given: Any, key: str) -> int:
+def _side(given: object, key: str) -> int:
     if not isinstance(given, int) or isinstance(given, bool) or given < 1:
         raise NoTable(f"{key} has {given!r} for a side")
     return given
 
 
-def _number(config: Mapping[str, Any], key: str, default: float) -> float:
+def _number(config: Mapping[str, object], key: str, default: float) -> float:
     found = _plain(key, config.get(key, default))
     if found <= 0:
         raise NoTable(f"{key} is {found}")
     return found
 
 
-def _plain(key: str, given: Any) -> float:
+def _plain(key: str, given: object) -> float:
     if isinstance(given, bool) or not isinstance(given, int | float):
         raise NoTable(f"{key} has {given!r}, which is no number")
     return float(given)

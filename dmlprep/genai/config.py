@@ -30,8 +30,8 @@ class Provider:
 
     name: str
     place: str
-    options: Mapping[str, Any]
-    device_filter: Mapping[str, Any] | None
+    options: Mapping[str, object]
+    device_filter: Mapping[str, object] | None
 
     @property
     def is_dml(self) -> bool:
@@ -50,17 +50,17 @@ class GenaiConfig:
     """
 
     path: Path
-    document: Mapping[str, Any]
+    document: Mapping[str, object]
     findings: tuple[Finding, ...] = field(repr=False)
 
-    def value(self, place: str) -> Any:
+    def value(self, place: str) -> object:
         """What stands at a place, keys with dots between them; ``None`` where nothing does."""
-        found: Any = self.document
+        found: object = self.document
         for key in place.split("."):
             found = found.get(key) if isinstance(found, Mapping) else None
         return found
 
-    def table(self, place: str) -> Mapping[str, Any]:
+    def table(self, place: str) -> Mapping[str, object]:
         """The object at a place; an empty one where there is none, or something else."""
         found = self.value(place)
         return found if isinstance(found, Mapping) else {}
@@ -93,7 +93,7 @@ class GenaiConfig:
         place = f"{section_place(section)}.session_options"
         return list(_providers(place, self.section(section).get("session_options")))
 
-    def session_options(self, section: str) -> Mapping[str, Any]:
+    def session_options(self, section: str) -> Mapping[str, object]:
         """A section's own session options; empty without, where onnxruntime-genai takes the decoder's."""
         found = self.section(section).get("session_options")
         return found if isinstance(found, Mapping) else {}
@@ -113,7 +113,7 @@ def section_place(section: str) -> str:
     return section if section.startswith("model.") else f"model.{section}"
 
 
-def stages(table: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def stages(table: Mapping[str, object]) -> Iterator[tuple[str, Mapping[str, object]]]:
     """Name and object of each stage of a section's pipeline: a list of objects of one key each, or one object."""
     pipeline = table.get("pipeline")
     for entry in pipeline if isinstance(pipeline, list) else [pipeline]:

@@ -10,7 +10,6 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from dmlprep.record import Finding, finding
 
@@ -62,7 +61,7 @@ def for_dml(text: str, options: DmlOptions, *, capture: bool, why_not: str, grou
     return layout.render(document), found
 
 
-def _provider(session: dict[str, Any], where: str, options: DmlOptions, captured: str, found: list[Finding]) -> None:
+def _provider(session: dict[str, object], where: str, options: DmlOptions, captured: str, found: list[Finding]) -> None:
     """Make ``dml`` the only provider of a session; other keys of its object stay.
 
     Args:
@@ -74,7 +73,7 @@ def _provider(session: dict[str, Any], where: str, options: DmlOptions, captured
     if others:
         found.append(finding("DP875", f"{where}: {', '.join(dict.fromkeys(others))} is not asked any more, dml is"))
     ours = next(((entry, name) for entry in entries for name in entry if _is_dml(name)), None)
-    wanted: dict[str, Any] = {"enable_graph_capture": captured} if captured else {}
+    wanted: dict[str, object] = {"enable_graph_capture": captured} if captured else {}
     if options.device_index is not None:
         wanted["device_index"] = str(options.device_index)
     if ours is None or others:
@@ -84,7 +83,7 @@ def _provider(session: dict[str, Any], where: str, options: DmlOptions, captured
         _object(*ours).update(wanted)
 
 
-def _search(search: dict[str, Any], found: list[Finding]) -> None:
+def _search(search: dict[str, object], found: list[Finding]) -> None:
     """What DirectML's GroupQueryAttention needs of the search (DP649)."""
     if search.get("past_present_share_buffer") is not True:
         search["past_present_share_buffer"] = True
@@ -120,7 +119,7 @@ class _Layout:
     indent: str | None
     newline: str
 
-    def render(self, document: dict[str, Any]) -> str:
+    def render(self, document: dict[str, object]) -> str:
         """The document as text: keys in their order, numbers as they were written."""
         text = json.dumps(document, ensure_ascii=False, indent=self.indent)
         text = re.sub(r'"\\u0000([^"]*)"', r"\1", text).replace("\n", self.newline)
@@ -136,7 +135,7 @@ string has this character: a text with an escape of four digits has been refused
 _DECODER = json.JSONDecoder(parse_int=_NUMBER.__add__, parse_float=_NUMBER.__add__)
 
 
-def _read(text: str) -> tuple[dict[str, Any], _Layout]:
+def _read(text: str) -> tuple[dict[str, object], _Layout]:
     """The object of a text that ``read_document`` has accepted. The last of duplicate keys counts."""
     start = len(text) - len(text.lstrip(" \t\r\n"))
     document, end = _DECODER.raw_decode(text, start)
@@ -145,7 +144,7 @@ def _read(text: str) -> tuple[dict[str, Any], _Layout]:
     return document, _Layout(text[:start], text[end:], broken[1] if broken else None, newline)
 
 
-def _object(parent: dict[str, Any], key: str) -> dict[str, Any]:
+def _object(parent: dict[str, object], key: str) -> dict[str, object]:
     """The object at ``key``; a new one where the key is missing or has another value."""
     value = parent.get(key)
     if not isinstance(value, dict):
@@ -153,7 +152,7 @@ def _object(parent: dict[str, Any], key: str) -> dict[str, Any]:
     return value
 
 
-def _sections(document: dict[str, Any]) -> Iterator[tuple[list[str], dict[str, Any]]]:
+def _sections(document: dict[str, object]) -> Iterator[tuple[list[str], dict[str, object]]]:
     """The sections with session options, and where each is; always the decoder, unless it is a pipeline."""
     yield from _below(document, [], 0)
     model = document.get("model")
@@ -168,13 +167,15 @@ _DEPTH = 8
 """Of sections in one another; a stage of a decoder's pipeline is at five."""
 
 
-def _below(value: Any, path: list[str], depth: int) -> Iterator[tuple[list[str], dict[str, Any]]]:
+def _below(value: object, path: list[str], depth: int) -> Iterator[tuple[list[str], dict[str, object]]]:
     if depth > _DEPTH:
         return
     if isinstance(value, dict):
         if isinstance(value.get("session_options"), dict):
             yield path, value
-        rows: Iterable[tuple[Any, Any]] = ((key, inner) for key, inner in value.items() if key != "session_options")
+        rows: Iterable[tuple[object, object]] = (
+            (key, inner) for key, inner in value.items() if key != "session_options"
+        )
     else:
         rows = enumerate(value) if isinstance(value, list) else ()
     for key, inner in rows:

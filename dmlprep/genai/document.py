@@ -91,7 +91,7 @@ def read_document(path: Path, *, code: str = "DP840", limit: int = _BYTES) -> Do
     return Document(root, tuple(_text_findings(path, data, text, text[end:])))
 
 
-def _pairs(pairs: list[tuple[str, Any]]) -> JsonObject:
+def _pairs(pairs: list[tuple[str, object]]) -> JsonObject:
     made = JsonObject(pairs)
     if len(made) != len(pairs):
         seen: set[str] = set()

@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import onnx_ir as ir
 
@@ -69,7 +68,7 @@ def state_names(config: GenaiConfig) -> list[re.Pattern[str]]:
     return patterns
 
 
-def _named(value: Any) -> Iterator[str]:
+def _named(value: object) -> Iterator[str]:
     """Every name of an input or output that a config has."""
     stack = [(value, False)]
     while stack:
@@ -99,9 +98,9 @@ def kept_types(model: Model, config: GenaiConfig) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def plan_for(recipe: Recipe, target: str, settings: Mapping[str, Any], keep: Sequence[str]) -> Plan:
+def plan_for(recipe: Recipe, target: str, settings: Mapping[str, object], keep: Sequence[str]) -> Plan:
     """The steps for one model; its outputs are proved with the whole folder, so that no check of its own runs here."""
-    own: dict[str, Any] = {"parity.cpu": False, "parity.dml": "off", "parity.fp16_emulation": "off"}
+    own: dict[str, object] = {"parity.cpu": False, "parity.dml": "off", "parity.fp16_emulation": "off"}
     if "fp16" in recipe.step and "step.fp16.keep_io" not in settings:
         own["step.fp16.keep_io"] = list(keep)
     if target:

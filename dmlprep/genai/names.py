@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from itertools import islice
-from typing import Any
 
 from dmlprep.genai.config import GenaiConfig, section_place
 from dmlprep.genai.schema import schema
@@ -226,7 +225,7 @@ def _unpaired(config: GenaiConfig, section: str, file: str, model: Interface) ->
 
 
 def _stage(config: GenaiConfig, section: str, file: str, model: Interface) -> Iterator[Finding]:
-    table: Mapping[str, Any] = config.section(section)
+    table: Mapping[str, object] = config.section(section)
     place = section_place(section)
     for side, names in (("inputs", model.inputs), ("outputs", model.outputs)):
         listed = table.get(side)

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
@@ -76,7 +76,7 @@ class GenaiRequest:
     recipe: str = ""
     precision: Literal["fp16", "int4"] = "fp16"
     target: str = ""
-    settings: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, object] = field(default_factory=dict)
     options: DmlOptions = field(default_factory=DmlOptions)
     fallback: bool = False
     force: bool = False

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
-from typing import Any
 
 from dmlprep.genai.config import GenaiConfig, Provider, section_place
 from dmlprep.record import Finding, finding
@@ -99,7 +98,7 @@ def _options(provider: Provider) -> Iterator[Finding]:
             yield finding("DP855", text, node=place, remedy=remedy)
 
 
-def _filter(provider: Provider, given: Mapping[str, Any]) -> Iterator[Finding]:
+def _filter(provider: Provider, given: Mapping[str, object]) -> Iterator[Finding]:
     place = f"{provider.place}.device_filtering_options"
     vendor = given.get("hardware_vendor_id")
     if isinstance(vendor, int | float) and not isinstance(vendor, bool) and vendor not in VENDOR_NAMES:
@@ -120,7 +119,7 @@ def _filter(provider: Provider, given: Mapping[str, Any]) -> Iterator[Finding]:
         yield finding("DP856", text, node=place, severity="warning", remedy=remedy)
 
 
-def _session(place: str, options: Mapping[str, Any]) -> Iterator[Finding]:
+def _session(place: str, options: Mapping[str, object]) -> Iterator[Finding]:
     if options.get("enable_mem_pattern") is True:
         where = f"{place}.enable_mem_pattern"
         text = f"{where} is true, which DirectML does not take ({PROVIDER_PAGE})"

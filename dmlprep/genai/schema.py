@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
@@ -91,7 +91,7 @@ def _kind(text: str) -> _Kind:
     return _Kind(head, listed, table=False, words=tuple(rest.split("/")) if rest else ())
 
 
-def validate(root: Mapping[str, Any]) -> list[Finding]:
+def validate(root: Mapping[str, object]) -> list[Finding]:
     """What onnxruntime-genai refuses in a config, or silently takes otherwise than it stands there.
 
     Returns:
@@ -112,7 +112,7 @@ def place_text(place: str, key: str) -> str:
     return f"{place}.{name}" if place else name
 
 
-def _table(table: Mapping[str, Any], name: str, place: str) -> Iterator[Finding]:
+def _table(table: Mapping[str, object], name: str, place: str) -> Iterator[Finding]:
     keys = schema().objects[name]
     for key in getattr(table, "twice", ()):
         where = place_text(place, key)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 from dmlprep.errors import InputError
 from dmlprep.genai.config import GenaiConfig, whole
@@ -78,7 +77,7 @@ def _readable(config: GenaiConfig, file: Path) -> Iterator[Finding]:
         yield finding("DP852", text, node=file.name, largest=most, said=words)
 
 
-def _class(settings: Mapping[str, Any], file: Path) -> Iterator[Finding]:
+def _class(settings: Mapping[str, object], file: Path) -> Iterator[Finding]:
     """The name that transformers 5 gives to every tokenizer, which older releases of genai do not know."""
     if settings.get("tokenizer_class") == _NEW_CLASS:
         yield finding(
@@ -91,7 +90,7 @@ def _class(settings: Mapping[str, Any], file: Path) -> Iterator[Finding]:
         )
 
 
-def largest_id(tokenizer: Mapping[str, Any]) -> int | None:
+def largest_id(tokenizer: Mapping[str, object]) -> int | None:
     """The largest id of a tokenizer.json, that of an added token included; ``None`` where it has none."""
     model = tokenizer.get("model")
     vocabulary = model.get("vocab") if isinstance(model, Mapping) else None

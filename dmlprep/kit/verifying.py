@@ -217,7 +217,7 @@ def _judge(
         seconds=round(result.session.load_seconds + sum(sum(f.seconds) for f in result.feeds), 3),
     )
 
-    def said(outcome: Any, reason: str, findings: list[Finding], outputs: list[OutputMetrics]) -> Verdict:
+    def said(outcome: object, reason: str, findings: list[Finding], outputs: list[OutputMetrics]) -> Verdict:
         feeds = len(result.feeds)
         return msgspec.structs.replace(
             verdict, outcome=outcome, reason=reason, findings=findings, outputs=outputs, feeds=feeds

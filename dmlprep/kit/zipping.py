@@ -11,7 +11,7 @@ import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, Any, BinaryIO, cast
+from typing import IO, BinaryIO, cast
 
 import numpy as np
 
@@ -37,7 +37,7 @@ class ZipWriter:
         self._progress = progress
 
     @contextmanager
-    def _member(self, name: str, size: int) -> Iterator[Callable[[Any], int]]:
+    def _member(self, name: str, size: int) -> Iterator[Callable[[bytes | memoryview], int]]:
         info = zipfile.ZipInfo(name, _DATE)
         info.create_system = 3
         info.external_attr = 0o644 << 16
@@ -47,7 +47,7 @@ class ZipWriter:
 
         with self._zip.open(info, "w", force_zip64=size > 1 << 31) as member:
 
-            def write(piece: Any) -> int:
+            def write(piece: bytes | memoryview) -> int:
                 nonlocal written
                 digest.update(piece)
                 written += len(piece)
@@ -94,5 +94,5 @@ class ZipWriter:
 class _Sink:
     """What numpy writes to."""
 
-    def __init__(self, write: Callable[[Any], int]) -> None:
+    def __init__(self, write: Callable[[bytes | memoryview], int]) -> None:
         self.write = write

@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import onnx_ir as ir
+from numpy.typing import DTypeLike
 
 from dmlprep.arrays import Array
 from dmlprep.errors import UsageError
@@ -27,7 +28,7 @@ _MOST = 4096
 """Elements. A value is written into recipes and into the model's metadata; weights belong into initializers."""
 
 
-def plain_array(name: str, value: Value, dtype: Any = None) -> Array:
+def plain_array(name: str, value: Value, dtype: DTypeLike | None = None) -> Array:
     """A value of an input as an array.
 
     Raises:

@@ -44,7 +44,7 @@ class SpreadTensor(AsArray):
         self.name: str | None = name
         self.doc_string = doc_string
         self.metadata_props: MutableMapping[str, str] = {}
-        self.meta: MutableMapping[str, Any] = {}
+        self.meta: MutableMapping[str, object] = {}
         self.dtype = dtype
         self.shape: ir.ShapeProtocol = ir.Shape(dims)
         self.raw: Any = (values, places)  # TensorProtocol: what backs the tensor

@@ -8,11 +8,12 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
 import onnx
 import onnx_ir as ir
+from numpy.typing import DTypeLike, NDArray
 
 from dmlprep.arrays import Array
 from dmlprep.errors import InputError
@@ -82,11 +83,11 @@ class AsArray(ABC):
     def numpy(self) -> Array:
         """All values, [dims]."""
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> Array:
         array = self.numpy()
         return array if dtype is None else array.astype(dtype)
 
-    def __dlpack__(self, *, stream: Any = None) -> Any:
+    def __dlpack__(self, *, stream: object = None) -> object:
         return self.numpy().__dlpack__()
 
     def __dlpack_device__(self) -> tuple[int, int]:
@@ -112,13 +113,13 @@ class MappedTensor(AsArray):
         self.name: str | None = name
         self.doc_string = doc_string
         self.metadata_props: MutableMapping[str, str] = {}
-        self.meta: MutableMapping[str, Any] = {}
+        self.meta: MutableMapping[str, object] = {}
         self.path = path
         self.offset = offset
         self.length = length
         self.dtype = dtype
         self.shape: ir.ShapeProtocol = shape
-        self.raw: Any = path  # TensorProtocol: what backs the tensor
+        self.raw: object = path  # TensorProtocol: what backs the tensor
         shape.freeze()
 
     @property
@@ -131,7 +132,7 @@ class MappedTensor(AsArray):
         """Number of bytes in the file."""
         return self.length
 
-    def _map(self, start: int, length: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    def _map(self, start: int, length: int) -> NDArray[np.uint8]:
         if length == 0:
             return np.empty(0, np.uint8)
         page = mmap.ALLOCATIONGRANULARITY
@@ -184,11 +185,11 @@ class ReshapedTensor(AsArray):
         self.name: str | None = source.name
         self.doc_string: str | None = source.doc_string
         self.metadata_props: MutableMapping[str, str] = {}
-        self.meta: MutableMapping[str, Any] = {}
+        self.meta: MutableMapping[str, object] = {}
         self.source = source
         self.dtype = source.dtype
         self.shape: ir.ShapeProtocol = ir.Shape(sizes)
-        self.raw: Any = source
+        self.raw: object = source
         if math.prod(sizes) != int(source.size):
             raise ValueError(f"{source.size} elements do not fill {list(sizes)}")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 
@@ -258,7 +258,7 @@ class Contract(msgspec.Struct, frozen=True):
         return to_json(self)
 
 
-def schema() -> dict[str, Any]:
+def schema() -> dict[str, object]:
     """The contract as JSON Schema, version 2020-12."""
     found = msgspec.json.schema(Contract)
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "dmlprep package contract", **found}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeVar
 
 from dmlprep.arrays import Array
 from dmlprep.metrics import Tolerance
@@ -16,6 +16,7 @@ from dmlprep.record import OutputMetrics
 
 __all__ = ["MOST_VALUES", "Seen", "evenly", "fit_shapes", "seen_along", "sweep"]
 
+T = TypeVar("T")
 
 MOST_VALUES = 96
 """Intermediate values exposed as outputs in one run."""
@@ -71,7 +72,7 @@ def sweep(prober: Prober, cuts: Cuts, known: Mapping[str, str], tolerance: Toler
     }
 
 
-def evenly(found: Sequence[Any], most: int) -> list[Any]:
+def evenly(found: Sequence[T], most: int) -> list[T]:
     """At most so many, evenly spread, the last one with them."""
     if len(found) <= most:
         return list(found)

@@ -6,7 +6,6 @@ import math
 import zlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -127,7 +126,7 @@ def _index_limit(model: Model, like: Model | None, name: str) -> int | None:
     return min(limits, default=None)
 
 
-def _numpy_type(one: Input) -> np.dtype[Any]:
+def _numpy_type(one: Input) -> np.dtype:
     if one.dtype is None:
         kind = type(one.value.type).__name__.removesuffix("Type").lower() if one.value.type is not None else "untyped"
         raise CheckNotRun(
@@ -233,7 +232,7 @@ def _image_sizes(shape: tuple[int, ...], inputs: Sequence[Input], shapes: Mappin
     return np.broadcast_to(sizes, shape) if shape and shape[-1] == 2 else np.full(shape, height)
 
 
-def make_image(rng: np.random.Generator, shape: tuple[int, ...], kind: np.dtype[Any], *, smooth: bool) -> Array:
+def make_image(rng: np.random.Generator, shape: tuple[int, ...], kind: np.dtype, *, smooth: bool) -> Array:
     """A picture of zero mean and unit variance; bytes 0 to 255 where the input takes integers.
 
     Args:

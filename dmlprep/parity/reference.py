@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 import numpy as np
@@ -120,7 +120,7 @@ class Reference:
         self._beyond: SessionFailure | None = None
         self._outputs: list[dict[str, Array]] = []
         self._again: Callable[[], list[Feed]] = list
-        self._pinned: Mapping[str, Any] = {}
+        self._pinned: Mapping[str, object] = {}
         self._more = False
         self.yardstick = yardstick
         self._seconds = 0.0

@@ -1,6 +1,6 @@
 """The passes: one module each. ``catalog`` names them."""
 
-from dmlprep.passes.base import Bound, Context, Fact, OnCpu, Options, Pass
+from dmlprep.passes.base import AnyPass, Bound, Context, Fact, OnCpu, Options, Pass
 from dmlprep.passes.catalog import CATALOG, find_pass, make_pass
 
-__all__ = ["CATALOG", "Bound", "Context", "Fact", "OnCpu", "Options", "Pass", "find_pass", "make_pass"]
+__all__ = ["CATALOG", "AnyPass", "Bound", "Context", "Fact", "OnCpu", "Options", "Pass", "find_pass", "make_pass"]

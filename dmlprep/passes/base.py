@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
 
 import msgspec
 
@@ -24,7 +24,7 @@ from dmlprep.record.steps import StepFacts
 if TYPE_CHECKING:
     from dmlprep.targets import Target
 
-__all__ = ["Bound", "Context", "Fact", "OnCpu", "Options", "Pass"]
+__all__ = ["AnyPass", "Bound", "Context", "Fact", "OnCpu", "Options", "Pass"]
 
 Fact = Literal["opset", "static", "simplified", "fp16", "denoted", "few-bits"]
 """What a step may promise of a model: its opset is within the target's, its shapes are fixed, constants are folded,
@@ -130,3 +130,7 @@ class Pass(ABC, Generic[O]):
         Raises:
             ModelRefused: the pass cannot do its work on this model; what it did so far is taken back.
         """
+
+
+AnyPass = Pass[Any]
+"""A pass, whatever its options."""

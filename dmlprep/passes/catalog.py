@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Literal, get_args, get_origin, get_type_hints
 
 import msgspec
 
 from dmlprep.errors import RecipeError
-from dmlprep.passes.base import Pass
+from dmlprep.passes.base import AnyPass
 
 __all__ = ["CATALOG", "find_pass", "make_pass", "suggest", "wrong_value"]
 
@@ -34,7 +34,7 @@ def suggest(word: str, words: list[str]) -> str:
     return f"did you mean {close[0]!r}?" if close else f"known: {', '.join(sorted(words))}"
 
 
-def find_pass(name: str, where: str = "") -> type[Pass[Any]]:
+def find_pass(name: str, where: str = "") -> type[AnyPass]:
     """The class of a pass.
 
     Raises:
@@ -43,11 +43,11 @@ def find_pass(name: str, where: str = "") -> type[Pass[Any]]:
     if name not in CATALOG:
         raise RecipeError(f"unknown step {name!r}", where=where, fix=suggest(name, list(CATALOG)), code="DP901")
     module, _, cls = CATALOG[name].partition(":")
-    found: type[Pass[Any]] = getattr(import_module(module), cls)
+    found: type[AnyPass] = getattr(import_module(module), cls)
     return found
 
 
-def make_pass(name: str, options: dict[str, Any], where: str = "") -> Pass[Any]:
+def make_pass(name: str, options: dict[str, object], where: str = "") -> AnyPass:
     """A pass with its options.
 
     Raises:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
 from dmlprep.errors import ModelRefused
@@ -54,9 +52,9 @@ class FramePass(Pass[FrameOptions]):
         found = resolve(model.ir, self.options.inputs, self.options.outputs, self.options.detect)
         return msgspec.structs.replace(found, table=self._table())
 
-    def _table(self) -> dict[str, Any]:
+    def _table(self) -> dict[str, object]:
         """The options as the note has them."""
-        table: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(self.options))
+        table: dict[str, object] = msgspec.json.decode(msgspec.json.encode(self.options))
         return table
 
     def run(self, model: Model, context: Context) -> bool:

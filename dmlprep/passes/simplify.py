@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 import onnx_ir as ir
 
 from dmlprep.analysis.equivalence import compute_the_same
 from dmlprep.analysis.segments import run_segments
+from dmlprep.arrays import Array
 from dmlprep.bounds import MOST_FEEDS, MOST_KIB, MOST_SECONDS
 from dmlprep.engines import onnxsim
 from dmlprep.errors import ModelRefused
@@ -156,7 +157,7 @@ def _is_noise(metrics: OutputMetrics, noise: float) -> bool:
     return metrics.non_finite == 0 and metrics.bound < metrics.max_rel <= NOISE_FACTOR * noise
 
 
-def _noise(model: Model, feed: Mapping[str, Any], reference: Mapping[str, Any], runner: Runner) -> dict[str, float]:
+def _noise(model: Model, feed: Mapping[str, Array], reference: Mapping[str, Array], runner: Runner) -> dict[str, float]:
     """The model's own noise on one feed (``metrics.noise_of``); none where it does not run without optimisation."""
     try:
         plain = run_segments(partial(runner.run, optimized=False), model, feed)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import msgspec
 import onnx_ir as ir
@@ -20,7 +19,7 @@ from dmlprep.model import Model
 from dmlprep.model.collector import paused_collector
 from dmlprep.model.walk import nodes
 from dmlprep.parity.sizes import evaluate, graph_inputs, is_anonymous, resolve_shapes
-from dmlprep.passes import Pass
+from dmlprep.passes import AnyPass
 from dmlprep.pipeline.placing import context_for
 from dmlprep.pipeline.transaction import Transactions
 from dmlprep.placement import Placement, place
@@ -165,7 +164,7 @@ def _run(model: Model, plan: Plan, before: Placement) -> Outlook:
     )
 
 
-def _without_runs(step: PlannedStep) -> Pass[Any]:
+def _without_runs(step: PlannedStep) -> AnyPass:
     """The pass with options under which it runs no model."""
     if getattr(step.pass_.options, "islands", "off") == "off":
         return step.pass_

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from dmlprep.errors import CheckNotRun, DmlprepError, InternalError, ModelRefused
 from dmlprep.fused import write_out
@@ -39,14 +39,13 @@ from dmlprep.record import Check, DeviceInfo, Verdict
 from dmlprep.record.aliases import SessionDevice
 
 if TYPE_CHECKING:
-    import numpy as np
-
+    from dmlprep.arrays import Array
     from dmlprep.precision import Accumulation, Rounding
     from dmlprep.runtime import SessionHost, SessionOptions
 
 __all__ = ["compare_models", "missing_device", "prove"]
 
-Arrays = Mapping[str, "np.ndarray[Any, Any]"]
+Arrays = Mapping[str, "Array"]
 
 
 _MODES: dict[str, tuple[Accumulation, ...]] = {

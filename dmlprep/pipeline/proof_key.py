@@ -10,7 +10,7 @@ import hashlib
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx
@@ -82,7 +82,7 @@ def _files(model: Model) -> list[str]:
     return found
 
 
-def _digest(values: Mapping[str, Any]) -> str:
+def _digest(values: Mapping[str, object]) -> str:
     """SHA-256 over names, element types, shapes and elements."""
     digest = hashlib.sha256()
     for name in sorted(values):
@@ -90,7 +90,7 @@ def _digest(values: Mapping[str, Any]) -> str:
     return digest.hexdigest()
 
 
-def _add(digest: Any, name: str, value: Any) -> None:
+def _add(digest: hashlib._Hash, name: str, value: object) -> None:
     if isinstance(value, Sequence):
         digest.update(f"{name!r} {len(value)}\n".encode())
         for item in value:

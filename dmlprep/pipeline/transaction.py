@@ -5,7 +5,6 @@ from __future__ import annotations
 import tempfile
 import time
 from collections import Counter
-from typing import Any
 
 import onnx
 
@@ -14,7 +13,7 @@ from dmlprep.framing.frame import check_interface
 from dmlprep.model import Frozen, Model, Statistics
 from dmlprep.model.checking import check
 from dmlprep.model.walk import nodes
-from dmlprep.passes import Context, Pass
+from dmlprep.passes import AnyPass, Context
 from dmlprep.record import StepRecord
 
 __all__ = ["Transactions", "run_step"]
@@ -22,7 +21,7 @@ __all__ = ["Transactions", "run_step"]
 
 def run_step(
     name: str,
-    step: Pass[Any],
+    step: AnyPass,
     model: Model,
     context: Context,
     options: dict[str, object] | None = None,
@@ -65,7 +64,7 @@ class Transactions:
     def run(
         self,
         name: str,
-        step: Pass[Any],
+        step: AnyPass,
         context: Context,
         options: dict[str, object] | None = None,
         *,
@@ -83,7 +82,7 @@ class Transactions:
         return _record(name, changed, counts, self._now[1], seconds, context, options or {})
 
 
-def _run(name: str, step: Pass[Any], model: Model, before: Frozen, context: Context, *, within_target: bool) -> Frozen:
+def _run(name: str, step: AnyPass, model: Model, before: Frozen, context: Context, *, within_target: bool) -> Frozen:
     """The model after the pass; ``before`` itself where it changed nothing."""
     try:
         changed = step.run(model, context)
@@ -137,7 +136,7 @@ def _record(
 
 
 def _hold_to_contract(
-    step: Pass[Any],
+    step: AnyPass,
     before: Frozen,
     model: Model,
     changed: bool,
@@ -198,7 +197,7 @@ def _refuse_wrong_types(before: Frozen) -> None:
     refuse_wrong_types(model.graph, Inference.of(model), bodies=True)
 
 
-def _same_signature(step: Pass[Any], before: Frozen, new: onnx.GraphProto) -> None:
+def _same_signature(step: AnyPass, before: Frozen, new: onnx.GraphProto) -> None:
     old = before.proto.graph
     weights = {t.name for t in old.initializer} | {t.name for t in new.initializer}
     for kind, olds, news in (("inputs", old.input, new.input), ("outputs", old.output, new.output)):

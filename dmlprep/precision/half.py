@@ -10,10 +10,11 @@ import sys
 from collections.abc import Iterator, MutableMapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
 import onnx_ir as ir
+from numpy.typing import NDArray
 
 from dmlprep.arrays import Array
 from dmlprep.model import chunks
@@ -48,7 +49,7 @@ WIDE = frozenset({ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.BFLOAT16})
 _CHUNK = 1 << 20  # bytes: a piece and its copies stay in the processor's cache
 
 
-def to_half(values: Array, limit: float | None = FP16_MAX) -> np.ndarray[Any, np.dtype[np.float16]]:
+def to_half(values: Array, limit: float | None = FP16_MAX) -> NDArray[np.float16]:
     """Round to FP16, to nearest even; finite values beyond ``limit`` become ``limit``, infinities stay.
 
     Args:
@@ -189,14 +190,14 @@ class CastTensor(AsArray):
         self.name: str | None = name if name is not None else source.name
         self.doc_string: str | None = source.doc_string
         self.metadata_props: MutableMapping[str, str] = {}
-        self.meta: MutableMapping[str, Any] = {}
+        self.meta: MutableMapping[str, object] = {}
         self.dtype = dtype
         self.shape: ir.ShapeProtocol = source.shape
         self.source = source
         self.limit = limit
         self.exponent = exponent
         self.clamp = clamp
-        self.raw: Any = source
+        self.raw: object = source
 
     @property
     def size(self) -> int:

@@ -50,7 +50,7 @@ def _bytes(field: str) -> bytes:
     return field.encode("utf-8", "surrogateescape")
 
 
-def numpy_dtype(name: str) -> np.dtype[Any]:
+def numpy_dtype(name: str) -> np.dtype:
     """The dtype of a type name of ``ValueInfo``; types numpy lacks come from ml_dtypes.
 
     Raises:
@@ -64,7 +64,7 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
 
     if not name.startswith(_OF_ML_DTYPES) or not hasattr(ml_dtypes, name):
         raise TypeError(f"there is no element type {name!r}")
-    found: np.dtype[Any] = np.dtype(getattr(ml_dtypes, name))
+    found: np.dtype = np.dtype(getattr(ml_dtypes, name))
     return found
 
 

@@ -68,12 +68,12 @@ def merged(folder: Path, entries: Sequence[Entry], model: Path) -> dict[str, Any
     return options
 
 
-def add(values: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
+def add(values: Mapping[str, Any], more: Mapping[str, object]) -> dict[str, object]:
     """Merge values by name: ``more`` comes last and replaces equal names."""
     return {**{name: value for name, value in values.items() if name not in more}, **more}
 
 
-def _seen_from(folder: Path, name: str, value: Any, model: Path) -> Any:
+def _seen_from(folder: Path, name: str, value: Any, model: Path) -> object:
     """Return an option with its paths relative to the working folder."""
     if name == "recipe":
         return recipe_at(folder, value)

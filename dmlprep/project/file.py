@@ -99,7 +99,7 @@ def _reader(path: Path) -> Reader:
     return Reader(path, "DP904", "docs/project-file.md", "project file", "leave it out with --no-project")
 
 
-def _table(path: Path) -> dict[str, Any] | None:
+def _table(path: Path) -> dict[str, object] | None:
     tool = _reader(path).document().get("tool")
     table = tool.get("dmlprep") if isinstance(tool, dict) else None
     return table if isinstance(table, dict) else None

@@ -25,7 +25,7 @@ T = TypeVar("T", bound=msgspec.Struct)
 
 
 @cache  # a fleet has a table for each of its models
-def _entry_type(axes: tuple[tuple[str, Any], ...]) -> type[msgspec.Struct]:
+def _entry_type(axes: tuple[tuple[str, object], ...]) -> type[msgspec.Struct]:
     """The type of a table with options: those of ``prepare`` that files take, ``out``, and ``axes``."""
     fields = {name: _field_type(one) for name, one in OPTIONS.items() if one.in_files}
     fields |= {"settings": list[str], "pins": dict[str, Value], "out": str, **dict(axes)}
@@ -102,7 +102,7 @@ class Reader:
         except msgspec.ValidationError as error:
             raise self.wrong(*wrong_value(error, kind, within=prefix, page=self._page)) from error
 
-    def entry(self, data: object, *, name: str = "", axes: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    def entry(self, data: object, *, name: str = "", axes: Mapping[str, object] | None = None) -> dict[str, Any]:
         """The options that a table sets for models, by their names.
 
         Args:

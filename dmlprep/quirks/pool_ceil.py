@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import ceil
-from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dmlprep.quirks.editing import Edit
 from dmlprep.quirks.quirk import MEASURED, Quirk
@@ -125,13 +125,13 @@ def _rewrite_average(facts: NodeFacts, edit: Edit) -> str:
     return edit.become(edit.before("Mul", [average, factor], dtype=old.dtype))
 
 
-def _data_part(row: tuple[int, int, int, int, int, int], kernel: int) -> np.ndarray[Any, np.dtype[np.float64]]:
+def _data_part(row: tuple[int, int, int, int, int, int], kernel: int) -> NDArray[np.float64]:
     """For each window of an axis: elements of data by elements of data and padding."""
     size, reach, stride, before, behind, out = row
     dilation = (reach - 1) // (kernel - 1) if kernel > 1 else 1
     first = np.arange(out) * stride - before
 
-    def below(end: int) -> np.ndarray[Any, np.dtype[np.int64]]:
+    def below(end: int) -> NDArray[np.int64]:
         """How many elements of each window lie before ``end``."""
         return np.clip(-((first - end) // dilation), 0, kernel)
 

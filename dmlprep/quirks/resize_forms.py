@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import onnx_ir as ir
+from numpy.typing import NDArray
 
 from dmlprep.arrays import Array
 from dmlprep.model.dims import Dim
@@ -21,7 +22,7 @@ from dmlprep.targets.facts import NodeFacts
 _UNSTABLE = frozenset({("align_corners", "floor"), ("align_corners", "round_prefer_ceil")})
 """Coordinates that should be whole numbers or halves are rounded down, for some sizes (8 to 2, 3, 5, 9)."""
 
-Floats = np.ndarray[Any, np.dtype[np.float32]]
+Floats = NDArray[np.float32]
 
 
 _F = np.float32

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from dmlprep.errors import RecipeError
 from dmlprep.framing import Frame
 from dmlprep.model import Model
 from dmlprep.model.pinned import Value
-from dmlprep.passes import Fact, Pass, make_pass
+from dmlprep.passes import AnyPass, Fact, make_pass
 from dmlprep.recipe.preprocessor import with_configs
 from dmlprep.recipe.recipe import Recipe
 from dmlprep.targets import Target, find_target
@@ -23,8 +22,8 @@ class PlannedStep:
     """One step, ready to run. ``options`` are those written in the recipe or set on the command line."""
 
     name: str
-    pass_: Pass[Any]
-    options: dict[str, Any]
+    pass_: AnyPass
+    options: dict[str, object]
 
 
 @dataclass(frozen=True)

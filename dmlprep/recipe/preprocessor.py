@@ -15,7 +15,7 @@ _BYTES = 1 << 20
 """Of a configuration: those in use have a thousand."""
 
 
-def with_configs(options: dict[str, Any], recipe: str, where: str) -> dict[str, Any]:
+def with_configs(options: dict[str, object], recipe: str, where: str) -> dict[str, object]:
     """The options of a step ``frame`` with the fields of each ``config``; those that the table has itself win.
 
     Args:
@@ -28,7 +28,7 @@ def with_configs(options: dict[str, Any], recipe: str, where: str) -> dict[str, 
     if not isinstance(inputs, dict):
         return options
     folder = Path() if recipe.startswith("@") else Path(recipe).parent
-    found: dict[str, Any] = {}
+    found: dict[str, object] = {}
     for name, table in inputs.items():
         found[name] = table
         if isinstance(table, dict) and "config" in table:
@@ -37,7 +37,7 @@ def with_configs(options: dict[str, Any], recipe: str, where: str) -> dict[str, 
     return {**options, "inputs": found}
 
 
-def _read(folder: Path, config: Any, where: str) -> dict[str, Any]:
+def _read(folder: Path, config: object, where: str) -> dict[str, object]:
     if not isinstance(config, str):
         raise RecipeError("'config' is a path", where=where, fix="write it as a string", code="DP901")
     path = folder / config

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from datetime import date, datetime
 from datetime import time as dt_time
 from importlib import resources
+from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -88,7 +89,7 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     limits: Limits = Limits()
 
 
-def _builtin_folder() -> Any:
+def _builtin_folder() -> Traversable:
     """The folder of built-in recipes: inside the package when installed, ``recipes/`` in a checkout."""
     inside = resources.files("dmlprep.recipe") / "builtin"
     if inside.is_dir():
@@ -176,13 +177,13 @@ def _convert(data: dict[str, Any], name: str) -> Recipe:
     return recipe
 
 
-def read_settings(texts: Iterable[str]) -> dict[str, Any]:
+def read_settings(texts: Iterable[str]) -> dict[str, object]:
     """Values by field, from ``FIELD=VALUE`` as a person writes it. The value is TOML; a bare word is a string.
 
     Raises:
         RecipeError: a text has another form.
     """
-    values: dict[str, Any] = {}
+    values: dict[str, object] = {}
     for text in texts:
         field, equals, value = text.partition("=")
         if not equals or not all(field.strip().split(".")):
@@ -193,7 +194,7 @@ def read_settings(texts: Iterable[str]) -> dict[str, Any]:
     return values
 
 
-def apply_settings(recipe: Recipe, settings: Mapping[str, Any]) -> Recipe:
+def apply_settings(recipe: Recipe, settings: Mapping[str, object]) -> Recipe:
     """Override fields: ``step.fp16.keep_io``, ``parity.seeds``, ``target``.
 
     Raises:
@@ -221,7 +222,7 @@ def apply_settings(recipe: Recipe, settings: Mapping[str, Any]) -> Recipe:
     return _convert(data, recipe.name)
 
 
-def _misplaced(recipe: Recipe, data: Mapping[str, Any], keys: list[str], value: Any) -> tuple[str, str] | None:
+def _misplaced(recipe: Recipe, data: Mapping[str, object], keys: list[str], value: object) -> tuple[str, str] | None:
     """Why a setting is not a field of the recipe, and how to mend it."""
     if keys[0] == "step":
         if len(keys) > 1 and keys[1] not in recipe.step:
@@ -254,7 +255,7 @@ def read_value(text: str) -> Any:
     return parsed["v"]
 
 
-def _holds_time(value: Any) -> bool:
+def _holds_time(value: object) -> bool:
     """Return whether a value has a date or a time of TOML, which no field accepts."""
     if isinstance(value, dict):
         return any(map(_holds_time, value.values()))

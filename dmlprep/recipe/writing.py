@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
 from dmlprep.recipe.recipe import Recipe
@@ -28,11 +26,11 @@ def recipe_toml(recipe: Recipe, *notes: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _rows(table: dict[str, Any]) -> list[str]:
+def _rows(table: dict[str, object]) -> list[str]:
     return [f"{toml_key(key)} = {toml_value(value)}" for key, value in table.items()]
 
 
-def _set(table: msgspec.Struct) -> dict[str, Any]:
+def _set(table: msgspec.Struct) -> dict[str, object]:
     """The fields of a table that differ from what they are by default."""
     default = type(table)()
     every = msgspec.to_builtins(table)

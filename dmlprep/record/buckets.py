@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -126,7 +126,7 @@ class BucketsFile(msgspec.Struct, frozen=True):
         return found
 
 
-def schema() -> dict[str, Any]:
+def schema() -> dict[str, object]:
     """The document as JSON Schema, version 2020-12."""
     found = msgspec.json.schema(BucketsFile)
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "dmlprep buckets", **found}

@@ -6,7 +6,7 @@ import json
 import math
 import re
 import sys
-from typing import Any
+from typing import Literal
 
 import msgspec
 
@@ -17,7 +17,7 @@ __all__ = ["canonical", "to_compact", "to_json", "toml_comment", "toml_key", "to
 _LOST = re.compile("[\0\ud800-\udfff]")
 
 
-def to_json(data: Any, *, order: Any = None, indent: int = 2, measures: bool = True) -> bytes:
+def to_json(data: object, *, order: Literal["sorted"] | None = None, indent: int = 2, measures: bool = True) -> bytes:
     """A record, or builtins, as indented JSON in UTF-8.
 
     Characters that do not print are written as JSON's escapes. JSON has no infinity: the largest number stands for it;
@@ -47,7 +47,7 @@ def toml_comment(text: str, longest: int = LONGEST_LINE) -> str:
     return inert(f"# {shortened(' '.join(printable(text).split()), longest)}")
 
 
-def to_compact(data: Any) -> bytes:
+def to_compact(data: object) -> bytes:
     """A record, or builtins, as JSON without white space, for a cache. Characters as ``to_json``."""
     try:
         return msgspec.json.encode(data)
@@ -55,7 +55,7 @@ def to_compact(data: Any) -> bytes:
         return msgspec.json.encode(_whole(msgspec.to_builtins(data)))
 
 
-def canonical(data: Any) -> bytes:
+def canonical(data: object) -> bytes:
     """Builtins or records as bytes that differ where the data differ, for a digest; it is not read back."""
     try:
         return msgspec.json.encode(data, order="sorted")
@@ -69,7 +69,7 @@ def toml_string(text: str) -> str:
     return "".join(c if printable(c) == c else f"\\U{ord(c):08x}" for c in written)
 
 
-def toml_value(value: Any) -> str:
+def toml_value(value: object) -> str:
     """A value as a recipe writes it; ``None``, which TOML does not have, is ``null``."""
     if isinstance(value, dict):
         rows = ", ".join(f"{toml_key(key)} = {toml_value(v)}" for key, v in value.items())
@@ -87,7 +87,7 @@ def toml_key(key: str) -> str:
     return key if key.isascii() and key.replace("_", "").replace("-", "").isalnum() else toml_string(key)
 
 
-def _finite(value: Any) -> Any:
+def _finite(value: object) -> object:
     """Builtins without infinity."""
     if isinstance(value, float) and math.isinf(value):
         return math.copysign(sys.float_info.max, value)
@@ -96,7 +96,7 @@ def _finite(value: Any) -> Any:
     return [_finite(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-def _whole(value: Any) -> Any:
+def _whole(value: object) -> object:
     """Builtins without lone surrogates and zero bytes."""
     if isinstance(value, str):
         return _LOST.sub(lambda found: printable(found.group()), value)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
-from typing import Any
 
 from markdown_it import MarkdownIt
 from markupsafe import Markup
@@ -36,12 +36,12 @@ def _renderer() -> MarkdownIt:
     return made
 
 
-def _nothing(self: Any, tokens: Any, index: int, options: Any, environment: Any) -> str:
+def _nothing(self: object, tokens: object, index: int, options: object, environment: object) -> str:
     return ""
 
 
-def _heading(text: str) -> Any:
-    def written(self: Any, tokens: Any, index: int, options: Any, environment: Any) -> str:
+def _heading(text: str) -> Callable[..., str]:
+    def written(self: object, tokens: object, index: int, options: object, environment: object) -> str:
         return text
 
     return written

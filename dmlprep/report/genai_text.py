@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
 from dmlprep.genai.checking import CheckedModel, FolderCheck
@@ -75,7 +73,7 @@ def brief_line(check: FolderCheck) -> str:
 
 def render_json(check: FolderCheck) -> bytes:
     """The folder as indented JSON, UTF-8 (docs/language-models.md)."""
-    models: list[dict[str, Any]] = [
+    models: list[dict[str, object]] = [
         {
             "section": one.section,
             "file": one.file.name,

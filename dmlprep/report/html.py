@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import Any
 
 from markupsafe import Markup
 
@@ -22,7 +21,7 @@ from dmlprep.record.shares import percent
 from dmlprep.record.sizes import bytes_text
 from dmlprep.report.charts import blocks_along, error_rows, errors_along, profile_along, step_bars
 from dmlprep.report.code_pages import page_html
-from dmlprep.report.half import half_steps, modes, worst_output
+from dmlprep.report.half import HalfStep, half_steps, modes, worst_output
 from dmlprep.report.payload import payload
 from dmlprep.report.rendering import render_page
 from dmlprep.report.ribbon import ribbon
@@ -86,7 +85,7 @@ def render_html(record: RunRecord) -> str:
     )
 
 
-def _ribbons(record: RunRecord, half: bool) -> list[Any]:
+def _ribbons(record: RunRecord, half: bool) -> list[object]:
     tables = record.facts.nodes
     if tables is None:
         return []
@@ -98,7 +97,7 @@ def _ribbons(record: RunRecord, half: bool) -> list[Any]:
     return [ribbon(tables.before, "before", half=False), ribbon(tables.after, "after", half=half)]
 
 
-def _figures(record: RunRecord, half: Any) -> list[tuple[str, Any]]:
+def _figures(record: RunRecord, half: HalfStep) -> list[tuple[str, object]]:
     tables = record.facts.nodes
     found = [
         (

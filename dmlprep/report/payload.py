@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from typing import Any
 
 from dmlprep.record.nodes import NodeTable, NodeTables
 from dmlprep.record.printable import printable, quoted
@@ -30,7 +29,7 @@ def payload(tables: NodeTables | None, *, half: bool) -> str:
     return quoted(text).replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-def _table(table: NodeTable, label: str, *, half: bool) -> dict[str, Any]:
+def _table(table: NodeTable, label: str, *, half: bool) -> dict[str, object]:
     shared, rest = _behind_one_another(map(printable, table.names))
     crossings = table.crossings
     return {

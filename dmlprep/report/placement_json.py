@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
 from dmlprep.placement import Placement
@@ -20,13 +18,13 @@ NODES = 50_000
 and ``--target all`` tells each of them 16 times."""
 
 
-def to_object(record: RunRecord, placement: Placement | None, most: int = NODES) -> dict[str, Any]:
+def to_object(record: RunRecord, placement: Placement | None, most: int = NODES) -> dict[str, object]:
     """One model on one target, as plain values.
 
     Args:
         most: nodes, crossings and names of nodes on the CPU that are told, of each.
     """
-    found: dict[str, Any] = {
+    found: dict[str, object] = {
         "format": FORMAT,
         "dmlprep": record.version,
         "model": record.input,
@@ -75,12 +73,12 @@ def to_object(record: RunRecord, placement: Placement | None, most: int = NODES)
     }
 
 
-def render(models: list[list[dict[str, Any]]], *, several: bool = False) -> bytes:
+def render(models: list[list[dict[str, object]]], *, several: bool = False) -> bytes:
     """The objects of each model, one a target; UTF-8.
 
     One model on one target is its object; on several ``{"format", "targets": [...]}``; of ``several`` models
     ``{"format", "models": [...]}`` of these.
     """
     each = [objects[0] if len(objects) == 1 else {"format": FORMAT, "targets": objects} for objects in models]
-    whole: dict[str, Any] = {"format": FORMAT, "models": each} if several else each[0]
+    whole: dict[str, object] = {"format": FORMAT, "models": each} if several else each[0]
     return to_json(whole, measures=False)

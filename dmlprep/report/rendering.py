@@ -6,7 +6,6 @@ import base64
 import hashlib
 from collections.abc import Sequence
 from importlib import resources
-from typing import Any
 
 import jinja2
 from markupsafe import Markup
@@ -18,7 +17,7 @@ __all__ = ["render_page"]
 _STYLE = "page.css"
 
 
-def render_page(template: str, scripts: Sequence[str], **values: Any) -> str:
+def render_page(template: str, scripts: Sequence[str], **values: object) -> str:
     """A template of ``report/page`` with values, which are escaped and made printable.
 
     A content security policy lets the page's own script and style run, by their digests, and nothing else: no file, no

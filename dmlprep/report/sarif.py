@@ -11,7 +11,6 @@ import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 import msgspec
@@ -70,11 +69,11 @@ def _text(text: str) -> dict[str, str]:
     return {"text": _message(text if len(text) <= _FULL else f"{text[:_FULL]} ...")}
 
 
-def _rules(codes: Iterable[str]) -> list[dict[str, Any]]:
+def _rules(codes: Iterable[str]) -> list[dict[str, object]]:
     rules = []
     for code in codes:
         row, explained = code_row(code), page(code)
-        rule: dict[str, Any] = {
+        rule: dict[str, object] = {
             "id": code,
             "name": _pascal(row.title),
             "shortDescription": {"text": row.title},
@@ -89,9 +88,9 @@ def _rules(codes: Iterable[str]) -> list[dict[str, Any]]:
     return rules
 
 
-def _result(finding: Finding, uri: str, index: dict[str, int], target: str) -> dict[str, Any]:
+def _result(finding: Finding, uri: str, index: dict[str, int], target: str) -> dict[str, object]:
     text = _message(finding.message + (f". Fix: {finding.remedy}" if finding.remedy else "")) or finding.code
-    location: dict[str, Any] = {"physicalLocation": {"artifactLocation": {"uri": uri}, "region": _REGION}}
+    location: dict[str, object] = {"physicalLocation": {"artifactLocation": {"uri": uri}, "region": _REGION}}
     if finding.node:
         location["logicalLocations"] = [{"fullyQualifiedName": finding.node, "kind": "element"}]
     key = f"{finding.code}\0{finding.node}\0{target}"
@@ -106,7 +105,7 @@ def _result(finding: Finding, uri: str, index: dict[str, int], target: str) -> d
     }
 
 
-def to_object(records: list[RunRecord]) -> dict[str, Any]:
+def to_object(records: list[RunRecord]) -> dict[str, object]:
     """A SARIF log with one run for each target, of all models: code scanning takes 20 runs, no two of one category."""
     of: dict[str, list[RunRecord]] = {}
     for record in records:
@@ -114,7 +113,7 @@ def to_object(records: list[RunRecord]) -> dict[str, Any]:
     return {"$schema": SCHEMA, "version": VERSION, "runs": [_run(category, group) for category, group in of.items()]}
 
 
-def _run(category: str, records: list[RunRecord]) -> dict[str, Any]:
+def _run(category: str, records: list[RunRecord]) -> dict[str, object]:
     codes = sorted({f.code for record in records for f in record.all_findings()})
     index = {code: i for i, code in enumerate(codes)}
     uris = [_uri(record.input) for record in records]

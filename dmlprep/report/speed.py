@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from rich.console import Console
 from rich.text import Text
@@ -167,7 +166,7 @@ def speed_rows(found: Bench) -> list[SpeedRow]:
     return [_row(one, share) for one in found.models]
 
 
-def _row(one: Timed, share: Any) -> SpeedRow:
+def _row(one: Timed, share: Callable[[float], float]) -> SpeedRow:
     sizes = ", ".join(f"{name}={size}" for name, size in one.sizes.items())
     if one.times is None:
         return SpeedRow(one.name, sizes, one.not_run or "no times", {})

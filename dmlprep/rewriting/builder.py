@@ -80,7 +80,7 @@ class GraphBuilder:
         inputs: Sequence[ir.Value | None],
         outputs: Sequence[ir.Value],
         wish: str,
-        attributes: Mapping[str, Any] | None = None,
+        attributes: Mapping[str, object] | None = None,
     ) -> ir.Node:
         """A new node of the default domain, which is in no graph yet."""
         attrs = [as_attribute(name, value) for name, value in (attributes or {}).items()]

@@ -189,7 +189,7 @@ def _damage(layout: Layout, release: str) -> str:
     return ""
 
 
-def _test(make: Callable[[], SessionHost], adapter: SessionOptions | None = None) -> dict[str, Any]:
+def _test(make: Callable[[], SessionHost], adapter: SessionOptions | None = None) -> dict[str, object]:
     """Run the self-test; ``lasting`` says whether its result says something of the pieces, not of this moment."""
     try:
         with make() as host:

@@ -72,7 +72,7 @@ def provider_options(options: Mapping[str, str]) -> dict[str, str]:
     return chosen
 
 
-def providers(options: Mapping[str, str], device: str) -> list[Any]:
+def providers(options: Mapping[str, str], device: str) -> list[object]:
     """The provider list of ``InferenceSession``."""
     if device != "dml":
         return ["CPUExecutionProvider"]

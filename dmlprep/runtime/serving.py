@@ -70,7 +70,7 @@ class Bound:
     """
 
     names: list[str]
-    feeds: dict[str, Any]
+    feeds: dict[str, object]
     call: Callable[[], Any]
     values: bool = False
     on_device: Callable[[], Any] | None = None
@@ -92,8 +92,8 @@ class Worker:
         self.out = out
         self.sessions: dict[str, Any] = {}
         self.options: dict[str, str] = {}
-        self.feeds: dict[str, Any] = {}
-        self.sequences: dict[str, tuple[int, list[Any]]] = {}
+        self.feeds: dict[str, object] = {}
+        self.sequences: dict[str, tuple[int, list[object]]] = {}
         self.wanted: list[str] = []
         self.bound: dict[str, Bound] = {}
         self.kept: list[tuple[str, ...]] = []
@@ -285,7 +285,7 @@ class Worker:
         self.held.pop(number, None)
         self.sessions.pop(number, None)
 
-    def answer(self, name: str, result: Any) -> None:
+    def answer(self, name: str, result: object) -> None:
         """Say one output: a tensor, a sequence of tensors, or an empty optional."""
         if result is None:
             self.say("none", name)
@@ -296,7 +296,7 @@ class Worker:
         else:
             self.value(name, result)
 
-    def value(self, name: str, result: Any) -> None:
+    def value(self, name: str, result: object) -> None:
         self.files += 1
         file = f"out{self.files}"
         path = self.results / file
@@ -345,7 +345,7 @@ class Worker:
         if word in quiet:
             quiet[word](*rest)
             return False
-        loud: dict[str, Callable[..., Any]] = {
+        loud: dict[str, Callable[..., object]] = {
             "hello": self.hello,
             "load": self.load,
             "run": self.run,

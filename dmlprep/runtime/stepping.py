@@ -35,7 +35,7 @@ class Held:
         make = ort.OrtValue.ortvalue_from_numpy
         self._values = [make(np.zeros(one.shape, numpy_dtype(one.dtype)), *place) for one in self._pairs]
 
-    def step(self, feeds: Mapping[str, Any], wanted: Sequence[str]) -> list[Any]:
+    def step(self, feeds: Mapping[str, object], wanted: Sequence[str]) -> list[object]:
         """One run; the wanted outputs, as values of ONNX Runtime in the host's memory.
 
         Args:

@@ -203,7 +203,7 @@ class NodeFacts:
         """Whether the attribute is written."""
         return name in self.ir.attributes
 
-    def attribute(self, name: str, default: Any = None) -> Any:
+    def attribute(self, name: str, default: object = None) -> Any:
         """An attribute's value; ``default`` where it is not written, or is of another type than the default."""
         found = self.ir.attributes.get(name)
         if found is None or (default is not None and not isinstance(found.value, _LIKE.get(type(default), (object,)))):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Collection
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
@@ -47,7 +47,7 @@ class Variant(msgspec.Struct, frozen=True):
         """As tables have it."""
         return ", ".join((self.recipe.name, *self.words))
 
-    def set(self, step: str, words: str, **options: Any) -> Variant:
+    def set(self, step: str, words: str, **options: object) -> Variant:
         """With options of a step, which is added at the end where the recipe does not have it."""
         tables = {**self.recipe.step, step: {**self.recipe.step.get(step, {}), **options}}
         return Variant(msgspec.structs.replace(self.recipe, step=tables), (*self.words, words))

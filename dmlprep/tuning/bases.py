@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -15,7 +14,7 @@ __all__ = ["base_recipes"]
 
 
 def base_recipes(
-    names: Sequence[str], target: str | None = None, settings: Mapping[str, Any] | None = None
+    names: Sequence[str], target: str | None = None, settings: Mapping[str, object] | None = None
 ) -> list[Recipe]:
     """Read recipes; a setting is for those that have the step.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -41,7 +41,7 @@ class Proofs:
     feeds: Sequence[dict[str, Array]]
     session: SessionOptions | None
     metric: Callable[[Plan], UserMetric | None]
-    settings: Mapping[str, Any]
+    settings: Mapping[str, object]
     top: int
     bench_seconds: float | None
     observer: Observer
@@ -100,7 +100,7 @@ def prove(
     return tuned
 
 
-def _ordered(candidates: Any) -> list[Candidate]:
+def _ordered(candidates: Iterable[Candidate]) -> list[Candidate]:
     """Best first; refused ones last."""
     return sorted(candidates, key=lambda one: (one.figures is None, one.figures.rank if one.figures else ()))
 

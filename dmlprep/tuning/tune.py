@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -62,7 +62,7 @@ class TuneRequest:
     feeds: Sequence[dict[str, Array]] = ()
     session: SessionOptions | None = None
     metric: Callable[[Plan], UserMetric | None] = lambda plan: None
-    proof: Mapping[str, Any] = field(default_factory=dict)
+    proof: Mapping[str, object] = field(default_factory=dict)
     bench_seconds: float | None = None
     observer: Observer = field(default_factory=Observer)
 

@@ -99,7 +99,7 @@ def made_feeds(
     return feeds
 
 
-def _every(array: Array, row: Any) -> Array:
+def _every(array: Array, row: object) -> Array:
     return np.broadcast_to(np.asarray(row, array.dtype), array.shape).copy()
 
 
@@ -143,7 +143,7 @@ def _facts(folder: GenaiFolder) -> _Facts:
     )
 
 
-def _document(folder: GenaiFolder, name: str) -> Any:
+def _document(folder: GenaiFolder, name: str) -> object:
     """A processor's file; nothing where it is none."""
     if leads_out(name):
         return None
@@ -153,7 +153,7 @@ def _document(folder: GenaiFolder, name: str) -> Any:
         return None
 
 
-def _tables(document: Any) -> Iterator[Mapping[str, Any]]:
+def _tables(document: object) -> Iterator[Mapping[str, object]]:
     """Every object of a document, in its order."""
     stack = [document]
     while stack:
@@ -165,10 +165,10 @@ def _tables(document: Any) -> Iterator[Mapping[str, Any]]:
             stack += reversed(at)
 
 
-def _first(document: Any, key: str) -> int | None:
+def _first(document: object, key: str) -> int | None:
     return next((found for table in _tables(document) if (found := _positive(table.get(key)))), None)
 
 
-def _positive(value: Any) -> int | None:
+def _positive(value: object) -> int | None:
     found = whole(value)
     return found if found is not None and 0 < found < 1 << 16 else None

@@ -6,7 +6,6 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -71,7 +70,7 @@ def unknown_checks(original: GenaiFolder, request: ProofRequest) -> Iterator[Gen
             yield GenaiCheck(not_run(Check("part", request.device, part=place), reason, None, time.perf_counter()))
 
 
-def _named(table: Mapping[str, Any], place: str) -> Iterator[tuple[str, str]]:
+def _named(table: Mapping[str, object], place: str) -> Iterator[tuple[str, str]]:
     """Place and name of every ONNX file."""
     for key, value in table.items():
         if isinstance(value, Mapping):

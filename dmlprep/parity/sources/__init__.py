@@ -298,7 +298,7 @@ def _set(name: str, value: Array, like: Array) -> Array:
         ) from None
 
 
-def _type(one: Input) -> np.dtype[Any]:
+def _type(one: Input) -> np.dtype:
     assert one.dtype is not None
     return np.dtype(one.dtype.numpy())
 

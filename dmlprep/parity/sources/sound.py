@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -90,7 +89,7 @@ def _loudest(row: Array, length: int) -> Array:
     return row[start : start + length]
 
 
-def _values(samples: Array, kind: np.dtype[Any]) -> Array:
+def _values(samples: Array, kind: np.dtype) -> Array:
     if kind.kind == "i":
         samples = np.clip(np.rint(samples * 32767), -32768, 32767)
     return np.asarray(samples, kind)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import onnx
 import onnx_ir as ir
+from numpy.typing import ArrayLike, DTypeLike
 
 from dmlprep.analysis.knowledge import Knowledge, type_of
 from dmlprep.analysis.schemas import schema_at, type_string
@@ -38,7 +39,7 @@ def _content(array: Array) -> bytes:
     return array.tobytes() if array.nbytes <= _SMALL_BYTES else hashlib.sha256(array.data).digest()
 
 
-def attribute(node: ir.Node, name: str, default: Any = None) -> Any:
+def attribute(node: ir.Node, name: str, default: object = None) -> Any:
     """The value of an attribute; strings as ``str``, lists as lists.
 
     Raises:
@@ -90,7 +91,7 @@ class Builder(GraphBuilder):
         self.written: list[ir.Node] = []
         self._wrote = wrote
         self.base = node.name or label(node).replace("(", "_").replace(")", "")
-        self._constants: dict[tuple[Any, ...], ir.Value] = {}
+        self._constants: dict[tuple[object, ...], ir.Value] = {}
 
     def value_name(self, wish: str) -> str:
         """A free name for a value or a node, which begins with that of the node that is rewritten."""
@@ -98,7 +99,7 @@ class Builder(GraphBuilder):
 
     # What is known of the node
 
-    def attr(self, name: str, default: Any = None) -> Any:
+    def attr(self, name: str, default: object = None) -> Any:
         """An attribute of the node, its schema's default where it is not given."""
         found = attribute(self.node, name)
         if found is not None:
@@ -174,16 +175,16 @@ class Builder(GraphBuilder):
 
     # Writing
 
-    def const(self, array: Any, dtype: Any = None) -> ir.Value:
+    def const(self, array: ArrayLike, dtype: DTypeLike | None = None) -> ir.Value:
         """A constant: an initializer of the graph (of a function, which has none, a Constant node)."""
         data = np.array(array, dtype, order="C")
         return self.tensor(ir.tensor(data), data)
 
-    def typed(self, array: Any, dtype: int) -> ir.Value:
+    def typed(self, array: ArrayLike, dtype: int) -> ir.Value:
         """A constant of an ONNX element type."""
         return self.const(np.asarray(array).astype(ir.DataType(dtype).numpy()))
 
-    def like(self, array: Any, value: ir.Value) -> ir.Value:
+    def like(self, array: ArrayLike, value: ir.Value) -> ir.Value:
         """A constant of the element type of ``value``."""
         return self.typed(array, self.need_dtype(value))
 
@@ -225,7 +226,7 @@ class Builder(GraphBuilder):
         version: int | None = None,
         domain: str = "",
         hint: str = "",
-        **attributes: Any,
+        **attributes: object,
     ) -> list[ir.Value]:
         """Write a node with several outputs, at opset ``version`` (18 where not given).
 
@@ -316,7 +317,7 @@ class Builder(GraphBuilder):
 
     # Changing the node in place
 
-    def set_attr(self, **attributes: Any) -> None:
+    def set_attr(self, **attributes: object) -> None:
         """Set attributes of the node (``None`` removes one)."""
         for name, value in attributes.items():
             if value is None:
@@ -334,9 +335,9 @@ class Builder(GraphBuilder):
             if self.node.inputs[i] is not value:
                 self.node.replace_input_with(i, value)
 
-    def again(self, *inputs: ir.Value | None, version: int | None = None, **changed: Any) -> list[ir.Value]:
+    def again(self, *inputs: ir.Value | None, version: int | None = None, **changed: object) -> list[ir.Value]:
         """The same operator with other inputs and some attributes changed (``None`` removes one)."""
-        attributes: Mapping[str, Any] = {**dict(self.node.attributes), **changed}
+        attributes: dict[str, Any] = {**dict(self.node.attributes), **changed}
         return self.ops(
             self.node.op_type,
             *inputs,

@@ -98,7 +98,7 @@ class _Journal:
     def __init__(self, path: Path | None, key: str) -> None:
         self._path, self._key = path, key
         self._trials: dict[str, float] = {}
-        self._measured: dict[str, Any] = {}
+        self._measured: dict[str, object] = {}
         if path is not None and not path.absolute().parent.is_dir():
             raise InputError(
                 "the journal's folder does not exist", where=str(path), fix="make it, or name another file"
@@ -122,10 +122,10 @@ class _Journal:
         self._trials[_digest(kept)] = error
         self._write()
 
-    def measured(self, name: str, kept: Sequence[str]) -> Any:
+    def measured(self, name: str, kept: Sequence[str]) -> object:
         return self._measured.get(f"{name} {_digest(kept)}")
 
-    def put_measured(self, name: str, kept: Sequence[str], what: Any) -> None:
+    def put_measured(self, name: str, kept: Sequence[str], what: object) -> None:
         self._measured[f"{name} {_digest(kept)}"] = what
         self._write()
 
@@ -235,7 +235,7 @@ class Trials:
         self._say(names, error, remembered)
         return error
 
-    def remember(self, name: str, kept: Sequence[str], compute: Callable[[], Any]) -> Any:
+    def remember(self, name: str, kept: Sequence[str], compute: Callable[[], object]) -> Any:
         """What ``compute`` gives (plain JSON), or what it gave when the search was stopped."""
         found = self._journal.measured(name, kept)
         if found is None:

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Iterator, MutableMapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, BinaryIO, Literal
+from typing import BinaryIO, Literal
 
 import numpy as np
 import onnx_ir as ir
@@ -190,11 +190,11 @@ class PartTensor(AsArray):
         self.name: str | None = None
         self.doc_string: str | None = None
         self.metadata_props: MutableMapping[str, str] = {}
-        self.meta: MutableMapping[str, Any] = {}
+        self.meta: MutableMapping[str, object] = {}
         self.whole, self.part = whole, part
         self.dtype = whole.kind if part == "scales" else ir.DataType.UINT8
         self.shape: ir.ShapeProtocol = ir.Shape(whole.shape(part))
-        self.raw: Any = whole
+        self.raw: object = whole
 
     @property
     def size(self) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, MutableMapping
-from typing import Any, BinaryIO, Literal
+from typing import BinaryIO, Literal
 
 import numpy as np
 import onnx_ir as ir
@@ -102,12 +102,12 @@ class SlicePart(AsArray):
         self.name: str | None = None
         self.doc_string: str | None = None
         self.metadata_props: MutableMapping[str, str] = {}
-        self.meta: MutableMapping[str, Any] = {}
+        self.meta: MutableMapping[str, object] = {}
         self.whole, self.part = whole, part
         self.dtype = ir.DataType.INT8 if part == "numbers" else whole.source.dtype
         self._sizes = whole.sizes if part == "numbers" else shape or (whole.count,)
         self.shape: ir.ShapeProtocol = ir.Shape(self._sizes)
-        self.raw: Any = whole
+        self.raw: object = whole
 
     @property
     def size(self) -> int:

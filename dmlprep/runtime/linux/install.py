@@ -177,7 +177,7 @@ def _broken(layout: Layout, release: str, say: Say) -> dict[str, str]:
     return found
 
 
-def _made(layout: Layout, manifest: dict[str, Any], piece: str, folder: Path) -> None:
+def _made(layout: Layout, manifest: dict[str, object], piece: str, folder: Path) -> None:
     lending.open_to_all(folder)
     inventory.record(layout, piece, folder)
     write_json(layout.manifest, manifest)

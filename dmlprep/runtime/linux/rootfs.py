@@ -6,7 +6,6 @@ import shutil
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from datetime import UTC, datetime
-from typing import Any
 
 from dmlprep.errors import CheckNotRun, UsageError
 from dmlprep.processes.failure import FULL
@@ -32,7 +31,7 @@ ROOT_LIMIT = 4 << 30
 _DLL_LIMIT = 16 << 20
 
 
-def make_root(layout: Layout, source: Source, say: Say) -> dict[str, Any]:
+def make_root(layout: Layout, source: Source, say: Say) -> dict[str, object]:
     """Put a new root file system in the place of the one that is there; what the manifest says of it.
 
     Raises:

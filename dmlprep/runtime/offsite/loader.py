@@ -226,7 +226,7 @@ class Model:
 
     def _go_to(self, sizes: dict[str, int]) -> None:
         """Choose what these sizes ask for; the rest of them are for dimensions that are free."""
-        part: Mapping[str, Any] = self.contract
+        part: Mapping[str, object] = self.contract
         own: dict[str, int] = {}
         choice = None
         if self._buckets:
@@ -332,7 +332,7 @@ class Model:
         elif data:
             pieces = [raw[name] for name in data]
             settings.add_external_initializers_from_files_in_memory(data, pieces, [len(piece) for piece in pieces])
-        chosen: Any = (provider, self._provider_options()) if provider == DML else provider
+        chosen: object = (provider, self._provider_options()) if provider == DML else provider
         providers = [chosen] if provider == CPU else [chosen, CPU]
         try:
             # Without this, the package would try the CPU after a failure, and hide the error.

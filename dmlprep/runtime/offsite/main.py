@@ -98,7 +98,7 @@ _STOPS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK")
 """Ctrl-C; asked to end; the terminal went away; Ctrl-Break on Windows."""
 
 
-def _stop(number: int, _frame: Any) -> None:
+def _stop(number: int, _frame: object) -> None:
     for name in _STOPS:  # a second one would cut the cleaning short
         if hasattr(signal, name):
             signal.signal(getattr(signal, name), signal.SIG_IGN)
@@ -169,7 +169,7 @@ def _main(kit: Path, asked: argparse.Namespace) -> int:
         limit = float(asked.time_limit or manifest["time_limit"])
         began = time.monotonic()
 
-        def work_on(asked_for: Mapping[str, Any]) -> dict[str, Any]:
+        def work_on(asked_for: Mapping[str, object]) -> dict[str, object]:
             (folder / "request.json").write_text(json.dumps(asked_for), encoding="utf-8")
             return _work(kit, folder, limit, limit - (time.monotonic() - began), allowed)
 
@@ -195,13 +195,13 @@ def _is_there(out: Path) -> int:
 
 def _candidates(
     manifest: Mapping[str, Any],
-    request: Mapping[str, Any],
-    first: Mapping[str, Any],
-    work_on: Callable[[Mapping[str, Any]], dict[str, Any]],
-) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    request: Mapping[str, object],
+    first: Mapping[str, object],
+    work_on: Callable[[Mapping[str, object]], dict[str, object]],
+) -> tuple[list[dict[str, object]], dict[str, object]]:
     """What the workers noted of the models after the first, and of timing in turn those that are right."""
     listed = manifest.get("candidates", [])
-    others: list[dict[str, Any]] = []
+    others: list[dict[str, object]] = []
     for number in range(1, len(listed)):
         _say(f"candidate {number + 1} of {len(listed)}: {listed[number]['name']}")
         if first["outcome"] == "not-run":
@@ -215,7 +215,7 @@ def _candidates(
     return others, work_on({**request, "race": right, "race_seconds": _RACE})
 
 
-def _request(manifest: Mapping[str, Any], asked: argparse.Namespace) -> dict[str, Any]:
+def _request(manifest: Mapping[str, Any], asked: argparse.Namespace) -> dict[str, object]:
     """How to run: as the kit says, but for what the command line says.
 
     Raises:
@@ -238,7 +238,7 @@ def _request(manifest: Mapping[str, Any], asked: argparse.Namespace) -> dict[str
     return {"provider": asked.provider, "runs": runs, "warm_up": manifest["warm_up"], "session": session}
 
 
-def _work(kit: Path, folder: Path, limit: float, left: float, allowed: limits.MemoryLimit) -> dict[str, Any]:
+def _work(kit: Path, folder: Path, limit: float, left: float, allowed: limits.MemoryLimit) -> dict[str, object]:
     """What the worker noted; where it died, what can be said of that.
 
     Args:
@@ -274,7 +274,7 @@ def _work(kit: Path, folder: Path, limit: float, left: float, allowed: limits.Me
             child.wait()
             if child.stdin is not None:
                 child.stdin.close()
-    state: dict[str, Any] = {}
+    state: dict[str, object] = {}
     with contextlib.suppress(OSError, ValueError, RecursionError):
         state = json.loads((folder / work.STATE).read_text(encoding="utf-8"))
     if not state.get("outcome"):
@@ -325,12 +325,12 @@ def _exit_name(code: int) -> str:
 
 
 def _result(
-    state: dict[str, Any],
+    state: dict[str, object],
     name: str,
-    request: Mapping[str, Any],
+    request: Mapping[str, object],
     folder: Path,
     others: Sequence[Mapping[str, Any]],
-    race: Mapping[str, Any],
+    race: Mapping[str, object],
 ) -> dict[str, Any]:
     files = {}
     for path in sorted((folder / "outputs").glob("*.npy")):
@@ -356,7 +356,7 @@ def _result(
     return result
 
 
-def _of_model(state: Mapping[str, Any], request: Mapping[str, Any]) -> dict[str, Any]:
+def _of_model(state: Mapping[str, Any], request: Mapping[str, object]) -> dict[str, object]:
     """What came of one model."""
     return {
         "outcome": state["outcome"],

@@ -56,7 +56,7 @@ class Work:
             "feeds": [],
         }
 
-    def note(self, stage: str, **facts: Any) -> None:
+    def note(self, stage: str, **facts: object) -> None:
         """Write the state, whole or not at all."""
         self.state.update(facts, stage=stage)
         part = self.folder / (STATE + ".part")
@@ -124,10 +124,10 @@ class Work:
 
     def _of(self, number: int) -> dict[str, Any]:
         """What the kit says of a model: its file and its tolerances."""
-        found: dict[str, Any] = self.manifest["candidates"][number] if number else self.manifest
+        found: dict[str, object] = self.manifest["candidates"][number] if number else self.manifest
         return found
 
-    def _race(self, ort: Any, options: Mapping[str, str]) -> None:
+    def _race(self, ort: object, options: Mapping[str, str]) -> None:
         """Time models in turn. A round gives each a turn, in an order drawn anew; the next round has it reversed."""
         kind = "dml" if self.asked["provider"] == DML else "cpu"
         turns: dict[str, list[list[float]]] = {}
@@ -279,7 +279,7 @@ class Work:
 class _Runner:
     """A model that is timed."""
 
-    def __init__(self, session: Any, inputs: Mapping[str, Any]) -> None:
+    def __init__(self, session: Any, inputs: Mapping[str, object]) -> None:
         self._session = session
         self._inputs = inputs
         self._names = [value.name for value in session.get_outputs()]
@@ -302,7 +302,7 @@ class _Runner:
         return [round(seconds, 7) for seconds in found]
 
 
-def _feeds(kit: Path, feed: Mapping[str, Any], session: Any) -> dict[str, Any]:
+def _feeds(kit: Path, feed: Mapping[str, Any], session: Any) -> dict[str, object]:
     """Inputs of one feed, in the floating-point type that the session takes: candidates differ in it."""
     kinds = {"tensor(float16)": "float16", "tensor(float)": "float32"}
     wanted = {value.name: kinds.get(value.type, "") for value in session.get_inputs()}
@@ -321,11 +321,11 @@ def _load(path: Path) -> Any:
     return array.astype(object) if array.dtype.kind == "U" else array
 
 
-def _flat(outputs: Mapping[str, Any]) -> dict[str, Any]:
+def _flat(outputs: Mapping[str, object]) -> dict[str, Any]:
     """Outputs as arrays: items of a sequence are ``name[0]`` ..., an empty optional is empty."""
     import numpy as np
 
-    flat: dict[str, Any] = {}
+    flat: dict[str, object] = {}
     for name, value in outputs.items():
         if isinstance(value, list):
             flat[f"{name} (length)"] = np.array(len(value))

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dmlprep.passes.opset.refusal import CannotLower
 
 __all__ = ["interpolation"]
 
-Floats = np.ndarray[Any, np.dtype[np.float64]]
+Floats = NDArray[np.float64]
 
 _MOST_TAPS = 1 << 24  # elements that one output reads; as many are weighed at once, in all
 

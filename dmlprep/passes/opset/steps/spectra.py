@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import onnx
 import onnx_ir as ir
+from numpy.typing import NDArray
 
 from dmlprep.passes.opset.build import Builder
 from dmlprep.passes.opset.refusal import CannotLower
@@ -15,7 +14,7 @@ from dmlprep.passes.opset.steps import Steps
 __all__ = ["STEPS"]
 
 _T = onnx.TensorProto
-Matrix = np.ndarray[Any, np.dtype[np.float64]]
+Matrix = NDArray[np.float64]
 
 
 def dft_20(b: Builder) -> list[ir.Value | None] | None:
