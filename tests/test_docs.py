@@ -34,24 +34,6 @@ def test_a_code_page_says_what_why_how_and_where_from() -> None:
     assert wrong == []
 
 
-def test_a_code_in_the_hundred_of_its_file() -> None:
-    from dmlprep.record.codes import modelfile, opset, parity, placement, precision, quirks, recipe, runtime, simplify
-
-    parts = {
-        "0": modelfile,
-        "1": opset,
-        "3": simplify,
-        "4": precision,
-        "5": placement,
-        "6": quirks,
-        "7": parity,
-        "8": runtime,
-        "9": recipe,
-    }
-    wrong = [c for hundred, part in parts.items() for c in part.ROWS if not re.fullmatch(rf"DP{hundred}\d\d", c)]
-    assert wrong == []
-
-
 def test_codes_named_in_the_source_exist() -> None:
     named = {
         (code, path.relative_to(TOP).as_posix())

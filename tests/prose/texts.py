@@ -61,6 +61,7 @@ def files(paths: Iterable[Path] = ()) -> list[Path]:
     """Return the pages and the Python files to read: those in ``paths``, or all of them."""
     every = [TOP / "README.md", TOP / "CONTRIBUTING.md", *sorted((TOP / "docs").rglob("*.md"))]
     every += [file for part in ("docs", "dmlprep", "scripts") for file in sorted((TOP / part).rglob("*.py"))]
+    every += (TOP / "dmlprep").rglob("codes.json")  # reads as Python
     within = [path.resolve() for path in paths] or [TOP]
     return [
         file
