@@ -6,9 +6,6 @@ They stay as they are in memory, and are spread out only while somebody asks for
 from __future__ import annotations
 
 import math
-import sys
-from collections.abc import MutableMapping
-from typing import Any
 
 import numpy as np
 import onnx
@@ -18,14 +15,14 @@ from dmlprep.arrays import Array
 from dmlprep.errors import InputError, ModelRefused
 from dmlprep.model import protos
 from dmlprep.model.budget import Budget
-from dmlprep.model.tensors import AsArray
+from dmlprep.model.tensors import LazyTensor
 from dmlprep.model.wire import SPARSE
 
 __all__ = ["SpreadTensor", "densify"]
 
 
-class SpreadTensor(AsArray):
-    """A sparse tensor as a dense one (onnx-ir's TensorProtocol): [dims] elements, zero but for ``values``.
+class SpreadTensor(LazyTensor):
+    """A sparse tensor as a dense one: [dims] elements, zero but for ``values``.
 
     Args:
         values: [n].
@@ -41,37 +38,14 @@ class SpreadTensor(AsArray):
         name: str,
         doc_string: str | None,
     ) -> None:
-        self.name: str | None = name
-        self.doc_string = doc_string
-        self.metadata_props: MutableMapping[str, str] = {}
-        self.meta: MutableMapping[str, object] = {}
-        self.dtype = dtype
-        self.shape: ir.ShapeProtocol = ir.Shape(dims)
-        self.raw: Any = (values, places)  # TensorProtocol: what backs the tensor
-
-    @property
-    def size(self) -> int:
-        """Number of elements."""
-        return math.prod(self.shape.numpy())
-
-    @property
-    def nbytes(self) -> int:
-        """Number of bytes when it is dense."""
-        return self.size * int(self.raw[0].dtype.itemsize)
+        super().__init__((values, places), dtype, ir.Shape(dims), name, doc_string)
+        self.values, self.places = values, places
 
     def numpy(self) -> Array:
         """The dense values, [dims]."""
-        values, places = self.raw
-        full = np.zeros(self.size, values.dtype)
-        full[places] = values
+        full = np.zeros(self.size, self.values.dtype)
+        full[self.places] = self.values
         return full.reshape(self.shape.numpy())
-
-    def tobytes(self) -> bytes:
-        array = self.numpy()
-        return (array.byteswap() if sys.byteorder == "big" else array).tobytes()
-
-    def __repr__(self) -> str:
-        return f"SpreadTensor({self.name}, {self.dtype}, {self.shape})"
 
 
 def densify(proto: onnx.ModelProto, budget: Budget, where: str) -> list[SpreadTensor]:

@@ -20,7 +20,7 @@ from dmlprep.errors import InputError
 
 __all__ = [
     "CHUNK_BYTES",
-    "AsArray",
+    "LazyTensor",
     "MappedTensor",
     "ReshapedTensor",
     "append_aligned",
@@ -28,6 +28,7 @@ __all__ = [
     "chunks",
     "copy_range",
     "cut_short",
+    "little_endian",
     "write_tensor",
     "write_to",
 ]
@@ -76,12 +77,50 @@ def copy_range(source: Path, offset: int, length: int, out: BinaryIO) -> None:
             left -= done
 
 
-class AsArray(ABC):
-    """What onnx-ir's TensorProtocol asks for beside ``numpy()``."""
+def little_endian(values: Array) -> memoryview:
+    """The bytes of an array, little-endian."""
+    return np.ascontiguousarray(values, values.dtype.newbyteorder("<")).reshape(-1).view(np.uint8).data
+
+
+class LazyTensor(ABC):
+    """A tensor (onnx-ir's TensorProtocol) whose values are made when they are read or saved.
+
+    Args:
+        raw: what backs the tensor.
+    """
+
+    def __init__(
+        self, raw: object, dtype: ir.DataType, shape: ir.ShapeProtocol, name: str | None, doc_string: str | None = None
+    ) -> None:
+        self.name = name
+        self.doc_string = doc_string
+        self.metadata_props: MutableMapping[str, str] = {}
+        self.meta: MutableMapping[str, object] = {}
+        self.dtype = dtype
+        self.shape = shape
+        self.raw = raw
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape.numpy())
+
+    @property
+    def nbytes(self) -> int:
+        """Number of bytes."""
+        return self.size * self.dtype.bitwidth // 8
 
     @abstractmethod
     def numpy(self) -> Array:
         """All values, [dims]."""
+
+    def tobytes(self) -> bytes:
+        """All values, little-endian."""
+        return little_endian(self.numpy()).tobytes()
+
+    def tofile(self, file: BinaryIO) -> None:
+        """Append the values to a file."""
+        file.write(little_endian(self.numpy()))
 
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> Array:
         array = self.numpy()
@@ -93,9 +132,12 @@ class AsArray(ABC):
     def __dlpack_device__(self) -> tuple[int, int]:
         return self.numpy().__dlpack_device__()
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name}, {self.dtype}, {self.shape}, of {self.raw!r})"
 
-class MappedTensor(AsArray):
-    """A tensor (onnx-ir's TensorProtocol) that lies in a file: [dims] elements, little-endian, at ``offset`` bytes.
+
+class MappedTensor(LazyTensor):
+    """A tensor that lies in a file: [dims] elements, little-endian, at ``offset`` bytes.
 
     ``numpy()`` maps just this tensor and keeps nothing: the pages go when the array goes.
     """
@@ -110,22 +152,11 @@ class MappedTensor(AsArray):
         name: str,
         doc_string: str | None = None,
     ) -> None:
-        self.name: str | None = name
-        self.doc_string = doc_string
-        self.metadata_props: MutableMapping[str, str] = {}
-        self.meta: MutableMapping[str, object] = {}
+        super().__init__(path, dtype, shape, name, doc_string)
         self.path = path
         self.offset = offset
         self.length = length
-        self.dtype = dtype
-        self.shape: ir.ShapeProtocol = shape
-        self.raw: object = path  # TensorProtocol: what backs the tensor
         shape.freeze()
-
-    @property
-    def size(self) -> int:
-        """Number of elements."""
-        return math.prod(self.shape.numpy())
 
     @property
     def nbytes(self) -> int:
@@ -174,7 +205,7 @@ class MappedTensor(AsArray):
         return f"MappedTensor({self.name}, {self.dtype}, {self.shape}, {self.path.name}@{self.offset})"
 
 
-class ReshapedTensor(AsArray):
+class ReshapedTensor(LazyTensor):
     """The elements of another tensor under other sizes; nothing is read before somebody asks.
 
     Args:
@@ -182,21 +213,10 @@ class ReshapedTensor(AsArray):
     """
 
     def __init__(self, source: ir.TensorProtocol, sizes: Sequence[int]) -> None:
-        self.name: str | None = source.name
-        self.doc_string: str | None = source.doc_string
-        self.metadata_props: MutableMapping[str, str] = {}
-        self.meta: MutableMapping[str, object] = {}
+        super().__init__(source, source.dtype, ir.Shape(sizes), source.name, source.doc_string)
         self.source = source
-        self.dtype = source.dtype
-        self.shape: ir.ShapeProtocol = ir.Shape(sizes)
-        self.raw: object = source
         if math.prod(sizes) != int(source.size):
             raise ValueError(f"{source.size} elements do not fill {list(sizes)}")
-
-    @property
-    def size(self) -> int:
-        """Number of elements."""
-        return int(self.source.size)
 
     @property
     def nbytes(self) -> int:
@@ -214,9 +234,6 @@ class ReshapedTensor(AsArray):
     def tofile(self, file: BinaryIO) -> None:
         """Append the values to a file."""
         write_to(self.source, file)
-
-    def __repr__(self) -> str:
-        return f"ReshapedTensor({self.name}, {self.shape}, of {self.source!r})"
 
 
 def as_mapped(tensor: object) -> MappedTensor | None:

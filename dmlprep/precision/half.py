@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import BinaryIO
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from dmlprep.arrays import Array
 from dmlprep.model import chunks
-from dmlprep.model.tensors import AsArray, as_mapped, cut_short
+from dmlprep.model.tensors import LazyTensor, as_mapped, cut_short, little_endian
 
 __all__ = [
     "FP16_MAX",
@@ -166,7 +166,7 @@ def pieces(tensor: ir.TensorProtocol) -> Iterator[Array]:
 _PLAIN = frozenset({ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.FLOAT16})
 
 
-class CastTensor(AsArray):
+class CastTensor(LazyTensor):
     """A floating tensor of [dims] elements in another floating type, cast piece by piece while it is read or saved.
 
     Args:
@@ -187,27 +187,11 @@ class CastTensor(AsArray):
         exponent: int = 0,
         clamp: float | None = None,
     ) -> None:
-        self.name: str | None = name if name is not None else source.name
-        self.doc_string: str | None = source.doc_string
-        self.metadata_props: MutableMapping[str, str] = {}
-        self.meta: MutableMapping[str, object] = {}
-        self.dtype = dtype
-        self.shape: ir.ShapeProtocol = source.shape
+        super().__init__(source, dtype, source.shape, name if name is not None else source.name, source.doc_string)
         self.source = source
         self.limit = limit
         self.exponent = exponent
         self.clamp = clamp
-        self.raw: object = source
-
-    @property
-    def size(self) -> int:
-        """Number of elements."""
-        return int(self.source.size)
-
-    @property
-    def nbytes(self) -> int:
-        """Number of bytes after the cast."""
-        return self.size * self.dtype.bitwidth // 8
 
     def _cast(self, part: Array) -> Array:
         if self.clamp is not None:
@@ -235,7 +219,7 @@ class CastTensor(AsArray):
 
     def tobytes(self) -> bytes:
         """All values, little-endian."""
-        return b"".join(_little(part) for part in self.pieces())
+        return b"".join(little_endian(part) for part in self.pieces())
 
     def tofile(self, file: BinaryIO) -> None:
         """Append the values to a file; one piece stands in memory at a time."""
@@ -245,14 +229,7 @@ class CastTensor(AsArray):
             ahead = pool.submit(next, pieces, None)
             while (part := ahead.result()) is not None:
                 ahead = pool.submit(next, pieces, None)
-                file.write(_little(part))
-
-    def __repr__(self) -> str:
-        return f"CastTensor({self.name}, {self.dtype}, {self.shape}, from {self.source.dtype})"
-
-
-def _little(part: Array) -> memoryview:
-    return np.ascontiguousarray(part, part.dtype.newbyteorder("<")).view(np.uint8).data
+                file.write(little_endian(part))
 
 
 _EAGER = 4096  # bytes: below it, a lazy tensor costs more than it saves

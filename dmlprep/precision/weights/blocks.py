@@ -7,17 +7,17 @@ the first of two in the low bits, scales [columns, blocks], zero points [columns
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import BinaryIO, Literal
+from typing import Literal
 
 import numpy as np
 import onnx_ir as ir
 
 from dmlprep.arrays import Array
 from dmlprep.errors import ModelRefused
-from dmlprep.model.tensors import AsArray
+from dmlprep.model.tensors import LazyTensor
 from dmlprep.precision.half import pieces
 
 __all__ = ["Blocks", "Part", "PartTensor", "Quantised", "regrouped"]
@@ -183,44 +183,14 @@ def regrouped(tensor: ir.TensorProtocol, count: int) -> Iterator[Array]:
         yield buffer[:filled]
 
 
-class PartTensor(AsArray):
+class PartTensor(LazyTensor):
     """A part of a weight in blocks, computed when it is read or saved."""
 
     def __init__(self, whole: Quantised, part: Part) -> None:
-        self.name: str | None = None
-        self.doc_string: str | None = None
-        self.metadata_props: MutableMapping[str, str] = {}
-        self.meta: MutableMapping[str, object] = {}
+        dtype = whole.kind if part == "scales" else ir.DataType.UINT8
+        super().__init__(whole, dtype, ir.Shape(whole.shape(part)), None)
         self.whole, self.part = whole, part
-        self.dtype = whole.kind if part == "scales" else ir.DataType.UINT8
-        self.shape: ir.ShapeProtocol = ir.Shape(whole.shape(part))
-        self.raw: object = whole
-
-    @property
-    def size(self) -> int:
-        """Number of elements."""
-        return int(np.prod(self.whole.shape(self.part)))
-
-    @property
-    def nbytes(self) -> int:
-        """Number of bytes."""
-        return self.size * self.dtype.bitwidth // 8
 
     def numpy(self) -> Array:
         """All values, [dims]."""
         return self.whole.get(self.part)
-
-    def tobytes(self) -> bytes:
-        """All values, little-endian."""
-        return _little(self.numpy()).tobytes()
-
-    def tofile(self, file: BinaryIO) -> None:
-        """Append the values to a file."""
-        file.write(_little(self.numpy()).data)
-
-    def __repr__(self) -> str:
-        return f"PartTensor({self.name}, {self.part} of {self.whole.source.name}, {self.whole.blocks})"
-
-
-def _little(values: Array) -> Array:
-    return np.ascontiguousarray(values, values.dtype.newbyteorder("<")).reshape(-1).view(np.uint8)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, MutableMapping
-from typing import BinaryIO, Literal
+from collections.abc import Iterator
+from typing import Literal
 
 import numpy as np
 import onnx_ir as ir
 
 from dmlprep.arrays import Array
 from dmlprep.errors import ModelRefused
-from dmlprep.model.tensors import AsArray
+from dmlprep.model.tensors import LazyTensor
 from dmlprep.precision.weights.blocks import regrouped
 
 __all__ = ["SlicePart", "Slices"]
@@ -91,7 +91,7 @@ class Slices:
             yield slice(0, self.count), flat.reshape(-1, self.count, self._behind)
 
 
-class SlicePart(AsArray):
+class SlicePart(LazyTensor):
     """Numbers or scales of a tensor in slices, computed when they are read or saved.
 
     Args:
@@ -99,38 +99,11 @@ class SlicePart(AsArray):
     """
 
     def __init__(self, whole: Slices, part: Literal["numbers", "scales"], shape: tuple[int, ...] = ()) -> None:
-        self.name: str | None = None
-        self.doc_string: str | None = None
-        self.metadata_props: MutableMapping[str, str] = {}
-        self.meta: MutableMapping[str, object] = {}
-        self.whole, self.part = whole, part
-        self.dtype = ir.DataType.INT8 if part == "numbers" else whole.source.dtype
         self._sizes = whole.sizes if part == "numbers" else shape or (whole.count,)
-        self.shape: ir.ShapeProtocol = ir.Shape(self._sizes)
-        self.raw: object = whole
-
-    @property
-    def size(self) -> int:
-        """Number of elements."""
-        return int(np.prod(self._sizes, dtype=np.int64))
-
-    @property
-    def nbytes(self) -> int:
-        """Number of bytes."""
-        return self.size * self.dtype.bitwidth // 8
+        dtype = ir.DataType.INT8 if part == "numbers" else whole.source.dtype
+        super().__init__(whole, dtype, ir.Shape(self._sizes), None)
+        self.whole, self.part = whole, part
 
     def numpy(self) -> Array:
         """All values, [dims]."""
         return self.whole.numbers() if self.part == "numbers" else self.whole.scales().reshape(self._sizes)
-
-    def tobytes(self) -> bytes:
-        """All values, little-endian."""
-        found = self.numpy()
-        return np.ascontiguousarray(found, found.dtype.newbyteorder("<")).tobytes()
-
-    def tofile(self, file: BinaryIO) -> None:
-        """Append the values to a file."""
-        file.write(self.tobytes())
-
-    def __repr__(self) -> str:
-        return f"SlicePart({self.name}, {self.part} of {self.whole.source.name}, axis {self.whole.axis})"
