@@ -9,7 +9,7 @@ import numpy as np
 from dmlprep.quirks.patterns import readers
 from dmlprep.targets.facts import NodeFacts, Value
 
-__all__ = ["all_are", "made_by", "reader", "scalar", "sides", "source", "spread_over", "swish_behind"]
+__all__ = ["all_are", "made_by", "reader", "sides", "source", "spread_over", "swish_behind"]
 
 
 def source(value: Value | None) -> Value | None:
@@ -48,14 +48,6 @@ def sides(node: NodeFacts) -> Iterator[tuple[int, int]]:
     if len(node.inputs) == 2:
         yield 0, 1
         yield 1, 0
-
-
-def scalar(value: Value | None) -> float | None:
-    """The number of a constant of one element."""
-    if value is None or value.size != 1:
-        return None
-    array = value.array()
-    return None if array is None or array.dtype.kind != "f" else float(array.reshape(-1)[0])
 
 
 def all_are(value: Value | None, number: float, count: int) -> bool:

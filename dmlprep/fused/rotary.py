@@ -15,8 +15,9 @@ import onnx_ir as ir
 
 from dmlprep.arrays import Array
 from dmlprep.fused.form import Form, Match, Operand, Shared, given, view
-from dmlprep.fused.reading import made_by, scalar, sides, source
+from dmlprep.fused.reading import made_by, sides, source
 from dmlprep.quirks.editing import END, Edit
+from dmlprep.quirks.patterns import scalar
 from dmlprep.targets.facts import NodeFacts, Value
 
 __all__ = ["ROTARY"]

@@ -10,7 +10,8 @@ import numpy as np
 
 from dmlprep.arrays import Array
 from dmlprep.fused.computed import MOST, computed
-from dmlprep.fused.reading import made_by, reader, scalar, sides, source
+from dmlprep.fused.reading import made_by, reader, sides, source
+from dmlprep.quirks.patterns import scalar
 from dmlprep.targets.facts import NodeFacts, Value
 
 __all__ = ["FURTHEST", "RANK", "Attention", "Mask", "attention", "factor", "never_empty", "spread"]

@@ -9,8 +9,9 @@ from __future__ import annotations
 import numpy as np
 
 from dmlprep.fused.form import Form, Match, Operand, given, vector
-from dmlprep.fused.reading import made_by, reader, scalar, sides, source, spread_over
+from dmlprep.fused.reading import made_by, reader, sides, source, spread_over
 from dmlprep.quirks.editing import Edit
+from dmlprep.quirks.patterns import scalar
 from dmlprep.targets.facts import NodeFacts, Value
 
 __all__ = ["SKIP_NORM"]

@@ -17,6 +17,7 @@ from dmlprep.compiled.door import OnnxError
 from dmlprep.errors import InputError
 from dmlprep.model.checking import infer_shapes, is_own
 from dmlprep.model.drawing import draws
+from dmlprep.model.protos import bodies
 from dmlprep.model.walk import graphs, label
 from dmlprep.record import Finding, finding
 
@@ -48,17 +49,10 @@ def mend(proto: onnx.ModelProto) -> list[Finding]:
     return [*_sort_all(proto), *_name_domains(proto), *_name_graphs(proto), *_raise_ir(proto)]
 
 
-def _bodies(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
-    for attribute in node.attribute:
-        if attribute.HasField("g"):
-            yield attribute.g
-        yield from attribute.graphs
-
-
 def _below(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.GraphProto]:
     """The bodies of nodes and all inside them, inner before outer."""
     for node in nodes:
-        for body in _bodies(node):
+        for body in bodies(node):
             yield from _below(body.node)
             yield body
 
@@ -109,7 +103,7 @@ def _sort(nodes: Nodes) -> bool:
 def _reads(node: onnx.NodeProto) -> set[str]:
     """Names that a node reads, with those that its bodies read from around them."""
     found = {name for name in node.input if name}
-    for body in _bodies(node):
+    for body in bodies(node):
         made = {v.name for v in body.input} | {t.name for t in body.initializer}
         made.update(name for inner in body.node for name in inner.output)
         found |= {name for inner in body.node for name in _reads(inner)} - made

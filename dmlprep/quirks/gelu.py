@@ -8,9 +8,9 @@ import numpy as np
 import onnx_ir as ir
 
 from dmlprep.quirks.editing import Edit
-from dmlprep.quirks.patterns import only_consumer
+from dmlprep.quirks.patterns import only_consumer, scalar
 from dmlprep.quirks.quirk import MEASURED, Quirk
-from dmlprep.targets.facts import GraphFacts, NodeFacts, Value
+from dmlprep.targets.facts import GraphFacts, NodeFacts
 
 __all__ = ["GELU_OPSET", "gelu_trap"]
 
@@ -110,15 +110,8 @@ def _is_gelu(erf: NodeFacts) -> bool:
     return last is not None and last.op == "Mul" and _has_scalar(last, 0.5)
 
 
-def _scalar(value: Value | None) -> float | None:
-    if value is None or value.size != 1:
-        return None
-    array = value.array()
-    return None if array is None or array.dtype.kind != "f" else float(array.reshape(-1)[0])
-
-
 def _has_scalar(node: NodeFacts, wanted: float) -> bool:
-    return any((s := _scalar(v)) is not None and abs(s - wanted) < 1e-3 for v in node.inputs)
+    return any((s := scalar(v)) is not None and abs(s - wanted) < 1e-3 for v in node.inputs)
 
 
 def _rewrite_sum(facts: NodeFacts, edit: Edit) -> str:

@@ -5,7 +5,15 @@ from __future__ import annotations
 from dmlprep.quirks.quirk import ORT_SOURCE
 from dmlprep.targets.facts import NodeFacts, Value
 
-__all__ = ["FUSION_HELPER", "GRAPH_TRANSFORMER", "does_nothing", "fused_activation", "only_consumer", "readers"]
+__all__ = [
+    "FUSION_HELPER",
+    "GRAPH_TRANSFORMER",
+    "does_nothing",
+    "fused_activation",
+    "only_consumer",
+    "readers",
+    "scalar",
+]
 
 GRAPH_TRANSFORMER = ORT_SOURCE + "onnxruntime/core/providers/dml/DmlExecutionProvider/src/GraphTransformer.cpp"
 FUSION_HELPER = ORT_SOURCE + "onnxruntime/core/providers/dml/DmlExecutionProvider/src/DmlGraphFusionHelper.cpp"
@@ -17,6 +25,14 @@ _ACTIVATIONS = frozenset({
 })
 # fmt: on
 """Operators that DirectML's provider fuses into the operator before them (GraphTransformer.cpp), at level EXTENDED."""
+
+
+def scalar(value: Value | None) -> float | None:
+    """The number of a constant of one element."""
+    if value is None or value.size != 1:
+        return None
+    array = value.array()
+    return None if array is None or array.dtype.kind != "f" else float(array.reshape(-1)[0])
 
 
 def only_consumer(value: Value | None) -> NodeFacts | None:

@@ -16,7 +16,7 @@ from typing import Literal
 
 import onnx_ir as ir
 
-from dmlprep.precision.policy import no_fp16_kernel, no_fp16_type, not_a_tensor, own_island
+from dmlprep.precision.policy.forms import no_fp16_kernel, no_fp16_type, not_a_tensor, own_island
 from dmlprep.precision.view import Found, View
 from dmlprep.targets import Target
 from dmlprep.targets.precision import PrecisionFault, precision_faults
@@ -62,10 +62,10 @@ class Rule:
 
 
 _FORMS: tuple[Rule, ...] = (
-    Rule("no-fp16-type", "fast", True, "the operator's schema at this opset takes no FP16", no_fp16_type.find),
-    Rule("not-a-tensor", "fast", True, "sequences and optionals cannot be cast where they cross", not_a_tensor.find),
-    Rule("no-fp16-kernel", "fast", True, "the target's kernel table has no FP16 for it", no_fp16_kernel.find),
-    Rule("own-island", "fast", True, "the model itself casts FP16 up to FP32 here", own_island.find),
+    Rule("no-fp16-type", "fast", True, "the operator's schema at this opset takes no FP16", no_fp16_type),
+    Rule("not-a-tensor", "fast", True, "sequences and optionals cannot be cast where they cross", not_a_tensor),
+    Rule("no-fp16-kernel", "fast", True, "the target's kernel table has no FP16 for it", no_fp16_kernel),
+    Rule("own-island", "fast", True, "the model itself casts FP16 up to FP32 here", own_island),
 )
 """Rules that follow from schemas, kernels and the model itself."""
 

@@ -23,8 +23,7 @@ from dmlprep.precision.search.contribution import Growth, error_growth
 from dmlprep.precision.search.origins import around, origins
 from dmlprep.precision.search.profile import Range, profile
 from dmlprep.precision.search.releases import release
-from dmlprep.precision.search.trials import Convert, Feeds, Setting, Trial, Trials
-from dmlprep.record.documents import toml_comment, toml_string
+from dmlprep.precision.search.trials import Convert, Feeds, Setting, Trial, Trials, keep_nodes_lines
 from dmlprep.record.shares import percent
 
 if TYPE_CHECKING:
@@ -87,10 +86,7 @@ class Islands:
 
     def recipe_lines(self) -> str:
         """TOML for the fp16 step that gives this result without a search."""
-        if not self.keep:
-            return "keep_nodes = []"
-        rows = "".join(f"  {toml_string(name)},  {toml_comment(why)}\n" for name, why in self.keep.items())
-        return f"keep_nodes = [\n{rows}]"
+        return keep_nodes_lines(self.keep)
 
 
 def find_islands(model: Model, convert: Convert, runner: Runner, feeds: Iterable[Feeds], setting: Setting) -> Islands:

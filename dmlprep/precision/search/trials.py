@@ -29,6 +29,7 @@ from dmlprep.precision.emulation.emulate import Accumulation, Rounding, emulate
 from dmlprep.precision.types import is_wide, solve_types
 from dmlprep.precision.view import UNTYPED
 from dmlprep.record.aliases import Progress
+from dmlprep.record.documents import toml_comment, toml_string
 from dmlprep.record.shares import percent
 
 if TYPE_CHECKING:
@@ -310,3 +311,11 @@ def _in_fp32(model: Model) -> list[str]:
             ):
                 found.append(join_path(path, label(node)))
     return found
+
+
+def keep_nodes_lines(keep: Mapping[str, str]) -> str:
+    """TOML for a step that keeps nodes by name, each with the reason as a comment."""
+    if not keep:
+        return "keep_nodes = []"
+    rows = "".join(f"  {toml_string(name)},  {toml_comment(why)}\n" for name, why in keep.items())
+    return f"keep_nodes = [\n{rows}]"

@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING
 from dmlprep.model import Model
 from dmlprep.model.walk import label
 from dmlprep.precision.search.releases import release
-from dmlprep.precision.search.trials import Feeds, Setting, Trial, Trials
+from dmlprep.precision.search.trials import Feeds, Setting, Trial, Trials, keep_nodes_lines
 from dmlprep.precision.weights.convolutions import convolutions_to_round
 from dmlprep.precision.weights.matmuls import Choice, to_round
-from dmlprep.record.documents import toml_comment, toml_string
 
 if TYPE_CHECKING:
     from dmlprep.model.runner import Runner
@@ -51,10 +50,7 @@ class Found:
 
     def recipe_lines(self) -> str:
         """TOML for the step that gives this result without a search; what the user keeps by name is not in it."""
-        if not self.keep:
-            return "keep_nodes = []"
-        rows = "".join(f"  {toml_string(name)},  {toml_comment(why)}\n" for name, why in self.keep.items())
-        return f"keep_nodes = [\n{rows}]"
+        return keep_nodes_lines(self.keep)
 
 
 def find_sensitive(

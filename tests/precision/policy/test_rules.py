@@ -10,7 +10,7 @@ from dmlprep.precision import RULES, policy
 from dmlprep.targets.precision import precision_faults
 
 TOP = Path(__file__).resolve().parents[3]
-SHARED = {"__init__", "rules", "scales", "stretches"}
+SHARED = {"__init__", "forms", "rules", "scales", "stretches"}
 
 
 def test_every_module_is_a_rule() -> None:
