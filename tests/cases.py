@@ -24,7 +24,7 @@ from dmlprep.model import Model
 from dmlprep.model.pinned import pinned_array, pinned_values
 from dmlprep.parity.framed import inside, outside
 from dmlprep.passes import Context, make_pass
-from dmlprep.pipeline.transaction import run_step
+from dmlprep.pipeline.transaction import Transactions
 from dmlprep.targets import find_target
 
 FOLDER = Path(__file__).resolve().parents[1] / "fixtures" / "cases"
@@ -123,7 +123,7 @@ def _step(case: Case, model: Model, options: dict[str, Any]) -> Outcome:
     before = model.snapshot()
     context = Context(find_target(case.head.get("directml", {}).get("target", "latest")))
     try:
-        record = run_step(case.head["pass"], make_pass(case.head["pass"], options), model, context, options)
+        record = Transactions(model).run(case.head["pass"], make_pass(case.head["pass"], options), context, options)
     except DmlprepError as error:
         assert before.same_as(model.snapshot()), "a refusal leaves the model as it was"
         lines = [f'error = "{type(error).__name__}"', f'code = "{error.code}"', f'says = ["{error.what}"]']

@@ -19,7 +19,7 @@ from dmlprep.metrics import Comparison, find_tolerance, output_groups
 from dmlprep.model import MappedTensor, Model
 from dmlprep.parity import make_feeds
 from dmlprep.passes import CATALOG, Bound, Context, Pass, make_pass
-from dmlprep.pipeline.transaction import run_step
+from dmlprep.pipeline.transaction import Transactions
 from dmlprep.targets import find_target
 from tests.fixtures_index import FIXTURES, Fixture
 from tests.fixtures_index import fixture as fixture_of
@@ -87,7 +87,7 @@ def _truth(name: str) -> tuple[dict[str, Array], dict[str, Array]]:
 
 def _step(step: Pass[Any], name: str, model: Model, runner: InProcess) -> str:
     context = Context(find_target(), runner=runner)
-    return run_step(name, step, model, context, within_target=False).outcome
+    return Transactions(model).run(name, step, context, within_target=False).outcome
 
 
 ALL = [pytest.param(name, fixture, id=f"{name}-{fixture.name}") for name in CATALOG for fixture in FIXTURES]

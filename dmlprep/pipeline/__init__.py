@@ -2,6 +2,5 @@
 
 from dmlprep.pipeline.observer import Observer
 from dmlprep.pipeline.prepare import PrepareRequest, prepare
-from dmlprep.pipeline.transaction import run_step
 
-__all__ = ["Observer", "PrepareRequest", "prepare", "run_step"]
+__all__ = ["Observer", "PrepareRequest", "prepare"]

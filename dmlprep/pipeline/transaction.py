@@ -16,32 +16,7 @@ from dmlprep.model.walk import nodes
 from dmlprep.passes import AnyPass, Context
 from dmlprep.record import StepRecord
 
-__all__ = ["Transactions", "run_step"]
-
-
-def run_step(
-    name: str,
-    step: AnyPass,
-    model: Model,
-    context: Context,
-    options: dict[str, object] | None = None,
-    *,
-    within_target: bool = False,
-) -> StepRecord:
-    """Run one pass on ``model``.
-
-    Args:
-        within_target: whether an earlier step brought opset and IR version within the target; from then on they stay.
-
-    Returns:
-        the step's record.
-
-    Raises:
-        OutputError: there is no room for a temporary file.
-        ModelRefused: the pass refused, or its result is not valid; the model is as it was before the step.
-        InternalError: the pass broke its contract; the model is as it was before the step.
-    """
-    return Transactions(model).run(name, step, context, options, within_target=within_target)
+__all__ = ["Transactions"]
 
 
 class Transactions:
@@ -70,7 +45,17 @@ class Transactions:
         *,
         within_target: bool = False,
     ) -> StepRecord:
-        """Run one pass, as ``run_step`` does."""
+        """Run one pass.
+
+        Args:
+            within_target: whether an earlier step brought opset and IR version within the target; from then on they
+                stay.
+
+        Raises:
+            OutputError: there is no room for a temporary file.
+            ModelRefused: the pass refused, or its result is not valid; the model is as it was before the step.
+            InternalError: the pass broke its contract; the model is as it was before the step.
+        """
         before, counts = self._now or (self._model.snapshot(), self._model.statistics())
         self._now = None
         context.before = before

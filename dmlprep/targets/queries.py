@@ -1,6 +1,6 @@
 """Support queries: what DirectML's provider refuses although the kernel's version and types match.
 
-Each function says why a node is refused, ``""`` where it is not. Source: ONNX Runtime, onnxruntime/core/providers/dml/
+Each says why a node is refused, ``""`` where it is not. Source: ONNX Runtime, onnxruntime/core/providers/dml/
 DmlExecutionProvider/src/Operators/DmlOperator*.cpp, the function of the same name.
 """
 
@@ -17,14 +17,6 @@ def _present(node: NodeFacts, index: int) -> bool:
     return node.input(index) is not None
 
 
-def _made(node: NodeFacts, index: int) -> bool:
-    return node.output(index) is not None
-
-
-def _max_pool(node: NodeFacts) -> str:
-    return "storage_order is not 0" if node.attribute("storage_order", 0) else ""
-
-
 def _batch_normalization(node: NodeFacts) -> str:
     if node.attribute("training_mode", 0):
         return "training_mode is on"
@@ -35,26 +27,6 @@ def _batch_normalization(node: NodeFacts) -> str:
         if x is not None and value is not None and value.type and x.type and value.type != x.type:
             return f"{value.name} is {value.type}, the data {x.type}"
     return ""
-
-
-def _layer_normalization(node: NodeFacts) -> str:
-    return "Mean or InvStdDev is asked for" if len(node.outputs) > 1 else ""
-
-
-def _skip_layer_normalization(node: NodeFacts) -> str:
-    return "mean or inv_std_var is asked for" if _made(node, 1) or _made(node, 2) else ""
-
-
-def _recurrent(node: NodeFacts) -> str:
-    return "layout is not 0" if node.attribute("layout", 0) else ""
-
-
-def _slice(node: NodeFacts) -> str:
-    return "more than five inputs" if len(node.inputs) > 5 else ""
-
-
-def _pad(node: NodeFacts) -> str:
-    return "negative pads" if any(p < 0 for p in node.attribute("pads", ())) else ""
 
 
 def _scatter(node: NodeFacts) -> str:
@@ -76,12 +48,8 @@ def _resize(node: NodeFacts) -> str:
     return "extrapolation_value is not 0" if node.attribute("extrapolation_value", 0.0) else ""
 
 
-def _qlinear_sigmoid(node: NodeFacts) -> str:
-    return "fewer than five inputs" if len(node.inputs) < 5 else ""
-
-
 def _attention(node: NodeFacts) -> str:
-    if _present(node, 4) or _present(node, 6) or _made(node, 1):
+    if _present(node, 4) or _present(node, 6) or node.output(1) is not None:
         return "past or present is used"
     for name in ("unidirectional", "do_rotary", "past_present_share_buffer"):
         if node.attribute(name, 0):
@@ -106,17 +74,19 @@ def _matmul_nbits(node: NodeFacts) -> str:
 
 
 QUERIES: dict[str, Callable[[NodeFacts], str]] = {
-    "QueryMaxPool": _max_pool,
+    "QueryMaxPool": lambda node: "storage_order is not 0" if node.attribute("storage_order", 0) else "",
     "QueryBatchNormalization": _batch_normalization,
-    "QueryLayerNormalization": _layer_normalization,
-    "QuerySkipLayerNormalization": _skip_layer_normalization,
-    "QueryRecurrentNeuralNetwork": _recurrent,
-    "QuerySlice": _slice,
-    "QueryPad": _pad,
+    "QueryLayerNormalization": lambda node: "Mean or InvStdDev is asked for" if len(node.outputs) > 1 else "",
+    "QuerySkipLayerNormalization": lambda node: (
+        "mean or inv_std_var is asked for" if any(map(node.output, (1, 2))) else ""
+    ),
+    "QueryRecurrentNeuralNetwork": lambda node: "layout is not 0" if node.attribute("layout", 0) else "",
+    "QuerySlice": lambda node: "more than five inputs" if len(node.inputs) > 5 else "",
+    "QueryPad": lambda node: "negative pads" if any(p < 0 for p in node.attribute("pads", ())) else "",
     "QueryScatter": _scatter,
     "QueryEinSum": _einsum,
     "QueryResize": _resize,
-    "QueryQLinearSigmoid": _qlinear_sigmoid,
+    "QueryQLinearSigmoid": lambda node: "fewer than five inputs" if len(node.inputs) < 5 else "",
     "QueryAttention": _attention,
     "QueryQAttention": _quantized_attention,
     "QueryMatMulNBits": _matmul_nbits,

@@ -92,7 +92,7 @@ def prepare(case: Any, options: dict[str, Any], folder: Path, runner: Any = None
     from dmlprep.errors import ModelRefused
     from dmlprep.model import Model
     from dmlprep.passes import Context, make_pass
-    from dmlprep.pipeline.transaction import run_step
+    from dmlprep.pipeline.transaction import Transactions
     from dmlprep.precision import emulate
     from dmlprep.targets import find_target
 
@@ -103,13 +103,13 @@ def prepare(case: Any, options: dict[str, Any], folder: Path, runner: Any = None
     opened = Model.open(source)
     if opset_of(model) > target.max_opset or model.ir_version > target.max_ir:
         with contextlib.suppress(ModelRefused):  # then it is converted as it stands
-            run_step("opset", make_pass("opset", {"version": _LOWERED_TO}), opened, Context(target))
+            Transactions(opened).run("opset", make_pass("opset", {"version": _LOWERED_TO}), Context(target))
     before = ir.to_proto(opened.ir)
-    run_step("fp16", make_pass("fp16", options), opened, Context(target, runner=runner))
+    Transactions(opened).run("fp16", make_pass("fp16", options), Context(target, runner=runner))
     opened.save(result, force=True)
     again = Model.open(result)
     if runner is None:
-        second = run_step("fp16", make_pass("fp16", options), again, Context(target))
+        second = Transactions(again).run("fp16", make_pass("fp16", options), Context(target))
         assert second.outcome == "unchanged", "the second run changes something"
     shadow = ir.to_proto(emulate(again).ir)
     half = sum(v.dtype == ir.DataType.FLOAT16 for node in again.ir.graph for v in node.outputs)

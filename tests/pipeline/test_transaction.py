@@ -13,7 +13,6 @@ import pytest
 from dmlprep.errors import InternalError, ModelRefused, OutputError
 from dmlprep.model import Model
 from dmlprep.passes import Context, Options, Pass, make_pass
-from dmlprep.pipeline import run_step
 from dmlprep.pipeline.transaction import Transactions
 from dmlprep.targets import find_target
 
@@ -47,7 +46,7 @@ def _model(tmp_path: Path) -> Model:
 
 def _run(tmp_path: Path, change: Change) -> tuple[Model, object]:
     model = _model(tmp_path)
-    return model, run_step("toy", _Toy(change), model, Context(find_target()))
+    return model, Transactions(model).run("toy", _Toy(change), Context(find_target()))
 
 
 def _first(model: Model) -> ir.Node:
@@ -99,13 +98,13 @@ def test_a_broken_contract_is_our_bug_and_taken_back(tmp_path: Path, change: Cha
     model = _model(tmp_path)
     before = model.snapshot()
     with pytest.raises(InternalError, match="step toy"):
-        run_step("toy", _Toy(change), model, Context(find_target()))
+        Transactions(model).run("toy", _Toy(change), Context(find_target()))
     assert model.snapshot().same_as(before)
 
 
 def test_opset_beyond_the_target(tmp_path: Path) -> None:
     with pytest.raises(InternalError, match="opset 27"):
-        run_step("toy", _Toy(_too_new), _model(tmp_path), Context(find_target()), within_target=True)
+        Transactions(_model(tmp_path)).run("toy", _Toy(_too_new), Context(find_target()), within_target=True)
 
 
 def test_an_invalid_result_is_refused_and_taken_back(tmp_path: Path) -> None:
@@ -116,7 +115,7 @@ def test_an_invalid_result_is_refused_and_taken_back(tmp_path: Path) -> None:
     model = _model(tmp_path)
     before = model.snapshot()
     with pytest.raises(ModelRefused, match="NoSuchOperator"):
-        run_step("toy", _Toy(change), model, Context(find_target()))
+        Transactions(model).run("toy", _Toy(change), Context(find_target()))
     assert model.snapshot().same_as(before)
 
 
@@ -129,7 +128,7 @@ def test_a_refusal_names_the_step_and_leaves_the_model(tmp_path: Path) -> None:
     model = _model(tmp_path)
     before = model.snapshot()
     with pytest.raises(ModelRefused, match="step toy: node a: cannot"):
-        run_step("toy", _Toy(change), model, Context(find_target()))
+        Transactions(model).run("toy", _Toy(change), Context(find_target()))
     assert model.snapshot().same_as(before)
 
 
@@ -141,7 +140,7 @@ def test_ctrl_c_leaves_the_model(tmp_path: Path) -> None:
     model = _model(tmp_path)
     before = model.snapshot()
     with pytest.raises(KeyboardInterrupt):
-        run_step("toy", _Toy(change), model, Context(find_target()))
+        Transactions(model).run("toy", _Toy(change), Context(find_target()))
     assert model.snapshot().same_as(before)
 
 
@@ -150,7 +149,7 @@ def test_a_full_temporary_folder_is_no_bug(tmp_path: Path) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with pytest.raises(OutputError, match="TMPDIR"):
-        run_step("toy", _Toy(change), _model(tmp_path), Context(find_target()))
+        Transactions(_model(tmp_path)).run("toy", _Toy(change), Context(find_target()))
 
 
 @pytest.mark.parametrize(
@@ -165,11 +164,11 @@ def test_kept_types_are_guarded(
     monkeypatch.setattr(type(step), "run", lambda self, model, context: _half_output(model))
     model = _model(tmp_path)
     if not broken:
-        assert run_step("fp16", step, model, Context(find_target())).outcome == "changed"
+        assert Transactions(model).run("fp16", step, Context(find_target())).outcome == "changed"
         return
     before = model.snapshot()
     with pytest.raises(InternalError, match="type of 'y'"):
-        run_step("fp16", step, model, Context(find_target()))
+        Transactions(model).run("fp16", step, Context(find_target()))
     assert model.snapshot().same_as(before)
 
 

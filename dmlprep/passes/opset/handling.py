@@ -51,7 +51,13 @@ STEPS: Steps = {
     for step, write in part.STEPS.items()
 }
 
-_WIDENED = """
+
+def _by_operator(text: str) -> dict[str, tuple[int, ...]]:
+    rows = (row.split() for row in text.split(";"))
+    return {name: tuple(map(int, versions)) for name, *versions in rows}
+
+
+WIDENED = _by_operator("""
 Abs 13; Acos 22; Acosh 22; Add 13 14; ArgMax 13; ArgMin 13; Asin 22; Asinh 22; Atan 22; Atanh 22;
 BatchNormalization 15; Bernoulli 22; Ceil 13; Celu 28; Clip 12 13; Compress 28; Concat 13; Constant 13 19 21 23 24 25;
 ConstantOfShape 21 23 24 25; Conv 22; ConvTranspose 22; Cos 22; Cosh 22; CumSum 14; DeformConv 22; DepthToSpace 13 28;
@@ -71,11 +77,7 @@ Scan 16 19 21 23 24 25; ScatterElements 13; ScatterND 13; Selu 22; Shape 13 19 2
 Sin 22; Sinh 22; Size 13 19 21 23 24 25; Slice 13; SoftmaxCrossEntropyLoss 13; Softplus 22; Softsign 22;
 SpaceToDepth 13; SplitToSequence 24; Sqrt 13; Squeeze 21 23 24 25; Sub 13 14; Sum 13; Tan 22; Tanh 13;
 ThresholdedRelu 22; Tile 13; TopK 24; Transpose 13 21 23 24 25; Unique 28; Unsqueeze 21 23 24 25; Where 16
-"""
-
-WIDENED: dict[str, tuple[int, ...]] = {
-    line.split()[0]: tuple(int(v) for v in line.split()[1:]) for line in _WIDENED.replace("\n", " ").split(";")
-}
+""")
 """Versions at which an operator only took more types (or its text was made clearer): what the older version accepts
 computes the same in both."""
 
@@ -92,51 +94,19 @@ REFUSED: dict[tuple[str, int], str] = {
 }
 """Changes that have no equal form below them, with the reason."""
 
-UPWARD_TOO: frozenset[tuple[str, int]] = frozenset(
-    {
-        ("Reshape", 14),
-        ("Shape", 15),
-        ("Pad", 18),
-        ("Pad", 19),
-        ("ConstantOfShape", 20),
-        ("ReduceMax", 20),
-        ("ReduceMin", 20),
-        *(("Cast", since) for since in (13, 19, 21, 23, 24, 25, 28)),
-        *(("CastLike", since) for since in (19, 21, 23, 24, 25)),
-        *(("DequantizeLinear", since) for since in (13, 19, 21, 23, 24, 25, 28)),
-        *(("QuantizeLinear", since) for since in (13, 19, 21, 23, 24, 25, 28)),
-        ("Range", 27),
-        ("BitShift", 28),
-        ("Mod", 28),
-        ("Max", 12),
-        ("Min", 12),
-        ("ScatterElements", 16),
-        ("ScatterElements", 18),
-        ("ScatterND", 16),
-        ("ScatterND", 18),
-        ("ArgMax", 12),
-        ("Attention", 25),
-        ("ArgMin", 12),
-        ("GatherND", 12),
-        ("LpPool", 18),
-        ("AveragePool", 19),
-        ("Resize", 18),
-        ("Resize", 19),
-        ("RNN", 14),
-        ("GRU", 14),
-        ("LSTM", 14),
-        ("OptionalHasElement", 18),
-        ("OptionalGetElement", 18),
-        ("SpaceToDepth", 28),
-        ("Constant", 12),
-    }
-)
+UPWARD_TOO = _by_operator("""
+ArgMax 12; ArgMin 12; Attention 25; AveragePool 19; BitShift 28; Cast 13 19 21 23 24 25 28; CastLike 19 21 23 24 25;
+Constant 12; ConstantOfShape 20; DequantizeLinear 13 19 21 23 24 25 28; GRU 14; GatherND 12; LSTM 14; LpPool 18;
+Max 12; Min 12; Mod 28; OptionalGetElement 18; OptionalHasElement 18; Pad 18 19; QuantizeLinear 13 19 21 23 24 25 28;
+RNN 14; Range 27; ReduceMax 20; ReduceMin 20; Reshape 14; Resize 18 19; ScatterElements 16 18; ScatterND 16 18;
+Shape 15; SpaceToDepth 28
+""")
 """Changes that are more than types, and that a node of the older version does not notice."""
 
 
 def relabels_upward(op_type: str, since: int) -> bool:
     """Whether a node of the version before ``since`` is the same node at ``since``."""
-    return since in WIDENED.get(op_type, ()) or (op_type, since) in UPWARD_TOO
+    return since in (*WIDENED.get(op_type, ()), *UPWARD_TOO.get(op_type, ()))
 
 
 def handling_of(op_type: str, since: int) -> Handling:
