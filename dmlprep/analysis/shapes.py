@@ -15,10 +15,10 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from dmlprep.analysis import contradictions, contrib, doubtful, flow, symbolic
+from dmlprep.analysis import contradictions, contrib, flow, symbolic
 from dmlprep.analysis.attributes import constant_tensor, plain_attributes
 from dmlprep.analysis.expressions import ANONYMOUS
-from dmlprep.analysis.folding import EVALUATORS, NUMPY_TYPES, evaluate
+from dmlprep.analysis.folding import EVALUATORS, NUMPY_TYPES, Uncertain, evaluate, slice_of
 from dmlprep.analysis.knowledge import (
     HINT_BYTES,
     constant_of,
@@ -104,7 +104,7 @@ class Inference(Known):
             if node.op_type in flow.BODIES and flow.infer(self, node, depth, self.walk):
                 return
         found = self._by_onnx(node)
-        doubtful.take_back(self, node, found)
+        _clear_doubtful(self, node, found)
         for output in node.outputs:
             proto = found.get(output.name or "")
             if proto is not None and proto.WhichOneof("value") is not None:
@@ -246,3 +246,25 @@ class Inference(Known):
 
 def _text(dims: Sequence[Dim] | None) -> str:
     return "unknown rank" if dims is None else "[" + ", ".join("?" if d is None else str(d) for d in dims) + "]"
+
+
+def _clear_doubtful(known: Known, node: ir.Node, inferred: dict[str, onnx.TypeProto]) -> None:
+    """Clear sizes, as onnx inferred them, on which its inference and ONNX Runtime do not agree.
+
+    A Slice that runs backwards to the largest number that there is takes nothing for onnx's inference and its reference
+    evaluator, and all down to the first element for ONNX Runtime's CPU provider (SliceBase, tried with 1.24).
+    """
+    if node.op_type != "Slice" or len(node.inputs) < 5 or not node.outputs:
+        return
+    proto = inferred.get(node.outputs[0].name or "")
+    ends, axes, steps = (known.constant(value) for value in node.inputs[2:5])
+    if proto is None or ends is None or steps is None:
+        return
+    dims = proto.tensor_type.shape.dim
+    places = range(ends.size) if axes is None else [int(a) for a in axes.reshape(-1)]
+    for place, end, step in zip(places, ends.reshape(-1), steps.reshape(-1), strict=False):
+        try:
+            slice_of(0, int(end), int(step), 1)
+        except Uncertain:
+            if -len(dims) <= place < len(dims):
+                dims[place].Clear()

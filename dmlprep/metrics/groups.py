@@ -10,7 +10,7 @@ import onnx_ir as ir
 from dmlprep.metrics.comparison import OutputGroup
 from dmlprep.metrics.data_dependent import DATA_DEPENDENT
 from dmlprep.metrics.integer_images import integer_images
-from dmlprep.metrics.steep_outputs import steep_outputs
+from dmlprep.metrics.steep import STEEP
 from dmlprep.model import Model
 from dmlprep.model.constants import held_tensor
 from dmlprep.model.walk import attribute_graphs
@@ -18,17 +18,27 @@ from dmlprep.model.walk import attribute_graphs
 __all__ = ["output_groups"]
 
 
+_MOVES = frozenset(
+    {"Identity", "Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Slice", "Cast", "Gather", "Split",
+     "Resize", "Upsample", "Pad", "Clip", "ReduceMean", "ReduceMax", "AveragePool", "MaxPool"}
+)  # fmt: skip
+"""Operators that hand values on, at other places, or something between them: of probabilities, a probability."""
+
+_MAKES = {"Sigmoid": "map", "HardSigmoid": "map", "Softmax": "classes", "LogSoftmax": "logits"}
+_READS_LOGITS = frozenset({"Softmax", "LogSoftmax", "ArgMax"})
+
+
 def output_groups(model: Model, kinds: Mapping[str, str] | None = None) -> list[OutputGroup]:
     """The outputs in groups: those compared element by element and those that are sets of rows, then the ranked ones.
 
     Outputs that depend on the same row-choosing nodes and lead with the same dimension, which is neither fixed nor one
     of the inputs', are one set of rows. Outputs that follow from the same TopK of more than one row are ranked. A set
-    of rows is no ranking as well. Every other output is alone, as a steep one where it is one (``steep_outputs``).
+    of rows is no ranking as well. Every other output is alone, as a steep one where it is one (``steep.STEEP``).
 
     Args:
         kinds: of outputs that the user knows better: ``elements``, ``map``, ``classes`` or ``logits``.
     """
-    steep = {**steep_outputs(model), **(kinds or {})}
+    steep = {**_steep_outputs(model), **(kinds or {})}
     images = integer_images(model)
     sets = _sets_of_rows(model)
     taken = {name for names in sets for name in names}
@@ -103,3 +113,25 @@ def _count(node: ir.Node) -> int | None:
         return size
     known = held_tensor(node.inputs[1]) if len(node.inputs) > 1 else None
     return int(known.numpy().reshape(-1)[0]) if known is not None and known.size == 1 else None
+
+
+def _steep_outputs(model: Model) -> dict[str, str]:
+    """Steep outputs by name, each with its kind (``steep.STEEP``)."""
+    found = {value.name or "": _steep_kind(value) for value in model.ir.graph.outputs}
+    return {name: kind for name, kind in found.items() if kind in STEEP}
+
+
+def _steep_kind(value: ir.Value) -> str:
+    if "logit" in (value.name or "").lower() or any(n.op_type in _READS_LOGITS for n in value.consumers()):
+        return "logits"
+    node = value.producer()
+    while node is not None and node.op_type in _MOVES and node.inputs and node.inputs[0] is not None:
+        value = node.inputs[0]
+        node = value.producer()
+    if node is None or node.domain not in ("", "ai.onnx"):
+        return ""
+    if node.op_type == "If":
+        place = value.index() or 0
+        kinds = {_steep_kind(graph.outputs[place]) for _, graph in attribute_graphs(node)}
+        return kinds.pop() if len(kinds) == 1 else ""
+    return _MAKES.get(node.op_type, "")

@@ -16,7 +16,7 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
 from dmlprep._version import __version__
-from dmlprep.errors import CheckNotRun, DmlprepError, InternalError, ModelRefused, OutputError, ToolFailed
+from dmlprep.errors import CheckNotRun, DmlprepError, InternalError, ModelRefused, OutputError, ToolFailed, UsageError
 from dmlprep.files import FileSet, check_path, unwritable
 from dmlprep.files.outputs import check_replaceable
 from dmlprep.files.staging import PREFIX, clear_staging, staging_folder
@@ -38,9 +38,8 @@ from dmlprep.pipeline.proof import missing_device, prove
 from dmlprep.pipeline.runner import CpuRunner
 from dmlprep.pipeline.sharing import Sharing, save_sharing
 from dmlprep.pipeline.transaction import Transactions
-from dmlprep.pipeline.zero_sizes import refuse_nothing
 from dmlprep.recipe import Plan
-from dmlprep.record import Check, RunError, RunRecord, Verdict
+from dmlprep.record import Check, RunError, RunRecord, StepRecord, Verdict
 from dmlprep.record.facts import RunFacts
 from dmlprep.record.findings import Finding, finding
 from dmlprep.record.origin import origin
@@ -297,8 +296,25 @@ def _run_steps(
             record.steps.append(done)
             request.observer.step_finished(done)
             if parity.cpu or parity.dml != "off":
-                refuse_nothing(model, done)
+                _refuse_nothing(model, done)
     return steps.frozen
+
+
+def _refuse_nothing(model: Model, done: StepRecord) -> None:
+    """A size of 0 may be right (an empty cache), but not where no output has a number left to compare.
+
+    Raises:
+        UsageError: DP210.
+    """
+    zeros = ", ".join(name for name, size in done.facts.pinned.items() if size == 0)
+    outputs = model.ir.graph.outputs
+    if zeros and outputs and all(value.shape is not None and 0 in value.shape for value in outputs):
+        raise UsageError(
+            f"with size 0 for {zeros} every output is empty",
+            where=f"step {done.step}",
+            code="DP210",
+            fix="give a size of 1 or more",
+        )
 
 
 def _save_and_prove(

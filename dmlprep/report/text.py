@@ -8,11 +8,11 @@ from rich.console import Console
 from rich.text import Text
 
 from dmlprep.record import Finding, RunRecord, StepRecord, Verdict
+from dmlprep.record.bisected import Bisected
 from dmlprep.record.placement import PlacementFacts
 from dmlprep.record.printable import printable
 from dmlprep.record.shares import percent
 from dmlprep.record.sizes import bytes_text
-from dmlprep.report.bisection import show_bisected
 from dmlprep.report.console import PlainConsole
 from dmlprep.report.grouping import grouped
 from dmlprep.report.memory_text import memory_line
@@ -112,7 +112,7 @@ def show_record(record: RunRecord, console: Console) -> None:
     if record.steps:
         _show_steps(record.steps, console)
     if record.facts.bisection is not None:
-        show_bisected(record.facts.bisection, console)
+        _show_bisected(record.facts.bisection, console)
     versions = (record.opset_before, record.opset_after)
     if all(versions):
         before, after = (v.get("", "?") for v in versions)
@@ -190,3 +190,18 @@ def show_placement(before: PlacementFacts, after: PlacementFacts, console: Conso
         for name, placed in (("before", before), ("after", after))
     ]
     show_table(console, ("", "on DirectML", "of operations", "fused partitions", "crossings"), rows)
+
+
+def _show_bisected(said: Bisected, console: Console) -> None:
+    """The two models, other settings, what was compared and what was written."""
+    console.print(Text(printable(f"{said.candidate} beside {said.reference}"), style="bold"))
+    for name, outcome, text in said.settings:
+        console.print(Text(printable(f"  {name}: {outcome}, {text}" if text else f"  {name}: {outcome}")))
+    errors = [float("inf") if error is None else error for error in said.errors]
+    beyond = sum(error > said.bound for error in errors)
+    if errors:
+        console.print(
+            Text(f"  {len(errors)} values of {said.total_nodes} nodes compared, {beyond} beyond {said.bound:g}")
+        )
+    for path in said.files:
+        console.print(Text(printable(f"  wrote {path}")))
