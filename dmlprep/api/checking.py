@@ -18,7 +18,7 @@ from dmlprep.record.printable import printable
 if TYPE_CHECKING:
     from dmlprep.model.pinned import Value
     from dmlprep.placement.report import Examined
-    from dmlprep.record.codes.row import Code
+    from dmlprep.record.codes import Code
     from dmlprep.record.outlook import Outlook
 
 __all__ = ["check", "check_releases", "code_row", "examine", "explain", "limits", "plan_model"]

@@ -67,7 +67,7 @@ def recipe_names() -> list[str]:
     return builtin_names()
 
 
-def read_settings(texts: Iterable[str]) -> dict[str, Any]:
+def read_settings(texts: Iterable[str]) -> dict[str, object]:
     """Parse settings of the form ``FIELD=VALUE``, such as ``step.fp16.keep_io=false``.
 
     Raises:
@@ -78,7 +78,7 @@ def read_settings(texts: Iterable[str]) -> dict[str, Any]:
     return read(texts)
 
 
-def read_value(text: str) -> Any:
+def read_value(text: str) -> object:
     """Parse a TOML value; a bare word is a string.
 
     Raises:

@@ -10,7 +10,7 @@ import math
 import os
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 from urllib.parse import quote_from_bytes, unquote_to_bytes
 
 import numpy as np
