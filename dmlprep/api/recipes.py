@@ -78,7 +78,7 @@ def read_settings(texts: Iterable[str]) -> dict[str, object]:
     return read(texts)
 
 
-def read_value(text: str) -> object:
+def read_value(text: str) -> Value:
     """Parse a TOML value; a bare word is a string.
 
     Raises:

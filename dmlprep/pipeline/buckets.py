@@ -29,7 +29,7 @@ from dmlprep.model import Model
 from dmlprep.model.opening import check_name
 from dmlprep.model.shared_data import SharedData
 from dmlprep.parity.sizes import Input, graph_inputs
-from dmlprep.pipeline.prepare import PrepareRequest, prepare
+from dmlprep.pipeline.prepare import Made, PrepareRequest, prepare_aside
 from dmlprep.pipeline.sharing import Sharing
 from dmlprep.record import RunError, RunRecord
 from dmlprep.record.buckets import BUCKETS, BucketEntry, BucketsFile, DataEntry
@@ -134,32 +134,37 @@ def prepare_buckets(
     """
     files = _check_out(source, out, buckets, force=force)
     records: dict[str, RunRecord] = {}
+    results: dict[str, Made] = {}
     with staging_folder(out) as staging:
         data = SharedData(staging / DATA)
         for name, sizes in buckets.items():
             request = pinned(sizes)
             feeds = _fitting(source, request, buckets)[name]
-            sharing = Sharing(name, sizes, staging, data)
+            sharing = Sharing(name, sizes, data)
             wanted = replace(request, out=out / f"{name}.onnx", sharing=sharing, feeds=feeds)
             try:
                 wanted.observer.told(f"bucket {name}")
-                records[name] = prepare(wanted)
+                records[name], made = prepare_aside(wanted, staging / wanted.out.name)
             except InternalError:
                 raise
             except DmlprepError as error:
                 error.what = f"bucket {name}: {error.what}"
                 raise
+            if made is not None:
+                results[name] = made
         run = BucketRun(records, tuple(name for name, record in records.items() if record.exit_code))
         if run.failed:
             _take_back(run)
             return run
-        made = _listed(records, staging, data)
-        try:
-            (staging / BUCKETS).write_bytes(made.to_json())
-        except OSError as error:
-            raise unwritable(error, out / BUCKETS) from error
-        files.exchange({name: staging / name for name in (BUCKETS, *made.files)}, force=force)
-    return replace(run, written=made)
+        written = _listed(records, results, data)
+        texts = {f"{name}.run.json": record.to_json() for name, record in records.items()}
+        for name, text in {**texts, BUCKETS: written.to_json()}.items():
+            try:
+                (staging / name).write_bytes(text)
+            except OSError as error:
+                raise unwritable(error, out / name) from error
+        files.exchange({name: staging / name for name in (BUCKETS, *written.files)}, force=force)
+    return replace(run, written=written)
 
 
 def _fitting(
@@ -262,18 +267,17 @@ def _digest(path: Path) -> str:
         raise unreadable(error, path) from error
 
 
-def _listed(records: Mapping[str, RunRecord], staging: Path, data: SharedData) -> BucketsFile:
+def _listed(records: Mapping[str, RunRecord], results: Mapping[str, Made], data: SharedData) -> BucketsFile:
     entries = []
     for name, record in records.items():
         found = record.facts.bucket
         assert found is not None, "a run with a bucket notes it"
-        file = f"{name}.onnx"
-        graph = Model.open(staging / file).ir.graph
+        graph = results[name].model.ir.graph
         entries.append(
             BucketEntry(
                 name=name,
                 sizes=found.sizes,
-                file=file,
+                file=f"{name}.onnx",
                 sha256=record.output_sha256,
                 record=f"{name}.run.json",
                 inputs=_shapes(graph.inputs),

@@ -9,11 +9,10 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from dmlprep._version import __version__
 from dmlprep.errors import CheckNotRun, DmlprepError, InternalError, ModelRefused, OutputError, ToolFailed, UsageError
@@ -50,7 +49,7 @@ if TYPE_CHECKING:
     from dmlprep.precision import Rounding
     from dmlprep.runtime import SessionHost, SessionOptions
 
-__all__ = ["PrepareRequest", "check_out", "prepare"]
+__all__ = ["Made", "PrepareRequest", "check_out", "prepare", "prepare_aside"]
 
 
 @dataclass(frozen=True)
@@ -67,7 +66,7 @@ class PrepareRequest:
         metric: the user's own, which decides in place of the tolerance.
         command_line: what the user typed, for the record; empty for a call from Python.
         read: files and folders besides model and recipe that the result depends on: those of feeds and metric.
-        sharing: for one of several buckets; ``out`` is a path that ends in ``.onnx``, and was checked.
+        sharing: for one of several buckets.
     """
 
     source: Path
@@ -111,6 +110,18 @@ class PrepareRequest:
         return FileSet(model.parent, model.name, (f"{model.name}.data", self.record_path.name))
 
 
+class Made(NamedTuple):
+    """A result that was proved, and is not in its place yet.
+
+    Attributes:
+        saved: its files.
+        model: what was opened from them.
+    """
+
+    saved: Saved
+    model: Model
+
+
 def prepare(request: PrepareRequest) -> RunRecord:
     """Prepare a model.
 
@@ -122,9 +133,27 @@ def prepare(request: PrepareRequest) -> RunRecord:
         UsageError: the input, the output or the recipe is wrong, or the input was changed meanwhile.
         InternalError: a pass broke its contract.
     """
+    check_out(request)
+    with staging_folder(request.model_path.parent) as staging:
+        record, made = prepare_aside(request, staging / request.model_path.name)
+        if made is not None:
+            _appear(made.saved, record, staging, request)
+    return record
+
+
+def prepare_aside(
+    request: PrepareRequest, target: Path, opened: tuple[Model, Unchanged] | None = None
+) -> tuple[RunRecord, Made | None]:
+    """As ``prepare``, with the result left where it was made. The caller checks where it goes, and puts it there.
+
+    Args:
+        target: file of the result, in a folder of the caller.
+        opened: the model, which the steps change in place, and what watches its files; opened here without it.
+
+    Returns:
+        the record, which is not written; and the result, ``None`` where ``exit_code`` is not 0.
+    """
     began = time.perf_counter()
-    if request.sharing is None:
-        check_out(request)
     record = RunRecord(
         command="prepare",
         input=str(request.source),
@@ -134,10 +163,12 @@ def prepare(request: PrepareRequest) -> RunRecord:
         options=request.options.chosen,
         facts=RunFacts(origin=origin(request.command_line)),
     )
-    source = Unchanged()
+    made = None
+    model, source = opened or (None, Unchanged())
     try:
         with limited(request.plan.recipe.limits):
-            _run(request, record, source, began)
+            model = model or source.take_model(request.source)
+            made = _run(model, request, target, record, source)
     except (ModelRefused, ToolFailed, CheckNotRun) as refused:
         record.exit_code = refused.exit_code
         record.error = RunError.of(refused)
@@ -145,16 +176,16 @@ def prepare(request: PrepareRequest) -> RunRecord:
     except InternalError:
         source.check()  # a step is not to blame for weights that were written to between two looks at them
         raise
-    if not record.output:
-        source.check()  # no record speaks of a model that was another one before
-        record.seconds = round(time.perf_counter() - began, 3)
-    return record
+    # The last before the result appears; and no record speaks of a model that was another one before.
+    source.check()
+    record.output = str(request.model_path) if made is not None else ""
+    record.seconds = round(time.perf_counter() - began, 3)
+    return record, made
 
 
-def _run(request: PrepareRequest, record: RunRecord, source: Unchanged, began: float) -> None:
+def _run(model: Model, request: PrepareRequest, target: Path, record: RunRecord, source: Unchanged) -> Made | None:
     from dmlprep.runtime import cpu_host
 
-    model = source.take_model(request.source)
     if not request.plan.recipe.name.startswith("@"):
         source.take([Path(request.plan.recipe.name)])
     record.facts.digests = source.digests
@@ -168,29 +199,25 @@ def _run(request: PrepareRequest, record: RunRecord, source: Unchanged, began: f
         record.findings.append(finding("DP712", text))
     _check_device(request, record)
     if record.exit_code:
-        return
+        return None
     # One worker runs every model that the steps and the proof have for the CPU: starting one costs 0.4 s.
-    with cpu_host() as host, _staging(request) as staging:
+    with cpu_host() as host:
         host.begin()
-        host.may_read([request.source, *data_files(model), staging])
+        # The folder of the result is there before the steps: a worker may read only what is there.
+        host.may_read([request.source, *data_files(model), target.parent])
         # Before the steps, which take longer. The steps and the proof have the same feeds.
         feeds = _feeds(model.copy(model.opened), request)
-        target = request.plan.target
-        note_before(record, model, target, request.vram)
+        release = request.plan.target
+        note_before(record, model, release, request.vram)
         frozen = _run_steps(model, request, feeds, record, host)
         record.opset_after, record.ir_after = _versions(model)
         changed = any(step.outcome == "changed" for step in record.steps)
-        note_after(record, model, target, frozen, changed=changed, vram=request.vram)
+        note_after(record, model, release, frozen, changed=changed, vram=request.vram)
         _check_memory(request, record)
         if not changed:  # else the step that changed it last was held to the same
             _check_result(model, request.source, frozen)
-        _save_and_prove(model, request, feeds, record, source, host, staging, began)
-
-
-def _staging(request: PrepareRequest) -> AbstractContextManager[Path]:
-    """Where the result is saved and proved. It is there before the steps: a worker may read only what is there."""
-    sharing = request.sharing
-    return staging_folder(request.model_path.parent) if sharing is None else nullcontext(sharing.folder)
+        saved = _save(model, request, target, record)
+        return _prove(saved, request, feeds, record, host)
 
 
 def _check_device(request: PrepareRequest, record: RunRecord) -> None:
@@ -317,17 +344,7 @@ def _refuse_nothing(model: Model, done: StepRecord) -> None:
         )
 
 
-def _save_and_prove(
-    model: Model,
-    request: PrepareRequest,
-    feeds: RunFeeds,
-    record: RunRecord,
-    source: Unchanged,
-    host: SessionHost,
-    staging: Path,
-    began: float,
-) -> None:
-    target = request.model_path
+def _save(model: Model, request: PrepareRequest, target: Path, record: RunRecord) -> Saved:
     total = model.statistics().nbytes
     done = 0
 
@@ -339,22 +356,26 @@ def _save_and_prove(
     sharing = request.sharing
     try:
         if sharing is not None:
-            saved = save_sharing(model, staging / target.name, sharing, record, progress)
+            saved = save_sharing(model, target, sharing, record, progress)
         else:
-            saved = model.save(
-                staging / target.name,
-                external_over=-1 if request.options.external_data else EXTERNAL_OVER,
-                progress=progress,
-            )
+            external_over = -1 if request.options.external_data else EXTERNAL_OVER
+            saved = model.save(target, external_over=external_over, progress=progress)
     except OutputError as error:
-        error.where = str(target)  # the user knows of no staging folder
+        error.where = str(request.model_path)  # the user knows of no staging folder
         raise
     if done < total:  # tensors that several names share are written once
         request.observer.saving(total, total)
     record.output_sha256 = saved.sha256
+    return saved
+
+
+def _prove(saved: Saved, request: PrepareRequest, feeds: RunFeeds, record: RunRecord, host: SessionHost) -> Made | None:
+    # Opened from the disk, once for all checks: what is proved is the file that was written, and not the model in
+    # memory that it was written from, which would hide a fault of saving.
+    made = Made(saved, Model.open(saved.files[0]))
     record.verdicts = prove(
         feeds.original,
-        saved.files[0],
+        made.model,
         request.plan.recipe.parity,
         feeds,
         rounding=_rounding(request.plan, record),
@@ -366,13 +387,10 @@ def _save_and_prove(
     )
     judge(record, request.plan)
     if record.exit_code:
-        return
+        return None
     if request.options.bench:
         record.facts.bench = _timed(request, feeds, saved.files[0], request.options.bench_seconds)
-    source.check()  # the last that is done with it before the result appears
-    record.output = str(target)
-    record.seconds = round(time.perf_counter() - began, 3)
-    _appear(saved, record, staging, request)
+    return made
 
 
 def _timed(request: PrepareRequest, feeds: RunFeeds, made: Path, seconds: float) -> Bench:
@@ -402,9 +420,8 @@ def _appear(saved: Saved, record: RunRecord, staging: Path, request: PrepareRequ
         written.write_bytes(record.to_json())
     except OSError as error:
         raise unwritable(error, request.record_path) from error
-    if request.sharing is None:
-        new = {path.name: path for path in (*saved.files, written)}
-        request.files.exchange(new, force=request.options.force)
+    new = {path.name: path for path in (*saved.files, written)}
+    request.files.exchange(new, force=request.options.force)
 
 
 def _rounding(plan: Plan, record: RunRecord) -> Rounding | None:

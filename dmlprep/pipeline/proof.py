@@ -82,7 +82,7 @@ def missing_device(session: SessionOptions | None) -> str:
 
 def prove(
     original: Model,
-    prepared: Path,
+    made: Model,
     settings: ParitySettings,
     feeds: RunFeeds,
     *,
@@ -98,7 +98,7 @@ def prove(
     Where none of them says that ONNX Runtime loads the file, one more does.
 
     Args:
-        original: as it was opened.
+        original, made: as they were opened, from the files that are proved.
         feeds: the run's; the steps had the same.
         rounding: how the FP16 emulation rounds, where a step brought FP16 arithmetic in; ``None`` where none did.
         host: serves what runs on the CPU, one model after the other; without one each has a worker of its own.
@@ -110,9 +110,6 @@ def prove(
             the metric fails.
     """
     observer = observer or Observer()
-    # Opened from the disk, once for all checks: what is proved is the file that was written, and not the model in
-    # memory that it was written from, which would hide a fault of saving.
-    made = Model.open(prepared)
     checks = _checks(made, settings, rounding, session, observer, host, kept or KeptVerdicts(None))
     verdicts = _compared(checks, original, made, settings, feeds, session, observer, host, metric) if checks else []
     # What went beyond a limit would do so again.

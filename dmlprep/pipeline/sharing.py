@@ -22,13 +22,11 @@ class Sharing:
     Attributes:
         name: of the bucket.
         sizes: by dimension.
-        folder: where the results of all runs are made; who made it lets them appear, or removes it.
-        data: the shared file, in that folder.
+        data: the shared file, in the folder of the results.
     """
 
     name: str
     sizes: Mapping[str, int]
-    folder: Path
     data: SharedData
 
 
