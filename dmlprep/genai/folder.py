@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from dmlprep.errors import InputError
 from dmlprep.files import meant
 from dmlprep.genai.config import CONFIG, GenaiConfig, read_config, stages
+from dmlprep.model import Model
 
 __all__ = ["GenaiFolder", "ModelFile", "leads_out", "open_folder"]
 
@@ -49,6 +50,7 @@ class GenaiFolder:
         other_files: all other plain files below the folder, without the config and the models, sorted. Data files of
             models are among them: ``dmlprep.model.unchanged.data_files`` names those of an opened model.
         outside: place and text of names that lead out of the folder; no file is opened by them.
+        opened: its models so far, by their files.
     """
 
     path: Path
@@ -56,6 +58,17 @@ class GenaiFolder:
     models: tuple[ModelFile, ...]
     other_files: tuple[Path, ...]
     outside: tuple[tuple[str, str], ...] = ()
+    opened: dict[Path, Model] = field(default_factory=dict, repr=False, compare=False)
+
+    def open(self, file: Path) -> Model:
+        """Open a model of the folder the first time, and return the same one from then on. No caller changes it.
+
+        Raises:
+            InputError, ModelRefused: as ``Model.open``.
+        """
+        if file not in self.opened:
+            self.opened[file] = Model.open(file)
+        return self.opened[file]
 
     def file_bytes(self) -> int:
         """Bytes of its models and the files beside them, as far as they can be read."""

@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import onnx_ir as ir
 
 from dmlprep.errors import ModelRefused
 from dmlprep.genai.config import GenaiConfig
 from dmlprep.model import Model
-from dmlprep.model.unchanged import data_files
 from dmlprep.model.walk import nodes
-from dmlprep.options import PrepareOptions
-from dmlprep.pipeline import Observer, PrepareRequest, prepare
 from dmlprep.placement.reading import read_facts
 from dmlprep.quirks import Hit, find_quirks
-from dmlprep.recipe import Plan, Recipe, apply_settings, make_plan
+from dmlprep.recipe import Recipe
 from dmlprep.record import RunRecord
 from dmlprep.targets import Target
 
-__all__ = ["PreparedModel", "is_grouped", "kept_types", "plan_for", "prepare_model", "refuse_forms", "state_names"]
+__all__ = ["PreparedModel", "is_grouped", "kept_types", "refuse_forms", "state_names", "without_checks"]
 
 _GROUPED = "GroupQueryAttention"
 _ATTENTION = (_GROUPED, "MultiHeadAttention")
@@ -36,13 +35,13 @@ class PreparedModel:
 
     Attributes:
         record: of its run.
-        data: its data files, of the folder as it came.
-        grouped: whether it has GroupQueryAttention, whose cache DirectML reads in one form alone (DP649).
+        original: as it was opened.
+        prepared: the result, opened from its file; ``None`` where the run failed.
     """
 
     record: RunRecord
-    data: tuple[Path, ...]
-    grouped: bool
+    original: Model
+    prepared: Model | None
 
     @property
     def captures(self) -> str:
@@ -68,7 +67,7 @@ def state_names(config: GenaiConfig) -> list[re.Pattern[str]]:
     return patterns
 
 
-def _named(value: object) -> Iterator[str]:
+def _named(value: Any) -> Iterator[str]:
     """Every name of an input or output that a config has."""
     stack = [(value, False)]
     while stack:
@@ -98,38 +97,18 @@ def kept_types(model: Model, config: GenaiConfig) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def plan_for(recipe: Recipe, target: str, settings: Mapping[str, object], keep: Sequence[str]) -> Plan:
-    """The steps for one model; its outputs are proved with the whole folder, so that no check of its own runs here."""
-    own: dict[str, object] = {"parity.cpu": False, "parity.dml": "off", "parity.fp16_emulation": "off"}
-    if "fp16" in recipe.step and "step.fp16.keep_io" not in settings:
-        own["step.fp16.keep_io"] = list(keep)
-    if target:
-        own["target"] = target
-    return make_plan(apply_settings(recipe, {**settings, **own}), {})
-
-
-def prepare_model(
-    source: Path, out: Path, plan: Plan, *, grouped: bool, vram: int | None, observer: Observer
-) -> PreparedModel:
-    """Run the steps on one model, and write it. Its record is not left beside it.
-
-    Raises:
-        UsageError: as ``prepare``.
-    """
-    data = tuple(data_files(Model.open(source)))
-    options = PrepareOptions(external_data=bool(data), vram=vram)
-    request = PrepareRequest(source=source, out=out, plan=plan, options=options, observer=observer)
-    record = prepare(request)
-    request.record_path.unlink(missing_ok=True)
-    return PreparedModel(record, data, grouped)
+def without_checks(recipe: Recipe) -> Recipe:
+    """The recipe for one model of a folder, whose outputs are proved with the whole folder."""
+    parity = msgspec.structs.replace(recipe.parity, cpu=False, dml="off", fp16_emulation="off")
+    return msgspec.structs.replace(recipe, parity=parity)
 
 
 def is_grouped(model: Model) -> bool:
-    """Whether a model has GroupQueryAttention."""
+    """Whether a model has GroupQueryAttention, whose cache DirectML reads in one form alone (DP649)."""
     return any(node.op_type == _GROUPED for node in nodes(model.ir))
 
 
-def refuse_forms(path: Path, target: Target, context_length: int | None, *, mended: bool) -> None:
+def refuse_forms(model: Model, target: Target, context_length: int | None, *, mended: bool) -> None:
     """Refuse attention that DirectML computes wrongly, or makes no session of, and that has no equal form.
 
     Args:
@@ -141,7 +120,6 @@ def refuse_forms(path: Path, target: Target, context_length: int | None, *, mend
     """
     if target.opset_only:
         return
-    model = Model.open(path)
     if not any(node.op_type in _ATTENTION for node in nodes(model.ir)):
         return
     for hit in find_quirks(read_facts(model, target.tables), target):
@@ -150,7 +128,7 @@ def refuse_forms(path: Path, target: Target, context_length: int | None, *, mend
         if why := _harms(hit, context_length):
             raise ModelRefused(
                 f"{why}: on DirectML {_OUTCOME.get(hit.quirk.outcome, hit.quirk.outcome)} ({hit.quirk.code})",
-                where=f"{path.name}, node {hit.node.path}",
+                where=f"{Path(model.path or '').name}, node {hit.node.path}",
                 code="DP878",
                 fix=f"no equal form with a cache is known: export the model without {hit.node.op}, or run it on the "
                 "CPU",

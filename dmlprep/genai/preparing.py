@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -24,13 +24,14 @@ from dmlprep.files.staging import staging_folder
 from dmlprep.genai.config import CONFIG
 from dmlprep.genai.dml_config import DmlOptions, for_cpu, for_dml
 from dmlprep.genai.folder import GenaiFolder, open_folder
-from dmlprep.genai.models import PreparedModel, is_grouped, kept_types, plan_for, prepare_model, refuse_forms
+from dmlprep.genai.models import PreparedModel, is_grouped, kept_types, refuse_forms, without_checks
 from dmlprep.genai.output import RECORD, FolderOut, copy_files, digests
 from dmlprep.genai.searching import shares_buffer
-from dmlprep.model import Model
-from dmlprep.model.unchanged import Unchanged
-from dmlprep.pipeline import Observer
-from dmlprep.recipe import Recipe, load_recipe
+from dmlprep.model.budget import limited
+from dmlprep.model.unchanged import Unchanged, data_files
+from dmlprep.options import PrepareOptions
+from dmlprep.pipeline import Observer, PrepareRequest, check_out, prepare_aside
+from dmlprep.recipe import Plan, Recipe, apply_settings, load_recipe, make_plan
 from dmlprep.record import Check, RunError, RunRecord, Verdict, finding
 from dmlprep.record.facts import RunFacts
 from dmlprep.record.generation import GenaiProof
@@ -120,7 +121,8 @@ def prepare_genai(request: GenaiRequest) -> RunRecord:
     built = not (request.source / CONFIG).is_file() and (request.source / "config.json").is_file()
     # The builder has made the weights what they are to be; what is left is FP16.
     precision = "fp16" if built else request.precision
-    recipe = load_recipe(request.recipe or f"@llm-{precision}")
+    settings = {**request.settings, **({"target": request.target} if request.target else {})}
+    recipe = without_checks(apply_settings(load_recipe(request.recipe or f"@llm-{precision}"), settings))
     record = RunRecord(
         command="genai prepare",
         input=str(request.source),
@@ -197,7 +199,8 @@ def _make(run: _Run, given: GenaiFolder, staging: Path, out: FolderOut, began: f
     models = _models(run, given, place)
     if record.exit_code:
         return
-    used = _data_of(given, models)
+    original = replace(given, opened={file: one.original for file, one in models.items()})
+    used = _data_of(original)
     others = [path for path in given.other_files if path not in used and path != given.path / RECORD]
     if not run.built:
         run.source.take(others)
@@ -205,7 +208,8 @@ def _make(run: _Run, given: GenaiFolder, staging: Path, out: FolderOut, began: f
     _write_config(run, given, place, models)
     if request.fallback:
         _write_fallback(given, made / "cpu", [*used, *others, *(model.file for model in given.models)])
-    if not _proved(run, given, open_folder(place)):
+    results = {place / file.relative_to(given.path): one.prepared for file, one in models.items() if one.prepared}
+    if not _proved(run, original, replace(open_folder(place), opened=results)):
         return
     run.source.check()
     written = digests(made)
@@ -223,13 +227,13 @@ def _make(run: _Run, given: GenaiFolder, staging: Path, out: FolderOut, began: f
     out.exchange(made, RECORD if request.fallback else CONFIG, force=request.force)
 
 
-def _data_of(given: GenaiFolder, models: Mapping[Path, PreparedModel]) -> set[Path]:
+def _data_of(folder: GenaiFolder) -> set[Path]:
     """Data files of the models by their places in the folder: a model tells where they really lie."""
-    root = os.path.realpath(given.path)
-    really = {os.path.realpath(path) for one in models.values() for path in one.data}
+    root = os.path.realpath(folder.path)
+    really = {os.path.realpath(path) for model in folder.opened.values() for path in data_files(model)}
     # Those that lie deeper than the list of other files goes are the models' all the same.
-    inside = {given.path / os.path.relpath(path, root) for path in really if Path(path).is_relative_to(root)}
-    return inside | {path for path in given.other_files if os.path.realpath(path) in really}
+    inside = {folder.path / os.path.relpath(path, root) for path in really if Path(path).is_relative_to(root)}
+    return inside | {path for path in folder.other_files if os.path.realpath(path) in really}
 
 
 def _check_folder(given: GenaiFolder) -> None:
@@ -294,22 +298,33 @@ def _shown(path: Path, given: GenaiFolder, root: Path) -> str:
 
 
 def _one(run: _Run, given: GenaiFolder, file: Path, place: Path) -> PreparedModel:
-    request, config = run.request, given.config
-    model = Model.open(file)
-    plan = plan_for(run.recipe, request.target, request.settings, kept_types(model, config))
-    run.record.target = plan.target.name
-    limit = _longest(given)
-    refuse_forms(file, plan.target, limit, mended=False)
-    target = place / file.relative_to(given.path)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    grouped = is_grouped(model)
-    if grouped:
-        _refuse_beams(given)
-    del model
-    made = prepare_model(file, target, plan, grouped=grouped, vram=request.vram, observer=request.observer)
-    if not made.record.exit_code:
-        refuse_forms(target, plan.target, limit, mended=True)
-    return made
+    """Run the steps on one model, and save it in ``place``. It is opened once, before and after."""
+    request, limit = run.request, _longest(given)
+    with limited(run.recipe.limits):
+        watch = Unchanged()
+        model = watch.take_model(file)
+        plan = _plan(run, kept_types(model, given.config))
+        run.record.target = plan.target.name
+        refuse_forms(model, plan.target, limit, mended=False)
+        if is_grouped(model):
+            _refuse_beams(given)
+        target = place / file.relative_to(given.path)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        options = PrepareOptions(external_data=bool(data_files(model)), vram=request.vram)
+        wanted = PrepareRequest(file, target, plan, options, observer=request.observer)
+        check_out(wanted)
+        original = model.copy(model.opened)
+        record, result = prepare_aside(wanted, target, (model, watch))
+        if result is not None:
+            refuse_forms(result.model, plan.target, limit, mended=True)
+    return PreparedModel(record, original, result.model if result is not None else None)
+
+
+def _plan(run: _Run, keep: Sequence[str]) -> Plan:
+    """The steps for one model, whose inputs and outputs ``keep`` stay as they are, unless the user says which."""
+    if "fp16" not in run.recipe.step or "step.fp16.keep_io" in run.request.settings:
+        return make_plan(run.recipe)
+    return make_plan(apply_settings(run.recipe, {"step.fp16.keep_io": list(keep)}))
 
 
 def _longest(given: GenaiFolder) -> int | None:
@@ -370,7 +385,7 @@ def _config_text(given: GenaiFolder) -> str:
 def _write_config(run: _Run, given: GenaiFolder, place: Path, models: Mapping[Path, PreparedModel]) -> None:
     decoders = {model.file for model in given.models if model.section.startswith("decoder")}
     why_not = next((why for file in decoders if (why := models[file].captures)), "")
-    grouped = any(models[file].grouped for file in decoders)
+    grouped = any(is_grouped(models[file].original) for file in decoders)
     # With GroupQueryAttention the search is made to share them; of another decoder nobody knows that it can.
     if not why_not and not grouped and not shares_buffer(given.config):
         why_not = "past and present are not one memory (search.past_present_share_buffer), which capture needs"

@@ -29,7 +29,7 @@ from dmlprep.model import Model
 from dmlprep.model.opening import check_name
 from dmlprep.model.shared_data import SharedData
 from dmlprep.parity.sizes import Input, graph_inputs
-from dmlprep.pipeline.prepare import Made, PrepareRequest, prepare_aside
+from dmlprep.pipeline.prepare import PrepareRequest, Result, prepare_aside
 from dmlprep.pipeline.sharing import Sharing
 from dmlprep.record import RunError, RunRecord
 from dmlprep.record.buckets import BUCKETS, BucketEntry, BucketsFile, DataEntry
@@ -134,7 +134,7 @@ def prepare_buckets(
     """
     files = _check_out(source, out, buckets, force=force)
     records: dict[str, RunRecord] = {}
-    results: dict[str, Made] = {}
+    results: dict[str, Result] = {}
     with staging_folder(out) as staging:
         data = SharedData(staging / DATA)
         for name, sizes in buckets.items():
@@ -144,14 +144,14 @@ def prepare_buckets(
             wanted = replace(request, out=out / f"{name}.onnx", sharing=sharing, feeds=feeds)
             try:
                 wanted.observer.told(f"bucket {name}")
-                records[name], made = prepare_aside(wanted, staging / wanted.out.name)
+                records[name], result = prepare_aside(wanted, staging / wanted.out.name)
             except InternalError:
                 raise
             except DmlprepError as error:
                 error.what = f"bucket {name}: {error.what}"
                 raise
-            if made is not None:
-                results[name] = made
+            if result is not None:
+                results[name] = result
         run = BucketRun(records, tuple(name for name, record in records.items() if record.exit_code))
         if run.failed:
             _take_back(run)
@@ -267,7 +267,7 @@ def _digest(path: Path) -> str:
         raise unreadable(error, path) from error
 
 
-def _listed(records: Mapping[str, RunRecord], results: Mapping[str, Made], data: SharedData) -> BucketsFile:
+def _listed(records: Mapping[str, RunRecord], results: Mapping[str, Result], data: SharedData) -> BucketsFile:
     entries = []
     for name, record in records.items():
         found = record.facts.bucket

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from dmlprep.precision import Rounding
     from dmlprep.runtime import SessionHost, SessionOptions
 
-__all__ = ["Made", "PrepareRequest", "check_out", "prepare", "prepare_aside"]
+__all__ = ["PrepareRequest", "Result", "check_out", "prepare", "prepare_aside"]
 
 
 @dataclass(frozen=True)
@@ -110,8 +110,8 @@ class PrepareRequest:
         return FileSet(model.parent, model.name, (f"{model.name}.data", self.record_path.name))
 
 
-class Made(NamedTuple):
-    """A result that was proved, and is not in its place yet.
+class Result(NamedTuple):
+    """The proved result of a run, before it appears in its place.
 
     Attributes:
         saved: its files.
@@ -135,15 +135,15 @@ def prepare(request: PrepareRequest) -> RunRecord:
     """
     check_out(request)
     with staging_folder(request.model_path.parent) as staging:
-        record, made = prepare_aside(request, staging / request.model_path.name)
-        if made is not None:
-            _appear(made.saved, record, staging, request)
+        record, result = prepare_aside(request, staging / request.model_path.name)
+        if result is not None:
+            _appear(result.saved, record, staging, request)
     return record
 
 
 def prepare_aside(
     request: PrepareRequest, target: Path, opened: tuple[Model, Unchanged] | None = None
-) -> tuple[RunRecord, Made | None]:
+) -> tuple[RunRecord, Result | None]:
     """As ``prepare``, with the result left where it was made. The caller checks where it goes, and puts it there.
 
     Args:
@@ -163,12 +163,12 @@ def prepare_aside(
         options=request.options.chosen,
         facts=RunFacts(origin=origin(request.command_line)),
     )
-    made = None
+    result = None
     model, source = opened or (None, Unchanged())
     try:
         with limited(request.plan.recipe.limits):
             model = model or source.take_model(request.source)
-            made = _run(model, request, target, record, source)
+            result = _run(model, request, target, record, source)
     except (ModelRefused, ToolFailed, CheckNotRun) as refused:
         record.exit_code = refused.exit_code
         record.error = RunError.of(refused)
@@ -178,12 +178,12 @@ def prepare_aside(
         raise
     # The last before the result appears; and no record speaks of a model that was another one before.
     source.check()
-    record.output = str(request.model_path) if made is not None else ""
+    record.output = str(request.model_path) if result is not None else ""
     record.seconds = round(time.perf_counter() - began, 3)
-    return record, made
+    return record, result
 
 
-def _run(model: Model, request: PrepareRequest, target: Path, record: RunRecord, source: Unchanged) -> Made | None:
+def _run(model: Model, request: PrepareRequest, target: Path, record: RunRecord, source: Unchanged) -> Result | None:
     from dmlprep.runtime import cpu_host
 
     if not request.plan.recipe.name.startswith("@"):
@@ -369,13 +369,15 @@ def _save(model: Model, request: PrepareRequest, target: Path, record: RunRecord
     return saved
 
 
-def _prove(saved: Saved, request: PrepareRequest, feeds: RunFeeds, record: RunRecord, host: SessionHost) -> Made | None:
+def _prove(
+    saved: Saved, request: PrepareRequest, feeds: RunFeeds, record: RunRecord, host: SessionHost
+) -> Result | None:
     # Opened from the disk, once for all checks: what is proved is the file that was written, and not the model in
     # memory that it was written from, which would hide a fault of saving.
-    made = Made(saved, Model.open(saved.files[0]))
+    result = Result(saved, Model.open(saved.files[0]))
     record.verdicts = prove(
         feeds.original,
-        made.model,
+        result.model,
         request.plan.recipe.parity,
         feeds,
         rounding=_rounding(request.plan, record),
@@ -390,7 +392,7 @@ def _prove(saved: Saved, request: PrepareRequest, feeds: RunFeeds, record: RunRe
         return None
     if request.options.bench:
         record.facts.bench = _timed(request, feeds, saved.files[0], request.options.bench_seconds)
-    return made
+    return result
 
 
 def _timed(request: PrepareRequest, feeds: RunFeeds, made: Path, seconds: float) -> Bench:

@@ -82,7 +82,7 @@ def missing_device(session: SessionOptions | None) -> str:
 
 def prove(
     original: Model,
-    made: Model,
+    prepared: Model,
     settings: ParitySettings,
     feeds: RunFeeds,
     *,
@@ -98,7 +98,7 @@ def prove(
     Where none of them says that ONNX Runtime loads the file, one more does.
 
     Args:
-        original, made: as they were opened, from the files that are proved.
+        original, prepared: as they were opened, from the files that are proved.
         feeds: the run's; the steps had the same.
         rounding: how the FP16 emulation rounds, where a step brought FP16 arithmetic in; ``None`` where none did.
         host: serves what runs on the CPU, one model after the other; without one each has a worker of its own.
@@ -110,15 +110,15 @@ def prove(
             the metric fails.
     """
     observer = observer or Observer()
-    checks = _checks(made, settings, rounding, session, observer, host, kept or KeptVerdicts(None))
-    verdicts = _compared(checks, original, made, settings, feeds, session, observer, host, metric) if checks else []
+    checks = _checks(prepared, settings, rounding, session, observer, host, kept or KeptVerdicts(None))
+    verdicts = _compared(checks, original, prepared, settings, feeds, session, observer, host, metric) if checks else []
     # What went beyond a limit would do so again.
     if any(v.ended == "limit" for v in verdicts):
         return verdicts
     # A file that ran was loaded; what an emulation says is of a model of our own making.
     if not any(v.outcome == "failed" or (v.outcome in _RAN and v.check.provider in _OF_THE_FILE) for v in verdicts):
         observer.check_started(str(LOADS))
-        verdicts.append(loads(original, made, settings.time_limit, host))
+        verdicts.append(loads(original, prepared, settings.time_limit, host))
         observer.check_finished(verdicts[-1])
     return verdicts
 

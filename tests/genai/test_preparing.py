@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from dmlprep.files import FileSet
 from dmlprep.genai import GenaiFolder
 from dmlprep.genai.models import refuse_forms
 from dmlprep.genai.preparing import GenaiRequest, prepare_genai
+from dmlprep.model import Model
 from dmlprep.pipeline import Observer
 from dmlprep.record import RunRecord, StepRecord
 from dmlprep.record.generation import GenaiProof
@@ -116,13 +118,14 @@ def test_with_a_fall_back_there_are_two_folders(tmp_path: Path) -> None:
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"cpu", "dml", "run.json"}
 
 
-def test_a_model_in_a_folder_below_stays_there(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["onnx/text.onnx", "onnx/text.bin"])
+def test_a_model_keeps_its_folder_and_its_name(name: str, tmp_path: Path) -> None:
     source = folder(tmp_path / "in", data=False)
     (source / "onnx").mkdir()
-    (source / "model.onnx").rename(source / "onnx" / "text.onnx")
-    edit(source, "model", "decoder", "filename", value="onnx/text.onnx")
+    (source / "model.onnx").rename(source / name)
+    edit(source, "model", "decoder", "filename", value=name)
     assert prepared(source, tmp_path / "out").exit_code == 0
-    assert types(tmp_path / "out" / "onnx" / "text.onnx")["logits"] == TensorProto.FLOAT16
+    assert types(tmp_path / "out" / name)["logits"] == TensorProto.FLOAT16
 
 
 def test_what_goes_between_models_keeps_its_type(tmp_path: Path) -> None:
@@ -169,9 +172,10 @@ def test_attention_of_an_encoder_decoder_is_refused_where_no_step_mends_it(tmp_p
     g (float[1,3,8] q, float[1,3,8] k, float[1,3,8] v, float[1,2,3,3] m) => (float[1,3,8] y)
     { y = com.microsoft.MultiHeadAttention <num_heads = 2, unidirectional = 1> (q, k, v, , , m) }"""
     onnx.save(onnx.parser.parse_model(text), tmp_path / "own.onnx")
-    refuse_forms(tmp_path / "own.onnx", find_target(), CONTEXT, mended=False)
+    model = Model.open(tmp_path / "own.onnx")
+    refuse_forms(model, find_target(), CONTEXT, mended=False)
     with pytest.raises(ModelRefused, match=r"later tokens.*DP661"):
-        refuse_forms(tmp_path / "own.onnx", find_target(), CONTEXT, mended=True)
+        refuse_forms(model, find_target(), CONTEXT, mended=True)
 
 
 def test_a_window_as_long_as_any_text_is_none(tmp_path: Path) -> None:
@@ -321,6 +325,24 @@ def test_a_folder_of_several_models_is_prepared_and_proved(kind: str, tmp_path: 
     assert all("dml" in options["provider_options"][0] for options in written)
     assert len(written) == 2
     assert "DP859" not in {one.code for one in api.genai_check(tmp_path / "out").findings}
+
+
+@pytest.mark.parametrize("kind", ["decoder", "listener", "viewer"])
+def test_each_model_is_opened_once_before_and_once_after_the_steps(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make = {"decoder": folder, "listener": lambda path: listener(path, heard()), "viewer": lambda p: viewer(p, seen())}
+    source = make[kind](tmp_path / "in")
+    read, opened = Model.open, Counter[Path]()
+
+    def counted(path: Path) -> Model:
+        opened[path] += 1
+        return read(path)
+
+    monkeypatch.setattr(Model, "open", counted)
+    assert api.genai_prepare(source, out=tmp_path / "out", steps=2).exit_code == 0
+    assert set(opened.values()) == {1}
+    assert Counter(path.name for path in opened) == {path.name: 2 for path in source.glob("*.onnx")}
 
 
 def test_a_folder_whose_proof_cannot_cover_a_model_is_not_written(tmp_path: Path) -> None:

@@ -16,7 +16,6 @@ from dmlprep.genai.names import named
 from dmlprep.genai.proof.embedding import Embeddings
 from dmlprep.genai.proof.joints import joints
 from dmlprep.genai.proof.made_inputs import made_feeds
-from dmlprep.model import Model
 from dmlprep.runtime import Session, SessionFailure, SessionOptions, open_cpu
 
 __all__ = ["Context", "open_context"]
@@ -90,7 +89,7 @@ def _opened(file: Path, options: SessionOptions) -> Session:
 def _encoded(folder: GenaiFolder, file: Path, taken: Sequence[str], options: SessionOptions) -> dict[str, Array]:
     """What the encoder makes of made inputs, by the decoder's names; and its mask, which the decoder takes too."""
     try:
-        feed = made_feeds(folder, "encoder", Model.open(file), count=1)[0]
+        feed = made_feeds(folder, "encoder", folder.open(file), count=1)[0]
     except UsageError as error:
         raise CheckNotRun(f"no inputs are made for the encoder: {error.what}", where=error.where) from error
     with _opened(file, options) as session:

@@ -12,7 +12,6 @@ import onnx_ir as ir
 from dmlprep.genai.config import GenaiConfig
 from dmlprep.genai.folder import GenaiFolder
 from dmlprep.genai.names import matching, named
-from dmlprep.model import Model
 from dmlprep.record import Check, Verdict, finding
 from dmlprep.record.generation import GenaiCheck
 
@@ -107,7 +106,7 @@ def _joined(folder: GenaiFolder) -> Iterator[tuple[str, tuple[ir.DataType, ir.Da
             continue
         for file in (files[source], files[target]):
             if file not in opened:
-                graph = Model.open(file).ir.graph
+                graph = folder.open(file).ir.graph
                 opened[file] = _types(graph.inputs), _types(graph.outputs)
         given, taken = opened[files[source]][1], opened[files[target]][0]
         # Stages hand on what has the same name.

@@ -58,7 +58,7 @@ def part_checks(
         def told(share: float, text: str, number: int = number, part: ModelFile = part) -> None:
             request.progress(0.7 + 0.2 * (number + share) / len(parts), f"{part.section}: {text}")
 
-        yield from _part(original, part, pair[1], request, on_cpu, told)
+        yield from _part(original, part, prepared.open(pair[1]), request, on_cpu, told)
 
 
 def unknown_checks(original: GenaiFolder, request: ProofRequest) -> Iterator[GenaiCheck]:
@@ -82,21 +82,21 @@ def _named(table: Mapping[str, object], place: str) -> Iterator[tuple[str, str]]
 def _part(
     folder: GenaiFolder,
     part: ModelFile,
-    other: Path,
+    prepared: Model,
     request: ProofRequest,
     on_cpu: SessionOptions,
     progress: Progress,
 ) -> Iterator[GenaiCheck]:
     began = time.perf_counter()
-    model, made = Model.open(part.file), Model.open(other)
+    model = folder.open(part.file)
     devices: tuple[SessionDevice, ...] = ("cpu",) if request.device == "cpu" else ("cpu", "dml")
     limit = request.session.time_limit
     try:
         if part.section == "embedding":
-            feeds = embedding_feeds(folder, part.file, model, made, on_cpu)
+            feeds = embedding_feeds(folder, part.file, model, prepared, on_cpu)
         else:
-            feeds = made_feeds(folder, part.section, model, made)
-        reference = Reference.of(part.file, feeds, time_limit=limit)
+            feeds = made_feeds(folder, part.section, model, prepared)
+        reference = Reference.of(part.file, feeds, opened=model, time_limit=limit)
     except (CheckNotRun, UsageError, InputError) as error:
         for device in devices:
             check, decides = Check("part", device, part=part.section), device == request.device
@@ -107,7 +107,7 @@ def _part(
         for device in devices:
             began = time.perf_counter()
             check, decides = Check("part", device, part=part.section), device == request.device
-            candidate = replace(file_candidate(made, device), check=check, decides=decides)
+            candidate = replace(file_candidate(prepared, device), check=check, decides=decides)
             tolerance = _TOLERANCES[request.tolerance].format(device=device)
             session = request.session if device == "dml" else on_cpu
             try:

@@ -76,8 +76,8 @@ def _decoder(
         file, other = decoder_file(original), decoder_file(prepared)
     except CheckNotRun as error:
         return None, [_not_run(str(error), request, began)]
-    weights = weights_of(other)
-    bounds = choose_bounds(request.tolerance, precision_beside(weights, weights_of(file)))
+    weights = weights_of(prepared.open(other))
+    bounds = choose_bounds(request.tolerance, precision_beside(weights, weights_of(original.open(file))))
     with closing(_Original(original, prepared, request)) as side:
         try:
             tokens, played = side.play(file)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import onnx_ir as ir
 
@@ -17,14 +16,8 @@ _INTEGERS = {ir.DataType.INT4: 4, ir.DataType.UINT4: 4, ir.DataType.INT8: 8, ir.
 _ORDER = ("int4", "int8", "fp16", "fp32")
 
 
-def weights_of(path: Path) -> str:
-    """``int4``, ``int8``, ``fp16`` or ``fp32``: the narrowest that weights are held in.
-
-    Raises:
-        InputError: the file is missing, not ONNX or hostile.
-        ModelRefused: dmlprep cannot keep it.
-    """
-    model = Model.open(path)
+def weights_of(model: Model) -> str:
+    """``int4``, ``int8``, ``fp16`` or ``fp32``: the narrowest that weights are held in."""
     found = {*_quantized(model)} or {
         "fp16" for one in tensors(model.ir) if one.dtype in (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
     }
