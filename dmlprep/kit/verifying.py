@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -244,14 +244,12 @@ def _judge(
         absent = no_output("the session", lost[0])
         return said("failed", absent.message, [absent], [])
     judge = _measured(manifest, result, kit, returned, tolerance, metric)
-    judged = judge.judged(str(verdict.check), lambda m: difference(m, tolerance))
-    findings = list(judged.findings)
+    notes = []
     if manifest.metric and metric is None:
         text = f"the kit was made for the metric {manifest.metric}, which was not run: --metric gives it"
-        findings.append(finding("DP712", text))
-    return msgspec.structs.replace(
-        verdict, feeds=len(result.feeds), **{**asdict(judged), "outputs": judged.outputs, "findings": findings}
-    )
+        notes.append(finding("DP712", text))
+    verdict = msgspec.structs.replace(verdict, feeds=len(result.feeds), findings=notes)
+    return judge.judged(verdict, lambda m: difference(m, tolerance))
 
 
 def _not_run(result: Result, on_dml: bool) -> str:

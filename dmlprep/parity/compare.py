@@ -5,11 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import msgspec
 
 from dmlprep.arrays import Array
 from dmlprep.errors import CheckNotRun
@@ -24,22 +23,20 @@ from dmlprep.metrics import (
     tells_something,
 )
 from dmlprep.model import Model
-from dmlprep.parity.candidate import Candidate, file_candidate, software_device, usable_device
+from dmlprep.parity.candidate import Candidate, file_candidate, usable_device
 from dmlprep.parity.feeds import fit_shapes
 from dmlprep.parity.judging import Judge, difference, no_output
-from dmlprep.parity.optimization_levels import Lowered, at_some_level
+from dmlprep.parity.optimization_levels import at_some_level
 from dmlprep.parity.reference import Reference
+from dmlprep.parity.trial import Trial, not_run
 from dmlprep.parity.yardstick import Yardstick
-from dmlprep.record import Check, DeviceInfo, Finding, OutputMetrics, Verdict, finding
+from dmlprep.record import Finding, OutputMetrics, Verdict, finding
 from dmlprep.record.aliases import Progress, SessionDevice
 
 if TYPE_CHECKING:
-    from dmlprep.runtime import SessionFailure, SessionHost, SessionOptions
+    from dmlprep.runtime import SessionHost, SessionOptions
 
-__all__ = ["compare", "compare_candidate", "not_run"]
-
-_NO_ADAPTER = "887A0002"
-"""DXGI_ERROR_NOT_FOUND (winerror.h): what asking for an adapter that is not there gives."""
+__all__ = ["compare", "compare_candidate"]
 
 
 def compare(
@@ -110,89 +107,73 @@ def compare_candidate(
 ) -> Verdict:
     """As ``compare``, for any candidate."""
     from dmlprep.runtime import SessionFailure, SessionOptions
-    from dmlprep.runtime.ort_messages import newest_opset
 
-    began = time.perf_counter()
     fp16 = candidate.kind == "fp16-emulation" or holds_fp16(candidate.model)
     few_bits = has_few_bits(candidate.model) and not has_few_bits(reference.model)
     quantized = quantizes(candidate.model)
     chosen = choose_tolerance(tolerance, fp16=fp16, quantized=quantized, device=candidate.kind, few_bits=few_bits)
+    trial = Trial(
+        candidate.check, candidate.device, chosen, tolerance, decides=candidate.decides, of_ours=candidate.ours
+    )
     fit_shapes(candidate.model, reference.feeds, candidate.where)
-
-    def unsaid(reason: str, info: DeviceInfo | None = None, failure: SessionFailure | None = None) -> Verdict:
-        return not_run(
-            candidate.check,
-            reason,
-            info,
-            began,
-            chosen,
-            decides=candidate.decides,
-            failure=failure,
-        )
-
     reason, info = usable_device(candidate.device, session)
     if reason:
-        return unsaid(reason, info)
+        return trial.not_run(reason, info)
+    if (nothing := _nothing_to_compare(reference, trial, progress)) is not None:
+        return nothing
+    noise, unmeasured = reference.noise(progress) if chosen.max_rel > 0 else ({}, "")
+    weak = degenerate(reference.groups(), [reference.outputs(i) for i in range(len(reference.feeds))], noise, chosen)
+    options = replace(session or SessionOptions(), time_limit=time_limit)
+
+    def run(asked: SessionOptions) -> _Answered:
+        judge = Judge(reference.groups(), chosen, noise, weak, reference.yardstick.metric)
+        return _answers(reference, candidate, trial, judge, asked, progress)
+
+    try:
+        answered, lowered = at_some_level(run, options, candidate.lower)
+    except SessionFailure as failure:
+        if (ended := trial.ended(failure, options, info)) is not None:
+            return ended
+        text = f"the candidate does not run: {failure}"
+        return trial.failed(finding("DP704", text, severity="error", kind=failure.kind))
+    except CheckNotRun as error:
+        return trial.not_run(str(error))
+    if lowered is not None:
+        trial.lowered(lowered)
+    if answered.missing:
+        return trial.failed(no_output("the candidate", answered.missing, candidate.code), answered.feeds)
+    results = answered.judge.results
+    left_out = set(reference.outputs(0)) - {m.output for m in results}
+    if left_out:
+        return trial.failed(no_output("the comparison", min(left_out), candidate.code))
+    if not answered.judge.decided and (drawn := reference.random_node()):
+        text = f"the original draws random numbers ({drawn}), and gives other outputs on the same feed each time"
+        return trial.not_run(text)
+    if not results:
+        return trial.not_run("no output was compared")
+    _describe(trial, fp16, reference, options.release, unmeasured)
+    verdict = trial.verdict(len(reference.feeds))
+    return answered.judge.judged(verdict, partial(_differs, candidate, chosen), candidate.code or "DP701")
+
+
+def _nothing_to_compare(reference: Reference, trial: Trial, progress: Progress) -> Verdict | None:
+    """Run the original. The verdict where it gives nothing to compare with."""
+    from dmlprep.runtime import SessionFailure
+
     if not reference.feeds:
-        return unsaid("there are no feeds")
+        return trial.not_run("there are no feeds")
     try:
         count = reference.compute(progress)
     except SessionFailure as failure:
         if failure.kind == "limit":
-            return unsaid(f"limit: the original: {failure.message}; {failure.next_step}", failure=failure)
-        return unsaid(f"the original does not run on the CPU, so there is nothing to compare with: {failure}")
+            text = f"limit: the original: {failure.message}; {failure.next_step}"
+            return trial.not_run(text, failure=failure)
+        return trial.not_run(f"the original does not run on the CPU, so there is nothing to compare with: {failure}")
     if count == 0:
-        return unsaid("the model has no outputs")
+        return trial.not_run("the model has no outputs")
     if not any(tells_something(a) for index in range(len(reference.feeds)) for a in reference.outputs(index).values()):
-        return unsaid("every output of the original is empty, NaN or infinite: there is no number to compare")
-    noise, unmeasured = reference.noise(progress) if chosen.max_rel > 0 else ({}, "")
-    weak = degenerate(reference.groups(), [reference.outputs(i) for i in range(len(reference.feeds))], noise, chosen)
-    made = _Made(candidate, chosen, tolerance, began)
-    options = replace(session or SessionOptions(), time_limit=time_limit)
-    try:
-        answered, lowered = at_some_level(
-            lambda asked: _answers(reference, made, noise, weak, asked, progress), options, candidate.lower
-        )
-    except SessionFailure as failure:
-        if options.device_id is not None and _NO_ADAPTER in failure.hresult:
-            return unsaid(f"there is no DirectML adapter {options.device_id} ({failure.hresult})", made.device)
-        if failure.kind == "timeout" and software_device(candidate.device, made.device or info):
-            text = f"out of time: {failure.message}; {failure.next_step}"
-            return unsaid(text, made.device or info, failure)
-        if failure.kind == "limit":
-            return unsaid(f"limit: {failure.message}; {failure.next_step}", made.device or info, failure)
-        if failure.kind == "memory":
-            text = f"out of memory: {failure.message}; {failure.next_step}"
-            return unsaid(text, made.device or info, failure)
-        if candidate.ours:
-            return unsaid(f"it does not run on the CPU: {failure.message}", made.device)
-        if too_new := newest_opset(failure.message):
-            return unsaid(
-                f"the ONNX Runtime of this environment loads opset {too_new[1]} at most, the candidate is of opset "
-                f"{too_new[0]}: install a newer one, or prepare for an older release (dmlprep target list)",
-                made.device,
-            )
-        text = f"the candidate does not run: {failure}"
-        return made.failed(finding("DP704", text, severity="error", kind=failure.kind))
-    except CheckNotRun as error:
-        return unsaid(str(error), made.device)
-    if lowered is not None:
-        made.lowered(lowered)
-    if answered.missing:
-        return made.failed(no_output("the candidate", answered.missing, candidate.code), answered.feeds)
-    results = answered.judge.results
-    left_out = set(reference.outputs(0)) - {m.output for m in results}
-    if left_out:
-        return made.failed(no_output("the comparison", min(left_out), candidate.code))
-    if not answered.judge.decided and (drawn := reference.random_node()):
-        return unsaid(
-            f"the original draws random numbers ({drawn}), and gives other outputs on the same feed each time",
-            made.device,
-        )
-    if not results:
-        return unsaid("no output was compared", made.device)
-    made.describe(fp16, reference, options.release, unmeasured)
-    return made.judged(answered.judge, len(reference.feeds))
+        return trial.not_run("every output of the original is empty, NaN or infinite: there is no number to compare")
+    return None
 
 
 @dataclass
@@ -206,18 +187,18 @@ class _Answered:
 
 def _answers(
     reference: Reference,
-    made: _Made,
-    noise: Mapping[str, float],
-    weak: Mapping[str, str],
+    candidate: Candidate,
+    trial: Trial,
+    judge: Judge,
     options: SessionOptions,
     progress: Progress,
 ) -> _Answered:
-    answered = _Answered(Judge(reference.groups(), made.tolerance, noise, weak, reference.yardstick.metric))
+    answered = _Answered(judge)
     total = len(reference.feeds)
-    with closing(made.candidate.answers(reference.feeds, options)) as answers:
+    with closing(candidate.answers(reference.feeds, options)) as answers:
         for index in range(total):
-            progress(index / total, f"feed {index + 1} of {total}, {made.candidate.check}")
-            made.device, outputs = next(answers)
+            progress(index / total, f"feed {index + 1} of {total}, {candidate.check}")
+            trial.info, outputs = next(answers)
             missing = sorted(set(reference.outputs(index)) - set(outputs))
             if missing:
                 answered.missing, answered.feeds = missing[0], index
@@ -226,106 +207,27 @@ def _answers(
     return answered
 
 
-class _Made:
-    """A verdict in the making."""
+def _describe(trial: Trial, fp16: bool, reference: Reference, release: str, unmeasured: str) -> None:
+    """Add what the device proves, who computed the reference, that DirectML is of another release, and why the
+    original's own noise was not measured."""
+    if trial.info is None:
+        return
+    from dmlprep.runtime import another_release
 
-    def __init__(self, candidate: Candidate, tolerance: Tolerance, setting: str, began: float) -> None:
-        self.candidate = candidate
-        self.tolerance, self._setting = tolerance, setting
-        self.device: DeviceInfo | None = None
-        self._began = began
-        self._findings: list[Finding] = []
-
-    def _say(self, *details: str) -> None:
-        if self.device is not None:
-            self.device = self.device.also(*details)
-
-    def lowered(self, how: Lowered) -> None:
-        """It ran at a lower level than was asked for."""
-        self._say(f"at {how}")
-        if not self.candidate.ours:
-            text = f"{self.candidate.check} ran at {how}"
-            self._findings.append(finding("DP707", text, level=how.level, kind=how.failure.kind))
-
-    def describe(self, fp16: bool, reference: Reference, release: str, unmeasured: str) -> None:
-        """Add what the device proves, who computed the reference, that DirectML is of another release, and why the
-        original's own noise was not measured."""
-        if self.device is None:
-            return
-        from dmlprep.runtime import another_release
-
-        other = reference.device if reference.device is not None and reference.device.provider != "cpu" else None
-        by = f"reference by {other}" if other is not None else ""
-        at = f"the original at {reference.lowered}" if reference.lowered is not None else ""
-        as_mended = "the original as it was mended, which does not load as it is" if reference.mended else ""
-        as_written = f"the original with {reference.written_out} written out" if reference.written_out else ""
-        other_release = another_release(self.device, release) if self.candidate.device == "dml" else ""
-        noise = f"the original's own noise was not measured: {unmeasured}" if unmeasured else ""
-        self._say(proves(fp16, self.device), by, at, as_mended, as_written, other_release, noise)
-
-    def judged(self, judge: Judge, feeds: int) -> Verdict:
-        """What the outputs amount to."""
-        judged = judge.judged(str(self.candidate.check), self._differs, self.candidate.code or "DP701")
-        facts = {f.name: getattr(judged, f.name) for f in fields(judged)}
-        made = self._verdict(judged.reason, feeds, judged.findings, judged.outputs)
-        return msgspec.structs.replace(made, **{**facts, "findings": made.findings})
-
-    def failed(self, found: Finding, feeds: int = 0) -> Verdict:
-        """``failed`` for another reason than a number."""
-        return self._verdict(found.message, feeds, [found], [])
-
-    def _differs(self, metrics: OutputMetrics) -> Finding:
-        one = difference(metrics, self.tolerance)
-        if not self.candidate.code:
-            return one
-        text = f"{self.candidate.check}: {one.message}"
-        severity: Any = None if self.candidate.decides else "warning"
-        facts: dict[str, Any] = one.facts
-        return finding(self.candidate.code, text, node=one.node, severity=severity, **facts)
-
-    def _verdict(self, reason: str, feeds: int, findings: list[Finding], outputs: list[OutputMetrics]) -> Verdict:
-        return Verdict(
-            check=self.candidate.check,
-            outcome="failed" if reason else "passed",
-            reason=reason,
-            device=self.device,
-            tolerance=str(self.tolerance),
-            tolerance_setting=self._setting,
-            feeds=feeds,
-            seconds=round(time.perf_counter() - self._began, 3),
-            outputs=outputs,
-            findings=[*findings, *self._findings],
-            decides=self.candidate.decides,
-        )
+    other = reference.device if reference.device is not None and reference.device.provider != "cpu" else None
+    by = f"reference by {other}" if other is not None else ""
+    at = f"the original at {reference.lowered}" if reference.lowered is not None else ""
+    as_mended = "the original as it was mended, which does not load as it is" if reference.mended else ""
+    as_written = f"the original with {reference.written_out} written out" if reference.written_out else ""
+    other_release = another_release(trial.info, release) if trial.device == "dml" else ""
+    noise = f"the original's own noise was not measured: {unmeasured}" if unmeasured else ""
+    trial.info = trial.info.also(proves(fp16, trial.info), by, at, as_mended, as_written, other_release, noise)
 
 
-def not_run(
-    check: Check,
-    reason: str,
-    info: DeviceInfo | None,
-    began: float,
-    tolerance: Tolerance | None = None,
-    *,
-    decides: bool = True,
-    failure: SessionFailure | None = None,
-) -> Verdict:
-    """The verdict of a check that could not run.
-
-    Args:
-        began: when it was tried.
-        failure: a limit that ended it; the finding has its kind, and how to raise the limit.
-    """
-    facts: dict[str, Any] = {}
-    if failure is not None:
-        facts = {"kind": failure.kind, "remedy": failure.next_step}
-    return Verdict(
-        check=check,
-        outcome="not-run",
-        reason=reason,
-        device=info,
-        tolerance=str(tolerance) if tolerance is not None else "",
-        seconds=round(time.perf_counter() - began, 3),
-        findings=[finding("DP703", f"{check} did not run: {reason}", **facts)],
-        decides=decides,
-        ended=failure.kind if failure is not None else "",
-    )
+def _differs(candidate: Candidate, tolerance: Tolerance, metrics: OutputMetrics) -> Finding:
+    one = difference(metrics, tolerance)
+    if not candidate.code:
+        return one
+    severity: Any = None if candidate.decides else "warning"
+    facts: dict[str, Any] = one.facts
+    return finding(candidate.code, f"{candidate.check}: {one.message}", node=one.node, severity=severity, **facts)

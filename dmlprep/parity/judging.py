@@ -3,33 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Literal
+from dataclasses import asdict
+from functools import partial
+
+import msgspec
 
 from dmlprep.arrays import Array
 from dmlprep.metrics import Comparison, OutputGroup, Tolerance, UserMetric, bounds_used, describe
-from dmlprep.record import Finding, OutputMetrics, finding
+from dmlprep.record import Finding, OutputMetrics, Verdict, finding
 from dmlprep.record.shares import percent
 
-__all__ = ["Judge", "Judged", "difference", "no_output", "why_failed"]
+__all__ = ["Judge", "difference", "no_output", "why_failed"]
 
 Side = Mapping[str, Array]
 
 _FEW, _SPREAD = 6, 4.0
 """Below so many feeds, a spread between them is taken to go on, up to so many times."""
-
-
-@dataclass(frozen=True)
-class Judged:
-    """A verdict without who gave it; the fields are those of ``record.Verdict``."""
-
-    outcome: Literal["passed", "failed", "not-proven"]
-    reason: str
-    tolerance: str
-    outputs: list[OutputMetrics]
-    findings: list[Finding] = field(default_factory=list)
-    metric: str = ""
-    values: list[float] = field(default_factory=list)
 
 
 class Judge:
@@ -74,37 +63,49 @@ class Judge:
         """Whether every output passes, or the user's metric says so."""
         return all(passed for _, passed in self._values) if self._metric else all(m.passed for m in self.results)
 
-    def judged(self, check: str, differs: Callable[[OutputMetrics], Finding], code: str = "DP701") -> Judged:
+    def judged(self, verdict: Verdict, differs: Callable[[OutputMetrics], Finding], code: str = "DP701") -> Verdict:
         """``passed`` where every output is within the tolerance, and at least one of them proves something.
 
         Args:
-            check: what findings call it.
+            verdict: who ran; its own findings come last.
             differs: the finding on an output that is out of tolerance.
             code: of the finding that the user's metric does not pass.
         """
-        results, said = self.results, bounds_used(self._tolerance, self.results)
         if self._metric is not None:
-            return self._by_metric(self._metric, code)
+            return self._by_metric(verdict, self._metric, code)
+        results = self.results
+        with_outcome = partial(
+            msgspec.structs.replace, verdict, tolerance=bounds_used(self._tolerance, results), outputs=results
+        )
         # What is not finite is wrong on any inputs.
         failed = [m for m in results if not m.passed and (m.output not in self._weak or m.non_finite)]
         if failed:
-            return Judged("failed", why_failed(failed, self._tolerance), said, results, [differs(m) for m in failed])
+            findings = [*map(differs, failed), *verdict.findings]
+            return with_outcome(outcome="failed", reason=why_failed(failed, self._tolerance), findings=findings)
         weak = [_proves_nothing(m, self._weak[m.output]) for m in results if m.output in self._weak]
         if weak and (len(weak) == len(results) or not all(m.passed for m in results)):
             reason = f"{weak[0].message}; give inputs that prove more with --feeds"
-            return Judged("not-proven", reason, said, results, weak)
-        return Judged("passed", "", said, results, [*weak, *_close(check, self._comparison.errors, results)])
+            return with_outcome(outcome="not-proven", reason=reason, findings=[*weak, *verdict.findings])
+        close = _close(str(verdict.check), self._comparison.errors, results)
+        return with_outcome(outcome="passed", reason="", findings=[*weak, *close, *verdict.findings])
 
-    def _by_metric(self, metric: UserMetric, code: str) -> Judged:
+    def _by_metric(self, verdict: Verdict, metric: UserMetric, code: str) -> Verdict:
         allowed = "" if metric.bound is None else f", {metric.bound:g} is allowed"
         wrong = [
             finding(code, f"metric {metric.name}: {value:.4g} on feed {number}{allowed}", value=value)
             for number, (value, passed) in enumerate(self._values, 1)
             if not passed
         ]
-        said = f"metric {metric.name}" + ("" if metric.bound is None else f" <= {metric.bound:g}")
-        values, reason = [value for value, _ in self._values], wrong[0].message if wrong else ""
-        return Judged("failed" if wrong else "passed", reason, said, self.results, wrong, metric.name, values)
+        return msgspec.structs.replace(
+            verdict,
+            outcome="failed" if wrong else "passed",
+            reason=wrong[0].message if wrong else "",
+            tolerance=f"metric {metric.name}" + ("" if metric.bound is None else f" <= {metric.bound:g}"),
+            outputs=self.results,
+            findings=[*wrong, *verdict.findings],
+            metric=metric.name,
+            values=[value for value, _ in self._values],
+        )
 
 
 def _proves_nothing(metrics: OutputMetrics, why: str) -> Finding:

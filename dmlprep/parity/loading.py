@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from dmlprep.model import Model
 from dmlprep.parity.candidate import WHOLE_BYTES
-from dmlprep.parity.compare import not_run
 from dmlprep.parity.optimization_levels import at_some_level, lower_levels
+from dmlprep.parity.trial import not_run
 from dmlprep.record import Check, DeviceInfo, Verdict, finding
 
 if TYPE_CHECKING:
