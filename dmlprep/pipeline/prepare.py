@@ -115,7 +115,7 @@ class Result(NamedTuple):
 
     Attributes:
         saved: its files.
-        model: what was opened from them.
+        model: opened from them.
     """
 
     saved: Saved

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, Literal
 
+import msgspec
 import numpy as np
 
 from dmlprep.arrays import Array
@@ -16,55 +17,48 @@ from dmlprep.genai.folder import GenaiFolder
 from dmlprep.genai.proof.bounds import BOUNDS, LogitBounds
 from dmlprep.genai.proof.decoder import Decoder
 from dmlprep.genai.proof.figures import Differences, Losses, margin_of, noise_of
-from dmlprep.genai.proof.judging import Judged, judge_greedy, judge_logits, judge_perplexity
+from dmlprep.genai.proof.judging import judge_greedy, judge_logits, judge_perplexity
 from dmlprep.genai.proof.naming import decoder_names
 from dmlprep.genai.proof.reference import Played
+from dmlprep.genai.proof.request import ProofRequest
 from dmlprep.genai.proof.tokens import Tokens, texts_of
-from dmlprep.parity.candidate import open_session, software_device
+from dmlprep.parity import Trial
+from dmlprep.parity.candidate import open_session
 from dmlprep.parity.optimization_levels import LOWER_LEVELS, Lowered, at_some_level
 from dmlprep.processes.failure import failure
-from dmlprep.record import Check, DeviceInfo, Finding, Verdict, finding
+from dmlprep.record import Check, Verdict, finding
 from dmlprep.record.aliases import Progress, SessionDevice
 from dmlprep.record.check import Measure
 from dmlprep.record.generation import GenaiCheck, GreedyText
 from dmlprep.runtime import SessionFailure, SessionOptions
 
-__all__ = ["Candidate", "checks_of"]
+__all__ = ["Sides", "checks_of"]
 
 
 @dataclass(frozen=True)
-class Candidate:
-    """What is proved, and against what.
+class Sides:
+    """The original as it ran, and the decoder that is compared with it.
 
     Attributes:
-        file: its decoder.
-        original: the original's decoder, for the text, which it reads again beside each candidate.
-        decides: whether its checks decide about the folder.
-        half: whether it holds FP16, which the CPU may need a lower optimisation level for.
-        beside: what the same decoder gave on the CPU, of each prompt the rows of the prompt and of the steps; ``None``
-            where it did not run there.
+        folder, file: the prepared folder, and its decoder.
+        original: the original's decoder, for the text, which it reads again beside each device.
+        half: whether the prepared decoder holds FP16, which the CPU may need a lower optimisation level for.
     """
 
     folder: GenaiFolder
     file: Path
-    device: SessionDevice
     original: Decoder
     played: Sequence[Played]
     tokens: Tokens
-    steps: int
     bounds: LogitBounds
-    options: SessionOptions
-    decides: bool
     half: bool
-    beside: Sequence[tuple[Array, Array]] | None
-    progress: Progress
+    request: ProofRequest
 
 
 @dataclass
 class _Found:
     """What a whole run gave; nothing of one that broke off stays."""
 
-    device: DeviceInfo | None = None
     prompts: Differences = field(default_factory=Differences)
     steps: Differences = field(default_factory=Differences)
     text: Differences = field(default_factory=Differences)
@@ -75,77 +69,76 @@ class _Found:
     whole_logits: bool = True
 
 
-def checks_of(candidate: Candidate) -> tuple[list[GenaiCheck], list[tuple[Array, Array]] | None]:
-    """Run the candidate.
+def checks_of(
+    sides: Sides,
+    device: SessionDevice,
+    options: SessionOptions,
+    beside: Sequence[tuple[Array, Array]] | None,
+    progress: Progress,
+) -> tuple[list[GenaiCheck], list[tuple[Array, Array]] | None]:
+    """Run the prepared decoder on a device.
+
+    Args:
+        beside: what the same decoder gave on the CPU, of each prompt the rows of the prompt and of the steps; ``None``
+            where it did not run there.
 
     Returns:
         a verdict for each check, or one that says why it did not run; and its logits of the prompts and of the steps,
         where it ran.
     """
-    began = time.perf_counter()
-    seen: list[DeviceInfo] = []
+    trial = Trial(Check("decoder", device), device, sides.bounds, decides=device == sides.request.device)
+    lower = LOWER_LEVELS if sides.half and device == "cpu" else ()
     try:
-        found, lowered = at_some_level(
-            lambda options: _run(candidate, options, seen),
-            candidate.options,
-            LOWER_LEVELS if candidate.half and candidate.device == "cpu" else (),
-        )
+        found, lowered = at_some_level(lambda asked: _run(sides, trial, asked, progress), options, lower)
     except CheckNotRun as error:
-        return [_unsaid(candidate, Judged("not-run", str(error)), None, began)], None
+        ended = trial.not_run(str(error))
     except SessionFailure as failed:
-        device = seen[-1] if seen else None
-        return [_unsaid(candidate, _broken(candidate, failed, seen), device, began)], None
-    return _told(candidate, found, lowered, time.perf_counter() - began), found.rows
+        why = finding("DP704", f"the decoder does not run: {failed.message}")
+        ended = trial.ended(failed, options, None) or trial.failed(why)
+    else:
+        verdict = _with_inputs(trial.verdict(), sides)
+        return _checks(sides, verdict, found, lowered, beside), found.rows
+    return [GenaiCheck(_with_inputs(ended, sides))], None
 
 
-def _broken(candidate: Candidate, failed: SessionFailure, seen: Sequence[DeviceInfo]) -> Judged:
-    """A run that ended early: out of time on a software device, and out of memory, say nothing about the model."""
-    slow = failed.kind == "timeout" and software_device(candidate.device, seen[-1] if seen else None)
-    if slow or failed.kind == "memory":
-        what = "out of time" if slow else "out of memory"
-        return Judged("not-run", f"{what}: {failed.message}; {failed.next_step}")
-    text = f"the decoder does not run: {failed.message}"
-    return Judged("failed", text, (finding("DP704", text),))
+def _with_inputs(verdict: Verdict, sides: Sides) -> Verdict:
+    inputs: Literal["given", "seeded"] = "given" if sides.tokens.given else "seeded"
+    return msgspec.structs.replace(verdict, feeds=len(sides.played), inputs=inputs)
 
 
-def _unsaid(candidate: Candidate, judged: Judged, device: DeviceInfo | None, began: float) -> GenaiCheck:
-    return GenaiCheck(_verdict(candidate, "decoder", judged, device, time.perf_counter() - began))
-
-
-def _run(candidate: Candidate, options: SessionOptions, seen: list[DeviceInfo]) -> _Found:
-    found = _Found()
-    with closing(open_session(candidate.device, candidate.file, options)) as session:
-        seen.append(session.device)
-        found.device = session.device
-        length = candidate.tokens.longest(candidate.steps)
-        decoder = Decoder(session, decoder_names(candidate.folder, session), length, candidate.original.context)
-        for number, played in enumerate(candidate.played):
-            candidate.progress(number / len(candidate.played), f"prompt {number + 1} on {candidate.device}")
-            _play(candidate, decoder, played, found)
-        for number, window in enumerate(candidate.tokens.windows):
-            candidate.progress(number / len(candidate.tokens.windows), f"text on {candidate.device}")
-            _read(candidate, decoder, window, found)
+def _run(sides: Sides, trial: Trial, options: SessionOptions, progress: Progress) -> _Found:
+    found, tokens = _Found(), sides.tokens
+    with closing(open_session(trial.device, sides.file, options)) as session:
+        trial.info = session.device
+        length = tokens.longest(sides.request.steps)
+        decoder = Decoder(session, decoder_names(sides.folder, session), length, sides.original.context)
+        for number, played in enumerate(sides.played):
+            progress(number / len(sides.played), f"prompt {number + 1} on {trial.device}")
+            _play(sides, decoder, played, found)
+        for number, window in enumerate(tokens.windows):
+            progress(number / len(tokens.windows), f"text on {trial.device}")
+            _read(sides, decoder, window, found)
     return found
 
 
-def _play(candidate: Candidate, decoder: Decoder, played: Played, found: _Found) -> None:
+def _play(sides: Sides, decoder: Decoder, played: Played, found: _Found) -> None:
     """A prompt, the original's tokens one by one, the same at once, and what this model writes by itself."""
     rows = decoder.prompt(played.prompt)
     count = min(len(rows), len(played.rows))
     _same_vocabulary(decoder, rows, played.rows)
     found.prompts.add(played.rows[-count:], rows[-count:])
-    steps = np.stack([decoder.step(token) for token in played.tokens[: candidate.steps]])
+    steps = np.stack([decoder.step(token) for token in played.tokens[: sides.request.steps]])
     found.steps.add(played.steps, steps)
     found.rows.append((rows, steps))
-    whole = decoder.prompt([*played.prompt, *played.tokens[: candidate.steps]])
+    whole = decoder.prompt([*played.prompt, *played.tokens[: sides.request.steps]])
     if len(whole) > 1 and np.isfinite(steps).all() and np.isfinite(whole).all():
         apart = np.asarray(whole[len(played.prompt) :], np.float64) - steps
         found.cache = max(found.cache or 0.0, float(np.abs(apart).max()))
-    found.greedy.append(_greedy(candidate, decoder, played, [rows[-1], *steps]))
+    found.greedy.append(_greedy(sides, decoder, played, [rows[-1], *steps]))
 
 
-def _greedy(candidate: Candidate, decoder: Decoder, played: Played, rows: Sequence[Array]) -> GreedyText:
-    """The candidate's own text: as long as its first tokens are the original's, the rows are known already."""
+def _greedy(sides: Sides, decoder: Decoder, played: Played, rows: Sequence[Array]) -> GreedyText:
+    """The prepared decoder's own text: as long as its first tokens are the original's, the rows are known already."""
     first = [int(row.argmax()) for row in rows]
     equal = next((i for i, pair in enumerate(zip(first, played.tokens, strict=True)) if pair[0] != pair[1]), len(first))
     own = first[: equal + 1]
@@ -159,13 +152,13 @@ def _greedy(candidate: Candidate, decoder: Decoder, played: Played, rows: Sequen
             own.append(int(last.argmax()))
             while len(own) < len(first):
                 own.append(int(decoder.step(own[-1]).argmax()))
-    texts = texts_of(candidate.folder, [played.tokens, own])
+    texts = texts_of(sides.folder, [played.tokens, own])
     return GreedyText(equal, played.tokens, own, margin, noise, *texts)
 
 
-def _read(candidate: Candidate, decoder: Decoder, window: list[int], found: _Found) -> None:
+def _read(sides: Sides, decoder: Decoder, window: list[int], found: _Found) -> None:
     """A piece of the text at once, on both sides."""
-    original, rows = candidate.original.prompt(window), decoder.prompt(window)
+    original, rows = sides.original.prompt(window), decoder.prompt(window)
     _same_vocabulary(decoder, rows, original)
     if min(len(original), len(rows)) < len(window):
         found.whole_logits = False
@@ -180,89 +173,69 @@ def _same_vocabulary(decoder: Decoder, rows: Array, original: Array) -> None:
         raise failure("run", text, str(decoder.session.path))
 
 
-def _told(candidate: Candidate, found: _Found, lowered: Lowered | None, seconds: float) -> list[GenaiCheck]:
-    made: list[GenaiCheck] = []
-    device = found.device
-    logits: tuple[tuple[Measure, Differences], ...] = (("prompt", found.prompts), ("steps", found.steps))
-    for what, differences in logits:
-        figures = differences.figures()
-        judged = judge_logits(differences, figures, candidate.bounds)
-        cache = found.cache if what == "steps" else None
-        if cache is not None and judged.outcome == "failed" and not (made and made[0].verdict.outcome == "failed"):
-            judged = _behind_cache(judged, cache)
-        if lowered is not None:
-            note = finding("DP707", f"the CPU runs it at {lowered}")
-            judged = replace(judged, findings=(*judged.findings, note))
-        took = seconds if what == "prompt" else 0.0
-        made.append(GenaiCheck(_verdict(candidate, what, judged, device, took), figures, cache=cache))
-    if candidate.beside is not None:
-        made.append(_same_weights(candidate, found, candidate.beside))
-    if candidate.tokens.windows:
-        made.append(_text_check(candidate, found))
+def _checks(
+    sides: Sides,
+    verdict: Verdict,
+    found: _Found,
+    lowered: Lowered | None,
+    beside: Sequence[tuple[Array, Array]] | None,
+) -> list[GenaiCheck]:
+    """The checks of a whole run; ``verdict`` says who ran, and in what time: that goes to the first check."""
+    later = msgspec.structs.replace(verdict, seconds=0.0)
+    notes = [] if lowered is None else [finding("DP707", f"the CPU runs it at {lowered}")]
+    prompt = _logits(_of(verdict, "prompt", findings=notes), found.prompts, sides.bounds)
+    steps = _logits(_of(later, "steps", findings=notes), found.steps, sides.bounds)
+    if found.cache is not None and steps.verdict.outcome == "failed" and prompt.verdict.outcome != "failed":
+        steps = msgspec.structs.replace(steps, verdict=_behind_cache(steps.verdict, found.cache))
+    checks = [prompt, msgspec.structs.replace(steps, cache=found.cache)]
+    if beside is not None:
+        checks.append(_same_weights(sides, later, found, beside))
+    if sides.tokens.windows:
+        checks.append(_text_check(sides, later, found))
     for number, text in enumerate(found.greedy, 1):
-        verdict = _verdict(candidate, "greedy text", judge_greedy(text), device, 0.0, decides=False, number=number)
-        made.append(GenaiCheck(verdict, greedy=text))
-    return made
+        greedy = _of(later, "greedy text", number=number, decides=False)
+        checks.append(GenaiCheck(judge_greedy(greedy, text), greedy=text))
+    return checks
 
 
-def _behind_cache(judged: Judged, cache: float) -> Judged:
+def _of(verdict: Verdict, measure: Measure, number: int = 1, **fields: Any) -> Verdict:
+    """The verdict of another check of the same run."""
+    check = msgspec.structs.replace(verdict.check, measure=measure, number=number)
+    return msgspec.structs.replace(verdict, check=check, **fields)
+
+
+def _logits(verdict: Verdict, differences: Differences, bounds: LogitBounds) -> GenaiCheck:
+    figures = differences.figures()
+    return GenaiCheck(judge_logits(verdict, differences, figures, bounds), figures)
+
+
+def _behind_cache(verdict: Verdict, cache: float) -> Verdict:
     """A prompt that is right and steps that are wrong: the cache, where the same tokens at once give other logits."""
-    text = f"{judged.reason}; given at once, the same tokens give logits that are up to {cache:.2g} apart from these"
-    return replace(judged, reason=text, findings=(*judged.findings, finding("DP884", text, difference=cache)))
+    text = f"{verdict.reason}; given at once, the same tokens give logits that are up to {cache:.2g} apart from these"
+    findings = [*verdict.findings, finding("DP884", text, difference=cache)]
+    return msgspec.structs.replace(verdict, reason=text, findings=findings)
 
 
-def _same_weights(candidate: Candidate, found: _Found, beside: Sequence[tuple[Array, Array]]) -> GenaiCheck:
+def _same_weights(sides: Sides, verdict: Verdict, found: _Found, beside: Sequence[tuple[Array, Array]]) -> GenaiCheck:
     """The device against the CPU on the very same file: what the kernels do, without what the weights lost."""
-    bounds = BOUNDS["fp16" if candidate.half else "fp32"]
+    bounds = BOUNDS["fp16" if sides.half else "fp32"]
     differences = Differences()
     for pair, own in zip(beside, found.rows, strict=True):
         for before, now in zip(pair, own, strict=True):
             differences.add(before, now)
-    figures = differences.figures()
-    judged = judge_logits(differences, figures, bounds)
-    verdict = _verdict(replace(candidate, bounds=bounds), "same weights", judged, found.device, 0.0)
-    return GenaiCheck(verdict, figures)
+    return _logits(_of(verdict, "same weights", tolerance=str(bounds)), differences, bounds)
 
 
-def _text_check(candidate: Candidate, found: _Found) -> GenaiCheck:
-    figures, perplexity = found.text.figures(), None
+def _text_check(sides: Sides, verdict: Verdict, found: _Found) -> GenaiCheck:
+    verdict = _of(verdict, "text", inputs="given")
     if not found.whole_logits:
-        judged = Judged("not-run", "the decoder gives the logits of the last token alone, not of each token of a text")
-    else:
-        judged = judge_logits(found.text, figures, candidate.bounds)
-        perplexity = found.losses.perplexity() if not found.text.broken else None
-        if judged.outcome in ("passed", "not-proven"):
-            worse = judge_perplexity(perplexity, candidate.bounds)
-            judged = worse if worse.outcome == "failed" or judged.outcome == "passed" else judged
-    verdict = _verdict(candidate, "text", judged, found.device, 0.0, given=True)
-    return GenaiCheck(verdict, figures if found.whole_logits else None, perplexity)
-
-
-def _verdict(
-    candidate: Candidate,
-    what: Measure,
-    judged: Judged,
-    device: DeviceInfo | None,
-    seconds: float,
-    *,
-    decides: bool | None = None,
-    given: bool | None = None,
-    number: int = 1,
-) -> Verdict:
-    check = Check(what, candidate.device, number=number)
-    findings: list[Finding] = list(judged.findings)
-    if judged.outcome == "not-run":
-        findings.append(finding("DP703", f"{check} did not run: {judged.reason}"))
-    user = candidate.tokens.given if given is None else given
-    return Verdict(
-        check=check,
-        outcome=judged.outcome,
-        reason=judged.reason,
-        device=device,
-        tolerance=str(candidate.bounds),
-        feeds=len(candidate.played),
-        seconds=round(seconds, 3),
-        findings=findings,
-        decides=candidate.decides if decides is None else decides,
-        inputs="given" if user else "seeded",
-    )
+        why = "the decoder gives the logits of the last token alone, not of each token of a text"
+        note = finding("DP703", f"{verdict.check} did not run: {why}")
+        return GenaiCheck(msgspec.structs.replace(verdict, outcome="not-run", reason=why, findings=[note]))
+    perplexity = found.losses.perplexity() if not found.text.broken else None
+    logits = _logits(verdict, found.text, sides.bounds)
+    if logits.verdict.outcome in ("passed", "not-proven"):
+        worse = judge_perplexity(verdict, perplexity, sides.bounds)
+        if worse.outcome == "failed" or logits.verdict.outcome == "passed":
+            logits = msgspec.structs.replace(logits, verdict=worse)
+    return msgspec.structs.replace(logits, perplexity=perplexity)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from dmlprep.errors import CheckNotRun
 from dmlprep.genai.folder import GenaiFolder
-from dmlprep.genai.proof.bounds import LogitBounds, choose_bounds
-from dmlprep.genai.proof.candidate import Candidate, checks_of
+from dmlprep.genai.proof.bounds import choose_bounds
+from dmlprep.genai.proof.candidate import Sides, checks_of
 from dmlprep.genai.proof.context import open_context
 from dmlprep.genai.proof.decoder import Decoder
 from dmlprep.genai.proof.joints import type_checks
@@ -21,7 +21,8 @@ from dmlprep.genai.proof.request import ProofRequest
 from dmlprep.genai.proof.tokens import Tokens, read_tokens
 from dmlprep.genai.proof.weights import precision_beside, weights_of
 from dmlprep.genai.proof.with_genai import genai_check
-from dmlprep.record import Check, Verdict, finding
+from dmlprep.parity import not_run
+from dmlprep.record import Check
 from dmlprep.record.aliases import SessionDevice
 from dmlprep.record.generation import GenaiCheck, GenaiProof
 from dmlprep.runtime import SessionFailure, SessionOptions, open_cpu
@@ -86,8 +87,8 @@ def _decoder(
             if isinstance(error, SessionFailure):
                 text = f"the original does not run on the CPU, so there is nothing to compare with: {error}"
             return None, [_not_run(text, request, began)]
-        half = weights != "fp32"
-        return tokens, _all_checks(_Sides(prepared, other, side, tokens, played, bounds, half), request)
+        sides = Sides(prepared, other, side.decoder, played, tokens, bounds, weights != "fp32", request)
+        return tokens, _all_checks(sides)
 
 
 class _Original:
@@ -119,20 +120,10 @@ class _Original:
         self._opened.close()
 
 
-@dataclass(frozen=True)
-class _Sides:
-    prepared: GenaiFolder
-    file: Path
-    original: _Original
-    tokens: Tokens
-    played: list[Played]
-    bounds: LogitBounds
-    half: bool
-
-
-def _all_checks(sides: _Sides, request: ProofRequest) -> list[GenaiCheck]:
+def _all_checks(sides: Sides) -> list[GenaiCheck]:
+    request, folder = sides.request, sides.folder
     devices: tuple[SessionDevice, ...] = ("cpu",) if request.device == "cpu" else ("cpu", "dml")
-    whole = 0.6 if len(sides.prepared.models) == 1 else 0.4  # of the time: the other models come after it
+    whole = 0.6 if len(folder.models) == 1 else 0.4  # of the time: the other models come after it
     found: list[GenaiCheck] = []
     beside = None
     for number, device in enumerate(devices):
@@ -141,23 +132,8 @@ def _all_checks(sides: _Sides, request: ProofRequest) -> list[GenaiCheck]:
         def told(share: float, text: str, start: float = start, span: float = span) -> None:
             request.progress(start + span * share, text)
 
-        checks, beside = checks_of(
-            Candidate(
-                sides.prepared,
-                sides.file,
-                device,
-                sides.original.decoder,
-                sides.played,
-                sides.tokens,
-                request.steps,
-                sides.bounds,
-                request.session if device == "dml" else _on_cpu(request.session, sides.prepared),
-                device == request.device,
-                sides.half,
-                beside,
-                told,
-            )
-        )
+        options = request.session if device == "dml" else _on_cpu(request.session, folder)
+        checks, beside = checks_of(sides, device, options, beside, told)
         found += checks
     return found
 
@@ -169,10 +145,7 @@ def _on_cpu(session: SessionOptions, *folders: GenaiFolder) -> SessionOptions:
 
 
 def _not_run(reason: str, request: ProofRequest, began: float) -> GenaiCheck:
-    check = Check("decoder", request.device)
-    findings = [finding("DP703", f"{check} did not run: {reason}")]
-    seconds = round(time.perf_counter() - began, 3)
-    return GenaiCheck(Verdict(check, "not-run", reason, seconds=seconds, findings=findings))
+    return GenaiCheck(not_run(Check("decoder", request.device), reason, None, began))
 
 
 def _proof(

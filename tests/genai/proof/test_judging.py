@@ -13,6 +13,7 @@ from dmlprep.genai.proof.weights import precision_beside
 from dmlprep.record import Check, Verdict
 from dmlprep.record.generation import GenaiCheck, GenaiProof, GreedyText, LogitFigures, Perplexity
 
+RAN = Verdict(Check("steps", "cpu"), "passed")
 GOOD = LogitFigures(
     positions=20,
     max_difference=0.1,
@@ -41,7 +42,7 @@ GOOD = LogitFigures(
     ],
 )
 def test_logits(changes: dict[str, float], outcome: str, word: str) -> None:
-    judged = judge_logits(Differences(), msgspec.structs.replace(GOOD, **changes), BOUNDS["fp16"])
+    judged = judge_logits(RAN, Differences(), msgspec.structs.replace(GOOD, **changes), BOUNDS["fp16"])
     assert judged.outcome == outcome
     assert word in judged.reason
     assert bool(judged.findings) == (outcome != "passed")
@@ -49,30 +50,30 @@ def test_logits(changes: dict[str, float], outcome: str, word: str) -> None:
 
 def test_four_bits_may_lose_more_than_fp16_and_three_bits_lose_too_much() -> None:
     plain_4_bits = msgspec.structs.replace(GOOD, kl=0.072, information=9.0)
-    assert judge_logits(Differences(), plain_4_bits, BOUNDS["fp16"]).outcome == "failed"
-    assert judge_logits(Differences(), plain_4_bits, BOUNDS["int4"]).outcome == "passed"
+    assert judge_logits(RAN, Differences(), plain_4_bits, BOUNDS["fp16"]).outcome == "failed"
+    assert judge_logits(RAN, Differences(), plain_4_bits, BOUNDS["int4"]).outcome == "passed"
     three_bits = msgspec.structs.replace(GOOD, kl=0.228, information=9.0)
-    assert judge_logits(Differences(), three_bits, BOUNDS["int4"]).outcome == "failed"
+    assert judge_logits(RAN, Differences(), three_bits, BOUNDS["int4"]).outcome == "failed"
 
 
 def test_perplexity() -> None:
-    assert judge_perplexity(Perplexity(100, 6.0, 6.01), BOUNDS["fp16"]).outcome == "passed"
-    assert judge_perplexity(Perplexity(100, 6.0, 5.0), BOUNDS["fp16"]).outcome == "passed"
-    assert judge_perplexity(Perplexity(100, 6.0, 6.7), BOUNDS["int4"]).outcome == "passed"
-    worse = judge_perplexity(Perplexity(100, 6.0, 6.7), BOUNDS["fp16"])
+    assert judge_perplexity(RAN, Perplexity(100, 6.0, 6.01), BOUNDS["fp16"]).outcome == "passed"
+    assert judge_perplexity(RAN, Perplexity(100, 6.0, 5.0), BOUNDS["fp16"]).outcome == "passed"
+    assert judge_perplexity(RAN, Perplexity(100, 6.0, 6.7), BOUNDS["int4"]).outcome == "passed"
+    worse = judge_perplexity(RAN, Perplexity(100, 6.0, 6.7), BOUNDS["fp16"])
     assert worse.outcome == "failed"
     assert worse.findings[0].code == "DP882"
-    assert judge_perplexity(None, BOUNDS["fp16"]).outcome == "not-proven"
+    assert judge_perplexity(RAN, None, BOUNDS["fp16"]).outcome == "not-proven"
 
 
 def test_greedy_texts_may_part_where_it_is_a_near_tie() -> None:
     whole = GreedyText(3, [1, 2, 3], [1, 2, 3])
-    assert judge_greedy(whole).outcome == "passed"
+    assert judge_greedy(RAN, whole).outcome == "passed"
     tie = GreedyText(1, [1, 2, 3], [1, 5, 6], margin=0.01, noise=0.01)
-    assert judge_greedy(tie).outcome == "not-proven"
-    assert "token 2 of 3" in judge_greedy(tie).reason
+    assert judge_greedy(RAN, tie).outcome == "not-proven"
+    assert "token 2 of 3" in judge_greedy(RAN, tie).reason
     clear = GreedyText(1, [1, 2, 3], [1, 5, 6], margin=1.0, noise=0.01)
-    assert judge_greedy(clear).outcome == "failed"
+    assert judge_greedy(RAN, clear).outcome == "failed"
 
 
 def test_bounds_by_name_and_by_weights() -> None:
