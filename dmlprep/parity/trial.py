@@ -26,10 +26,10 @@ class Trial:
 
     Attributes:
         device: where the model is to run.
-        tolerance: what its outputs are judged by; the verdict has its text.
+        tolerance: bounds of the outputs, as a text for the verdict.
         setting: the tolerance as it was set.
         decides: whether the verdict decides about the model.
-        of_ours: the model is one of dmlprep's own: where it does not run, nothing is said about the user's.
+        of_ours: the model is dmlprep's own: a failure to run proves nothing about the user's model.
         began: when the trial began.
         info: which device answered, ``None`` until then.
         notes: findings on how the model ran.

@@ -41,7 +41,7 @@ class Sides:
 
     Attributes:
         folder, file: the prepared folder, and its decoder.
-        original: the original's decoder, for the text, which it reads again beside each device.
+        original: the original's decoder, which reads the text again for each device.
         half: whether the prepared decoder holds FP16, which the CPU may need a lower optimisation level for.
     """
 
@@ -79,8 +79,8 @@ def checks_of(
     """Run the prepared decoder on a device.
 
     Args:
-        beside: what the same decoder gave on the CPU, of each prompt the rows of the prompt and of the steps; ``None``
-            where it did not run there.
+        beside: logits of the same decoder on the CPU, by prompt: rows of the prompt and of the steps; ``None`` where it
+            did not run there.
 
     Returns:
         a verdict for each check, or one that says why it did not run; and its logits of the prompts and of the steps,

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Iterator, Mapping
+from typing import Literal
+
+import msgspec
 
 from dmlprep.engines.onnxruntime_genai import generate, missing
 from dmlprep.errors import CheckNotRun
@@ -12,9 +14,10 @@ from dmlprep.genai.document import JsonObject
 from dmlprep.genai.folder import GenaiFolder
 from dmlprep.genai.proof.request import ProofRequest
 from dmlprep.genai.proof.tokens import Tokens, texts_of
+from dmlprep.parity import Trial
 from dmlprep.record import Check, DeviceInfo, Verdict, finding
 from dmlprep.record.aliases import SessionDevice
-from dmlprep.record.generation import GenaiCheck, GreedyText, Outcome
+from dmlprep.record.generation import GenaiCheck, GreedyText
 from dmlprep.runtime import SessionFailure
 
 __all__ = ["genai_check"]
@@ -46,49 +49,54 @@ def genai_check(
     information: a folder for DirectML need not run there.
     """
     provider: SessionDevice = "dml" if request.device == "dml" and sys.platform == "win32" else "cpu"
-    decides = provider == request.device
-    began = time.perf_counter()
-    check = Check("onnxruntime-genai", provider)
-    prompt, limit = tokens.prompts[0], request.session.time_limit
+    trial = Trial(Check("onnxruntime-genai", provider), provider, "", decides=provider == request.device)
+    text = None
+    if reason := _unfit(original, prepared) or missing(provider):
+        verdict = _not_run(trial, reason)
+    else:
+        verdict, text = _both(original, prepared, tokens.prompts[0], trial, request.session.time_limit)
+    inputs: Literal["given", "seeded"] = "given" if tokens.given else "seeded"
+    decides = verdict.decides and verdict.outcome == "failed"  # a missing package decides about no folder
+    return [GenaiCheck(msgspec.structs.replace(verdict, feeds=1, decides=decides, inputs=inputs), greedy=text)]
 
-    def told(outcome: Outcome, reason: str = "", device: DeviceInfo | None = None) -> Verdict:
-        codes = {"failed": "DP704", "not-run": "DP885"}
-        return Verdict(
-            check,
-            outcome,
-            reason,
-            device,
-            feeds=1,
-            seconds=round(time.perf_counter() - began, 3),
-            findings=[finding(codes[outcome], f"{check}: {reason}")] if outcome in codes else [],
-            decides=decides and outcome == "failed",  # what is not installed decides about no folder
-            inputs="given" if tokens.given else "seeded",
-        )
 
-    if beside := [model.section for model in original.models if model.section != "decoder"]:
-        return [GenaiCheck(told("not-run", f"it is run with folders of one decoder here, and this has {beside[0]}"))]
+def _unfit(original: GenaiFolder, prepared: GenaiFolder) -> str:
+    """Why onnxruntime-genai is not run with these folders; empty where it is."""
+    if more := [model.section for model in original.models if model.section != "decoder"]:
+        return f"it is run with folders of one decoder here, and this has {more[0]}"
     for folder in (original, prepared):
         if (key := next(_reaching_out(folder.config.document), "")) != "":
-            reason = f"{folder.config.path} has {key}, with which onnxruntime-genai runs other code or writes files"
-            return [GenaiCheck(told("not-run", reason))]
-    if reason := missing(provider):
-        return [GenaiCheck(told("not-run", reason))]
+            return f"{folder.config.path} has {key}, with which onnxruntime-genai runs other code or writes files"
+    return ""
+
+
+def _both(
+    original: GenaiFolder, prepared: GenaiFolder, prompt: list[int], trial: Trial, limit: float
+) -> tuple[Verdict, GreedyText | None]:
+    """Generate with both folders, and compare the tokens."""
     try:
         first, _ = generate(original.path, "cpu", prompt, _COUNT, time_limit=limit)
     except (SessionFailure, CheckNotRun) as error:
-        return [GenaiCheck(told("not-run", f"the original does not run: {error}"))]
+        return _not_run(trial, f"the original does not run: {error}"), None
     try:
-        own, version = generate(prepared.path, provider, prompt, _COUNT, time_limit=limit)
+        own, version = generate(prepared.path, trial.device, prompt, _COUNT, time_limit=limit)
     except CheckNotRun as error:
-        return [GenaiCheck(told("not-run", str(error)))]
+        return _not_run(trial, str(error)), None
     except SessionFailure as failed:
-        return [
-            GenaiCheck(told("not-run" if failed.kind in ("timeout", "memory", "limit") else "failed", failed.message))
-        ]
+        if failed.kind in ("timeout", "memory", "limit"):
+            return _not_run(trial, failed.message), None
+        why = finding("DP704", f"{trial.check}: {failed.message}")
+        return trial.verdict(1, failed.message, why), None
+    trial.info = DeviceInfo(trial.device, [f"onnxruntime-genai {version}"], trial.device)
     equal = next((i for i, pair in enumerate(zip(first, own, strict=True)) if pair[0] != pair[1]), _COUNT)
-    device = DeviceInfo(provider, [f"onnxruntime-genai {version}"], provider)
     text = GreedyText(equal, first, own, None, None, *texts_of(prepared, [first, own]))
-    if equal == _COUNT:
-        return [GenaiCheck(told("passed", device=device), greedy=text)]
-    reason = f"it runs; the texts part at token {equal + 1} of {_COUNT}"
-    return [GenaiCheck(told("not-proven", reason, device=device), greedy=text)]
+    verdict = trial.verdict()
+    if equal < _COUNT:
+        reason = f"it runs; the texts part at token {equal + 1} of {_COUNT}"
+        verdict = msgspec.structs.replace(verdict, outcome="not-proven", reason=reason)
+    return verdict, text
+
+
+def _not_run(trial: Trial, reason: str) -> Verdict:
+    findings = [finding("DP885", f"{trial.check}: {reason}")]
+    return msgspec.structs.replace(trial.not_run(reason), findings=findings)
