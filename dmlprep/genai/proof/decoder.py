@@ -8,13 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from dmlprep.arrays import Array
-from dmlprep.errors import CheckNotRun
+from dmlprep.errors import CheckNotRun, UsageError
 from dmlprep.genai.proof.context import Context
 from dmlprep.parity import adapt_feed
 from dmlprep.processes.failure import failure
+from dmlprep.record.aliases import Progress
 from dmlprep.runtime import Kept, Session, ValueInfo
 
-__all__ = ["MOST_BYTES", "Decoder", "Names", "fitting_tokens"]
+__all__ = ["MOST_BYTES", "Decoder", "Names", "Played", "fitting_tokens", "play_all"]
 
 
 MOST_BYTES = 256 << 20
@@ -47,6 +48,22 @@ class Names:
     vocabulary: int
     shared: bool
     recurrent: bool = False
+
+
+@dataclass(frozen=True)
+class Played:
+    """One prompt, and the logits and tokens that a decoder gives for it.
+
+    Attributes:
+        rows: logits of the prompt, [tokens or 1, vocabulary].
+        steps: logits behind each token that was fed, [steps, vocabulary].
+        tokens: the most likely token behind the prompt, and behind each step: one more than there are steps.
+    """
+
+    prompt: list[int]
+    rows: Array
+    steps: Array
+    tokens: list[int]
 
 
 def fitting_tokens(vocabulary: int, itemsize: int = 4) -> int:
@@ -185,3 +202,37 @@ class Decoder:
 
 def _nbytes(value: Kept) -> int:
     return int(np.prod(value.shape, dtype=object)) * {"float16": 2, "bfloat16": 2, "float32": 4}.get(value.dtype, 8)
+
+
+def play(decoder: Decoder, prompt: list[int], steps: int) -> Played:
+    """The prompt, then greedily so many tokens.
+
+    Raises:
+        SessionFailure: the model does not run.
+    """
+    rows = decoder.prompt(prompt)
+    tokens = [int(rows[-1].argmax())]
+    found = []
+    for _ in range(steps):
+        found.append(decoder.step(tokens[-1]))
+        tokens.append(int(found[-1].argmax()))
+    return Played(prompt, rows, np.stack(found), tokens)
+
+
+def play_all(decoder: Decoder, prompts: Sequence[list[int]], steps: int, progress: Progress) -> list[Played]:
+    """All prompts.
+
+    Raises:
+        UsageError: their logits would take too much memory.
+        SessionFailure: the model does not run.
+    """
+    size = sum(len(prompt) + steps for prompt in prompts) * decoder.names.vocabulary * 4
+    if size > 4 * MOST_BYTES:
+        raise UsageError(
+            f"the logits of these prompts would take {size >> 20} MiB", where="--prompt", fix="fewer or shorter prompts"
+        )
+    found: list[Played] = []
+    for number, prompt in enumerate(prompts):
+        progress(0.3 * number / len(prompts), "the original")
+        found.append(play(decoder, prompt, steps))
+    return found

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 
 from dmlprep.errors import CheckNotRun
+from dmlprep.genai.config import GenaiConfig
 from dmlprep.genai.folder import GenaiFolder
 from dmlprep.genai.proof.decoder import Names
 from dmlprep.runtime import Session
@@ -39,30 +41,11 @@ def decoder_names(folder: GenaiFolder, session: Session) -> Names:
         CheckNotRun: the session has no keys and values by these names, or the sizes are not known.
     """
     config = folder.config
-
-    def name(place: str, usual: str) -> str:
-        return config.text(f"model.decoder.{place}") or usual
-
     fed = {value.name for value in session.inputs}
-    patterns = (
-        (name("inputs.past_key_names", "past_key_values.%d.key"), name("outputs.present_key_names", "present.%d.key")),
-        (
-            name("inputs.past_value_names", "past_key_values.%d.value"),
-            name("outputs.present_value_names", "present.%d.value"),
-        ),
-    )
-    pairs = [  # those that are not fed are never held: a pattern may be as long as a config
-        (name_of_layer, present.replace("%d", str(layer)))
-        for layer in range(min(config.number("model.decoder.num_hidden_layers") or _MOST_LAYERS, _MOST_LAYERS))
-        for past, present in patterns
-        if (name_of_layer := past.replace("%d", str(layer))) in fed
-    ]
-    states = (name("inputs.rnn_states_prev", "rnn_states_prev"), name("outputs.rnn_states", "rnn_states"))
-    recurrent = not pairs and states[0] in fed
-    if recurrent:
-        pairs = [states]
+    pairs, recurrent = _states(config, fed)
     if not pairs:
-        raise CheckNotRun(f"the decoder has no input {patterns[0][0]}: it has no cache", where=str(session.path))
+        past = _name(config, "inputs.past_key_names", "past_key_values.%d.key")
+        raise CheckNotRun(f"the decoder has no input {past}: it has no cache", where=str(session.path))
     heads = config.number("model.decoder.num_key_value_heads") or config.number("model.decoder.num_attention_heads")
     sizes = {"model.vocab_size": config.number("model.vocab_size")}
     if not recurrent:
@@ -74,11 +57,11 @@ def decoder_names(folder: GenaiFolder, session: Session) -> Names:
         if size is None or size < 1:
             raise CheckNotRun(f"{place} is missing", where=str(config.path), fix="add it")
     return Names(
-        tokens=name("inputs.input_ids", "input_ids"),
-        mask=name("inputs.attention_mask", "attention_mask"),
-        positions=name("inputs.position_ids", "position_ids"),
-        count=name("inputs.past_key_values_length", "past_key_values_length"),
-        logits=name("outputs.logits", "logits"),
+        tokens=_name(config, "inputs.input_ids", "input_ids"),
+        mask=_name(config, "inputs.attention_mask", "attention_mask"),
+        positions=_name(config, "inputs.position_ids", "position_ids"),
+        count=_name(config, "inputs.past_key_values_length", "past_key_values_length"),
+        logits=_name(config, "outputs.logits", "logits"),
         pasts=tuple(past for past, _ in pairs),
         presents=tuple(present for _, present in pairs),
         heads=sizes.get("model.decoder.num_key_value_heads") or 0,
@@ -87,3 +70,28 @@ def decoder_names(folder: GenaiFolder, session: Session) -> Names:
         shared=bool(config.flag("search.past_present_share_buffer")) and not recurrent,
         recurrent=recurrent,
     )
+
+
+def _name(config: GenaiConfig, place: str, usual: str) -> str:
+    return config.text(f"model.decoder.{place}") or usual
+
+
+def _states(config: GenaiConfig, fed: Collection[str]) -> tuple[list[tuple[str, str]], bool]:
+    """Inputs and outputs of the cache, layer by layer; or the one pair of a recurrent decoder, and that it is one."""
+    patterns = [
+        (
+            _name(config, f"inputs.past_{part}_names", f"past_key_values.%d.{part}"),
+            _name(config, f"outputs.present_{part}_names", f"present.%d.{part}"),
+        )
+        for part in ("key", "value")
+    ]
+    pairs = [  # those that are not fed are never held: a pattern may be as long as a config
+        (past, present.replace("%d", str(layer)))
+        for layer in range(min(config.number("model.decoder.num_hidden_layers") or _MOST_LAYERS, _MOST_LAYERS))
+        for pattern, present in patterns
+        if (past := pattern.replace("%d", str(layer))) in fed
+    ]
+    past = _name(config, "inputs.rnn_states_prev", "rnn_states_prev")
+    if pairs or past not in fed:
+        return pairs, False
+    return [(past, _name(config, "outputs.rnn_states", "rnn_states"))], True

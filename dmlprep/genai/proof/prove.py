@@ -12,11 +12,10 @@ from dmlprep.genai.folder import GenaiFolder
 from dmlprep.genai.proof.bounds import choose_bounds
 from dmlprep.genai.proof.candidate import Sides, checks_of
 from dmlprep.genai.proof.context import open_context
-from dmlprep.genai.proof.decoder import Decoder
+from dmlprep.genai.proof.decoder import Decoder, Played, play_all
 from dmlprep.genai.proof.joints import type_checks
 from dmlprep.genai.proof.naming import decoder_file, decoder_names
 from dmlprep.genai.proof.parts import part_checks, unknown_checks
-from dmlprep.genai.proof.reference import Played, play_all
 from dmlprep.genai.proof.request import ProofRequest
 from dmlprep.genai.proof.tokens import Tokens, read_tokens
 from dmlprep.genai.proof.weights import precision_beside, weights_of
@@ -113,7 +112,7 @@ class _Original:
         tokens = read_tokens(by, names.vocabulary, self._request)
         context = self._opened.enter_context(closing(open_context(self._folder, session, options)))
         self.decoder = Decoder(session, names, tokens.longest(self._request.steps), context)
-        return tokens, play_all(self.decoder, tokens, self._request.steps, self._request.progress)
+        return tokens, play_all(self.decoder, tokens.prompts, self._request.steps, self._request.progress)
 
     def close(self) -> None:
         """End its workers."""

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 
 import dmlprep
@@ -114,6 +115,16 @@ def test_an_original_that_does_not_load_is_not_run(original: Path, weights: Weig
     proof = compared(folder(tmp_path / "odd", model, shared=True), original)
     assert (proof.outcome, proof.exit_code) == ("not-run", 3)
     assert "nothing to compare with" in proof.reason
+
+
+def test_a_decoder_of_an_opset_that_is_too_new_here_is_not_run(
+    original: Path, weights: Weights, tmp_path: Path
+) -> None:
+    model, beyond = grouped(weights), onnx.defs.onnx_opset_version() + 1
+    next(one for one in model.opset_import if not one.domain).version = beyond
+    proof = compared(original, folder(tmp_path / "new", model, shared=True))
+    assert (proof.outcome, proof.exit_code) == ("not-run", 3)
+    assert f"the candidate is of opset {beyond}: install a newer one" in proof.reason
 
 
 def test_another_vocabulary_fails(original: Path, weights: Weights, tmp_path: Path) -> None:
