@@ -86,7 +86,6 @@ REASONS = {
     "parity/sources/__init__.py:feeds_from": (
         "plain files with the names of feeds, in the folder whose feeds the user allows to replace with --force"
     ),
-    "genai/models.py:prepare_model": "the record beside the model, in the staging folder of this run",
     "genai/output.py:FolderOut.check": (
         "recover puts back only where nothing is; clear_staging removes what no run holds"
     ),
