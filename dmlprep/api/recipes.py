@@ -86,7 +86,8 @@ def read_value(text: str) -> Value:
     """
     from dmlprep.recipe.recipe import read_value as read
 
-    return read(text)
+    value: Value = read(text)
+    return value
 
 
 def recipe_text(recipe: str | Path) -> str:
